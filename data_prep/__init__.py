@@ -1,5 +1,5 @@
 """Raw text to verified, pre-tokenized shards.
 
-Order of the rooms as a document passes them: `sources`, `cleaning`, `tokenizer`, `jobs`, `format`. `inspection` reads
-finished data sets. The package imports nothing else of Maskwright.
+A document passes the rooms `sources`, `cleaning`, `tokenizer`, `jobs` and `format`. `inspection` reads finished data
+sets. The package imports no other package of Maskwright.
 """

@@ -1,4 +1,4 @@
-"""Compressed files. One that was cut off is an error, where the streams of zstandard and fsspec just end."""
+"""Read compressed files. A truncated file is an error; the streams of zstandard and fsspec would just end."""
 
 import io
 import zlib
@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 import zstandard
 
 DAMAGE = (EOFError, zlib.error, zstandard.ZstdError)
-# Decompressors, and how much they are fed at a time: hostile bytes expand 1,000-fold in gzip and 32,000-fold in zstd.
+# Decompressors, and the bytes of one step: hostile bytes expand 1,000-fold in gzip and 32,000-fold in zstd.
 _FRAMES: dict[str, tuple[Callable[[], Any], int]] = {
     ".gz": (lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), 1 << 16),
     ".zst": (lambda: zstandard.ZstdDecompressor().decompressobj(), 1 << 12),
@@ -16,7 +16,7 @@ _FRAMES: dict[str, tuple[Callable[[], Any], int]] = {
 
 
 def decompressed_chunks(file: BinaryIO, compression: str) -> Iterator[bytes]:
-    """The contents of a `.gz` or `.zst` file; raises one of DAMAGE where the compressed stream is cut or damaged."""
+    """The content of a `.gz` or `.zst` file. Raises an error of DAMAGE if the stream is truncated or damaged."""
     new_frame, piece_bytes = _FRAMES[compression]
     frame = new_frame()
     inside = False
@@ -32,6 +32,6 @@ def decompressed_chunks(file: BinaryIO, compression: str) -> Iterator[bytes]:
 
 
 def decompressed(data: bytes, name: str) -> bytes:
-    """The contents of a file called `name`: of .gz and .zst decompressed, of others as they are; raises DAMAGE."""
+    """The content of a file called `name`, decompressed for .gz and .zst, else unchanged. Raises DAMAGE."""
     compression = next((suffix for suffix in _FRAMES if name.endswith(suffix)), None)
     return b"".join(decompressed_chunks(io.BytesIO(data), compression)) if compression else data

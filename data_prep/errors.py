@@ -1,4 +1,4 @@
-"""Errors that the user can fix: the command line prints their message, one line, and no traceback."""
+"""Errors that the user can fix. The command line prints their message in one line, without a traceback."""
 
 import errno
 import os
@@ -9,38 +9,30 @@ MAX_MESSAGE = 300  # characters
 MAX_TEXT = 20_000  # characters of a message before it is shortened
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LASTING = {
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENAMETOOLONG,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.ELOOP,
-    errno.EEXIST,
-    errno.EINVAL,
-    errno.EOPNOTSUPP,
+    *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR),
+    *(errno.EISDIR, errno.ELOOP, errno.EEXIST, errno.EINVAL, errno.EOPNOTSUPP),
 }
-_WORD = 40  # characters that a shortened word keeps
+_WORD = 40  # characters of a shortened word
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
 class UserError(Exception):
-    """Bad input. The message is one sentence: what is wrong, where, and what to do about it."""
+    """Invalid input. The message says what is wrong, where, and what to do."""
 
 
 class UnusableInput(UserError):
-    """A file or value cannot be used. The message may quote it, and is one line of at most MAX_MESSAGE characters."""
+    """An unusable file or value. The message, which may quote it, is one line of at most MAX_MESSAGE characters."""
 
     def __init__(self, message: str) -> None:
         super().__init__(concise(message))
 
 
 class MissingFile(UnusableInput):
-    """A file that is to be read does not exist."""
+    """A file to read does not exist."""
 
 
 class MissingDataSet(UserError):
-    """There is no folder where a data set should be."""
+    """The folder of a data set does not exist."""
 
 
 class DamagedData(UnusableInput):
@@ -54,15 +46,14 @@ def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what a library says of an error, without a full stop."""
+    """The first line of the message of a library, without a full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def concise(text: str) -> str:
     """`text` as one line of at most MAX_MESSAGE characters, with control characters as escapes such as `\\n`.
 
-    The longest words of a longer text, which are paths and values, lose their middles, so that the advice at the end
-    remains.
+    The longest words, which are paths and values, are shortened in the middle, so that the advice at the end stays.
     """
     shown = _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text[:MAX_TEXT])
     words = shown.split(" ")
@@ -77,23 +68,23 @@ def concise(text: str) -> str:
 
 
 def working_directory(path: str | Path) -> str:
-    """For messages on a path that does not exist: ` (working directory: ...)` after a relative path, else nothing."""
+    """` (working directory: ...)` for the message on a missing relative path; empty for an absolute path."""
     return "" if os.path.isabs(path) else f" (working directory: {os.getcwd()})"
 
 
 def is_lasting(error: OSError) -> bool:
-    """Whether the same operation always fails again, so that a retry cannot help."""
+    """Whether the same operation always fails, so that a retry cannot help."""
     return error.errno in _LASTING
 
 
 def reason_of(error: OSError) -> str:
-    """The system's reason, to be written after a colon."""
+    """The reason as the system gives it, to follow a colon."""
     text = error.strerror or str(error) or type(error).__name__
     return text if text[:2].isupper() else text[:1].lower() + text[1:]
 
 
 def cannot_write(path: str | Path, error: OSError, option: str = "--out") -> UserError:
-    """The error for an output that cannot be written; `option` is what names it."""
+    """The error for an output that cannot be written. `option` is the option that names the output."""
     if error.errno in NO_ROOM:
         advice = f"Make room, or choose another {option}."
     elif error.errno == errno.ENAMETOOLONG:
@@ -104,22 +95,20 @@ def cannot_write(path: str | Path, error: OSError, option: str = "--out") -> Use
 
 
 def interrupted(error: OSError, out: Path) -> UserError:
-    """The error for work on `out` that failed; started again, it resumes after the finished tasks."""
+    """The error for a failed command that resumes its work in `out` when it is run again."""
     path = Path(error.filename) if isinstance(error.filename, str) else out
     if is_lasting(error):
         if path.absolute().is_relative_to(out.absolute()):
             return cannot_write(path, error)
         return UserError(f"Cannot read or write {path}: {reason_of(error)}. Change its permissions, or leave it out.")
-    kept = "Finished work is kept:"
+    again = "run the same command again."
     if error.errno in NO_ROOM:
-        return UserError(
-            f"Cannot write to {path}: {reason_of(error)}. {kept} make room, and run the same command again."
-        )
-    return UserError(f"Reading or writing {path} failed: {reason_of(error)}. {kept} run the same command again.")
+        return UserError(f"Cannot write to {path}: {reason_of(error)}. Finished work is kept: make room, and {again}")
+    return UserError(f"Reading or writing {path} failed: {reason_of(error)}. Finished work is kept: {again}")
 
 
 def unforeseen(error: OSError) -> str:
-    """The message for an error with a path that no command has explained."""
+    """The message for an error with a path that no command handles."""
     if error.errno in NO_ROOM:
         advice = "Make room, and run the same command again."
     elif is_lasting(error):

@@ -1,6 +1,6 @@
-"""Durable writes, locks, and opening of regular files.
+"""Durable writes, locks, and reading of regular files.
 
-A file exists under its final name only when all of its bytes are on disk.
+A file gets its final name only when all of its bytes are on disk.
 """
 
 import contextlib
@@ -22,9 +22,7 @@ from typing import Any, BinaryIO
 from data_prep.errors import UserError, cannot_write
 
 _POLL_SECONDS = 0.02  # between two attempts to take a lock
-ABANDONED_SECONDS = 24 * 3600  # age at which another host's temporary file is taken for left behind
-
-
+ABANDONED_SECONDS = 24 * 3600  # age at which a temporary file of another host counts as abandoned
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -36,27 +34,25 @@ _KINDS = {
 
 
 class LockHeldError(Exception):
-    """Another process, or another thread, holds a lock."""
+    """Another process or thread holds the lock."""
 
 
 @contextlib.contextmanager
 def file_lock(path: Path, wait: bool = True, needed: bool = True) -> Iterator[bool]:
-    """Hold a lock on the file `path`, made if it is missing, while the block runs or until this process ends.
-
-    Gives whether it is locked.
+    """Hold a lock on the file `path` while the block runs, and yield whether it is locked. Creates a missing file.
 
     Args:
         wait: for another holder.
-        needed: else the block also runs where no such file can be made or locked, as on some network file systems.
+        needed: if not, the block also runs if the file cannot be locked, as on some network file systems.
 
     Raises:
-        LockHeldError: if another one holds it, without `wait`. OSError: if it is `needed` and cannot be locked.
+        LockHeldError: if the lock is held, without `wait`. OSError: if it is `needed` and cannot be taken.
     """
-    from filelock import FileLock, Timeout  # 50 ms, for what many commands do not need
+    from filelock import FileLock, Timeout  # takes 50 ms; many commands need no lock
 
     lock = FileLock(path)
     try:
-        path.parent.stat()  # FileLock would make it
+        path.parent.stat()  # FileLock would create it
         lock.acquire(-1 if wait else 0, poll_interval=_POLL_SECONDS)
     except Timeout:
         raise LockHeldError from None
@@ -70,7 +66,7 @@ def file_lock(path: Path, wait: bool = True, needed: bool = True) -> Iterator[bo
 
 
 def fsync_path(path: Path) -> None:
-    """Make a file's bytes durable; of a folder, its renames and new entries."""
+    """Make the bytes of a file durable, or the entries of a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -79,7 +75,7 @@ def fsync_path(path: Path) -> None:
 
 
 def fsync_tree(folder: Path) -> None:
-    """Make every file and folder in `folder`, and the folder itself, durable."""
+    """Make a folder and everything in it durable."""
     for path, _, names in os.walk(folder):
         for name in names:
             fsync_path(Path(path, name))
@@ -87,7 +83,7 @@ def fsync_tree(folder: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and the folders above it that are missing, durably; it may be there already."""
+    """Create a folder durably, with missing parents; it may exist."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
@@ -96,10 +92,9 @@ def make_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that appears at `path`, complete and on disk, when the block ends without an exception.
+    """A binary file that appears at `path`, complete and durable, when the block ends without an exception.
 
-    Raises:
-        OSError: with `path` as its file name, where the disk takes no more.
+    A failed write raises OSError with `path` as its file name.
     """
     temporary = _temporary(path)
     try:
@@ -110,7 +105,7 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, path)
         fsync_path(path.parent)
     except OSError as error:
-        if error.filename is None:  # of a write or a flush
+        if error.filename is None:  # a write or a flush failed
             error.filename = str(path)
         raise
     finally:
@@ -119,12 +114,9 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A folder that appears at `path`, complete and on disk, when the block ends without an exception.
+    """A folder that appears at `path`, complete and durable, when the block ends without an exception.
 
-    It replaces an empty folder. Temporary folders of killed writers are removed.
-
-    Raises:
-        OSError: if `path` cannot be made, or is by then something else than an empty folder.
+    It replaces an empty folder; anything else at `path` raises OSError. Removes temporary folders of killed writers.
     """
     path = path.absolute()
     make_folder(path.parent)
@@ -143,20 +135,17 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def _temporary(path: Path) -> Path:
-    """Where `path` is written first. Host and process id keep two writers of one path apart."""
+    """The temporary path for `path`. Two writers have different ones, by host and process id."""
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
 
 
 def is_abandoned(temporary: Path) -> bool:
-    """Whether a file of atomic_writer or a folder of atomic_folder has no writer any more.
-
-    One of this host is told by its process, others by their age.
-    """
+    """Whether the writer of a temporary file or folder is gone, by its process or, on another host, by the age."""
     pid = temporary.name.split(".")[-2]
     if pid.isdecimal() and temporary.name.endswith(f".{socket.gethostname()}.{pid}.tmp"):
-        import psutil  # 10 ms, for what is seldom needed
+        import psutil  # takes 10 ms and is rarely needed
 
-        try:  # in a container without an init process, a killed orphan stays a zombie for ever
+        try:  # in a container without an init process, a killed orphan stays a zombie
             return psutil.Process(int(pid)).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
         except psutil.NoSuchProcess:
             return True
@@ -169,11 +158,7 @@ def is_abandoned(temporary: Path) -> bool:
 
 
 def no_link(path: str, flags: int) -> int:
-    """Opener of files that are changed in place: a symbolic link in a foreign folder may lead to any file.
-
-    Raises:
-        OSError: naming the link.
-    """
+    """An opener that refuses symbolic links with OSError, for files changed in place: a link can lead to any file."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW, 0o666)
     except OSError as error:
@@ -189,43 +174,40 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def refuse_file(folder: Path) -> None:
-    """Raise UserError if a folder to be made, or one above it, is a file."""
+    """Raise UserError if the path of a new folder, or a part of it, is a file."""
     try:
-        there = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
-    except OSError as error:  # a name that is too long, or a folder that this user may not look into
+        existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
+    except OSError as error:  # the name is too long, or the user may not read a folder
         raise cannot_write(folder, error) from None
-    if there is not None and not there.is_dir():
-        raise UserError(f"{there} is a file; choose another folder for the output.")
+    if existing is not None and not existing.is_dir():
+        raise UserError(f"{existing} is a file; choose another folder for the output.")
 
 
 def check_writable(path: Path, option: str = "--out", inside: bool = False) -> None:
-    """Raise UserError if nothing can be made where `path`, which `option` names, is to be: before hours of work.
+    """Raise UserError if `path`, which `option` names, cannot be created. Call it before hours of work.
 
-    With `inside`, `path` may be a folder that is there already, to which files are added.
+    With `inside`, `path` may be an existing folder that gets more files.
     """
     first = [path.absolute()] if inside else []
-    there = next(folder for folder in (*first, *path.absolute().parents) if folder.exists())
+    existing = next(folder for folder in (*first, *path.absolute().parents) if folder.exists())
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise cannot_write(path, error, option) from None
 
 
 def open_plain(path: Path | str, follow: bool = True) -> BinaryIO:
-    """Open a regular file for reading. Anything else is refused without being opened, so that nothing blocks.
+    """Open a regular file for reading. Other types are refused before they are opened, because that could block.
 
-    Args:
-        follow: symbolic links; else they are refused as well.
-
-    Raises:
-        OSError: if there is none, it is something else, or it cannot be opened. ValueError: if its name has a NUL.
+    Raises OSError for another type, a symbolic link without `follow`, and a file that cannot be opened; ValueError for
+    a name with NUL.
     """
     _require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     descriptor = os.open(path, flags | (0 if follow else os.O_NOFOLLOW))
     try:
-        _require_regular(path, os.fstat(descriptor).st_mode)  # it may have been replaced meanwhile
+        _require_regular(path, os.fstat(descriptor).st_mode)  # it may have been replaced
     except OSError:
         os.close(descriptor)
         raise
@@ -239,7 +221,7 @@ def _require_regular(path: Path | str, mode: int) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    """Hexadecimal SHA-256 of a regular file's bytes; raises OSError."""
+    """Hexadecimal SHA-256 of a regular file. Raises OSError."""
     with open_plain(path) as file:
         digest = hashlib.sha256()
         while chunk := file.read(1 << 20):
@@ -248,7 +230,7 @@ def sha256_file(path: Path) -> str:
 
 
 def map_file(file: Path | int) -> mmap.mmap:
-    """The bytes of a file or open descriptor, read as they are asked for; raises OSError, ValueError if it is empty."""
+    """A memory-mapped file or open descriptor. Raises OSError, and ValueError for an empty file."""
     if isinstance(file, int):
         return mmap.mmap(file, 0, access=mmap.ACCESS_READ)
     with open(file, "rb") as opened:
@@ -256,7 +238,7 @@ def map_file(file: Path | int) -> mmap.mmap:
 
 
 def read_into(descriptor: int, out: memoryview, offset: int) -> int:
-    """Read the bytes from `offset` on into `out`; how many there were, fewer than asked for at the end of the file."""
+    """Fill `out` with the bytes from `offset` on; return their number, which is smaller at the end of the file."""
     done = 0
     while done < len(out):
         count = os.preadv(descriptor, [out[done:]], offset + done)

@@ -1,4 +1,4 @@
-"""Worker processes, and processes that end with the one that started them."""
+"""Worker processes, signals, and processes that end with their parent."""
 
 import contextlib
 import ctypes
@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 
 def ordered_map(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
-    """function(item) of each item, in order, computed by at most `workers` processes, or here if one is enough.
+    """function(item) for each item, in order, computed by at most `workers` processes, or here for one worker.
 
     Raises UserError if a process is killed.
     """
@@ -30,7 +30,7 @@ def ordered_map(function: Callable[[Item], Result], items: Sequence[Item], worke
         return
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker)
     try:
-        with deaf():
+        with interrupt_blocked():
             results = pool.map(function, items)
         yield from results
     except BrokenProcessPool as error:
@@ -40,8 +40,8 @@ def ordered_map(function: Callable[[Item], Result], items: Sequence[Item], worke
 
 
 @contextlib.contextmanager
-def deaf() -> Iterator[None]:
-    """Processes that are started meanwhile never get Ctrl-C, not even before `start_worker`; here it has to wait."""
+def interrupt_blocked() -> Iterator[None]:
+    """Block Ctrl-C: processes started in the block never get it, not even before `start_worker`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -51,23 +51,23 @@ def deaf() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until this ends, for packages that would take KeyboardInterrupt for a failure of their own."""
+    """Delay Ctrl-C until the block ends, for packages that treat KeyboardInterrupt as their own failure."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield  # no other thread is interrupted, and a worker never is
+        yield  # other threads and workers are never interrupted
         return
-    heard: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda *signalled: heard.append(signalled))
+    signals: list[tuple[int, FrameType | None]] = []
+    signal.signal(signal.SIGINT, lambda *arguments: signals.append(arguments))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, handler)
-        if heard:
-            handler(*heard[-1])
+        if signals:
+            handler(*signals[-1])
 
 
 def start_worker() -> None:
-    """Prepare a process of a pool: Ctrl-C, which reaches the whole group, is left to the parent to decide upon."""
+    """Prepare a process of a pool: ignore Ctrl-C, which only the parent handles, and end with the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None
@@ -77,7 +77,7 @@ def start_worker() -> None:
 def die_with_parent(number: signal.Signals = signal.SIGKILL, parent: int | None = None) -> None:
     """Ask Linux to send this process a signal when its parent dies, so that a killed launcher leaves no orphan.
 
-    `parent` is the process that started this one, where that is known: if it has died before, this process ends.
+    If `parent`, the process that started this one, is dead already, this process ends.
     """
     set_parent_death_signal = 1
     parent = parent or os.getppid()
@@ -90,10 +90,10 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL, parent: int | None 
 
 
 def leave(code: int) -> NoReturn:
-    """End this process at once, its output flushed.
+    """Flush the output and end this process without the shutdown of the interpreter.
 
-    The process group has threads of its own; taking the interpreter down around them now and then aborts it ("terminate
-    called without an active exception"), and a finished run would end with the exit code of a crash.
+    The threads of the process group sometimes abort a shutdown ("terminate called without an active exception"). Then
+    a finished run would have the exit code of a crash.
     """
     sys.stdout.flush()
     sys.stderr.flush()

@@ -269,7 +269,7 @@ _SIMPLE: dict[Any, _Reader] = {
 
 
 def _union_reader(kinds: tuple[Any, ...]) -> _Reader:
-    """Accept the first kind that fits. The message for a wrong value is that of the first kind except None."""
+    """Accept the first kind that fits. A wrong value gets the message of the first kind except None."""
     readers = [_reader(kind) for kind in kinds if kind is not NoneType]
 
     def read(value: Any) -> Any:

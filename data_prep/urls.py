@@ -1,6 +1,6 @@
-"""Files behind fsspec URLs: existence, size, version; and secrets in URLs, hidden from messages, logs and MLflow.
+"""Open files at fsspec URLs, retry, report errors, and hide secrets in URLs from messages, logs and MLflow.
 
-Credentials are fsspec's own business.
+fsspec finds the credentials.
 """
 
 import contextlib
@@ -19,9 +19,7 @@ BACKOFF_SECONDS = 1.0
 _URL = re.compile(r"(\w[\w+.-]*::)*\w[\w+.-]*://")
 _HTTP = ("http", "https")
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError, ImportError, UserError)
-# Made of a description that can name any other file, this machine's own included, and be a template to fill in.
-_REFUSED = ("reference",)
-# What file systems call a file's version, best first: checksums and ETags, then times.
+# The names of a file's version in different file systems, best first: checksums and ETags, then times.
 _VERSIONS = (
     ("ETag", "etag", "md5Hash", "md5", "content_md5", "Content-MD5", "Digest", "checksum", "crc32c", "CRC", "sha256"),
     ("xet_hash", "blob_id", "oid", "sha"),
@@ -34,35 +32,35 @@ def is_url(location: str) -> bool:
 
 
 def shown(location: str) -> str:
-    """The location as messages name it: a URL's query may hold a signature, so it is left out."""
+    """The location for messages, without the query of a URL, which can contain a signature."""
     return "::".join(map(without_query, location.split("::"))) if is_url(location) else location
 
 
 def file_name(location: str) -> str:
-    """The last part of a path or URL, without a query: what tells the file's type."""
+    """The last part of a path or URL, without a query."""
     return os.path.basename(without_query(location.partition("::")[0]) if is_url(location) else location)
 
 
 def without_query(url: str) -> str:
-    """Other protocols than HTTP have ? in patterns; there a name and = must follow, as in `?versionId=1` of S3."""
+    """Remove the query. Except for HTTP, ? is also in patterns, so `name=` must follow, as in S3's `?versionId=1`."""
     is_http = url.partition("://")[0].lower() in _HTTP
     return re.sub(r"[?#].*" if is_http else r"\?[\w-]+=.*", "", url, flags=re.DOTALL)
 
 
 def redact(text: str) -> str:
-    """`text` without what stands for a secret in addresses: `user:password@`, `?password=...`, `&signature=...`."""
+    """`text` without secrets of addresses, such as `user:password@`, `?password=...` and `&signature=...`."""
     text = re.sub(r"(?<!sqlite)://\S*@", "://***@", text)
     return re.sub(r"(?i)([?&][^=&\s]*(?:pass|pwd|token|secret|key|sig|cred|auth)[^=&\s]*=)[^&\s]+", r"\1***", text)
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Whether an environment variable holds a secret, by its name (`HF_TOKEN`) or by an address in it."""
+    """Whether an environment variable has a secret, by its name (`HF_TOKEN`) or by an address in its value."""
     words = r"pass|pwd|token(?!iz)|secret|credential|(?:^|_)(?:api)?keys?(?:_|$)"
     return bool(re.search(words, name, re.IGNORECASE)) or redact(value) != value
 
 
 def assigned_secret(shell: str) -> str | None:
-    """The variable that lines of shell give a secret in plain text; `TOKEN=$(cat ~/.token)` and `TOKEN=$1` do not."""
+    """The variable that gets a secret in plain text in shell code, unlike `TOKEN=$(cat ~/.token)`."""
     for name, value in re.findall(r"""(\w+)=['"]?(?=([^\s'"]*))""", shell):
         if value and not value.startswith(("$", "`")) and is_secret(name, value):
             return str(name)
@@ -70,14 +68,14 @@ def assigned_secret(shell: str) -> str | None:
 
 
 class Identity(NamedTuple):
-    """A remote file's size in bytes (None: not told) and its version ("": not told)."""
+    """The size of a remote file in bytes (None if unknown) and its version (empty if unknown)."""
 
     size: int | None
     version: str
 
 
 class Remote(NamedTuple):
-    """A file system and a path in it; `tail` is what follows in a chained URL (`zip://a.txt::s3://b/c.zip`)."""
+    """A file system and a path in it. `tail` is the rest of a chained URL (`zip://a.txt::s3://b/c.zip`)."""
 
     fs: Any
     path: str
@@ -93,7 +91,7 @@ class Remote(NamedTuple):
 
 
 def open_remote(url: str) -> Remote:
-    """Raises UserError for an unknown protocol, a missing package (naming it), and a password in the URL."""
+    """Raises UserError for an unknown protocol, a missing package, and a password in the URL."""
     import fsspec
 
     for part in url.split("::"):
@@ -101,14 +99,10 @@ def open_remote(url: str) -> Remote:
     head, chain, tail = url.partition("::")
     if "://" not in head:
         raise UserError(f"{shown(url)} begins with {head}::, which is not needed: remote files are cached anyway.")
-    for protocol in (part.partition(":")[0] for part in url.split("::")):
-        if protocol in _REFUSED:
-            raise UserError(f"{shown(url)} is of the kind {protocol}://, which is not read; give the files themselves.")
+    if any(part.startswith("reference:") for part in url.split("::")):  # its description can name any local file
+        raise UserError(f"{shown(url)} is of the kind reference://, which is not read; name the files themselves.")
     try:
         fs, path = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        package = _package(head.partition("://")[0], error)
-        raise UserError(f"Reading {shown(url)} needs the package {package}; run: pip install {package}") from error
     except Exception as error:
         raise UserError(f"{shown(url)} cannot be opened: {_first_line(error)}") from error
     return Remote(fs, path, chain + tail)
@@ -119,31 +113,20 @@ def _refuse_credentials(url: str) -> None:
         parts = urlsplit(url)
         if parts.password or (parts.scheme in _HTTP and parts.username):  # which may be a token
             raise UserError(
-                f"The URL for {parts.hostname} holds a password or a user name; put credentials into fsspec's "
-                "configuration."
+                f"The URL for {parts.hostname} holds a password or a user name; use fsspec's configuration instead."
             )
-
-
-def _package(protocol: str, error: ImportError) -> str:
-    from fsspec.registry import known_implementations
-
-    module = known_implementations.get(protocol, {}).get("class", "fsspec").partition(".")[0]
-    if module == "fsspec":  # fsspec's own class, which needs something else
-        cause = error.__cause__ or error
-        module = getattr(cause, "name", None) or error.name or f"fsspec[{protocol}]"
-    return module.partition(".")[0].replace("_", "-")
 
 
 @contextlib.contextmanager
 def remote_errors(url: str) -> Iterator[None]:
-    """Whatever a file system raises (each has its own exceptions) as a UserError that names the URL."""
+    """Turn the exceptions of a file system, which have many types, into a UserError with the URL."""
     try:
         yield
     except UserError:
         raise
     except Exception as raised:
         error = true_error(raised)
-        if getattr(error, "errno", None) in NO_ROOM:  # of this machine's disk
+        if getattr(error, "errno", None) in NO_ROOM:  # the local disk is full
             raise
         if isinstance(error, FileNotFoundError):
             message = f"{shown(url)} does not exist, or is not visible with your credentials."
@@ -155,7 +138,7 @@ def remote_errors(url: str) -> Iterator[None]:
 
 
 def retried(action: Callable[[], T], backoff_seconds: float = BACKOFF_SECONDS) -> T:
-    """What `action` returns; what fails for a passing reason is tried again, each time after twice the wait."""
+    """The result of `action`, retried after temporary failures with doubled waiting times."""
     for attempt in range(ATTEMPTS):
         try:
             return action()
@@ -171,7 +154,7 @@ def retried(action: Callable[[], T], backoff_seconds: float = BACKOFF_SECONDS) -
 
 
 def true_error(error: Exception) -> BaseException:
-    """What went wrong where fsspec's HTTP says "not found" of any failure."""
+    """The cause of an error: fsspec reports any failure of HTTP as "not found"."""
     cause = error.__cause__
     if isinstance(error, FileNotFoundError) and cause is not None and getattr(cause, "status", None) != 404:
         of_http = type(cause).__module__.partition(".")[0] in ("aiohttp", "asyncio")
@@ -181,18 +164,18 @@ def true_error(error: Exception) -> BaseException:
 
 def _first_line(error: BaseException) -> str:
     status, reason = getattr(error, "status", None), getattr(error, "message", "")
-    if status:  # of an HTTP response; its text repeats the URL, signature and all
+    if status:  # of an HTTP response, whose text repeats the URL with its signature
         return f"the server answered {status} {reason}".rstrip()
     return first_line(error).partition("?")[0]
 
 
 def identity(remote: Remote) -> Identity:
-    """Asks the file system; its exceptions pass through."""
+    """The size and version of a file. Raises the exceptions of its file system."""
     info = remote.fs.info(remote.path)
     if info.get("type") == "directory":
         raise IsADirectoryError(f"{remote.path} is a folder")
-    told = {**info, **(info.get("lfs") or {})}
+    properties = {**info, **(info.get("lfs") or {})}
     for names in _VERSIONS:
-        if version := [f"{name}={told[name]}" for name in names if told.get(name)]:
+        if version := [f"{name}={properties[name]}" for name in names if properties.get(name)]:
             break
     return Identity(info.get("size"), " ".join(version))

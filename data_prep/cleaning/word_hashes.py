@@ -98,7 +98,7 @@ def ngrams(hashes: np.ndarray, words_per_text: np.ndarray, n: int) -> tuple[np.n
 
 
 def parts(hashes: np.ndarray, words_per_text: np.ndarray, n: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The same words, or overlapping parts of a single text in which each n-gram occurs once.
+    """The same words, or overlapping parts of a single text. Each n-gram is in exactly one part.
 
     With `batches`, this bounds the memory for n-grams of texts of any length.
     """

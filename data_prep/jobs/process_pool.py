@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_prep.errors import UserError
 from data_prep.jobs.task_progress import Report, TaskProgress
-from data_prep.processes import deaf, start_worker
+from data_prep.processes import interrupt_blocked, start_worker
 
 if TYPE_CHECKING:
     from data_prep.jobs.workbench import Workbench
@@ -47,7 +47,7 @@ class Workers:
             self._counters: Any = spawn.RawArray("q", _SLOTS * count + 1)
             self._others = set(multiprocessing.active_children())
             self._pool = ProcessPoolExecutor(count, spawn, _start, (self._counters, spawn.Value("i", 0)))
-            with deaf():
+            with interrupt_blocked():
                 for _ in range(min(count, _EARLY)):
                     self._pool.submit(_import)
 
@@ -96,7 +96,7 @@ class Workers:
             return _run_here(work, tasks, out, on_progress)
         before = self._totals()
         try:
-            with deaf():
+            with interrupt_blocked():
                 futures = [self._pool.submit(_work, work, out, task) for task in tasks]
             ended: SimpleQueue[Future] = SimpleQueue()  # `wait` checks all futures each time: too slow
             for future in futures:

@@ -81,7 +81,7 @@ def compression_of(location: str) -> str:
 
 
 def getter(field: str | None) -> Callable[[Any], Any]:
-    """A function that gets a field of a parsed JSON object. It raises LookupError or TypeError if there is none."""
+    """A function that gets a field of a parsed JSON object. It raises LookupError or TypeError for a missing field."""
     if field is None:
         return lambda value: None
     if "." not in field:

@@ -1,4 +1,4 @@
-"""Choose the fastest encoder of a tokenizer whose output on a sample equals that of the tokenizers library."""
+"""Choose the fastest encoder that gives the output of the tokenizers library on a sample."""
 
 import importlib.util
 import json
@@ -45,7 +45,7 @@ class Encoders:
                 self._rule, follows_word_ids = word_rule(tokenizer, self._settings)
                 words = words if follows_word_ids else self._rule
             except Unsupported as error:
-                no_prefix = "its vocabulary does not tell where words begin"
+                no_prefix = "its vocabulary does not show where words begin"
                 self._failure = no_prefix if self._package == "nanotoken" else str(error)
         self.reference = HuggingFaceEncoder(tokenizer, words)
         self.library = HuggingFaceEncoder(tokenizer, self._rule) if self._rule else self.reference
@@ -53,8 +53,8 @@ class Encoders:
     def choose(self, sample: Sequence[str]) -> tuple[TextEncoder, str]:
         """The fastest encoder that gives the ids, lengths and word starts of the tokenizers library on a probe.
 
-        The text says why a faster encoder is not used; it is empty if there is none, or its package is not installed.
-        If a package raises any error, now or later, the tokenizers library encodes instead.
+        The text says why a faster encoder is not used. It is empty if there is no faster one or its package is not
+        installed. If a package raises any error, now or later, the tokenizers library encodes instead.
         """
         texts = [*filter(is_settled, probe(sample)), self._specials]  # for other texts, the difference is known
         expected = self.reference(texts)

@@ -32,7 +32,7 @@ _NEW_BEYOND = re.compile(
 
 
 class TextEncoder:
-    """Texts to ids without special tokens. Word starts are None if the vocabulary determines them.
+    """Texts to ids without special tokens. Without word starts if the vocabulary determines them.
 
     Encodes about `chunk_characters` at a time, to bound the memory. `settings` is the JSON of the tokenizer.
     """

@@ -2,8 +2,8 @@
 
 A word is a pre-token: a part that the pre-tokenizer splits off before the model sees the text, as counted by
 `Encoding.word_ids` of the tokenizers library. An added token in the text is one word. If the pre-tokenizer does not
-split at spaces (SentencePiece tokenizers without one, for which a whole text is one word), a word begins at the start
-of the text, at a space (its mark "▁" belongs to the next word), at other white space and after it.
+split at spaces (as in SentencePiece tokenizers without one), a word begins at the start of the text, at a space (its
+mark "▁" belongs to the next word), at other white space and after it.
 
 The pre-tokenizer ByteLevel splits by GPT-2's pattern (https://github.com/openai/gpt-2/blob/master/src/encoder.py):
 
@@ -40,7 +40,7 @@ _NO, _YES, _LOOK_AHEAD = 0, 1, 2
 
 _SHORT = [int.from_bytes(word, "little") for word in (b"'s", b"'t", b"'m", b"'d")]
 _LONG = [int.from_bytes(word, "little") for word in (b"'re", b"'ve", b"'ll")]
-_NO_TEXT = b"\xff"  # stands for an added token: no character continues in it
+_NO_TEXT = b"\xff"  # the bytes of an added token: no character continues in it
 _UNKNOWN = 255
 
 
@@ -286,7 +286,7 @@ def added_ids(settings: dict[str, Any]) -> set[int]:
 
 
 def _alphabet() -> dict[str, int]:
-    """The byte that each character stands for: printable ones for themselves, the others from U+0100 on."""
+    """The byte of each character: printable ones for themselves, the others from U+0100 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in set(printable)]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(hidden)}
@@ -299,7 +299,7 @@ def _vocabulary(model: dict[str, Any]) -> dict[str, int]:
 
 
 def _unescaped(token: str) -> str:
-    """The character of a token such as <0x0A>, which stands for a byte; other tokens are unchanged."""
+    """The character of a byte token such as <0x0A>; other tokens are unchanged."""
     match = _BYTE.fullmatch(token)
     return chr(int(match[1], 16)) if match and int(match[1], 16) < 0x80 else token
 

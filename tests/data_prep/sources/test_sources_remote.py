@@ -224,7 +224,7 @@ def test_missing_packages_and_protocols_are_named(monkeypatch):
     from fsspec.registry import known_implementations
 
     monkeypatch.setitem(known_implementations, "gone", {"class": "gone_fs.FileSystem", "err": "Install gone_fs"})
-    with pytest.raises(UserError, match=r"gone://b/a\.jsonl needs the package gone-fs; run: pip install gone-fs"):
+    with pytest.raises(UserError, match=r"gone://b/a\.jsonl cannot be opened: Install gone_fs"):
         find_inputs(["gone://b/a.jsonl"])
     with pytest.raises(UserError, match="nosuch"):
         find_inputs(["nosuch://b/a.jsonl"])

@@ -72,7 +72,7 @@ NAMES += ["bpe-bytes", "unigram", "unigram-strip", "unigram-words", "sentencepie
 FOLLOW_WORD_IDS = [name for name in NAMES if "whole" not in name]
 FAST = {"bert": "nanotoken", "sentencepiece-bpe": "gigatoken", "sentencepiece-whole": "gigatoken"}
 FAST |= dict.fromkeys(("bpe", "bpe-bytes", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added"), "gigatoken")
-SLOW = {"wordpiece-words": "nanotoken is not used: its vocabulary does not tell where words begin"}
+SLOW = {"wordpiece-words": "nanotoken is not used: its vocabulary does not show where words begin"}
 SLOW |= {"bpe-lowercase": "gigatoken is not used: Unsupported normalizer type: Lowercase", "unigram": ""}
 SLOW |= {
     "bpe-whole": "gigatoken is not used: its ids differ from the tokenizers library's",
