@@ -61,7 +61,12 @@ _ROUNDS = 6
 
 
 def permute(positions: ArrayLike, n: int, key: Key, epoch: int) -> NDArray[np.int64]:
-    """The images of `positions` (each in 0..n-1) under the permutation of `epoch`: int64, same shape."""
+    """The images of `positions` (each in 0..n-1) under the keyed permutation of `epoch`: int64, same shape.
+
+    A balanced Feistel network over the smallest even number of bits that holds n. It is applied until the value is
+    below n ("cycle walking"; Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). So the cost of a
+    value does not depend on n, and no shuffled list is needed.
+    """
     values = np.array(positions, dtype=np.uint64, ndmin=1)
     if values.size and int(values.max()) >= n:
         raise IndexError(f"position {int(values.max())} is outside a permutation of {n}")

@@ -1,4 +1,8 @@
-"""Batches ahead of their use: a thread builds them, and copies them to the training device."""
+"""Batches ahead of their use: a thread builds them, and copies them to the training device.
+
+A thread suffices: the batches of a rank take a few per cent of one core (benchmarks/results/loader.md), and numpy
+releases the interpreter lock. Unlike processes, a thread leaves no files in /dev/shm and no orphans.
+"""
 
 import functools
 import os
@@ -22,7 +26,6 @@ from pretrain.data.mixture import MixturePosition
 from pretrain.masking import IGNORED, DeferredMasks, Objective
 
 _AHEAD = 2  # steps built in advance
-_CLOSE_SECONDS = 5.0  # a stopping run must still write its checkpoint
 
 Ready = TypeVar("Ready")
 
@@ -34,12 +37,18 @@ class Prefetcher(Generic[Ready]):
         loader: builds the steps; closed with the prefetcher.
         steps_done, position: where to begin.
         prepare: further work on a step in the thread, such as copying it to the device.
+        close_seconds: how long `close` waits for the thread; a stopping run must still write its checkpoint.
     """
 
     def __init__(
-        self, loader: Loader, steps_done: int, position: MixturePosition, prepare: Callable[[LoaderStep], Ready]
+        self,
+        loader: Loader,
+        steps_done: int,
+        position: MixturePosition,
+        prepare: Callable[[LoaderStep], Ready],
+        close_seconds: float = 5.0,
     ) -> None:
-        self._loader, self._prepare = loader, prepare
+        self._loader, self._prepare, self._close_seconds = loader, prepare, close_seconds
         self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=_AHEAD)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fill, args=(steps_done, position), name="prefetch", daemon=True)
@@ -55,7 +64,7 @@ class Prefetcher(Generic[Ready]):
     def close(self) -> None:
         """Stop the thread after its current step. A thread that still waits for a network is abandoned."""
         self._closed.set()
-        give_up = time.monotonic() + _CLOSE_SECONDS
+        give_up = time.monotonic() + self._close_seconds
         while self._thread.is_alive() and time.monotonic() < give_up:
             try:
                 self._queue.get(timeout=0.05)

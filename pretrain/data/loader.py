@@ -163,12 +163,12 @@ class Loader:
         """
         stage, _ = stage_at(self._stages, max(0, steps_done - 1))
         shape, position = stage.shape, self.mixture.start()
-        together = shape.world_size * shape.micro
+        global_rows = shape.world_size * shape.micro
         done = 0
         while done < max_rows and position.sources[0].epoch == 0:
-            parts, position = self.mixture.take(position, min(together, max_rows - done), stage.seq_len)
+            parts, position = self.mixture.take(position, min(global_rows, max_rows - done), stage.seq_len)
             parts = [part for part in parts if part.epoch == 0]
-            done += together
+            done += global_rows
             yield self._build(_rows(parts, self._rank * shape.micro, shape.micro), stage, self._mask_rate(steps_done))
         self.mixture.release()
 

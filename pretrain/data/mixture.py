@@ -31,8 +31,8 @@ class MixturePosition:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> "MixturePosition":
         """Restore a position from the values of `to_json`; raises ValueError for other values."""
-        found: MixturePosition = typed(cls, values)
-        return found
+        position: MixturePosition = typed(cls, values)
+        return position
 
     def after_seq_len(self, seq_len: int) -> "MixturePosition":
         """The same place after rows of `seq_len` slots, for a new row length."""
@@ -77,12 +77,12 @@ class Mixture:
         """The next `rows` rows, source by source, and the position after them."""
         parts: list[Part] = []
         sources = list(position.sources)
-        for number, count in enumerate(self.deal(position.dealt, rows).tolist()):
-            found, sources[number] = self.streams[number].take(sources[number], count, seq_len)
-            parts.extend(found)
+        for number, count in enumerate(self.count_rows(position.dealt, rows).tolist()):
+            taken, sources[number] = self.streams[number].take(sources[number], count, seq_len)
+            parts.extend(taken)
         return parts, MixturePosition(position.dealt + rows, tuple(sources))
 
-    def deal(self, dealt: int, rows: int) -> NDArray[np.int64]:
+    def count_rows(self, dealt: int, rows: int) -> NDArray[np.int64]:
         """Count how many of rows dealt .. dealt + rows - 1 come from each source: int64 [sources]."""
         if len(self.streams) == 1:
             return np.array([rows])
@@ -91,8 +91,8 @@ class Mixture:
         while dealt < end:
             period, first = divmod(dealt, PERIOD)
             last = min(PERIOD, first + end - dealt)
-            cards = permute(np.arange(first, last), PERIOD, self._key, period)
-            counts += np.bincount(np.searchsorted(self._upto, cards, side="right"), minlength=len(counts))
+            numbers = permute(np.arange(first, last), PERIOD, self._key, period)
+            counts += np.bincount(np.searchsorted(self._upto, numbers, side="right"), minlength=len(counts))
             dealt += last - first
         return counts
 

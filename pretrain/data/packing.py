@@ -4,8 +4,8 @@ A fragment is a document, or its unread rest after the sequence length changed w
 slots more than its tokens, for [CLS] and [SEP]. No token is dropped. The modes:
 
 best_fit  A fragment that fits in a row is never cut. A longer one is cut into full rows and a rest; rests and whole
-          fragments share rows. If these rows are less than TIGHT full, some full rows are given up, as
-          few as needed, and their tokens fill the largest holes of other rows. So at least TIGHT of the slots are used.
+          fragments share rows. If these rows are less than TIGHT full, some full rows are given up, as few as
+          needed, and their tokens fill the largest holes of other rows. So at least TIGHT of the slots are used.
           Exceptions: the fragments that fit waste more and there are too few full rows to fill the holes, or the
           window is so small that part of one row exceeds the limit.
 concat    Fragments one after another in random order, cut at the end of each row. At most two slots are lost between
@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 
 
 def best_fit(sizes: NDArray[np.int64], seq_len: int) -> NDArray[np.int64]:
-    """The row of each piece: int64 [N]; rows count from 0, none is empty.
+    """The row of each piece: int64 [N]; rows count from 0, none is empty. Works on the histogram of sizes.
+
+    Rows are filled one after another. A row takes the largest remaining piece that fits. When one or two remaining
+    pieces fill the row exactly, it takes those instead. So no row is closed while a remaining piece fits in it.
+
+    The idea is Best Two Fit (Friesen and Langston, "Analysis of a compound bin packing algorithm", SIAM J. Discrete
+    Math. 4, 1991). Krell, Kosec, Perez and Fitzgibbon, "Efficient sequence packing without cross-contamination", 2021
+    (arXiv:2107.02027) also pack sequences by their histogram.
 
     Args:
         sizes: [N] slots of each piece, in non-increasing order, each in 1..seq_len.

@@ -1,4 +1,15 @@
-"""Per-token flags of a data set: word starts and repair targets; and the shuffled word order that needs word starts."""
+"""Per-token flags of a data set, word starts and repair targets, and the word-order ablation, which needs word starts.
+
+The ablation shuffles the n-grams of words within each document, as Sinha et al., "Masked Language Modeling and the
+Distributional Hypothesis: Order Word Matters Pre-training for Little", EMNLP 2021 (arXiv:2104.06644). Differences:
+
+- Their n-grams stay within the sentence, ours within the document, because shards do not store sentences. To repeat the
+  sentence setting, prepare the corpus with one sentence per document.
+- They shuffle the text before tokenization; we shuffle the tokens. With byte-level BPE, the first word of a document
+  keeps the token it has without a leading space. The tokens of a word stay together, which reveals some order:
+  Ravishankar et al., "Word Order Does Matter (And Shuffled Language Models Know It)", ACL 2022 (arXiv:2203.10995).
+- Punctuation marks are separate words if the tokenizer splits them off, as BERT's does.
+"""
 
 from collections.abc import Callable
 

@@ -16,7 +16,10 @@ Rotation = tuple[Tensor, Tensor]
 
 
 def rotation(positions: Tensor, dimensions: int, theta: float, dtype: torch.dtype) -> Rotation:
-    """Cosines and sines of positions [N] for heads of `dimensions`: two tensors [N, 1, dimensions / 2]."""
+    """Cosines and sines of positions [N] for heads of `dimensions`: two tensors [N, 1, dimensions / 2].
+
+    Su et al., "RoFormer", 2021. Pairs join the two halves of a head's dimensions.
+    """
     exponents = torch.arange(0, dimensions, 2, dtype=torch.float32, device=positions.device) / dimensions
     angles = positions.float()[:, None, None] * theta**-exponents
     return angles.cos().to(dtype), angles.sin().to(dtype)

@@ -27,36 +27,36 @@ def collocations_of(path: Path, vocabulary: Vocabulary) -> "CollocationUnits":
     Raises:
         UserError: if the list is missing or was made with another tokenizer. DamagedData: if it is damaged.
     """
-    found = listed(path)
-    if found.tokenizer_sha256 != vocabulary.tokenizer_sha256 or found.tokens.max() >= vocabulary.size:
+    collocations = listed(path)
+    if collocations.tokenizer_sha256 != vocabulary.tokenizer_sha256 or collocations.tokens.max() >= vocabulary.size:
         raise UserError(
             f"{path} was made with another tokenizer than the data set; make a list from the data set with "
             "`maskwright prep collocations`, and set masking.collocations to it"
         )
-    return CollocationUnits(found, vocabulary)
+    return CollocationUnits(collocations, vocabulary)
 
 
 class CollocationUnits:
     """Units: each collocation, and each word outside collocations."""
 
-    def __init__(self, found: Collocations, vocabulary: Vocabulary):
-        self.longest = longest_of(int(found.n_words.max()))
+    def __init__(self, collocations: Collocations, vocabulary: Vocabulary):
+        self.longest = longest_of(int(collocations.n_words.max()))
         self._weights = token_weights(vocabulary.is_ordinary)
-        ends = np.cumsum(found.word_sizes)
-        starts = ends - found.word_sizes
-        begins = np.zeros(len(found.tokens), np.bool_)
+        ends = np.cumsum(collocations.word_sizes)
+        starts = ends - collocations.word_sizes
+        begins = np.zeros(len(collocations.tokens), np.bool_)
         begins[starts] = True
-        hashes = Hashes(self._weights[found.tokens] + begins)
-        after = np.cumsum(found.n_words)
-        first = after - found.n_words
+        hashes = Hashes(self._weights[collocations.tokens] + begins)
+        after = np.cumsum(collocations.n_words)
+        first = after - collocations.n_words
         whole, pairs = hashes(starts[first], ends[after - 1]), hashes(starts[first], ends[first + 1])
-        self._hashes = {int(n): np.sort(whole[found.n_words == n]) for n in np.unique(found.n_words)}
+        self._hashes = {int(n): np.sort(whole[collocations.n_words == n]) for n in np.unique(collocations.n_words)}
         # Filter tables, indexed by the upper bits of a hash, avoid most searches. Bit n - 1 is set if the words may be
         # the first two, or all, of a listed n-gram.
         bits = (8 * len(whole)).bit_length()
         self._shift = np.uint64(64 - bits)
         self._pairs, self._whole = np.zeros(1 << bits, np.uint8), np.zeros(1 << bits, np.uint8)
-        bit = np.left_shift(1, found.n_words - 1).astype(np.uint8)
+        bit = np.left_shift(1, collocations.n_words - 1).astype(np.uint8)
         np.bitwise_or.at(self._pairs, pairs >> self._shift, bit)
         np.bitwise_or.at(self._whole, whole >> self._shift, bit)
 

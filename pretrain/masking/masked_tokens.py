@@ -20,6 +20,8 @@ from pretrain.philox import derive_key
 class Replacement:
     """Shares of predicted tokens replaced by [MASK] and by random ids; the rest stays unchanged.
 
+    The default is BERT's (Devlin et al., 2019). A random id is never a special token or the original one.
+
     per: the group that draws its replacement kind together: a unit, a word, or a single token. Random ids are drawn per
         token.
     """

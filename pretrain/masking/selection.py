@@ -21,7 +21,8 @@ from pretrain.philox import Key, philox
 def of_columns(key: Key, places: NDArray[np.int64], columns: int) -> NDArray[np.uint16]:
     """A uniform 16-bit number for each column of each row [R, 3]: [R, columns].
 
-    Column c is the 16 bits from bit 16 * (c % 8) of counter c // 8, whose four words are in order, lowest first.
+    A Philox counter is (column // 8, row, window, source and epoch). Column c is the 16 bits from bit 16 * (c % 8) of
+    counter c // 8, whose four words are in order, lowest first.
     """
     groups = np.arange(-(-columns // 8))
     w0, w1, w2, w3 = philox(key, groups, places[:, None, 2], places[:, None, 1], places[:, None, 0])

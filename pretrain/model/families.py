@@ -76,26 +76,26 @@ _TIED = ("decoder.weight", "decoder.bias")  # the same tensors as others, under 
 
 def to_hugging_face(state: State, shape: EncoderShape) -> State:
     """A native state, or gradients under the same names, as transformers names them (tied tensors once)."""
-    found: State = {}
+    named: State = {}
     for native, name in _names(state, shape):
         tensor = state[native]
         if native in _VOCABULARY:
             tensor = tensor[: shape.vocab_size]
         parts = tensor.chunk(3) if isinstance(name, tuple) else (tensor,)
-        found |= dict(zip(name if isinstance(name, tuple) else (name,), parts, strict=True))
-    return {name: tensor.contiguous() for name, tensor in found.items()}
+        named |= dict(zip(name if isinstance(name, tuple) else (name,), parts, strict=True))
+    return {name: tensor.contiguous() for name, tensor in named.items()}
 
 
 def from_hugging_face(state: State, shape: EncoderShape) -> State:
     """The reverse; rows that pad the vocabulary come out as zeros (see Encoder.reset_padding_rows)."""
-    found: State = {}
+    named: State = {}
     for native, name in _names(Encoder(shape).state_dict(), shape):
         tensor = torch.cat([state[part] for part in name]) if isinstance(name, tuple) else state[name]
         if native in _VOCABULARY:
             padding = tensor.new_zeros(shape.padded_vocab_size - shape.vocab_size, *tensor.shape[1:])
             tensor = torch.cat([tensor, padding])
-        found[native] = tensor
-    return found
+        named[native] = tensor
+    return named
 
 
 def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:

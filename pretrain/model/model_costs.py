@@ -1,4 +1,16 @@
-"""Costs of a native encoder, from formulas: floating-point operations of a step, parameters, activation memory."""
+"""Costs of a native encoder, from formulas: floating-point operations of a step, parameters, activation memory.
+
+Operations count as in publications: multiplications and additions of matrix products, thrice those of the forward pass
+(Hoffmann et al., "Chinchilla", 2022, appendix F; Chowdhery et al., "PaLM", 2022, appendix B), for real tokens, the
+pairs of tokens that attend to each other, and predictions. Padding and recomputation do not count.
+
+Memory: what autograd stores for a layer is counted operation by operation, as pretrain.kernels computes them and
+torch.nn.attention.varlen attends: a layer of BERT stores 8 N D + 2 N I elements, one of ModernBERT 10 N D + 4 N I, and
+8 N D + 3 N I with the Triton kernels. Korthikanti et al., "Reducing activation recomputation in large transformer
+models", 2022, count a layer of GPT in the same way.
+
+Shapes: N slots of a micro-batch, K predictions, D hidden, I width of the MLP, H heads, V padded vocabulary.
+"""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,9 @@
-"""The optimizers: AdamW, LAMB, StableAdamW, and Muon for hidden matrices."""
+"""The optimizers: AdamW, LAMB, StableAdamW, and Muon for hidden matrices.
+
+References: AdamW: Loshchilov and Hutter, 2019. LAMB: You et al., "Large batch optimization for deep learning: training
+BERT in 76 minutes", 2020. StableAdamW: Wortsman et al., "Stable and low-precision training for large-scale
+vision-language models", 2023. Muon: Jordan et al., 2024, https://kellerjordan.github.io/posts/muon.
+"""
 
 import math
 from collections import defaultdict

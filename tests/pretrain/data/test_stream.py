@@ -207,11 +207,11 @@ def test_each_period_deals_the_quotas():
     mixture = loader(1, sources=SOURCES * 2, weights=(5, 1, 2, 0.0001)).mixture
     wanted = quotas((5, 1, 2, 0.0001))
     assert wanted.tolist() == [2559, 512, 1024, 1]
-    parts = [mixture.deal(first, 1024) for first in range(0, 2 * PERIOD, 1024)]
+    parts = [mixture.count_rows(first, 1024) for first in range(0, 2 * PERIOD, 1024)]
     assert (sum(parts[:4]) == wanted).all()
     assert (sum(parts[4:]) == wanted).all()
-    assert (mixture.deal(0, 2 * PERIOD) == 2 * wanted).all()
-    assert (sum(mixture.deal(n, 1) for n in range(100, 130)) == mixture.deal(100, 30)).all()
+    assert (mixture.count_rows(0, 2 * PERIOD) == 2 * wanted).all()
+    assert (sum(mixture.count_rows(n, 1) for n in range(100, 130)) == mixture.count_rows(100, 30)).all()
     assert len({tuple(part) for part in parts}) > 4, "shuffled, and anew in each period"
     assert np.abs(parts[0] - wanted / 4).max() < 60
 
@@ -360,8 +360,7 @@ def test_the_prefetcher_runs_a_few_steps_ahead_and_closes_its_loader():
         one.mixture.streams[0]._reader.read([0, 1], [Space(np.empty(0), None), Space(np.empty(0), None)])
 
 
-def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing(monkeypatch):
-    monkeypatch.setattr(feed, "_CLOSE_SECONDS", 0.2)
+def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing():
     hanging = threading.Event()
 
     class Hanging(MemoryBlocks):
@@ -369,7 +368,7 @@ def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing(monkeypat
             hanging.wait()
 
     one = loader(1, sources=[Hanging(BLOCKS)], weights=(1,))
-    prefetcher = Prefetcher(one, 0, one.mixture.start(), lambda step: step)
+    prefetcher = Prefetcher(one, 0, one.mixture.start(), lambda step: step, close_seconds=0.2)
     start = time.monotonic()
     prefetcher.close()
     assert time.monotonic() - start < 5
