@@ -1,7 +1,8 @@
 """Masking: select the tokens to predict, replace them, and schedule the mask rate.
 
-Each mask is keyed by seed and position (Philox), so every step draws new masks and any step can be repeated.
-`gpu_masking` is the Triton kernel that draws the same masks on a GPU.
+`MaskedTokens` masks rows in units of a strategy: tokens, words, n-grams, spans or collocations. Each mask is keyed by
+seed and position (Philox), so every step draws new masks and any step can be repeated. `gpu_masking` is the Triton
+kernel that draws the same masks on a GPU.
 """
 
 import lazy_loader

@@ -90,20 +90,18 @@ class DeviceMasking:
             ValueError: if a tensor has another shape or type or is not contiguous, or if rows are too long.
         """
         n_rows, seq_len = tokens.shape
-        _check("tokens", tokens, (n_rows, seq_len), torch.int64)
-        _check("places", places, (n_rows, 3), torch.int64)
-        _check("rate", rate, (1,), torch.int64)
-        if (units is None) != self._objective.by_token:
-            raise ValueError("units must be None if each token is a unit, and a tensor otherwise")
-        if units is not None:
-            _check("units", units, (n_rows, seq_len), torch.uint8)
-        if seq_len > LONGEST_ROW:
-            raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {LONGEST_ROW} at most")
         slots = self._objective.slots(seq_len)
         out = out or self.empty(n_rows, seq_len)
-        _check("out.tokens", out.tokens, (n_rows * seq_len,), torch.int64)
-        _check("out.positions", out.positions, (n_rows * slots,), torch.int64)
-        _check("out.labels", out.labels, (n_rows * slots,), torch.int64)
+        if (units is None) != self._objective.by_token:
+            raise ValueError("units must be None if each token is a unit, and a tensor otherwise")
+        if seq_len > LONGEST_ROW:
+            raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {LONGEST_ROW} at most")
+        _check("tokens", tokens, n_rows, seq_len)
+        _check("units", units, n_rows, seq_len, dtype=torch.uint8)
+        _check("places", places, n_rows, 3)
+        _check("rate", rate, 1)
+        for name, tensor, places_of_row in zip(DeviceMasked._fields, out, (seq_len, slots, slots), strict=True):
+            _check(f"out.{name}", tensor, n_rows * places_of_row)
         to_mask, to_random = self._objective.replacement.bounds
         _mask_row[(n_rows,)](
             tokens,
@@ -138,7 +136,9 @@ def launch_sizes(seq_len: int, slots: int) -> dict[str, int]:
     }
 
 
-def _check(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+def _check(name: str, tensor: Tensor | None, *shape: int, dtype: torch.dtype = torch.int64) -> None:
+    if tensor is None:
+        return
     if tensor.shape != shape or tensor.dtype != dtype or not tensor.is_contiguous():
         found = f"{tensor.dtype} {list(tensor.shape)}{'' if tensor.is_contiguous() else ', not contiguous'}"
         raise ValueError(f"{name} must be contiguous {dtype} {list(shape)}, but is {found}")

@@ -66,7 +66,7 @@ class Vocabulary:
 
 IGNORED = -100  # the label of a slot without a prediction, as in torch.nn.functional.cross_entropy
 
-# Bits of a mark, the flags of a token.
+# Flag bits of a token.
 WORD_START = 1  # the token begins a word
 TARGET = 2  # the token is to be predicted (cloze repair)
 
@@ -105,7 +105,7 @@ class Masked:
 
     tokens [N] int64: the model's input.
     positions [K] int64: the slots of the stream whose states predict: `slots` places per row, row after row, in
-        increasing order within a row. Unused places come last and point at their row's first slot.
+        increasing order within a row. Unused places come last and hold their row's first slot.
     labels [K] int64: the ids to predict; IGNORED in unused places.
     to_mask: input of masking on the device; tokens are then unmasked, and there are no positions and labels.
     """
@@ -121,7 +121,7 @@ class Objective(Protocol):
 
     @property
     def flags(self) -> int:
-        """Mark bits that the objective needs."""
+        """Flag bits of tokens that the objective needs."""
         ...
 
     def slots(self, seq_len: int) -> int:

@@ -1,6 +1,8 @@
-"""The encoder: attention, layers, prediction head, initial weights.
+"""The encoder: attention, layers, prediction head, initial weights, and formulas for FLOPs and memory.
 
-`families` maps weights to transformers' models and back. The room also has formulas for FLOPs and activation memory.
+`describe` makes the description of a model from a configuration, and `build` makes the model: an `Encoder`, or any
+masked language model of transformers. `exported` and `from_hugging_face` convert weights to transformers' models and
+back. `EncoderShape`, `describe` and `digest_of` load without torch.
 """
 
 import lazy_loader

@@ -20,12 +20,12 @@ _NONE = -1  # document number of the slots that fill up the stream
 
 
 def band_width(reach: int) -> int:
-    """W: keys compared with each query; it sees half of them."""
+    """W: keys compared with each query."""
     return _block(reach) + 2 * reach
 
 
 def band_mask(document: Tensor, reach: int) -> Tensor:
-    """Mask of the W keys that a block's queries see, from document numbers [N]: [blocks, 1, B, W] bool."""
+    """Mask of the W keys of a block's queries, from document numbers [N]: [blocks, 1, B, W] bool."""
     block, width = _block(reach), band_width(reach)
     filled = F.pad(document, (0, -len(document) % block), value=_NONE)
     queries = filled.view(-1, block, 1)
@@ -58,13 +58,13 @@ _LONG_ROW = 1024  # from this row length on, a mask always costs more than singl
 
 @dataclass(frozen=True)
 class DocumentBounds:
-    """Which keys a query may see; made once a batch.
+    """Which keys a query attends to; made once a batch.
 
     cu_seqlens [C] int32: document boundaries, N repeated at the end.
     seq_len: S; documents do not cross multiples of it.
-    masks: by reach, what sdpa needs: [R, 1, S, S] bool; None where all see all.
-    lengths: of the documents, where sdpa takes each by itself; masks are then [L, L], L being the longest.
-    banded: whether sdpa takes layers with a reach by blocks; their mask is then a band_mask.
+    masks: by reach, the mask for sdpa: [R, 1, S, S] bool; None without a restriction.
+    lengths: of the documents, if sdpa computes each separately; masks are then [L, L], L being the longest.
+    banded: whether sdpa computes layers with a reach by blocks; their mask is then a band_mask.
     """
 
     backend: Backend
@@ -86,9 +86,9 @@ class DocumentBounds:
         causal: bool = False,
         reaches: tuple[Reach, ...] = (None,),
     ) -> "DocumentBounds":
-        """Create the bounds from document boundaries [C] and their number, for layers with these reaches.
+        """Create the bounds from document boundaries [C], for layers with these reaches.
 
-        A compiled graph does not know the number (None), so as to be the same for every batch.
+        A compiled graph gets no number of documents (None), so that it is the same for every batch.
         """
         if backend == "varlen":
             return cls(backend, cu_seqlens, seq_len, causal, {})
@@ -116,8 +116,8 @@ def attention(
     """Scaled dot-product attention: q, k, v [N, H, E] to [N, H, E].
 
     Args:
-        reach: how far a token sees to either side, one of those that `documents` was made for.
-        dropout: share of the attention weights that are left out; the backend is sdpa where it is not 0.
+        reach: how many tokens a token attends to on either side, one of the reaches of `documents`.
+        dropout: share of the attention weights that are zeroed; only sdpa supports it.
     """
     if documents.backend == "varlen":
         left, right = (-1, -1) if reach is None else (reach, reach)
@@ -148,10 +148,9 @@ def _one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], mask: Tenso
 
 
 def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int | None) -> list[int] | None:
-    """The documents' lengths where they are better taken one by one: on a CPU, if they leave many pairs of a row out,
-    or a row's mask would be large.
+    """The documents' lengths if a CPU computes them faster one by one: documents are short or the mask is large.
 
-    On a GPU the host does not know them.
+    On a GPU the host does not know the lengths.
     """
     if n_documents in (None, n // seq_len) or cu_seqlens.device.type != "cpu":
         return None
@@ -161,7 +160,7 @@ def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int | 
 
 
 def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout: float) -> Backend:
-    """The fastest backend that can do it, for heads of so many dimensions."""
+    """The fastest backend for these tensors; `per_head`: dimensions of a head."""
     half = dtype in (torch.bfloat16, torch.float16)
     if device.type == "cuda" and half and per_head % 8 == 0 and not dropout and _varlen_takes_windows():
         return "varlen"
@@ -169,7 +168,7 @@ def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout
 
 
 def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach) -> Tensor | None:
-    """Of the documents' numbers [N], which of a row's keys its queries see: [R, 1, S, S]; None for all."""
+    """Which keys of a row its queries attend to, from document numbers [N]: [R, 1, S, S]; None for all."""
     if single and not causal and (reach is None or reach >= seq_len - 1):
         return None
     document = document.view(-1, 1, seq_len)
@@ -191,5 +190,5 @@ def _varlen() -> Any:
 
 
 def _varlen_takes_windows() -> bool:
-    """torch 2.11 has it in one form or another; without windows it cannot be causal or local in the way used here."""
+    """Some builds of torch 2.11 lack the argument that causal and local attention need."""
     return "window_size" in inspect.signature(_varlen()).parameters

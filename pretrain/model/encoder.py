@@ -62,9 +62,9 @@ class Encoder(nn.Module):
     and ZeRO-3 gathers a module's own parameters for the whole of its forward pass.
 
     Args:
-        options: what is added to the loss; nothing by default.
+        options: additions to the loss; none by default.
         backend: of attention; the fastest for the device and precision by default.
-        operations: what does the rest of a layer, see pretrain.kernels.
+        operations: implementation of the other layer operations, see pretrain.kernels.
     """
 
     def __init__(
@@ -127,14 +127,14 @@ class Encoder(nn.Module):
         n_documents: int | None,
         places: Tensor | None = None,
     ) -> Tensor:
-        """The last layer's states [N, D], or those at `places` alone: [K, D].
+        """The last layer's states [N, D], or only the states at `places`: [K, D].
 
         Args:
             tokens, positions: [N] int64.
             cu_seqlens: [C] int32 document boundaries, N repeated at the end.
             seq_len: S; documents do not cross multiples of it.
-            n_documents: documents in the stream, where the host may know.
-            places: [K] int64. The last layer's MLP then runs at those alone: nothing else reaches the head.
+            n_documents: documents in the stream; None in a compiled graph.
+            places: [K] int64. The last layer's MLP runs only there, because the head needs no other states.
         """
         shape, dtype = self.shape, self.word_embedding.dtype
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
@@ -169,7 +169,7 @@ class Encoder(nn.Module):
         return F.linear(self.transformed(x_KD), self.word_embedding, self.decoder_bias)
 
     def transformed(self, x_KD: Tensor) -> Tensor:
-        """Hidden states [K, D] as the decoder takes them."""
+        """Hidden states [K, D], as input of the decoder."""
         return self.head_norm(self.head_dense(x_KD))[0]
 
     def forward(

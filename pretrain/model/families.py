@@ -26,8 +26,8 @@ from pretrain.model.model_description import EncoderShape
 
 State = dict[str, Tensor]
 
-_MODERN_CAUSAL = "modernbert-decoder"  # transformers' name for a ModernBERT whose tokens see those before them
-_OWN_SLOT = 2  # of its window half counts, and in that half the token itself
+_MODERN_CAUSAL = "modernbert-decoder"  # transformers' name for a causal ModernBERT
+_WINDOW_EXTRA = 2  # its window counts one side, including the token itself
 
 _VOCABULARY = ("word_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
 
@@ -87,7 +87,7 @@ def to_hugging_face(state: State, shape: EncoderShape) -> State:
 
 
 def from_hugging_face(state: State, shape: EncoderShape) -> State:
-    """The reverse; rows that pad the vocabulary come out as zeros (see Encoder.reset_padding_rows)."""
+    """The reverse. Padding rows of the vocabulary are zeros (see Encoder.reset_padding_rows)."""
     named: State = {}
     for native, name in _names(Encoder(shape).state_dict(), shape):
         tensor = torch.cat([state[part] for part in name]) if isinstance(name, tuple) else state[name]
@@ -104,7 +104,7 @@ def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
     common |= {
         "max_position_embeddings": shape.first_position + shape.max_positions,
         "pad_token_id": shape.pad_id,
-        "bos_token_id": None,  # and those below: the families' own ids are not those of our vocabulary
+        "bos_token_id": None,  # the defaults of the families, here and below, belong to another vocabulary
         "eos_token_id": None,
     }
     if shape.arch == "modernbert":
@@ -138,9 +138,9 @@ def _modern_config(shape: EncoderShape, common: dict[str, Any]) -> PretrainedCon
         },
     }
     if not shape.causal:
-        return ModernBertConfig(**values, classifier_pooling="mean")  # as the published ones: no [CLS] was trained
-    ids = dict.fromkeys(("bos_token_id", "cls_token_id", "sep_token_id"), shape.pad_id)  # they have to be some
-    return ModernBertDecoderConfig(**values | ids | {"local_attention": shape.window + _OWN_SLOT})
+        return ModernBertConfig(**values, classifier_pooling="mean")  # as in the published models: [CLS] is not trained
+    ids = dict.fromkeys(("bos_token_id", "cls_token_id", "sep_token_id"), shape.pad_id)
+    return ModernBertDecoderConfig(**values | ids | {"local_attention": shape.window + _WINDOW_EXTRA})
 
 
 def shape_of(config: PretrainedConfig) -> EncoderShape:
@@ -165,8 +165,8 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
         values |= {
             "norm_eps": config.norm_eps,
             "causal": causal,
-            "window": (config.local_attention or 0) - (_OWN_SLOT if causal else 0),
-            # Where no layer after the first sees all, the number says nothing: ours, if it can be.
+            "window": (config.local_attention or 0) - (_WINDOW_EXTRA if causal else 0),
+            # If only the first layer attends to whole documents, any larger number is right: prefer our default.
             "global_every": next(
                 (n for n in range(1, len(kinds)) if kinds[n] == "full_attention"),
                 max(len(kinds), EncoderShape.global_every),

@@ -1,6 +1,6 @@
 """The vocabulary projection and its cross-entropy, with gradients made in place in the forward pass.
 
-Shapes: K rows, D hidden, V ids, some at the end being padding that no row can choose.
+Shapes: K rows, D hidden, V ids; those at the end may be padding, which no row can choose.
 """
 
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ class LossOptions:
 
 
 def cross_entropy_sums(logits: Tensor, labels: Tensor, options: LossOptions) -> tuple[Tensor, Tensor, Tensor]:
-    """The sums of VocabularyLoss for logits [K, V] that are there already, V being the vocabulary without padding."""
+    """The sums of VocabularyLoss for given logits [K, V]; V is the vocabulary without padding."""
     values, used = logits.float(), labels != IGNORED
     plain = F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="sum")
     loss = (

@@ -12,18 +12,18 @@ from pretrain.config import Config
 
 @dataclass(frozen=True)
 class EncoderShape:
-    """An encoder, as JSON values.
+    """The shape of an encoder, as JSON values.
 
     arch: "bert", "roberta" or "modernbert".
     vocab_size: the tokenizer's, before padding.
-    intermediate: width of the MLP; of each of its two halves where it is gated.
-    max_positions: the longest document.
-    causal: whether a token sees only those before it.
-    dropout: share of activations, and of attention, that are left out in training.
-    window, global_every (modernbert): layers 0, n, 2n, ... see whole documents, the others `window` tokens, half of
-        them on either side.
+    intermediate: width of the MLP; of each half if it is gated.
+    max_positions: tokens of the longest document.
+    causal: whether a token attends only to earlier tokens.
+    dropout: share of activations and attention weights that are zeroed in training.
+    window, global_every (modernbert): layers 0, n, 2n, ... attend to whole documents, the others to `window` tokens,
+        half of them on either side.
     rope_theta, local_rope_theta (modernbert): base of the rotary frequencies in the two kinds of layers.
-    scaled_init (bert, roberta): whether weights that add to the residual stream begin smaller in deeper models.
+    scaled_init (bert, roberta): smaller initial weights before residual sums in deeper models.
     """
 
     vocab_size: int
@@ -46,17 +46,17 @@ class EncoderShape:
 
     @property
     def padded_vocab_size(self) -> int:
-        """A multiple of 64, as matrix units like it."""
+        """A multiple of 64, for the GPU's matrix units."""
         return -(-self.vocab_size // 64) * 64
 
     @property
     def rotary(self) -> bool:
-        """Whether positions turn queries and keys, rather than being looked up in a table."""
+        """Whether positions are rotary, not a table."""
         return self.arch == "modernbert"
 
     @property
     def first_position(self) -> int:
-        """Where documents begin in the table of positions: RoBERTa leaves out those up to the padding token's id."""
+        """Row of a document's first position in the table: RoBERTa's begins after the padding token's id."""
         return self.pad_id + 1 if self.arch == "roberta" else 0
 
     @property
@@ -65,12 +65,12 @@ class EncoderShape:
         return {"bert": 2, "roberta": 1, "modernbert": 0}[self.arch]
 
     def reach(self, layer: int) -> int | None:
-        """How far a token of a layer sees to either side; None where it sees the whole document."""
+        """How many tokens a token of a layer attends to on either side; None for the whole document."""
         return self.window // 2 if self.arch == "modernbert" and layer % self.global_every else None
 
 
 def encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
-    """The shape that a configuration describes, for the vocabulary of a data set."""
+    """The shape of a configuration's encoder, for the vocabulary of a data set."""
     model, size = config.model, config.model.size
     modern = model.arch == "modernbert"
     return EncoderShape(
@@ -110,7 +110,7 @@ def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
 
 
 def in_full(description: Description) -> Description:
-    """One that an earlier version recorded, with the fields that came later: by default they change nothing."""
+    """The description of an earlier version, completed with the defaults of newer fields, which change nothing."""
     return description if description["arch"] == "auto" else asdict(EncoderShape(**description))
 
 

@@ -103,9 +103,7 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
     longest = getattr(config, "max_position_embeddings", None)
     if longest and longest < seq_len:
         raise UserError(f"model.config: max_position_embeddings ({longest}) is less than the longest row ({seq_len})")
-    found = config.to_diff_dict()
-    found.pop("transformers_version", None)
-    return found
+    return {key: value for key, value in config.to_diff_dict().items() if key != "transformers_version"}
 
 
 def named_ids(kind: Any, special_ids: Mapping[str, int]) -> dict[str, int]:
@@ -118,16 +116,14 @@ def named_ids(kind: Any, special_ids: Mapping[str, int]) -> dict[str, int]:
 
 
 def longest_text(model: PreTrainedModel) -> int | None:
-    """Tokens of the longest text that a model takes; None where there is no limit.
+    """Tokens of the longest text that a model takes; None without a limit.
 
-    RoBERTa and its kin have positions from the padding token's id + 1 on: that id is then marked in their table.
+    Positions of RoBERTa and similar models start after the padding token's id, which their table names.
     """
     longest: int | None = getattr(model.config, "max_position_embeddings", None)
     tables = [part for name, part in model.named_modules() if name.endswith("position_embeddings")]
-    before = max(
-        (1 + table.padding_idx for table in tables if getattr(table, "padding_idx", None) is not None), default=0
-    )
-    return longest - before if longest else None
+    padding = [getattr(table, "padding_idx", None) for table in tables]
+    return longest - max((1 + id for id in padding if id is not None), default=0) if longest else None
 
 
 def padded_model(config: dict[str, Any], options: LossOptions, seed: int) -> PaddedModel:
@@ -140,9 +136,7 @@ def padded_model(config: dict[str, Any], options: LossOptions, seed: int) -> Pad
 
 def _config(kind: Any, values: dict[str, Any]) -> PretrainedConfig:
     if kind not in CONFIG_MAPPING:
-        raise UserError(
-            f"model.config: transformers has no masked language model of the kind {kind!r} (its model_type)"
-        )
+        raise UserError(f"model.config: transformers has no masked language model of the kind {kind!r} (model_type)")
     try:
         return AutoConfig.for_model(kind, **values)
     except Exception as error:  # a validator of any kind: transformers has several
