@@ -133,15 +133,12 @@ class BlockReader:
                 self._read_block(other, space)
             except DamagedData:
                 continue
-            self._warn(block, error, other)
+            if block not in self._reported and len(self._reported) < _WARNINGS:
+                self._reported.add(block)
+                print(f"warning: {error} Tokens of block {other} replace it.", file=sys.stderr, flush=True)
             out.fill(space)
             return
         raise error
-
-    def _warn(self, block: int, error: DamagedData, other: int) -> None:
-        if block not in self._reported and len(self._reported) < _WARNINGS:
-            self._reported.add(block)
-            print(f"warning: {error} Tokens of block {other} replace it.", file=sys.stderr, flush=True)
 
 
 class ShuffleWindow:

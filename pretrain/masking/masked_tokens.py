@@ -59,14 +59,10 @@ def replace(
     seen = np.where(fate < to_mask, vocabulary.mask, original)
     row, number = np.nonzero((fate >= to_mask) & (fate < to_random) & used)
     pick = wide(draws[row[:, None], n_places + 2 * number[:, None] + np.arange(2)])[:, 0]
-    seen[row, number] = _other(original[row, number], pick, vocabulary)
+    other = scaled(pick, len(vocabulary.ordinary_ids) - 1)
+    other += other >= vocabulary.rank[original[row, number]]  # skip the original
+    seen[row, number] = vocabulary.ordinary_ids[other]
     return seen
-
-
-def _other(original: NDArray[np.int64], pick: NDArray[np.int64], vocabulary: Vocabulary) -> NDArray[np.int64]:
-    """A uniform ordinary id other than the original: [M], from 32-bit numbers [M]."""
-    number = scaled(pick, len(vocabulary.ordinary_ids) - 1)
-    return vocabulary.ordinary_ids[number + (number >= vocabulary.rank[original])]
 
 
 UNIT_BEGINS, FATE_BEGINS = 1, 2

@@ -162,9 +162,10 @@ def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int | 
 def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout: float) -> Backend:
     """The fastest backend for these tensors; `per_head`: dimensions of a head."""
     half = dtype in (torch.bfloat16, torch.float16)
-    if device.type == "cuda" and half and per_head % 8 == 0 and not dropout and _varlen_takes_windows():
-        return "varlen"
-    return "sdpa"
+    if device.type != "cuda" or not half or per_head % 8 or dropout:
+        return "sdpa"
+    # Some builds of torch 2.11 lack the argument that causal and local attention need.
+    return "varlen" if "window_size" in inspect.signature(_varlen()).parameters else "sdpa"
 
 
 def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach) -> Tensor | None:
@@ -187,8 +188,3 @@ def _varlen() -> Any:
     from torch.nn.attention.varlen import varlen_attn
 
     return varlen_attn
-
-
-def _varlen_takes_windows() -> bool:
-    """Some builds of torch 2.11 lack the argument that causal and local attention need."""
-    return "window_size" in inspect.signature(_varlen()).parameters

@@ -177,7 +177,10 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
     else:
         values |= {"norm_eps": config.layer_norm_eps, "causal": bool(config.is_decoder)}
     shape = EncoderShape(**values)
-    _check_same(config, hugging_face_config(shape))
+    required = hugging_face_config(shape)
+    for name in _DECISIVE:
+        if (value := getattr(config, name, None)) != (wanted := getattr(required, name, None)):
+            raise UserError(f"a {kind} model with {name} {value!r} has no native form; it must be {wanted!r}")
     return shape
 
 
@@ -211,15 +214,6 @@ _DECISIVE = (
     "classifier_activation",
     "add_cross_attention",
 )
-
-
-def _check_same(config: PretrainedConfig, ours: PretrainedConfig) -> None:
-    for name in _DECISIVE:
-        theirs, wanted = getattr(config, name, None), getattr(ours, name, None)
-        if theirs != wanted:
-            raise UserError(
-                f"a {config.model_type} model with {name} {theirs!r} has no native form; it must be {wanted!r}"
-            )
 
 
 def _names(state: State, shape: EncoderShape) -> Iterator[tuple[str, str | tuple[str, ...]]]:

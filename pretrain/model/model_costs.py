@@ -33,13 +33,8 @@ def step_flops(shape: EncoderShape, lengths: NDArray[np.int64], predictions: int
     pairs = {reach: pairs_seen(lengths, reach, shape.causal) for reach in set(_reaches(shape))}
     attention = 12 * shape.hidden * sum(pairs[reach] for reach in _reaches(shape))
     head = shape.hidden * (shape.vocab_size + shape.hidden)
-    return float(6 * lengths.sum() * layer_weights(shape) * shape.layers + attention + 6 * predictions * head)
-
-
-def layer_weights(shape: EncoderShape) -> int:
-    """Weights of a layer's matrices."""
-    matrices = 3 if shape.arch == "modernbert" else 2
-    return shape.hidden * (4 * shape.hidden + matrices * shape.intermediate)
+    weights = shape.hidden * (4 * shape.hidden + (3 if shape.rotary else 2) * shape.intermediate)  # of a layer
+    return float(6 * lengths.sum() * weights * shape.layers + attention + 6 * predictions * head)
 
 
 def pairs_seen(lengths: NDArray[np.int64], reach: int | None, causal: bool) -> float:

@@ -75,7 +75,10 @@ def initial_state(
     for name, key in _FREE.items():
         if (before := getattr(model_shape, name)) != (now := getattr(shape, name)):
             say(f"model.init: {folder} was trained with {key} {before:g}; this run uses {now:g}")
-    state = {_current_name(name): tensor.float() for name, tensor in _read_weights(folder).items()}
+    state = {
+        name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor.float()
+        for name, tensor in _read_weights(folder).items()  # the first BERTs have TensorFlow's names of norms
+    }
     mismatch = f"model.init: {weights_file(folder)} does not go with its config.json"
     try:
         if not shape.rotary:
@@ -163,8 +166,3 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
         raise UserError(one_line(f"model.init: {error}")) from None
     except (OSError, SafetensorError, ValueError, KeyError, RuntimeError) as error:
         raise UserError(one_line(f"model.init: {shown_path(path)} cannot be read ({error})")) from None
-
-
-def _current_name(name: str) -> str:
-    """The name of a weight; the first BERTs have TensorFlow's names of norms."""
-    return name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")

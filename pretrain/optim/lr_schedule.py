@@ -29,7 +29,11 @@ def lr_factor(schedule: ScheduleConfig, step: int, total_steps: int) -> float:
         return 1.0
     left = max(0.0, min(1.0, (total_steps - step) / steps))
     shape = schedule.decay if schedule.kind == "wsd" else schedule.kind
-    return schedule.min_ratio + (1 - schedule.min_ratio) * _falling(shape, left)
+    if shape == "cosine":
+        left = (1 - math.cos(math.pi * left)) / 2
+    elif shape == "1-sqrt":
+        left = 1 - math.sqrt(1 - left)
+    return schedule.min_ratio + (1 - schedule.min_ratio) * left
 
 
 def _decay_steps(schedule: ScheduleConfig, total_steps: int) -> int:
@@ -41,10 +45,3 @@ def _decay_steps(schedule: ScheduleConfig, total_steps: int) -> int:
         return after_warmup
     wanted = schedule.decay_steps
     return min(after_warmup, round(schedule.decay_fraction * total_steps) if wanted is None else wanted)
-
-
-def _falling(shape: str, left: float) -> float:
-    """The decay factor: 1 at the start (`left` = 1), 0 at the end (`left` = 0)."""
-    if shape == "cosine":
-        return (1 - math.cos(math.pi * left)) / 2
-    return 1 - math.sqrt(1 - left) if shape == "1-sqrt" else left

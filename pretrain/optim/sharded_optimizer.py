@@ -65,7 +65,9 @@ class ShardedOptimizer(torch.optim.Optimizer):
             if tensors:
                 self.update(group, tensors)
                 if self._ema is not None:
-                    self._average(tensors, self._ema)
+                    # Polyak averaging: average - (1 - ema) * (average - w), which this kernel computes from -w.
+                    averages = self._state(tensors, AVERAGE)
+                    self._sgd(averages, tensors, lr=1 - self._ema, weight_decay=1.0, maximize=True)
 
     @abstractmethod
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
@@ -133,11 +135,6 @@ class ShardedOptimizer(torch.optim.Optimizer):
         buffers = self._state(tensors, "momentum_buffer")
         self._sgd(directions, gradients(tensors), buffers, lr=-1.0, momentum=momentum, nesterov=True)
         return directions
-
-    def _average(self, tensors: list[Tensor], decay: float) -> None:
-        """Polyak averaging: average - (1 - decay) * (average - w), which this kernel computes from -w."""
-        averages = self._state(tensors, AVERAGE)
-        self._sgd(averages, tensors, lr=1 - decay, weight_decay=1.0, maximize=True)
 
     def _sgd(
         self, to: list[Tensor], by: list[Tensor], buffers: list[Tensor] | None = None, **changes: float | bool
