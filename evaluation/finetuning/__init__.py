@@ -1,7 +1,7 @@
 """Fine-tune exported models on sentences, words, questions and cloze repair, with several seeds.
 
-A task (`tasks`) reads its files, encodes them and scores predictions. `learner` trains one model, `experiment` runs all
-seeds, and `result_file` stores the results.
+A task reads its files, encodes them and scores predictions. `learner` trains one model, `experiment` opens the task and
+runs all seeds, and `result_file` stores the results.
 """
 
 import lazy_loader

@@ -4,10 +4,10 @@ import hashlib
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -15,10 +15,12 @@ from safetensors import SafetensorError
 from data_prep.errors import UserError
 from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_file, write_json
 from data_prep.reading import read_json
-from evaluation.finetuning.learner import Learner
+from evaluation.finetuning.cloze_repair import RepairTask
+from evaluation.finetuning.label_tasks import Classification, TokenTask
+from evaluation.finetuning.learner import Head, Learner
+from evaluation.finetuning.questions import Questions
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
 from evaluation.finetuning.settings import FinetuneSettings
-from evaluation.finetuning.tasks import open_task
 from evaluation.text_files import read_text
 from pretrain.export import load_tokenizer, model_folder, save_model
 from pretrain.model import longest_text
@@ -27,6 +29,48 @@ _IDENTITY = "fine-tuning.json"  # in the folder of the best seed's model: what d
 
 OnProgress = Callable[[int, int, str], None]
 """Called with the steps done, the total steps of a seed, and the current task."""
+
+
+class FinetuneTask(Protocol):
+    """Encoded training and held-out examples, and their metrics.
+
+    Attributes:
+        metric: the main metric.
+        heads: the models to train.
+        baseline: metrics of a baseline without a model.
+        without_model: description of this baseline for reports.
+        notes: remarks on the data for reports.
+    """
+
+    metric: str
+    heads: list[Head]
+    baseline: dict[str, float]
+    without_model: str
+    notes: list[str]
+
+    def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
+        """Metrics on the held-out examples. learners: one per head."""
+        ...
+
+
+def open_task(settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> FinetuneTask:
+    """Create the task: read and encode its examples.
+
+    Raises UserError if the files do not fit the task, or the task lacks the metric.
+    """
+    kinds: dict[str, Any] = {
+        "classification": Classification,
+        "tokens": TokenTask,
+        "questions": Questions,
+        "repair": RepairTask,
+    }
+    task: FinetuneTask = kinds[settings.task](settings, train, valid, tokenizer)
+    task.metric = settings.metric or task.metric
+    if task.metric not in task.baseline:
+        *others, last = task.baseline
+        names = f"{', '.join(others)} or {last}" if others else last
+        raise UserError(f"--metric for {settings.task} must be {names}, not {task.metric!r}.")
+    return task
 
 
 class Finetuning:

@@ -156,7 +156,10 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
         if getattr(config, "pad_token_id", None) is None:
             options["pad_token_id"] = pad_id
         if settings.dropout is not None:
-            options |= dict.fromkeys(_dropouts(config), settings.dropout)
+            names = [name for name in config.to_dict() if "dropout" in name or name.endswith("_pdrop")]
+            if not names:
+                raise UserError(f"--dropout: a {config.model_type} model has no dropout")
+            options |= dict.fromkeys(names, settings.dropout)
         if settings.init == "pretrained":
             return load_model(folder, head.auto_class, new_head=True, **options)
         for name, value in options.items():
@@ -168,14 +171,3 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
         ) from error
     finally:
         logging.set_verbosity(verbosity)
-
-
-def _dropouts(config: Any) -> list[str]:
-    """Names of the dropout entries of a config, for example `hidden_dropout_prob` (BERT) or `embd_pdrop` (GPT-2).
-
-    Raises UserError if there are none.
-    """
-    found = [name for name in config.to_dict() if "dropout" in name or name.endswith("_pdrop")]
-    if not found:
-        raise UserError(f"--dropout: a {config.model_type} model has no dropout")
-    return found

@@ -89,17 +89,14 @@ def question_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[str]) ->
     (Rajpurkar et al., "Know what you don't know", 2018).
     """
     answers = [[answer for answer in known if normalized(answer)] or [""] for known in gold]
-    exact = [max(float(normalized(a) == normalized(text)) for a in known) for known, text in _both(answers, predicted)]
-    f1 = [max(word_f1(answer, text) for answer in known) for known, text in _both(answers, predicted)]
+    pairs = [*zip(answers, predicted, strict=True)]
+    exact = [max(float(normalized(answer) == normalized(text)) for answer in known) for known, text in pairs]
+    f1 = [max(word_f1(answer, text) for answer in known) for known, text in pairs]
     metrics = {"exact_match": float(np.mean(exact)), "f1": float(np.mean(f1))}
     kinds = {"f1_answerable": [bool(known) for known in gold], "f1_unanswerable": [not known for known in gold]}
     if all(any(chosen) for chosen in kinds.values()):
         metrics |= {name: float(np.mean(np.array(f1)[chosen])) for name, chosen in kinds.items()}
     return metrics
-
-
-def _both(answers: list[list[str]], predicted: Sequence[str]) -> Iterator[tuple[list[str], str]]:
-    return zip(answers, predicted, strict=True)
 
 
 def normalized(answer: str) -> str:

@@ -102,11 +102,13 @@ class Writer:
         ids: list[int] = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         masks = ids.count(self.tokenizer.mask_token_id)
         if self.causal:
-            self._refuse_for_causal(request, masks)
+            if masks:
+                raise UserError(
+                    f"{self._name} is a causal model, which fills no masks; end the prompt where the text should "
+                    "continue"
+                )
             total, start = 1 + len(ids) + (request.length or LENGTH), [self._ids["cls"], *ids]
         else:
-            if masks and request.length is not None:
-                raise UserError(f"the prompt's {masks} masks say how many tokens to write; leave out --length")
             free = [] if masks else [self._ids["mask"]] * (request.length or LENGTH)
             start = [self._ids["cls"], *ids, *free, self._ids["sep"]]
             total = len(start)
@@ -118,15 +120,6 @@ class Writer:
         if self._longest and total > self._longest:
             raise UserError(f"the text would have {total} tokens, and {self._name} takes {self._longest} at most")
         return torch.tensor([start])
-
-    def _refuse_for_causal(self, request: GenerationRequest, masks: int) -> None:
-        given = {"--method": request.method, "--iterations": request.iterations}
-        if unused := [name for name, value in given.items() if value is not None]:
-            raise UserError(f"{self._name} is a causal model, which writes from left to right; leave out {unused[0]}")
-        if masks:
-            raise UserError(
-                f"{self._name} is a causal model, which fills no masks; end the prompt where the text should continue"
-            )
 
     def _allowed(self) -> Tensor:
         """Ids that may be written, bool [V]: all tokens except the special ones."""

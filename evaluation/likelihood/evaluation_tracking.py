@@ -20,20 +20,12 @@ def send(found: Mapping[str, Any], target: Target) -> None:
 def _results(name: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> TrackedResults:
     key = hashlib.sha256(json.dumps([name, settings, results]).encode()).hexdigest()[:32]
     points = [Point(metric, value, time.time(), 0) for metric, value in _metrics(results)]
-    params = {"model": name, **_params(settings)}
-    return TrackedResults(f"evaluate {name}", key, params, points, parent=_training_key(Path(name)))
-
-
-def _training_key(model: Path) -> str | None:
-    """The MLflow key of the training run, if the folder is a run folder."""
-    with contextlib.suppress(UserError, OSError):
-        if record := load_record(model):
-            return record.key
-    return None
-
-
-def _params(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    return {f"{part}.{name}": str(value) for part, values in settings.items() for name, value in values.items()}
+    params = {"model": name}
+    params |= {f"{part}.{key}": str(value) for part, values in settings.items() for key, value in values.items()}
+    training = None
+    with contextlib.suppress(UserError, OSError):  # only a run folder has a record
+        training = load_record(Path(name))
+    return TrackedResults(f"evaluate {name}", key, params, points, parent=training.key if training else None)
 
 
 def _metrics(results: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, float]]:

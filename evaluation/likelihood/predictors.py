@@ -123,16 +123,11 @@ class Predictor(Protocol):
     longest: maximum length of a text in tokens; None: no limit.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def folder(self) -> Path | None: ...
-    @property
-    def tokenizer(self) -> SentenceTokenizer: ...
-    @property
-    def causal(self) -> bool: ...
-    @property
-    def longest(self) -> int | None: ...
+    name: str
+    folder: Path | None
+    tokenizer: SentenceTokenizer
+    causal: bool
+    longest: int | None
 
     def __call__(self, stream: Stream) -> Answers: ...
 
@@ -143,12 +138,12 @@ class LogitSource(Protocol):
     def __call__(self, stream: Stream) -> Iterator[Tensor]: ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class FinishedModel:
     """A Predictor. vocab_size: valid ids are below it. logits: computes the logits."""
 
     name: str
-    folder: Path
+    folder: Path | None
     tokenizer: SentenceTokenizer
     vocab_size: int
     causal: bool
@@ -294,7 +289,9 @@ class Unigram:
         log_probabilities: float64 [vocab_size].
     """
 
-    name, folder, longest = "unigram", None, None
+    name = "unigram"
+    folder: Path | None = None
+    longest: int | None = None
     causal = True  # it reads no context, so nothing needs a mask
 
     def __init__(self, dataset: Dataset, counts: NDArray[np.int64]):

@@ -132,7 +132,19 @@ def _section(folder: Path, study: Study, budget: Budget, found: StudyResults) ->
         "conclusions": conclusions,
         "means": _means_table(study, found.comparisons),
         "differences": _differences_table(study, found.comparisons),
-        "forests": [_forest(one) for one in found.comparisons if one.from_baseline],
+        "forests": [
+            {
+                "title": one.metric.title,
+                "unit": one.metric.unit,
+                "better": one.metric.better,
+                "rows": [
+                    {"name": arm, "mean": found.mean, "interval": found.interval, "apart": found.told_apart}
+                    for arm, found in one.from_baseline.items()
+                ],
+            }
+            for one in found.comparisons
+            if one.from_baseline
+        ],
     }
 
 
@@ -148,14 +160,6 @@ def _explanation(folder: Path, study: Study, budget: Budget) -> str:
             f"{each}."
         )
     return text
-
-
-def _forest(one: Comparisons) -> dict[str, Any]:
-    rows = [
-        {"name": arm, "mean": found.mean, "interval": found.interval, "apart": found.told_apart}
-        for arm, found in one.from_baseline.items()
-    ]
-    return {"title": one.metric.title, "unit": one.metric.unit, "better": one.metric.better, "rows": rows}
 
 
 def _markdown(values: dict[str, Any]) -> str:
@@ -215,20 +219,21 @@ def _differences_table(study: Study, found: Sequence[Comparisons]) -> list[list[
 def conclusion(found: Comparisons, n_arms: int) -> list[str]:
     """Conclusions about the arms from one metric, as sentences; never stronger than the intervals."""
     metric, verdict = found.metric, found.verdict
+    best = f"has the {'highest' if metric.better == 'higher' else 'lowest'}"
     if verdict is None:
         return [f"No two arms have a result of the same seed, so {metric.title} cannot be compared."]
     sentences = _left_out(verdict, n_arms - len(found.means), n_arms)
     if verdict.seeds == 1:
         return [
             f"By {metric.title} no arm can be recommended: one seed does not show the variation by chance. "
-            f"{verdict.best} has the {_superlative(metric)} value.",
+            f"{verdict.best} {best} value.",
             *sentences,
         ]
     if verdict.worse:
         sentences.insert(0, f"{verdict.best} is better than {_named(verdict, verdict.worse, metric)}.")
     if verdict.level:
         sentences.append(
-            f"{verdict.best} has the {_superlative(metric)} mean, but with {verdict.seeds} seeds it does not differ "
+            f"{verdict.best} {best} mean, but with {verdict.seeds} seeds it does not differ "
             f"significantly from {_named(verdict, verdict.level, metric)}."
         )
     head = f"{verdict.best} is recommended by {metric.title}"
@@ -242,12 +247,7 @@ def conclusion(found: Comparisons, n_arms: int) -> list[str]:
 def _left_out(verdict: Verdict, absent: int, n_arms: int) -> list[str]:
     sentences = [f"{absent} of {n_arms} arms have no result and are left out."] if absent else []
     if verdict.left_out:
-        one = len(verdict.left_out) == 1
-        seeds = "1 seed" if verdict.seeds == 1 else f"{verdict.seeds} seeds"
-        sentences.append(
-            f"{_listed(verdict.left_out)} {'lacks' if one else 'lack'} results of the {seeds} that the other arms "
-            f"share, and {'is' if one else 'are'} left out."
-        )
+        sentences.append(f"Left out, for lack of the {verdict.seeds} seeds of the others: {_listed(verdict.left_out)}.")
     return sentences
 
 
@@ -260,10 +260,6 @@ def _named(verdict: Verdict, others: Sequence[str], metric: Metric) -> str:
         interval = _interval(difference.interval, metric.unit, signed=True)
         named.append(f"{other} ({_value(difference.mean, metric.unit, signed=True)}{interval}{unit})")
     return _listed(named)
-
-
-def _superlative(metric: Metric) -> str:
-    return "highest" if metric.better == "higher" else "lowest"
 
 
 def _listed(words: Sequence[str]) -> str:

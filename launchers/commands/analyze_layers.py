@@ -13,7 +13,7 @@ from launchers.commands.arguments import check_inputs, local
 from launchers.display import CommandProgress, check_json_output, tables, write_json_output
 
 if TYPE_CHECKING:
-    from evaluation.layers import Estimate, Information, ModelMeasures, SampleSettings, Similarity
+    from evaluation.layers import Estimate, ModelMeasures, SampleSettings
 
 _WIDTH = 140  # columns of a table that is written to a file
 
@@ -86,7 +86,7 @@ def analyze_layers(
     if as_json:
         write_json_output(as_json, _to_json(found, dataset.location, settings))
     for measured in found:
-        _print(measured, clusters)
+        _print(measured)
     if out:
         _draw(found, out)
 
@@ -121,7 +121,7 @@ def _short_names(names: list[str]) -> dict[str, str]:
     return {name: short if list(last.values()).count(short) == 1 else name for name, short in last.items()}
 
 
-def _print(measured: "ModelMeasures", clusters: int) -> None:
+def _print(measured: "ModelMeasures") -> None:
     from evaluation.layers import FEWEST
 
     found = measured.found
@@ -129,7 +129,7 @@ def _print(measured: "ModelMeasures", clusters: int) -> None:
     head = f"\n{measured.model}, {measured.objective}, {found.layers} layers of {found.hidden}, {measured.text} text"
     console.print(Text(head, style="bold"))
     if found.similarities:
-        columns = {_head(one.measure, one): one.between for one in found.similarities}
+        columns = {f"{one.measure}, {one.kind}\n({one.positions:,})": one.between for one in found.similarities}
         table = _table("between layers", [f"{layer} and {layer + 1}" for layer in range(found.layers)], columns)
         chance = (f"{sum(one.chance) / len(one.chance):.3f}" for one in found.similarities)
         table.add_row("expected by chance (mean)", *chance, style="dim")
@@ -137,15 +137,10 @@ def _print(measured: "ModelMeasures", clusters: int) -> None:
     else:
         console.print(f"Similarity is not shown: the text has fewer than {FEWEST} positions of each kind.")
     if found.information:
-        columns = {_head(one.of, one): one.at for one in found.information}
+        columns = {f"{one.of}, {one.kind}\n({one.positions:,})": one.at for one in found.information}
         console.print(_table("information at layer", [str(layer) for layer in range(found.layers + 1)], columns))
     else:
-        few = f"no kind has more positions of the --tokens than --clusters {clusters}, and at least {FEWEST}"
-        console.print(f"Information is not shown: {few}. Use fewer clusters, more positions or more text.")
-
-
-def _head(name: str, of: "Similarity | Information") -> str:
-    return f"{name}, {of.kind}\n({of.positions:,})"
+        console.print("Information is not shown: too few positions. Use fewer clusters, more positions or more text.")
 
 
 def _table(title: str, rows: list[str], columns: "dict[str, list[Estimate]]") -> Table:

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _GROUPS = {
     "by_frequency": "Loss by frequency of the token in the counted text",
     "by_word_class": "Loss by position of the token in its word",
-    "by_length": "Loss by length of the document or piece, in tokens",
 }
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "held_out.loss": ("held-out loss, nats", "{:+.4f}".format),
@@ -111,18 +110,13 @@ def evaluate(
 
     held_out = rows, seq_len, mask_rate, strategy
     task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
-    keep = out.with_name(f"{out.name}.scores") if out and pairs else None
-    try:
-        with CommandProgress() as line:
-            found = run(task, line.show, keep)
-    except KeyboardInterrupt:
-        if keep and keep.exists():
-            typer.echo(f"{keep} has the scores so far. Run the same command to resume.", err=True)
-        raise
+    cache = out.with_name(f"{out.name}.scores") if out and pairs else None
+    with CommandProgress() as line:
+        found = run(task, line.show, cache)
     if out:
         write_json_output(out, found)
-        if keep:
-            keep.unlink(missing_ok=True)  # token counts have no model folder
+        if cache:
+            cache.unlink(missing_ok=True)  # token counts have no model folder
     if target:
         send(found, target)
     print_results(found)
@@ -151,39 +145,31 @@ def print_results(found: dict[str, Any]) -> None:
 
 
 def _print_held_out(console: Console, results: dict[str, Any], settings: dict[str, Any]) -> None:
-    rows = [
-        (
-            name,
-            f"{one['loss']:.4f}",
-            f"{one['perplexity']:,.2f}",
-            f"{one['masked_accuracy']:.2%}",
-            f"{one['predictions']:,}",
-            f"{one['rows']:,}",
-        )
-        for name, one in results.items()
-    ]
-    columns = ("model", "loss (nats)", "perplexity", "masked accuracy", "predictions", "rows")
+    formats = {
+        "loss (nats)": "{loss:.4f}",
+        "perplexity": "{perplexity:,.2f}",
+        "masked accuracy": "{masked_accuracy:.2%}",
+        "predictions": "{predictions:,}",
+        "rows": "{rows:,}",
+    }
+    rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
     masks = f"{settings['strategy']} masks at {settings['rate']:g}, rows of {settings['seq_len']}"
-    console.print(tables.table(columns, rows, f"Held-out text: {settings['data']}, {masks}"))
+    console.print(tables.table(("model", *formats), rows, f"Held-out text: {settings['data']}, {masks}"))
     for part, title in _GROUPS.items():
         groups = {name: one[part] for name, one in results.items()}
         _print_groups(console, title, "predictions", groups, lambda one: f"{one['loss']:.4f}")
 
 
 def _print_pairs(console: Console, results: dict[str, Any]) -> None:
-    rows = [
-        (
-            name,
-            one["score"],
-            f"{one['accuracy']:.2%}",
-            _interval(one["interval"], "{:.2%}".format),
-            f"{one['pairs']:,}",
-            f"{one['ties']:,}",
-        )
-        for name, one in results.items()
-    ]
-    columns = ("model", "score", "accuracy", "95% interval", "pairs", "ties")
-    console.print(tables.table(columns, rows, "Minimal pairs"))
+    formats = {
+        "score": "{score}",
+        "accuracy": "{accuracy:.2%}",
+        "95% interval": "{interval[0]:.2%} to {interval[1]:.2%}",
+        "pairs": "{pairs:,}",
+        "ties": "{ties:,}",
+    }
+    rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
+    console.print(tables.table(("model", *formats), rows, "Minimal pairs"))
     groups = {name: one["by"] for name, one in results.items()}
     _print_groups(console, "Accuracy by group", "pairs", groups, lambda one: f"{one['accuracy']:.1%}")
 
@@ -204,11 +190,7 @@ def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
     rows = []
     for one in comparisons:
         name, form = _MEASURES[one["measure"]]
-        interval = _interval(one["interval"], form) if one["interval"] else "too few pairs"
+        interval = " to ".join(map(form, one["interval"])) if one["interval"] else "too few pairs"
         rows.append((one["model"], name, form(one["difference"]), interval))
     title = f"Difference from {comparisons[0]['with']}, with 95% intervals of a paired bootstrap"
     return tables.table(("model", "measure", "difference", "95% interval"), rows, title)
-
-
-def _interval(bounds: list[float], form: Callable[[float], str]) -> str:
-    return f"{form(bounds[0])} to {form(bounds[1])}"

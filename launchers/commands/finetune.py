@@ -12,8 +12,7 @@ from launchers.commands.arguments import check_inputs, local
 from launchers.display import CommandProgress, tables
 
 if TYPE_CHECKING:
-    from evaluation.finetuning import FinetuneResults, FinetuneSettings
-    from pretrain.tracking import Target
+    from evaluation.finetuning import FinetuneResults
 
 
 TaskName = Literal["classification", "tokens", "questions", "repair"]
@@ -91,7 +90,8 @@ def finetune(
 
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
-    from evaluation.finetuning import FinetuneSettings
+    check_inputs([model], files=(train, valid))
+    from evaluation.finetuning import FinetuneSettings, Finetuning, send_report
     from pretrain.tracking import command_target
 
     settings = FinetuneSettings(
@@ -108,37 +108,17 @@ def finetune(
         metric=metric,
     )
     target = command_target(uri, experiment, [model])
-    _run(settings, model, {"train": train, "valid": valid}, seeds, out, json_path, target)
-
-
-def _run(
-    settings: "FinetuneSettings",
-    model: Path,
-    files: dict[str, str],
-    seeds: int,
-    out: Path | None,
-    json_path: Path | None,
-    target: "Target",
-) -> None:
-    check_inputs([model], files=files.values())
-    from evaluation.finetuning import Finetuning, send_report
-
-    finetuning = Finetuning(model, settings, files)
+    finetuning = Finetuning(model, settings, {"train": train, "valid": valid})
     results = finetuning.open_results(json_path, out)
     for note in finetuning.task.notes:
         typer.echo(note, err=True)
-    names = {"model": str(model), **{name: shown(path) for name, path in files.items()}}  # readable names, not digests
-    params = {name: str(value) for name, value in results.identity.items()} | names
-    name = f"{settings.task} {model.name}"
+    params = {name: str(value) for name, value in results.identity.items()}
+    params |= {"model": str(model), "train": shown(train), "valid": shown(valid)}  # readable names, not digests
+    name = f"{task} {model.name}"
     send_report(results, target, name, params)
     for seed in sorted({*range(1, seeds + 1)} - {result.seed for result in results.results}):
-        try:
-            with CommandProgress() as line:
-                result, learners = finetuning.run_seed(seed, line.show)
-        except KeyboardInterrupt:
-            if json_path is not None and results.results:
-                typer.echo(f"{json_path} has {_seeds(results)}. Run the same command to resume.", err=True)
-            raise
+        with CommandProgress() as line:
+            result, learners = finetuning.run_seed(seed, line.show)
         score = result.metrics[results.metric]
         if out is not None and score > max(results.values(results.metric), default=-math.inf):
             finetuning.save(out, learners, results)
@@ -153,13 +133,7 @@ def _run(
 def _print(results: "FinetuneResults", without_model: str) -> None:
     rows = []
     for name in sorted(results.baseline, key=lambda name: name != results.metric):
-        values = results.values(name)
-        figures = [results.mean(name), results.deviation(name), min(values), max(values), results.baseline[name]]
+        figures = [results.mean(name), results.deviation(name), results.baseline[name]]
         rows.append((name, *("" if value is None else f"{value:.4f}" for value in figures)))
-    columns = ("metric", "mean", "sd", "lowest", "highest", "baseline")
-    tables.output().print(tables.table(columns, rows))
-    typer.echo(f"of {_seeds(results)}; baseline: {without_model}")
-
-
-def _seeds(results: "FinetuneResults") -> str:
-    return f"{len(results.results)} seed{'' if len(results.results) == 1 else 's'}"
+    tables.output().print(tables.table(("metric", "mean", "sd", "baseline"), rows))
+    typer.echo(f"seeds: {len(results.results)}; baseline: {without_model}")

@@ -155,7 +155,7 @@ def test_what_too_little_text_leaves_out_is_said_and_not_drawn(folder, tmp_path)
     (tmp_path / "information.png").write_text("of an older run")
     result = run(folder / "mlm", *options, "--clusters", 199)
     assert result.exit_code == 0, result.output
-    assert "Information is not shown: no kind has more" in result.output
+    assert "Information is not shown: too few positions" in result.output
     assert "information at layer" not in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["similarity.png"]
 

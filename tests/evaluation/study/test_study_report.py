@@ -66,7 +66,7 @@ def test_an_arm_without_all_seeds_is_named():
     assert found[0] == "a is recommended by held-out loss (3 seeds)."
     assert found[2:] == [
         "1 of 4 arms have no result and are left out.",
-        "c lacks results of the 3 seeds that the other arms share, and is left out.",
+        "Left out, for lack of the 3 seeds of the others: c.",
     ]
     metric = next(one for one in METRICS if one.better)
     (nothing,) = conclusion(compare_arms(metric, {"a": {1: 3.0}, "b": {2: 3.1}}, "a"), 2)
