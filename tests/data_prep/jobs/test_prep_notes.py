@@ -112,6 +112,7 @@ def test_a_single_input_that_cannot_be_cut(tmp_path, tokenizer):
     assert "split the input into several files" in told[-1]
 
 
+@pytest.mark.process
 def test_a_stock_dataloader_needs_a_shard_for_each_worker(tmp_path):
     """What the note and docs/data-format.md say of it."""
     make_dataset(tmp_path / "set", [[5]] * 30, block_tokens=10, shard_bytes=1)

@@ -46,7 +46,7 @@ def logits(model: Encoder, lengths: list[int]) -> torch.Tensor:
     ("theta", "others"),
     [
         (160_000.0, [{"window": 62}, {"rope_theta": 320_000.0}]),
-        (10_000.0, [{"window": 66}, {"local_rope_theta": 20_000.0}]),
+        pytest.param(10_000.0, [{"window": 66}, {"local_rope_theta": 20_000.0}], marks=pytest.mark.slow),
     ],
 )
 def test_logits_at_8192_tokens_equal_transformers(theta, others, tmp_path):
@@ -67,7 +67,9 @@ def test_logits_at_8192_tokens_equal_transformers(theta, others, tmp_path):
         assert (logits(changed, [LONG]) - wanted).abs().max() > 0.1, other
 
 
-@pytest.mark.parametrize("lengths", [[LONG], [5000, 3192], [LONG - 300, 200, 100]])
+@pytest.mark.parametrize(
+    "lengths", [[LONG], pytest.param([5000, 3192], marks=pytest.mark.slow), [LONG - 300, 200, 100]]
+)
 def test_training_at_8192_tokens_makes_no_mask_of_a_row(lengths):
     model, batch = encoder(SHAPE), stream(lengths)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
