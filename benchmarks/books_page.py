@@ -15,7 +15,7 @@ from data_prep.format import Dataset
 from evaluation.intervals import paired_bootstrap
 from evaluation.study.paired_statistics import differences, mean_of
 from pretrain.config import load_config
-from pretrain.run.journal import Entry, read_journal
+from pretrain.run import Entry, read_journal
 
 PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"
 PARTS = ("held-out", "fold-1", "fold-2")  # of the whole sentences; rates are chosen on the first

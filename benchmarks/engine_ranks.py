@@ -20,13 +20,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from benchmarks.step_work import Weights
 from pretrain import checkpoint
-from pretrain.checkpoint.choose_checkpoint import newest_verified
-from pretrain.checkpoint.saver import Saver
-from pretrain.config import Config
-from pretrain.config.run import CheckpointConfig
+from pretrain.checkpoint import Saver, newest_verified
+from pretrain.config import CheckpointConfig, Config
 from pretrain.data import Batch, DeviceBatch, DeviceFeed
-from pretrain.engine import Engine, init_distributed
-from pretrain.engine.resharding import layout_of
+from pretrain.engine import Engine, init_distributed, layout_of
 from pretrain.model import Encoder, EncoderShape
 from pretrain.optim import described, parameter_groups
 

@@ -53,11 +53,10 @@ from pretrain.export.resolve_model import is_causal
 from pretrain.guards import GuardHistory, state_problem
 from pretrain.guards.watchdog import Beat
 from pretrain.model import EncoderShape
-from pretrain.reporting.environment import record_environment
+from pretrain.reporting import record_environment
 from pretrain.reporting.prediction_table import predictions_of
-from pretrain.run import RunFolder, read_environment, read_journal_table
-from pretrain.run.folder import Status
-from pretrain.run.journal import Entry, Journal, read_journal, read_latest, read_step
+from pretrain.run import Entry, Journal, RunFolder, Status, read_environment, read_journal, read_journal_table
+from pretrain.run.journal import read_latest, read_step
 from pretrain.tracking import RunRecord, load_record
 from tests.support.mutations import Reader, attack, verdict
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set

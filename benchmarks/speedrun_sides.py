@@ -32,7 +32,7 @@ from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Unigram, token_counts
 from pretrain.config import Config
 from pretrain.data import held_out_loader, stages_of
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 
 _NEVER, _ALIKE = 10**9, 0.01
 

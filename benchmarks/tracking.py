@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.harness import options, ratios, spread, table, warn_if_busy, write_page
 from pretrain.model import Encoder, EncoderShape
-from pretrain.run.journal import Journal
+from pretrain.run import Journal
 from pretrain.tracking import RunRecord, Tracker, load_record
 from pretrain.tracking.tracking_target import connect
 from tests.support.mlflow_server import Proxy, Server, free_port

@@ -29,7 +29,7 @@ from data_prep.tokenizer import CorpusSample
 from pretrain.data import Position
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 
 SEQ_LEN, BATCH_SIZE, RATE, SEED = 128, 32, 0.15, 7
 LR, BETAS, EPS, WEIGHT_DECAY, GRAD_CLIP, LR_WARMUP = 5e-4, (0.9, 0.98), 1e-6, 0.01, 1.0, 10

@@ -3,71 +3,39 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from data_prep.errors import UserError
-from data_prep.format import Dataset
-from pretrain.checkpoint.identity import batch_settings
-from pretrain.checkpoint.remote_copies import RemoteCopies
-from pretrain.checkpoint.saver import Saver
-from pretrain.config import Config
+from pretrain.checkpoint import RemoteCopies, Saver, batch_settings
 from pretrain.data import (
-    BatchPhase,
     DeviceBatch,
     DeviceFeed,
     Loader,
     LoaderStep,
     MixturePosition,
     Prefetcher,
-    Sources,
     batch_checksum,
     held_out_loader,
 )
-from pretrain.distributed import EndOfRun, run_on_all_ranks, run_on_rank_zero
-from pretrain.distributed.deferred_reads import DeferredReader
-from pretrain.engine import Engine, StepSums
-from pretrain.engine.step_sums import PREDICTIONS, pack_on_device, unpack_step
-from pretrain.guards import Faults, ResumeState, StreamPoint, check_replicas
-from pretrain.guards.step_guard import StepGuard, StepResult
-from pretrain.model import Description, flops_of, peak_tflops
+from pretrain.distributed import DeferredReader, run_on_all_ranks, run_on_rank_zero
+from pretrain.engine import Engine, StepSums, unpack_step
+from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, StreamPoint, check_replicas
+from pretrain.model import flops_of, peak_tflops
 from pretrain.optim import lr_factor
 from pretrain.reporting.predictions import Samples
 from pretrain.reporting.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.reporting.step_profile import Profile
-from pretrain.resume import checkpoint_state
-from pretrain.run import PhaseMarker, RunFolder, State, step_name
-from pretrain.run.stop_request import StopRequest
+from pretrain.resume import RunParts, checkpoint_state
+from pretrain.run import State, StopRequest, step_name
 
 _STATUS_SECONDS = 5.0
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
 Outcome = State | Literal["spike"]
-
-
-@dataclass(frozen=True)
-class RunParts:
-    """The fixed parts of a run, the same on every rank.
-
-    data, valid: the training data, and the held-out data or None.
-    stages: the stages of the curriculum.
-    description: the description of the model.
-    hosts: the host of each rank.
-    marker: the current phase of this rank.
-    """
-
-    config: Config
-    folder: RunFolder
-    data: Sources
-    valid: Dataset | None
-    stages: tuple[BatchPhase, ...]
-    description: Description
-    hosts: Sequence[str]
-    marker: PhaseMarker
 
 
 @dataclass(frozen=True)
@@ -95,19 +63,19 @@ class Loop:
         config, device = run.config, engine.device
         self._run, self._config, self._folder = run, config, run.folder
         self._engine, self._loader, self._stop, self._record = engine, loader, stop, report
-        self._is_main, self._ranks = dist.get_rank() == 0, len(run.hosts)
+        self._is_rank_zero, self._ranks = run.rank == 0, len(run.hosts)
         self._step, self._position = start.steps_done, start.position
         self._replaced_tokens, self._init = start.replaced_tokens, start.init
         self._stopping = self._save_due = False
-        self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_main)
-        self._faults = Faults(dist.get_rank())
+        self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_rank_zero)
+        self._faults = Faults(run.rank)
         self._feed = DeviceFeed(device, loader.objective, config.longest_row)
         self._flops, self._settings = _count_flops(run, device), batch_settings(config, run.data)
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
         self._valid = _open_held_out(run)
         self._samples: Samples | None = None
         if self._valid and config.eval.samples:
-            path = self._folder.predictions if self._is_main else None
+            path = self._folder.predictions if self._is_rank_zero else None
             self._samples = Samples(config, self._valid, self._feed, path)
         self._saver = _saver(run, engine, self._step, self._report)
         self._profile = Profile(config.train.profile, self._folder.profile, run.marker, self._step)
@@ -205,9 +173,12 @@ class Loop:
         lr *= self._faults.lr_factor(before.dealt)
         batches = [batch.wait() for batch in fed.batches]
         self._run.marker.enter("collective")
-        sums = self._engine.total(self._own_sums(fed).pack(), _late_sums(batches, self._ranks))
+        deferred = [
+            batch.deferred for batch in batches if batch.deferred is not None
+        ]  # sums that only the device knows
+        sums = self._engine.total(self._own_sums(fed).pack(), torch.stack(deferred).sum(0) if deferred else None)
         norms_due = _is_due(config.track.group_norms_every, self._step + 1)
-        output = self._engine.step(batches, sums[PREDICTIONS], lr, group_norms=norms_due)
+        output = self._engine.step(batches, sums[StepSums.PREDICTIONS], lr, group_norms=norms_due)
         self._faults.after_step(self._step + 1, self._engine.module)
         now = time.monotonic()
         seconds, self._since = now - (self._since or now), now
@@ -219,7 +190,7 @@ class Loop:
     def _own_sums(self, fed: _Fed) -> StepSums:
         """This rank's part of the sums of a step."""
         seconds = [0.0] * self._ranks
-        seconds[dist.get_rank()] = self._engine.compute_timer.take() + self._waited
+        seconds[self._run.rank] = self._engine.compute_timer.take() + self._waited
         stop = float(bool(self._stop) or self._unwritable is not None)
         written, save_due = self._saver.poll()
         return replace(fed.sums, stop=stop, written=written, save_due=save_due, compute_seconds=tuple(seconds))
@@ -236,16 +207,9 @@ class Loop:
             self._write_status(info.step)
             metrics = step_metrics(info, output, sums, self._engine.groups)
             metrics |= self._flops.metrics(sums.flops, sums.predictions, info.seconds, self._ranks)
-            measured = StepResult(
-                StreamPoint(info.step, info.before),
-                (info.rows, info.seq_len),
-                metrics["train/loss"],
-                output.skipped > 0,
-                sums.compute_seconds,
-                info.waited,
-                info.seconds,
-            )
-            metrics |= self.guard.record(measured)
+            point, shape, skipped = StreamPoint(info.step, info.before), (info.rows, info.seq_len), output.skipped > 0
+            times = (sums.compute_seconds, info.waited, info.seconds)
+            metrics |= self.guard.record(StepResult(point, shape, metrics["train/loss"], skipped, *times))
             if self._config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self._replaced_tokens
             self._report(info.step, metrics | self._epochs(info.before), info.batch(sums, self._settings))
@@ -274,7 +238,7 @@ class Loop:
 
     def _report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
         """Record metrics on rank 0. A failed write ends the run, but not while a save in progress may fill the disk."""
-        if not self._is_main:
+        if not self._is_rank_zero:
             return
         try:
             self._record(step, metrics, batch)
@@ -288,7 +252,7 @@ class Loop:
 
     def _write_status(self, step: int) -> None:
         now = time.monotonic()
-        if self._is_main and now - self._last_status >= _STATUS_SECONDS:
+        if self._is_rank_zero and now - self._last_status >= _STATUS_SECONDS:
             self._last_status = now
             problem = self._saver.problem
             said = (f", but {problem}", "make room, or repair the disk") if problem else ("", "none")
@@ -362,16 +326,10 @@ def _is_due(every: int, step: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _late_sums(batches: list[DeviceBatch], ranks: int) -> Tensor | None:
-    """The sums over batches that were masked on the device, as a packed vector; None without such batches."""
-    sums = [batch.deferred for batch in batches if batch.deferred is not None]
-    return pack_on_device(torch.stack(sums).sum(0), ranks) if sums else None
-
-
 def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int, dict[str, float]], None]) -> Saver:
     """Create the saver. Rank 0 also copies checkpoints to checkpoint.remote, beginning with the one of this start."""
     settings, folder, remote = run.config.checkpoint, run.folder.checkpoints, None
-    if settings.remote and dist.get_rank() == 0:
+    if settings.remote and run.rank == 0:
         start = folder / step_name(steps_done)
         remote = RemoteCopies(settings, steps_done, start if start.exists() else None)
     return Saver(folder, settings, engine.snapshot, report, remote, saved_step=steps_done)
@@ -379,7 +337,7 @@ def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int
 
 def _open_held_out(run: RunParts) -> Loader | None:
     valid = run.valid
-    return run_on_all_ranks(lambda: held_out_loader(run.config, valid, run.stages, dist.get_rank()) if valid else None)
+    return run_on_all_ranks(lambda: held_out_loader(run.config, valid, run.stages, run.rank) if valid else None)
 
 
 def _count_flops(run: RunParts, device: torch.device) -> FlopsCounter:

@@ -1,24 +1,47 @@
-"""Find the start of a run: step 0, or an intact checkpoint with the same settings."""
+"""Open a run and find its start: step 0, or an intact checkpoint with the same settings."""
 
+import json
 import sys
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch.distributed as dist
 
 from data_prep.errors import UserError
+from data_prep.files import atomic_writer
+from data_prep.format import Dataset
 from pretrain import checkpoint
-from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_on_all_ranks
-from pretrain.checkpoint.identity import differences, identity_of
-from pretrain.checkpoint.remote_copies import copies, fetch_newest
-from pretrain.config import Config
-from pretrain.data import MixturePosition, Position, Sources
-from pretrain.distributed import run_on_all_ranks, run_on_rank_zero
-from pretrain.engine.resharding import layout_of
-from pretrain.guards import ResumeState, check_fits, identity_then, state_problem
-from pretrain.model import describe
-from pretrain.run import RunFolder
+from pretrain.checkpoint import Checkpoint, batch_settings, differences, identity_of, stored_identity
+from pretrain.config import Config, save_config
+from pretrain.data import (
+    BatchPhase,
+    Loader,
+    MixturePosition,
+    Position,
+    Sources,
+    open_sources,
+    stages_of,
+    training_loader,
+)
+from pretrain.distributed import host_names, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
+from pretrain.engine import Engine, layout_of, slow_precision
+from pretrain.guards import GuardHistory, ResumeState, check_fits, checkpoint_before, go_back, state_problem
+from pretrain.kernels import operations
+from pretrain.model import (
+    Description,
+    Encoder,
+    LossOptions,
+    Model,
+    build,
+    describe,
+    digest_of,
+    initial_state,
+    set_compute_options,
+)
+from pretrain.reporting import gather_environment, record_environment
+from pretrain.run import PhaseMarker, RunFolder
 
 # The settings that decide the rows. A stored position is invalid if one of them has changed.
 _ROW_SETTINGS = {
@@ -31,6 +54,147 @@ _ROW_SETTINGS = {
     "run.seed",
     "plan version",
 }
+
+
+@dataclass(frozen=True)
+class RunParts:
+    """The fixed parts of a run, the same on every rank but for `rank`, `lock` and `marker`.
+
+    data, valid: the training data, and the held-out data or None.
+    stages: the stages of the curriculum.
+    description: the description of the model.
+    hosts: the host of each rank.
+    lock: of the run folder, on rank 0.
+    marker: the current phase of this rank.
+    """
+
+    config: Config
+    folder: RunFolder
+    data: Sources
+    valid: Dataset | None
+    stages: tuple[BatchPhase, ...]
+    description: Description
+    hosts: Sequence[str]
+    rank: int
+    lock: IO[str] | None
+    marker: PhaseMarker
+
+
+def open_run(config: Config, folder: RunFolder) -> RunParts:
+    """Lock the run folder on rank 0, and open the parts that must be the same on all ranks; a collective."""
+    stages = run_on_all_ranks(lambda: stages_of(config, dist.get_world_size()))
+    data = run_on_all_ranks(lambda: open_sources(config.data))
+    valid = run_on_all_ranks(lambda: data.open_held_out(config.data))
+    lock = run_on_rank_zero(lambda: _lock(folder))
+    require_equal_on_ranks(config.model_dump_json(), "config")
+    contents = (data.fingerprint, data.index_fingerprint, valid.manifest.fingerprint if valid else None)
+    require_equal_on_ranks(str(contents), "data set")
+    require_equal_on_ranks(run_on_all_ranks(lambda: batch_settings(config, data)), "collocation list")
+    description = run_on_all_ranks(lambda: describe(config, data.tokenizer))
+    require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
+    run_on_rank_zero(lambda: data.check_files(config.data, valid))
+    hosts = host_names()
+    return RunParts(config, folder, data, valid, stages, description, hosts, dist.get_rank(), lock, PhaseMarker())
+
+
+def _lock(folder: RunFolder) -> IO[str]:
+    folder.create()
+    lock = folder.lock()
+    checkpoint.remove_leftovers(folder.checkpoints)
+    return lock
+
+
+def open_loader(run: RunParts) -> Loader:
+    """The loader of this rank's training batches; a collective."""
+    return run_on_all_ranks(lambda: training_loader(run.config, run.data, run.stages, run.rank, defer=True))
+
+
+def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint | None:
+    """The checkpoint to resume from, or None to start at step 0; a collective.
+
+    Raises:
+        UserError: if the checkpoint of run.resume does not exist, or does not fit the configuration.
+    """
+    resume, remote = config.run.resume, config.checkpoint.remote
+    if resume == "never":
+        run_on_rank_zero(lambda: _refuse_existing(config, folder))
+        return None
+    named = resume not in ("auto", "required")
+    if not named and remote:
+        run_on_rank_zero(lambda: _fetch(remote, folder.checkpoints))
+    saved = checkpoint.newest_verified(folder.checkpoints, lambda problem: _print(f"warning: {problem}"), state_problem)
+    if saved is None and resume == "required":
+        raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
+    if named and (saved is None or saved.state["config"]["run"]["resume"] != resume):
+        # Only at the first start: later, the run has its own checkpoints and resumes from them.
+        saved = _named(config, folder, Path(resume))
+    if saved:
+        run_on_all_ranks(lambda: check_fits(config, saved, data))
+        changed = differences(saved.state["layout"], layout_of(config))
+        if changed and dist.get_rank() == 0:
+            _print(f"{saved.path.name} is resharded: {'; '.join(changed.values())}")
+    return saved
+
+
+def _fetch(remote: str, folder: Path) -> None:
+    """Fetch the newest remote copy if the run folder has no checkpoint."""
+    if not checkpoint.committed(folder):
+        checkpoint.fetch_newest(remote, folder, _print)
+
+
+def _refuse_existing(config: Config, folder: RunFolder) -> None:
+    if existing := checkpoint.committed(folder.checkpoints):
+        raise UserError(
+            f"{existing[0][1]} exists although run.resume is never; move it away, or choose another run.dir"
+        )
+    if (url := config.checkpoint.remote) and checkpoint.copies(url):
+        raise UserError(
+            f"{url} has checkpoints although run.resume is never; move them away, or choose another checkpoint.remote"
+        )
+
+
+def _named(config: Config, folder: RunFolder, path: Path) -> Checkpoint:
+    if path.resolve().parent != folder.checkpoints.resolve() and not config.run.trust_checkpoint:
+        raise UserError(
+            f"{path} belongs to another run, and this one would build on weights of whoever made it; "
+            "pass run.trust_checkpoint=true if you trust them"
+        )
+    path = path.resolve()  # resolves a symbolic link
+    problem = checkpoint.verify_on_all_ranks(path) or state_problem(checkpoint.read(path))
+    if problem:
+        raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
+    return checkpoint.read(path)
+
+
+def start_state(saved: Checkpoint, config: Config, data: Sources) -> ResumeState:
+    """The resume state. The stream resumes at its position, or at the next epoch if its rows have changed."""
+    state = ResumeState.of(saved)
+    changed = differences(stored_identity(saved), identity_of(config, data, saved.step, state.init))
+    if not _ROW_SETTINGS & changed.keys():
+        return state
+    epochs = [source.epoch for source in state.position.sources]
+    if len(epochs) != len(data.datasets):
+        epochs = [max(epochs)] * len(data.datasets)
+    sources = tuple(Position(epoch + 1) for epoch in epochs)
+    return replace(state, position=MixturePosition(state.position.dealt, sources))
+
+
+def first_state(config: Config, loader: Loader) -> ResumeState:
+    """The state at step 0, with the digest of the initial weights, which must be the same on every rank."""
+    init = config.model.init
+    digest = run_on_all_ranks(lambda: digest_of(init) if init else None)
+    require_equal_on_ranks(str(digest), "model.init")
+    return ResumeState(0, loader.mixture.start(), init=digest)
+
+
+def state_before(
+    run: RunParts, saved: Checkpoint | None, history: GuardHistory, loader: Loader
+) -> tuple[Checkpoint | None, ResumeState]:
+    """The checkpoint before a spike, or that of the start of this process, and the state to resume from."""
+    found = checkpoint_before(run.folder.checkpoints, history) or saved
+    then = ResumeState.of(found) if found else first_state(run.config, loader)
+    run_on_rank_zero(lambda: checkpoint.set_aside(run.folder.checkpoints, then.steps_done))
+    return found, run_on_all_ranks(lambda: go_back(then, history, loader, run.config.guard.skip_steps))
 
 
 def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[str, Any]:
@@ -48,79 +212,64 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
     }
 
 
-def find_start(config: Config, folder: RunFolder, data: Sources) -> checkpoint.Checkpoint | None:
-    """The checkpoint to resume from, or None to start at step 0; a collective.
+def build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
+    """Create the model and its optimizer, and load the checkpoint if there is one; a collective."""
+    run.marker.enter("start")
+    model = run_on_all_ranks(lambda: _build_model(run, None if saved else run.config.model.init))
+    engine = Engine(run.config, model, run.marker)
+    if saved:
+        engine.load(saved)
+    return engine
 
-    Raises:
-        UserError: if the checkpoint of run.resume does not exist, or does not fit the configuration.
+
+def _build_model(run: RunParts, init: Path | None) -> Model:
+    """The model with random weights, or weights of a Hugging Face folder; the same on every rank."""
+    config = run.config
+    options = LossOptions(config.train.label_smoothing, config.train.z_loss)
+    model = build(run.description, config.run.seed, options, operations(config.train.fused_kernels))
+    if not isinstance(model, Encoder):
+        model.check_length(config.longest_row)
+    elif init:
+        model.load_state_dict(initial_state(init, model.shape, run.data.tokenizer_path, _print_once))
+        model.reset_padding_rows()
+    set_compute_options(model, config)
+    return model
+
+
+def record_start(run: RunParts, engine: Engine, steps_done: int) -> dict[str, Any]:
+    """Record config, tokenizer and environment of this start in the run folder; a collective.
+
+    Later checkpoints no longer count. Returns the environment.
     """
-    resume = config.run.resume
-    if resume == "never":
-        run_on_rank_zero(lambda: _refuse_existing(config, folder))
-        return None
-    named = resume not in ("auto", "required")
-    if not named:
-        run_on_rank_zero(lambda: _fetch(config, folder))
-    found = newest_verified(folder.checkpoints, lambda problem: _say(f"warning: {problem}"), state_problem)
-    if found is None and resume == "required":
-        raise UserError(f"{folder.path}: run.resume is required, and there is no checkpoint in it")
-    if named and (found is None or found.state["config"]["run"]["resume"] != resume):
-        # Only at the first start: later, the run has its own checkpoints and resumes from them.
-        found = _named(config, folder, Path(resume))
-    if found:
-        run_on_all_ranks(lambda: check_fits(config, found, data))
-        _tell_layout(found, layout_of(config))
-    return found
+    if warning := slow_precision(run.config.train.precision, engine.device.type):
+        _print_once(warning)
+    environment = gather_environment() | {"parameters": engine.n_parameters, "data": run.data.facts()}
+
+    def record() -> None:
+        checkpoint.set_aside(run.folder.checkpoints, steps_done)
+        _copy_tokenizer(run.data.datasets[0], run.folder)
+        save_config(run.config, run.folder.config)
+        record_environment(run.folder.environment, environment, steps_done)
+
+    run_on_rank_zero(record)
+    return environment
 
 
-def start_state(start: checkpoint.Checkpoint, config: Config, data: Sources) -> ResumeState:
-    """The resume state. The stream resumes at its position, or at the next epoch if its rows have changed."""
-    state = ResumeState.of(start)
-    changed = differences(identity_then(start), identity_of(config, data, start.step, state.init))
-    if not _ROW_SETTINGS & changed.keys():
-        return state
-    epochs = [source.epoch for source in state.position.sources]
-    if len(epochs) != len(data.datasets):
-        epochs = [max(epochs)] * len(data.datasets)
-    sources = tuple(Position(epoch + 1) for epoch in epochs)
-    return replace(state, position=MixturePosition(state.position.dealt, sources))
+def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:
+    """The run must not need its data set to be exported."""
+    info = data.manifest.tokenizer
+    if info.files:
+        data.check_tokenizer()
+    folder.tokenizer.mkdir(exist_ok=True)
+    for name in info.files:
+        with atomic_writer(folder.tokenizer / name) as file:
+            file.write((data.tokenizer_path / name).read_bytes())
 
 
-def _named(config: Config, folder: RunFolder, path: Path) -> checkpoint.Checkpoint:
-    if path.resolve().parent != folder.checkpoints.resolve() and not config.run.trust_checkpoint:
-        raise UserError(
-            f"{path} belongs to another run, and this one would build on weights of whoever made it; "
-            "pass run.trust_checkpoint=true if you trust them"
-        )
-    path = path.resolve()  # resolves a symbolic link
-    problem = verify_on_all_ranks(path) or state_problem(checkpoint.read(path))
-    if problem:
-        raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
-    return checkpoint.read(path)
-
-
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _refuse_existing(config: Config, folder: RunFolder) -> None:
-    if existing := checkpoint.committed(folder.checkpoints):
-        raise UserError(
-            f"{existing[0][1]} exists although run.resume is never; move it away, or choose another run.dir"
-        )
-    if (url := config.checkpoint.remote) and copies(url):
-        raise UserError(
-            f"{url} has checkpoints although run.resume is never; move them away, or choose another checkpoint.remote"
-        )
-
-
-def _fetch(config: Config, folder: RunFolder) -> None:
-    """Fetch the newest remote copy if the run folder has no checkpoint."""
-    if config.checkpoint.remote and not checkpoint.committed(folder.checkpoints):
-        fetch_newest(config.checkpoint.remote, folder.checkpoints, _say)
-
-
-def _tell_layout(found: checkpoint.Checkpoint, layout: dict[str, Any]) -> None:
-    changed = differences(found.state["layout"], layout)
-    if changed and dist.get_rank() == 0:
-        print(f"{found.path.name} is laid out anew: {'; '.join(changed.values())}", file=sys.stderr, flush=True)
+def _print_once(text: str) -> None:
+    if dist.get_rank() == 0:
+        _print(text)

@@ -1,17 +1,23 @@
 """Entry point of a rank: `deepspeed --module pretrain.train --config CONFIG [section.key=value ...]`.
 
-What takes seconds to import is imported when this process already says what it does and ends with its parent.
+Rooms import what they export at its first use. So this process says what it does, and ends with its parent, before it
+imports what takes seconds.
 """
 
 import argparse
 import os
+import traceback
 from pathlib import Path
 
+import pretrain.distributed
+import pretrain.engine
+import pretrain.guards
+import pretrain.reporting
+from data_prep.errors import UserError
 from data_prep.processes import die_with_parent, leave
-from pretrain.distributed import rendezvous, threads_of
-from pretrain.distributed.threads import settings
-from pretrain.run import LOCK_VARIABLE
-from pretrain.run.start_phases import LIBRARIES, begin, say_phase
+from pretrain.config import Config, load_config
+from pretrain.distributed import local_processes, thread_settings, threads_of
+from pretrain.run import EXIT_CODES, LOCK_VARIABLE, RunFolder, State, StopRequest, report_failure, start_phases
 
 
 def main() -> int:
@@ -22,18 +28,96 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_args()
     die_with_parent()
-    is_main = os.environ.get("RANK", "0") == "0"
-    processes = rendezvous.local_processes(os.environ)
-    if is_main and LOCK_VARIABLE not in os.environ:  # `maskwright train` has said it
-        begin(f"Starting a run with {os.environ.get('WORLD_SIZE', 1)} processes, {threads_of(processes)}.")
-        say_phase(LIBRARIES)
-    os.environ.update(settings(processes))  # before PyTorch is imported, which reads them
-    from pretrain.engine import import_deepspeed
-
-    import_deepspeed()
-    from pretrain.session import run_rank
-
+    processes = local_processes(os.environ)
+    if os.environ.get("RANK", "0") == "0" and LOCK_VARIABLE not in os.environ:  # `maskwright train` has said it
+        number = os.environ.get("WORLD_SIZE", 1)
+        start_phases.begin(f"Starting a run with {number} processes, {threads_of(processes)}.")
+        start_phases.say_phase(start_phases.LIBRARIES)
+    os.environ.update(thread_settings(processes))  # before PyTorch is imported, which reads them
+    pretrain.engine.import_deepspeed()
     return run_rank(arguments.config, arguments.overrides)
+
+
+def run_rank(config_path: Path, overrides: list[str]) -> int:
+    """Train as one rank; the exit code of the process (pretrain.run.EXIT_CODES)."""
+    folder: RunFolder | None = None
+    try:
+        pretrain.engine.init_distributed()
+        config = pretrain.distributed.run_on_all_ranks(lambda: load_config(config_path, overrides))
+        folder = RunFolder(config.run.dir)
+        return EXIT_CODES[train(config, folder)]
+    except Exception as error:
+        cause = pretrain.distributed.known_cause(error)
+        reason = cause or f"rank {os.environ.get('RANK', 0)}: {type(error).__name__}: {error}".splitlines()[0]
+        if report_failure(folder, reason, retry=not isinstance(error, UserError)) and not cause:
+            traceback.print_exc()
+    return EXIT_CODES["failed"]
+
+
+def train(config: Config, folder: RunFolder) -> State:
+    """Start or resume a run, and train to its end or to a request to stop; a collective."""
+    from pretrain.loop import Loop
+    from pretrain.resume import (
+        build_engine,
+        find_start,
+        first_state,
+        open_loader,
+        open_run,
+        record_start,
+        start_state,
+        state_before,
+    )
+
+    # Load the data, and the checkpoint to resume from.
+    start_phases.enter(folder, start_phases.DATA)
+    if config.run.deterministic:
+        pretrain.engine.make_deterministic()
+    run = open_run(config, folder)
+    saved = find_start(config, folder, run.data)
+    loader = open_loader(run)
+    state = start_state(saved, config, run.data) if saved else first_state(config, loader)
+    pretrain.distributed.run_on_rank_zero(
+        lambda: folder.write_status("starting", state.steps_done, config.train.steps, start_phases.MODEL, "none")
+    )
+    folder.claimed = True
+
+    # Build the model and its optimizer, and try the largest step.
+    start_phases.enter(folder, start_phases.MODEL)
+    watchdog = pretrain.guards.Watchdog(folder, run.marker, run.rank, run.hosts, config.guard.hang_seconds)
+    watchdog.start()
+    stop = StopRequest(folder.stop)
+    engine = build_engine(run, saved)
+    start_phases.enter(folder, start_phases.FIRST_STEP)
+    if config.guard.dry_run:
+        pretrain.guards.dry_run(engine, loader, state, config.longest_row)
+
+    # Step, evaluate and save; after a loss spike, again from a checkpoint before it.
+    environment = record_start(run, engine, state.steps_done)
+    reports = pretrain.reporting.RankReports(
+        config, folder, run.hosts, (run.data, run.valid), state.steps_done, environment
+    )
+    end: State = "failed"
+    try:
+        while (outcome := (loop := Loop(run, engine, loader, state, stop, reports.report)).run()) == "spike":
+            run.marker.enter("start")
+            engine.release()
+            loader = open_loader(run)
+            saved, state = state_before(run, saved, loop.guard.history, loader)
+            pretrain.guards.report_rollback(state, reports.report)
+            engine = build_engine(run, saved)
+        end = outcome
+
+    # Report how the run ended.
+    finally:
+        watchdog.close()
+        reports.close(end, stop.reason)
+
+    # Stop.
+    engine.close()
+    reports.check_recorded()  # on rank 0 alone: the others have nothing more to do
+    if run.lock:
+        run.lock.close()
+    return end
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from data_prep.errors import UnusableInput, UserError
 from data_prep.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
 from pretrain.checkpoint import hash_file
-from pretrain.run.append_log import AppendLog
+from pretrain.run import AppendLog
 
 Form = Literal["original", "within-word"]
 Progress = Callable[[int, int], None]

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from data_prep.errors import UserError, working_directory
 from data_prep.files import sha256_file
 from evaluation.study.study_file import Arm, Study, check_same, continued, deciding
-from pretrain.config import Config, MaskingConfig, load_config
-from pretrain.config.error_text import percent, value_refusal
+from pretrain.config import Config, MaskingConfig, load_config, percent, value_refusal
 from pretrain.data import open_sources
 from pretrain.planning import check_start
 

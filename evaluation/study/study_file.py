@@ -15,7 +15,7 @@ from data_prep.files import write_json
 from data_prep.folder_kinds import not_a
 from data_prep.reading import parse_json, read_bytes, read_json
 from data_prep.urls import redact
-from pretrain.checkpoint.identity import differences
+from pretrain.checkpoint import differences
 from pretrain.config import Config, flat, save_config
 from pretrain.run import RunFolder
 

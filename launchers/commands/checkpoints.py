@@ -14,7 +14,7 @@ from launchers.commands.arguments import RunArgument
 from launchers.display import CommandProgress, tables
 
 if TYPE_CHECKING:
-    from pretrain.config.run import CheckpointConfig
+    from pretrain.config import CheckpointConfig
 
 
 def checkpoints(
@@ -85,7 +85,7 @@ def _rows(folder: Path, settings: "CheckpointConfig", quick: bool) -> list[dict[
 
 def _remote_steps(remote: str | None) -> tuple[list[int] | None, str | None]:
     """The steps of the remote copies, or the reason that they are not known."""
-    from pretrain.checkpoint.remote_copies import copies
+    from pretrain.checkpoint import copies
 
     try:
         return (copies(remote) if remote else None), None

@@ -13,7 +13,7 @@ from data_prep.errors import UserError
 from data_prep.tokenizer import printable
 from launchers.commands.arguments import check_inputs, local
 from launchers.display import CommandProgress, check_json_output, tables, write_json_output
-from pretrain.config.error_text import percent
+from pretrain.config import percent
 
 if TYPE_CHECKING:
     from pretrain.tracking import Target

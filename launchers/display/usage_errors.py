@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from pretrain.config.error_text import value_refusal
+from pretrain.config import value_refusal
 
 _exceptions = importlib.import_module(typer.BadParameter.__module__)  # typer has click's, or a copy of them
 UsageError: type[Exception] = _exceptions.UsageError

@@ -8,8 +8,7 @@ from data_prep.urls import is_url
 from launchers.doctor import full_checks, gpu_checks, machine_checks, package_checks, slurm_checks, storage_checks
 from launchers.doctor.check_runner import Check
 from launchers.doctor.tracking_checks import checks_of_tracking
-from pretrain.config import Config
-from pretrain.config.run import TrackConfig
+from pretrain.config import Config, TrackConfig
 from pretrain.planning import CHECKS, Finding
 
 

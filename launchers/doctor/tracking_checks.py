@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 from data_prep.urls import redact
 from launchers.doctor.check_runner import Check
 from launchers.doctor.storage_checks import Mount, existing, mount_of
-from pretrain.config.mlflow_address import OFFLINE
-from pretrain.config.run import TrackConfig
+from pretrain.config import OFFLINE, TrackConfig
 from pretrain.planning import Finding, check_tracking, judge
 from pretrain.tracking import resolve_target, server_problem, sqlite_path
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from data_prep.errors import UserError
 from launchers.hosts.ssh import MARK
-from pretrain.distributed.network_interfaces import listen
+from pretrain.distributed import listen
 
 PACKAGES = ("torch", "deepspeed", "transformers", "triton", "numpy")
 _CODE = Path(__file__).resolve().parents[2]

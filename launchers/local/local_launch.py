@@ -22,8 +22,8 @@ from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
 from pretrain.distributed import threads_of
 from pretrain.planning import check_resume
-from pretrain.run import EXIT_CODES, LOCK_VARIABLE, RunFolder
-from pretrain.run.folder import MAX_STATUS_BYTES, Status
+from pretrain.run import EXIT_CODES, LOCK_VARIABLE, RunFolder, Status
+from pretrain.run.folder import MAX_STATUS_BYTES
 from pretrain.run.start_phases import LIBRARIES, begin, say_phase
 
 _ADDRESS = "127.0.0.1"

@@ -16,8 +16,7 @@ from data_prep.reading import read_json
 from launchers.slurm import client
 from launchers.slurm.batch_script import cores_of
 from pretrain.config import Config
-from pretrain.run import RunFolder, State
-from pretrain.run.folder import Status
+from pretrain.run import RunFolder, State, Status
 
 HOSTS_VARIABLE, PORT_VARIABLE = "MASKWRIGHT_HOSTS", "MASKWRIGHT_PORT"
 """Environment variables of the ranks: the hosts in rank order, and rank 0's port on the first host."""

@@ -10,7 +10,7 @@ from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE
 from launchers.slurm.submission import submitted_config
 from pretrain.distributed import interface_to
 from pretrain.distributed.rendezvous import LOOPBACK
-from pretrain.run.folder import refuse
+from pretrain.run import refuse
 
 
 def main(arguments: list[str]) -> int:

@@ -41,8 +41,7 @@ from launchers.slurm.submission import submitted_config
 from launchers.slurm.supervisor_record import read_history, write_history
 from pretrain.checkpoint import committed
 from pretrain.config import Config
-from pretrain.run import RunFolder, State
-from pretrain.run.folder import REFUSAL_VARIABLE
+from pretrain.run import REFUSAL_VARIABLE, RunFolder, State
 from pretrain.run.journal import last_step
 from pretrain.tracking import LAST_SECONDS
 

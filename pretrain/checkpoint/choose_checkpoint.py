@@ -1,7 +1,8 @@
-"""Choose the checkpoint to resume from: the newest one that all ranks find intact."""
+"""Choose the checkpoint to resume from: one that all ranks find intact."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch.distributed as dist
 
@@ -10,9 +11,11 @@ from pretrain.checkpoint.manifest import Checkpoint, read, verify
 from pretrain.checkpoint.retention import committed
 from pretrain.distributed import all_gather_json, broadcast_json
 
+Check = Callable[[Checkpoint], str | None]
+
 
 def newest_verified(
-    folder: Path, report: Callable[[str], None], check: Callable[[Checkpoint], str | None] = lambda found: None
+    folder: Path, report: Callable[[str], None], check: Check = lambda found: None
 ) -> Checkpoint | None:
     """The newest checkpoint that every rank finds intact, or None if there is no checkpoint; a collective.
 
@@ -24,27 +27,40 @@ def newest_verified(
         UserError: if all checkpoints are damaged.
     """
     problems: list[str] = []
-    for _, path in committed_on_rank_zero(folder):
-        problem = verify_on_all_ranks(path)
-        if problem is None and (problem := check(found := read(path))) is None:
-            return found
+
+    def skip(path: Path, problem: str) -> None:
         problems.append(problem)
         if dist.get_rank() == 0:
             report(f"checkpoint {path.name} is damaged and passed over: {problem}")
-    if problems:
+
+    found = first_intact(folder, check, order=lambda step: -step, skip=skip)
+    if problems and found is None:
         raise UserError(
             f"{folder}: no checkpoint is intact ({problems[0]}); restore one, or move the folder away to start again"
         )
+    return found
+
+
+def first_intact(
+    folder: Path,
+    check: Check,
+    order: Callable[[int], Any],
+    skip: Callable[[Path, str], object] = lambda *_: None,
+) -> Checkpoint | None:
+    """The first intact checkpoint of RUN/checkpoints, in an order by step; a collective.
+
+    `skip` is called with the path of each damaged one, and its problem. Rank 0 lists the folder.
+    """
+    names = broadcast_json([path.name for step, path in sorted(committed(folder), key=lambda entry: order(entry[0]))])
+    for name in names:
+        problem = verify_on_all_ranks(folder / name)
+        if problem is None and (problem := check(found := read(folder / name))) is None:
+            return found
+        skip(folder / name, problem)
     return None
-
-
-def committed_on_rank_zero(folder: Path) -> list[tuple[int, Path]]:
-    """`committed` as rank 0 sees the folder; a collective."""
-    found = broadcast_json([(step, path.name) for step, path in committed(folder)])
-    return [(step, folder / name) for step, name in found]
 
 
 def verify_on_all_ranks(path: Path) -> str | None:
     """`verify`, with the files distributed over the ranks; a collective that returns the same problem on all ranks."""
-    found = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))
-    return next((problem for problem in found if problem), None)
+    problems = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))
+    return next((problem for problem in problems if problem), None)

@@ -5,7 +5,8 @@ from typing import Any
 
 import xxhash
 
-from pretrain.config import Config
+from pretrain.checkpoint.manifest import Checkpoint
+from pretrain.config import Config, flat
 from pretrain.data import PLAN_VERSION, Sources, quotas
 from pretrain.masking import listed
 
@@ -25,7 +26,8 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
     Raises:
         UserError: if a list of collocations that masking needs is missing. DamagedData: if it is not sound.
     """
-    found: dict[str, Any] = {
+    first_batches = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
+    identity: dict[str, Any] = {
         _DATA: data.fingerprint,
         _INDEXES: data.index_fingerprint,
         "data.train (shares)": quotas(data.weights).tolist(),
@@ -41,35 +43,29 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
         ],
         "objective": config.objective,
         "run.seed": config.run.seed,
-        **_first_batches(config),
+        first_batches: config.stages[0].global_batch_size,  # later sizes are in the curriculum
         "train.precision": config.train.precision,
         "train.label_smoothing": config.train.label_smoothing,
         "train.z_loss": config.train.z_loss,
         "deepspeed": config.deepspeed,
         "plan version": PLAN_VERSION,
     }
-    found |= _sections(config)
+    identity |= _sections(config)
     if len(config.masking.weights) > 1:
-        found["masking.strategy (order)"] = [*config.masking.weights]  # rows draw a strategy by its place in this order
+        identity["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
     if config.masking.collocations:
-        found["masking.collocations (content)"] = listed(config.masking.collocations).digest
-    found["model.max_positions"] = config.model.max_positions or config.longest_row
-    found["model.init (weights)"] = init
-    return found
+        identity["masking.collocations (content)"] = listed(config.masking.collocations).digest
+    identity["model.max_positions"] = config.model.max_positions or config.longest_row
+    identity["model.init (weights)"] = init
+    return identity
 
 
-def _first_batches(config: Config) -> dict[str, int]:
-    """The size of the first batches. The identity lists later sizes under "curriculum"."""
-    key = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
-    return {key: config.stages[0].global_batch_size}
-
-
-def completed(identity: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
-    """Add the settings that an earlier version did not record to its identity, for `config` as JSON values.
+def stored_identity(saved: Checkpoint) -> dict[str, Any]:
+    """The identity in a checkpoint, with the settings that an earlier version did not record.
 
     The default of a newer setting is the behaviour of earlier versions.
     """
-    return _sections(Config.model_validate(config)) | identity
+    return _sections(Config.model_validate(saved.state["config"])) | saved.state["identity"]
 
 
 def _sections(config: Config) -> dict[str, Any]:
@@ -79,18 +75,18 @@ def _sections(config: Config) -> dict[str, Any]:
     del values["model"]["init"]  # the digest of the weights replaces their path
     del values["masking"]["collocations"]  # the digest of the list replaces its path
     del values["masking"]["device"]  # both devices give the same masks
-    return {name: value for section in values for name, value in _flat(section, values[section]).items()}
-
-
-def of_batches(identity: dict[str, Any]) -> dict[str, Any]:
-    """The part of an identity that decides which rows and masks a step has, given its position and stage."""
-    return {name: value for name, value in identity.items() if name.startswith(_OF_BATCHES)}
+    return flat(values)
 
 
 def batch_settings(config: Config, data: Sources) -> str:
     """A digest of the settings that decide rows and masks of a step, apart from position and stage: 16 hex digits."""
-    identity = identity_of(config, data, 0)
-    return xxhash.xxh3_64_hexdigest(json.dumps(of_batches(identity), sort_keys=True).encode())
+    identity = batch_identity(identity_of(config, data, 0))
+    return xxhash.xxh3_64_hexdigest(json.dumps(identity, sort_keys=True).encode())
+
+
+def batch_identity(identity: dict[str, Any]) -> dict[str, Any]:
+    """The part of an identity that decides which rows and masks a step has, given its position and stage."""
+    return {name: value for name, value in identity.items() if name.startswith(_OF_BATCHES)}
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
@@ -103,9 +99,3 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
     if _DATA in found or None in (before.get(_INDEXES), now.get(_INDEXES)):
         found.pop(_INDEXES, None)
     return found
-
-
-def _flat(prefix: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        return {prefix: value}
-    return {name: inner for key in value for name, inner in _flat(f"{prefix}.{key}", value[key]).items()}

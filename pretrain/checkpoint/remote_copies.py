@@ -17,7 +17,7 @@ from data_prep.files import fsync_path, fsync_tree
 from data_prep.urls import Remote, open_remote, redact, shown
 from pretrain.checkpoint.manifest import MAX_MANIFEST_BYTES, NAME, Checkpoint, parse, read, verify
 from pretrain.checkpoint.retention import retained, step_of
-from pretrain.config.run import CheckpointConfig
+from pretrain.config import CheckpointConfig
 from pretrain.run import step_name
 
 _PARTIAL = "manifest.partial.json"

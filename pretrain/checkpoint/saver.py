@@ -6,6 +6,7 @@ who has written (`poll`). When all ranks have, they commit at the same step (`fi
 """
 
 import contextlib
+import os
 import shutil
 import sys
 import time
@@ -13,20 +14,22 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch.distributed as dist
+import xxhash
 
 from data_prep.errors import UserError
 from data_prep.files import fsync_path
 from pretrain.checkpoint.manifest import Files, write_manifest
-from pretrain.checkpoint.part_writer import Parts, write_parts
 from pretrain.checkpoint.remote_copies import RemoteCopies
 from pretrain.checkpoint.retention import committed, discard, remove_leftovers, retained
-from pretrain.config.run import CheckpointConfig
+from pretrain.config import CheckpointConfig
 from pretrain.distributed import all_gather_json, broadcast_json
 from pretrain.run import step_name
 
+Parts = dict[str, Callable[["HashedFile"], None]]
+"""The files of a rank: the name relative to the checkpoint's folder, and the function that writes the file."""
 Snapshot = Callable[[Path, bool], Parts]
 Report = Callable[[int, dict[str, float]], None]
 
@@ -119,7 +122,7 @@ class Saver:
                 problem = error
         dist.barrier()
         parts = self._snapshot(temporary, self._settings.asynchronous)
-        files = self._thread.submit(_write, temporary, parts, problem)
+        files = self._thread.submit(write_parts, temporary, parts, problem)
         self._pending = _PendingSave(step, state, temporary, files, start, time.monotonic() - start)
         if not self._settings.asynchronous:
             self.finish()
@@ -196,8 +199,59 @@ class Saver:
             )
 
 
-def _write(temporary: Path, parts: Parts, problem: OSError | None) -> Files:
-    """Write the parts; runs in the background thread."""
+def write_parts(folder: Path, parts: Parts, problem: OSError | None = None) -> Files:
+    """Write a rank's files, and make them and their folders durable.
+
+    Returns:
+        The size and checksum of each file.
+
+    Raises:
+        OSError: if the disk is full or fails; it names the file. Also the `problem` that the folder could not be made.
+    """
     if problem:
         raise problem
-    return write_parts(temporary, parts)
+    files: Files = {}
+    for name, write in parts.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files[name] = _written(path, write)
+    for parent in {(folder / name).parent for name in parts}:
+        fsync_path(parent)
+    return files
+
+
+def _written(path: Path, write: Callable[["HashedFile"], None]) -> dict[str, Any]:
+    with open(path, "wb") as file:
+        hashed = HashedFile(file)
+        try:
+            write(hashed)
+            file.flush()
+            os.fsync(file.fileno())
+        except (OSError, RuntimeError) as error:  # torch's writer turns an OSError into a RuntimeError
+            cause = error if isinstance(error, OSError) else hashed.error
+            if cause is None:
+                raise
+            raise OSError(cause.errno, cause.strerror, str(path)) from None
+    return {"bytes": hashed.bytes, "xxh3_128": hashed.digest.hexdigest()}
+
+
+class HashedFile:
+    """A file that hashes its bytes during the write, so that no second read is needed."""
+
+    def __init__(self, file: BinaryIO):
+        self._file = file
+        self.digest, self.bytes = xxhash.xxh3_128(), 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            count = self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+        self.digest.update(data)
+        self.bytes += count
+        return count
+
+    def flush(self) -> None:
+        self._file.flush()

@@ -14,7 +14,7 @@ from data_prep.errors import MissingFile, UnusableInput, working_directory
 from data_prep.files import atomic_writer
 from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
 from pretrain.config.cluster import ClusterConfig
-from pretrain.config.error_text import nearest, shown, value_refusal, yaml_problem
+from pretrain.config.error_text import nearest, shown, value_refusal
 from pretrain.config.schema import Config
 
 _MAX_VALUES = 100_000  # of a config
@@ -166,21 +166,26 @@ _Loader.add_implicit_resolver(
 )
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping. Raises UserError if the file cannot be read or is none."""
-    text = _read_text(path)
+def _parse_yaml(text: str, where: str) -> Any:
     try:
-        values = yaml.load(text, Loader=_Loader)
+        return yaml.load(text, Loader=_Loader)
     except _RepeatedKeyError as error:
-        raise UnusableInput(f"{path}: {error}") from None
+        raise UnusableInput(f"{where}: {error}") from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark else ""
-        raise UnusableInput(f"{path}:{where} is not valid YAML: {yaml_problem(error)}") from None
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+        line = f" line {mark.line + 1}" if mark else ""
+        raise UnusableInput(
+            f"{where}:{line} is not valid YAML: {problem}. Check its colons, quotes and indentation."
+        ) from None
     except (ValueError, OverflowError, RecursionError):
         raise UnusableInput(
-            f"{path}: a date or number in it cannot be read, or it is nested too deep or too large. Correct it."
+            f"{where}: a date or number in it cannot be read, or it is nested too deep or too large. Correct it."
         ) from None
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping. Raises UserError if the file cannot be read or is none."""
+    values = _parse_yaml(_read_text(path), str(path))
     if not isinstance(values, dict):
         what = "is empty" if values is None else "has no sections"
         raise UnusableInput(f"{path} {what}. A config has sections such as run:, data: and train:; see configs/.")
@@ -211,14 +216,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         raise UnusableInput(
             f"{shown(override)} is not KEY=VALUE. Write it without spaces, for example train.steps=100."
         )
-    try:
-        value = yaml.load(text, Loader=_Loader)
-    except _RepeatedKeyError as error:
-        raise UnusableInput(f"override {shown(override)}: {error}") from None
-    except yaml.YAMLError as error:
-        raise UnusableInput(f"The value of {shown(override)} is not valid YAML: {yaml_problem(error)}") from None
-    except (ValueError, OverflowError, RecursionError):
-        raise UnusableInput(f"The value of {shown(override)} is no date or number. Put it in quotes.") from None
+    value = _parse_yaml(text, f"override {shown(override)}")
     for part in parts[:-1]:
         inner = values.setdefault(part, {})
         if not isinstance(inner, dict):

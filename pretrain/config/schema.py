@@ -7,11 +7,9 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from pretrain.config.cluster import ClusterConfig
-from pretrain.config.data import DataConfig
-from pretrain.config.guard import GuardConfig
-from pretrain.config.masking import MaskingConfig
+from pretrain.config.data import DataConfig, MaskingConfig
 from pretrain.config.model import ModelConfig
-from pretrain.config.run import CheckpointConfig, EvalConfig, RunConfig, TrackConfig
+from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunConfig, TrackConfig
 from pretrain.config.section import Section
 from pretrain.config.training import OptimConfig, ScheduleConfig, StageConfig, StageSettings, TrainConfig, ZeroConfig
 

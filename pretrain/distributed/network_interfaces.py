@@ -19,7 +19,7 @@ def interface_to(host: str) -> str:
         UserError: when the name does not resolve, nothing leads there, or no interface has that address.
     """
     found = _resolve(host, socket.SOCK_DGRAM)
-    interfaces = addresses()
+    interfaces = network_addresses()
     for family, _, _, _, target in found:
         own = _source_address(family, target)
         name = interfaces.get(own.partition("%")[0]) if own else None
@@ -46,7 +46,7 @@ def listening_address(host: str, interface: str | None) -> str:
     resolved = [str(target[0]) for *_, target in _resolve(host, socket.SOCK_STREAM)]
     if host in resolved and _is_loopback(host):
         return host
-    own, first = addresses(), (interface or "").partition(",")[0]
+    own, first = network_addresses(), (interface or "").partition(",")[0]
     named = [address for address in resolved if address in own]
     others = [address for address, name in own.items() if name == first and not address.startswith("fe80:")]
     return next((address for address in named + others if not _is_loopback(address)), resolved[0])
@@ -82,7 +82,7 @@ def _resolve(host: str, kind: socket.SocketKind) -> list[tuple[Any, ...]]:
         ) from None
 
 
-def addresses() -> Mapping[str, str]:
+def network_addresses() -> Mapping[str, str]:
     """The interface of each IP address of this machine, zones (`%eth0`) left out."""
     families = (socket.AF_INET, socket.AF_INET6)
     return {

@@ -14,11 +14,9 @@ from data_prep.errors import UserError
 
 T = TypeVar("T")
 
+# What gloo and NCCL say when another rank is gone.
+_LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "remote process exited", "Broken pipe")
 _DISK_FAULTS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS)
-
-
-class EndOfRun(UserError):
-    """Raised on every rank at the same step, where all can still take part in a collective."""
 
 
 def all_gather_json(value: Any) -> list[Any]:
@@ -85,7 +83,16 @@ def run_on_all_ranks(function: Callable[[], T]) -> T:
     return result
 
 
-def disk_fault(error: Exception) -> str | None:
+def known_cause(error: Exception) -> str | None:
+    """The cause of a failure in one line, where a traceback would not help; None for any other error."""
+    if isinstance(error, UserError):
+        return str(error)
+    if isinstance(error, RuntimeError) and any(words in str(error) for words in _LOST_PEER):
+        return "a process of the run died (killed, or out of memory?), which ends the others too"
+    return _disk_fault(error)
+
+
+def _disk_fault(error: Exception) -> str | None:
     """A short description of a full or failed disk; None for any other error."""
     if not isinstance(error, OSError) or error.errno not in _DISK_FAULTS:
         return None
@@ -98,7 +105,7 @@ def _said(error: Exception | None) -> tuple[str | None, bool]:
         return None, False
     if isinstance(error, UserError):
         return str(error), True
-    fault = disk_fault(error)
+    fault = _disk_fault(error)
     return fault or f"rank {dist.get_rank()}: {type(error).__name__}: {error}", fault is not None
 
 

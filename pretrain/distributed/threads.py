@@ -68,14 +68,14 @@ def threads_of(processes: int, environment: Mapping[str, str] = os.environ) -> T
     return choose_threads(processes, usable_cores(environment), environment.get(_NUMBER))
 
 
-def settings(processes: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def thread_settings(processes: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Environment variables for each of so many processes of this host. OpenMP reads them when torch is imported."""
     threads = threads_of(processes, environment)
     number = {} if threads.source == _NUMBER else {_NUMBER: str(threads.number)}
-    return number | waiting(environment)
+    return number | wait_settings(environment)
 
 
-def waiting(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def wait_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Environment variables that keep waiting threads from taking the time of others; none if the user set one."""
     if "OMP_WAIT_POLICY" in environment or "GOMP_SPINCOUNT" in environment:
         return {}

@@ -5,4 +5,8 @@ from .engine import make_deterministic as make_deterministic
 from .engine import slow_precision as slow_precision
 from .gradient_buckets import bucket_size as bucket_size
 from .gradient_buckets import uses_flat_gradients as uses_flat_gradients
+from .resharding import layout_of as layout_of
+from .resharding import whole_weights as whole_weights
+from .step_sums import StepOutput as StepOutput
 from .step_sums import StepSums as StepSums
+from .step_sums import unpack_step as unpack_step

@@ -9,9 +9,7 @@ from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 from pydantic import BaseModel, ValidationError
 
 from data_prep.errors import UserError
-from pretrain.config import Config
-from pretrain.config.config_files import merged, model_in
-from pretrain.config.error_text import nearest, shown, value_refusal
+from pretrain.config import Config, merged, model_in, nearest, shown, value_refusal
 from pretrain.engine.gradient_buckets import bucket_size, uses_flat_gradients
 
 # What Maskwright derives from its own sections, and from which.

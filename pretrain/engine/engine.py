@@ -20,9 +20,7 @@ from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
 
 from data_prep.errors import UserError
-from pretrain.checkpoint import Checkpoint
-from pretrain.checkpoint.host_copy import HostCopies
-from pretrain.checkpoint.part_writer import Parts, Sink
+from pretrain.checkpoint import Checkpoint, HashedFile, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
 from pretrain.distributed import rendezvous, run_on_all_ranks, tcp_store
@@ -32,6 +30,7 @@ from pretrain.engine.deepspeed_state import all_finite, local_weights, reduced_g
 from pretrain.engine.flat_gradients import FlatGradients
 from pretrain.engine.gradient_clipping import Clipping
 from pretrain.engine.gradient_norms import GroupNorms
+from pretrain.engine.host_copy import HostCopies
 from pretrain.engine.resharding import (
     exchange_weights,
     gather,
@@ -42,6 +41,7 @@ from pretrain.engine.resharding import (
     local_pieces,
     wanted_pieces,
 )
+from pretrain.engine.step_sums import StepSums
 from pretrain.model import Choices, Model, Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
@@ -131,18 +131,18 @@ class Engine:
             self._clipping = Clipping(self._engine.optimizer, config.train.precision == "fp16")
         self._norms = GroupNorms(self._engine, self._names)
 
-    def total(self, counts: Sequence[float], on_device: Tensor | None = None) -> Tensor:
+    def total(self, counts: Sequence[float], from_device: Tensor | None = None) -> Tensor:
         """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
 
-        `on_device` is added to this rank's counts: fp64 [counts], of which the host does not know.
+        `from_device`: what only the device knows of packed StepSums, fp64 [2]: predictions and checksum.
         """
-        sums = torch.tensor(counts, dtype=torch.float64)
+        packed = torch.tensor(counts, dtype=torch.float64)
         if self.device.type == "cuda":  # from pinned memory, so that the host does not wait
-            sums = sums.pin_memory().to(self.device, non_blocking=True)
-        if on_device is not None:
-            sums += on_device
-        dist.all_reduce(sums)
-        return sums
+            packed = packed.pin_memory().to(self.device, non_blocking=True)
+        if from_device is not None:
+            StepSums.add_from_device(packed, from_device)
+        dist.all_reduce(packed)
+        return packed
 
     @property
     def groups(self) -> list[str]:
@@ -378,5 +378,5 @@ class _States(TorchCheckpointEngine):
         return load_file(Path(path))
 
 
-def _save(state: Any, sink: Sink) -> None:
-    torch.save(state, cast(IO[bytes], sink))
+def _save(state: Any, file: HashedFile) -> None:
+    torch.save(state, cast(IO[bytes], file))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -23,6 +24,8 @@ class StepSums:
     compute_seconds: of each rank, seconds that it worked before it first waited for the others.
     """
 
+    PREDICTIONS: ClassVar[int] = 0  # place in the packed vector
+
     predictions: float
     tokens: float
     replaced: float
@@ -39,20 +42,19 @@ class StepSums:
         return [*sums, *compute_seconds]
 
     @classmethod
+    def add_from_device(cls, packed: Tensor, known: Tensor) -> None:
+        """Add predictions and checksum [2] of batches that were masked on the device to a packed vector."""
+        packed[cls.PREDICTIONS] += known[0]
+        packed[_CHECKSUM] += known[1]
+
+    @classmethod
     def unpack(cls, values: Sequence[float]) -> "StepSums":
         """The reverse of `pack`."""
         return cls(*values[:_FIXED], compute_seconds=tuple(values[_FIXED:]))
 
 
+_CHECKSUM = 3  # place in the packed vector
 _FIXED = len(fields(StepSums)) - 1  # numbers that are there for any number of ranks
-PREDICTIONS, _CHECKSUM = 0, 3  # places in the packed vector
-
-
-def pack_on_device(late: Tensor, ranks: int) -> Tensor:
-    """A packed vector, fp64 [sums], of the two numbers that only the device knows: predictions and checksum [2]."""
-    packed = late.new_zeros(_FIXED + ranks)
-    packed[PREDICTIONS], packed[_CHECKSUM] = late
-    return packed
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from data_prep.files import atomic_folder
 from data_prep.format import tokenizer_digest
 from pretrain import checkpoint
 from pretrain.config import Config
-from pretrain.engine.resharding import whole_weights
+from pretrain.engine import whole_weights
 from pretrain.export.export_location import chosen_checkpoint, export_folder
 from pretrain.export.model_card import model_card
 from pretrain.export.transformers_folder import save_model

@@ -1,10 +1,19 @@
-"""Resume state of a run, apart from weights and optimizer."""
+"""Resume state of a run, apart from weights and optimizer: read it from a checkpoint, and check that it fits."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from pretrain.checkpoint import Checkpoint
-from pretrain.data import MixturePosition
-from pretrain.guards.guard_history import GuardHistory
+from pydantic import ValidationError
+
+from data_prep.errors import UserError, one_line
+from data_prep.reading import typed
+from pretrain.checkpoint import Checkpoint, differences, identity_of, stored_identity
+from pretrain.config import Config
+from pretrain.data import PLAN_VERSION, MixturePosition, Sources
+from pretrain.guards.step_guard import GuardHistory
+from pretrain.model import EncoderShape, describe, digest_of, in_full, weights_file
+
+_STORED = {"position", "guards", "identity", "layout", "shape", "config"}  # JSON objects in the state of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -24,8 +33,73 @@ class ResumeState:
 
     @classmethod
     def of(cls, saved: Checkpoint) -> "ResumeState":
-        """The state of the run that wrote a checkpoint."""
+        """The state of the run that wrote a checkpoint; raises ValueError if it is not valid."""
         state = saved.state
         position = MixturePosition.from_json(state["position"])
         init, history = state["identity"].get("model.init (weights)"), GuardHistory.from_json(state["guards"])
-        return cls(saved.step, position, state["replaced_tokens"], init, history)
+        return cls(saved.step, position, typed(int, state["replaced_tokens"]), init, history)
+
+
+def state_problem(saved: Checkpoint) -> str | None:
+    """The problem with the state of a verified checkpoint, or None; of another plan version, only its outline."""
+    try:
+        _check_state(saved)
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        return one_line(f"{saved.path}: the config in its manifest is not valid at {place}")
+    except ValueError as error:
+        return one_line(f"{saved.path}: the state in its manifest is not valid: {error}")
+    return None
+
+
+def _check_state(saved: Checkpoint) -> None:
+    state = saved.state
+    for name in ("identity", "config"):
+        typed(dict[str, Any], state.get(name))
+    if state["identity"].get("plan version") != PLAN_VERSION:
+        return  # another version may store other things; such a checkpoint is refused for its version
+    typed(dict[str, dict[str, Any]], {name: state.get(name) for name in _STORED})
+    typed(int, state.get("replaced_tokens"))
+    ResumeState.of(saved)
+    Config.model_validate(state["config"])
+    for name, lowest in (("processes", 1), ("zero.stage", 0)):
+        if typed(int, state["layout"].get(name)) < lowest:
+            raise ValueError(f"layout.{name} is less than {lowest}")
+    if state["shape"].get("arch") == "auto":
+        typed(dict[str, Any], state["shape"].get("config"))
+    else:
+        typed(EncoderShape, state["shape"])
+
+
+def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
+    """Raise UserError unless a run of this configuration may resume from a checkpoint."""
+    then = stored_identity(saved)
+    changed = differences(then, identity_of(config, data, saved.step, _init_digest(config, then)))
+    if "plan version" in changed:
+        raise UserError(
+            f"{saved.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
+            "go on with that version, or choose another run.dir"
+        )
+    shape = differences(in_full(saved.state["shape"]), describe(config, data.tokenizer))
+    shape.pop("causal", None)  # the weights fit both: a run may go from one objective to the other
+    if shape:
+        raise UserError(
+            f"{saved.path} cannot be resumed: {'; '.join([*changed.values(), *shape.values()])}; that is another shape "
+            "of model, so restore the settings, or choose another run.dir (for longer rows later on, set "
+            "model.max_positions at the start)"
+        )
+    if changed and not config.run.allow_changes:
+        raise UserError(
+            f"{saved.path} cannot be resumed: {'; '.join(changed.values())}; restore the setting, choose another "
+            "run.dir, or pass run.allow_changes=true"
+        )
+    if saved.step > config.train.steps:
+        raise UserError(f"{saved.path} is past train.steps ({config.train.steps}); raise train.steps to go on")
+
+
+def _init_digest(config: Config, then: dict[str, Any]) -> str | None:
+    """The digest of the weights at model.init. If the file no longer exists, the digest that the checkpoint stores."""
+    init = config.model.init
+    if init is None:
+        return None
+    return digest_of(init) if weights_file(init).is_file() else then.get("model.init (weights)")

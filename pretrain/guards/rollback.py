@@ -13,26 +13,20 @@ from typing import Any
 
 import torch.distributed as dist
 
-from pretrain import checkpoint
-from pretrain.checkpoint.choose_checkpoint import committed_on_rank_zero, verify_on_all_ranks
+from pretrain.checkpoint import Checkpoint, first_intact
 from pretrain.data import Loader
-from pretrain.guards.guard_history import GuardHistory, Rollback
-from pretrain.guards.resume_state import ResumeState
-from pretrain.guards.saved_state import state_problem
+from pretrain.guards.resume_state import ResumeState, state_problem
+from pretrain.guards.step_guard import GuardHistory, Rollback
 
 
-def checkpoint_before(folder: Path, history: GuardHistory) -> checkpoint.Checkpoint | None:
+def checkpoint_before(folder: Path, history: GuardHistory) -> Checkpoint | None:
     """The newest intact checkpoint older than the weights of the spike's first step; a collective.
 
     If there is none, the oldest intact checkpoint; None if no checkpoint is intact.
     """
     assert history.spike
-    entries = committed_on_rank_zero(folder)
-    before = [entry for entry in entries if entry[0] < history.spike.step - 1]
-    for _, path in before + entries[: len(entries) - len(before)][::-1]:
-        if verify_on_all_ranks(path) is None and state_problem(found := checkpoint.read(path)) is None:
-            return found
-    return None
+    newest_before = history.spike.step - 1
+    return first_intact(folder, state_problem, order=lambda step: (step >= newest_before, abs(newest_before - step)))
 
 
 def go_back(then: ResumeState, history: GuardHistory, loader: Loader, steps: int) -> ResumeState:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 _STEPS = 50  # over which times are compared
-_FIRST_STEPS = 10  # of a process, in which the first window of the data is planned: waiting for it is no sign
+_FIRST_STEPS = 10  # of a process, in which the first window of the data is planned: waiting for it is normal
 _LEAST_SECONDS = 0.001  # a step: what is less is noise
 
 
@@ -17,15 +17,15 @@ def slow_ranks(times: Sequence[Sequence[float]], factor: float) -> dict[int, tup
         factor: a rank is slow if its time is more than `factor` times the median of the others.
     """
     medians = [median(rank) for rank in zip(*times, strict=True)]
-    found = {}
+    slow = {}
     for rank, own in enumerate(medians):
         others = median([*medians[:rank], *medians[rank + 1 :]] or [own])
         if own > factor * others and own - others > _LEAST_SECONDS:
-            found[rank] = own, others
-    return found
+            slow[rank] = own, others
+    return slow
 
 
-class Pace:
+class StepTimes:
     """The times of the latest steps. Each problem gives one warning, and a new one only if it ends and returns.
 
     Args:
@@ -35,30 +35,25 @@ class Pace:
 
     def __init__(self, hosts: Sequence[str], slow_factor: float, data_wait: float):
         self._hosts, self._factor, self._share = hosts, slow_factor, data_wait
-        self._own: deque[Sequence[float]] = deque(maxlen=_STEPS)
+        self._times: deque[Sequence[float]] = deque(maxlen=_STEPS)
         self._waits: deque[tuple[float, float]] = deque(maxlen=_STEPS)
-        self._slow: set[int] = set()
-        self._waiting = False
-        self._steps = 0
+        self._steps, self._slow, self._waiting = 0, set[int](), False
 
-    def record(self, own: Sequence[float], waited: float, seconds: float) -> list[str]:
-        """Add a step: the own time of each rank, and the seconds that this rank waited for data, out of `seconds`.
+    def record(self, compute_seconds: Sequence[float], waited: float, seconds: float) -> list[str]:
+        """Add the times of a step: of each rank, and of this rank's wait for data, out of `seconds`.
 
         Returns:
             Warnings.
         """
-        self._own.append(own)
+        self._times.append(compute_seconds)
         self._steps += 1
         if self._steps > _FIRST_STEPS:
             self._waits.append((waited, seconds))
-        if self._steps % _STEPS:
-            return []
-        return [*self._slow_warnings(), *self._wait_warnings()]
+        return [] if self._steps % _STEPS else [*self._slow_warnings(), *self._wait_warnings()]
 
     def _slow_warnings(self) -> list[str]:
-        slow = slow_ranks(self._own, self._factor) if self._factor and len(self._hosts) > 1 else {}
-        new = [rank for rank in slow if rank not in self._slow]
-        self._slow = set(slow)
+        slow = slow_ranks(self._times, self._factor) if self._factor and len(self._hosts) > 1 else {}
+        new, self._slow = [rank for rank in slow if rank not in self._slow], set(slow)
         return [
             f"rank {rank} (on {self._hosts[rank]}) is slow, and all others wait for it: it needs {slow[rank][0]:.3g} s "
             f"a step for data and forward pass, the others {slow[rank][1]:.3g} s (median of {_STEPS} steps); look for "

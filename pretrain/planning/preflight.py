@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 
 from data_prep.errors import UserError, working_directory
 from pretrain.checkpoint import Checkpoint, committed, read, verify
-from pretrain.config import Config
-from pretrain.config.mlflow_address import address_problem, missing_driver
-from pretrain.config.run import TrackConfig
+from pretrain.config import Config, TrackConfig, address_problem, missing_driver
 from pretrain.data import check_run, open_sources
 from pretrain.guards import check_fits, state_problem
 from pretrain.run import RunFolder

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from pretrain.planning.run_plan import RunPlan
-from pretrain.run import RunFolder, read_environment
-from pretrain.run.journal import read_journal
+from pretrain.run import RunFolder, read_environment, read_journal
 
 _SETTLING = 10  # the first steps are skipped: they fill caches and compile kernels
 _LATEST = 1000  # steps that the median covers

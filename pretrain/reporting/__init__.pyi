@@ -1,4 +1,6 @@
 from .batch_replay import replay as replay
+from .environment import gather_environment as gather_environment
+from .environment import record_environment as record_environment
 from .html_page import page as page
 from .html_page import write_report as write_report
 from .page_data import collect as collect
@@ -7,6 +9,7 @@ from .png_charts import Line as Line
 from .png_charts import Panel as Panel
 from .png_charts import draw_panels as draw_panels
 from .progress_line import duration as duration
+from .reporter import RankReports as RankReports
 from .run_summary import RunSummary as RunSummary
 from .run_summary import runs_below as runs_below
 from .run_summary import summarize as summarize

@@ -8,8 +8,7 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.folder_kinds import require_run
 from data_prep.reading import cannot_read, typed, unusable
-from pretrain.checkpoint import committed, read
-from pretrain.checkpoint.identity import batch_settings, differences, identity_of, of_batches
+from pretrain.checkpoint import batch_identity, batch_settings, committed, differences, identity_of, read
 from pretrain.config import Config, load_config
 from pretrain.data import BatchRows, MixturePosition, Sources, batch_checksum, open_sources, stages_of, training_loader
 from pretrain.masking import Vocabulary
@@ -112,7 +111,7 @@ def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
     """
     data = open_sources(config.data)
     if batch_settings(config, data) != settings:
-        then, now = of_batches(_newest_identity(folder)), of_batches(identity_of(config, data, 0))
+        then, now = batch_identity(_newest_identity(folder)), batch_identity(identity_of(config, data, 0))
         changed = "; ".join(differences(then, now).values()) if then else ""
         raise UserError(
             f"{folder.path} cannot be replayed: {changed or 'its settings were others at that step'}; "

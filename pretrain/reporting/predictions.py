@@ -25,7 +25,7 @@ from pretrain.data import Batch, BatchRows, DeviceBatch, DeviceFeed, Loader, bat
 from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.masking import IGNORED, Vocabulary
-from pretrain.run.append_log import AppendLog
+from pretrain.run import AppendLog
 
 SLOTS = 64  # of a passage, at most: short enough to read quickly
 TOP = 3

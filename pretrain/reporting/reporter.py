@@ -2,7 +2,10 @@
 
 import contextlib
 import sys
+from collections.abc import Sequence
 from typing import Any
+
+import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
@@ -10,8 +13,7 @@ from pretrain.config import Config
 from pretrain.data import Sources
 from pretrain.reporting.node_metrics import SystemMetrics
 from pretrain.reporting.progress_line import ProgressLine
-from pretrain.run import RunFolder, State
-from pretrain.run.journal import Journal
+from pretrain.run import Journal, RunFolder, State
 from pretrain.tracking import ModelLogger, Tracker, describe_run
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -106,3 +108,47 @@ class Reporting:
             print(f"warning: {path} was not written: {error}", file=sys.stderr, flush=True)
         else:
             self._tracker.log_artifact(path)
+
+
+class RankReports:
+    """The reports of one rank: system metrics of its node and, on rank 0, all others.
+
+    Args:
+        hosts: the host of each rank.
+        data: the training and the held-out data.
+        steps_done, environment: as for Reporting.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        folder: RunFolder,
+        hosts: Sequence[str],
+        data: tuple[Sources, Dataset | None],
+        steps_done: int,
+        environment: dict[str, Any],
+    ):
+        self._stop_file, self._rank_zero = folder.stop, None
+        self._system = SystemMetrics(folder.system, dist.get_rank(), hosts, config.track.system_seconds)
+        if dist.get_rank() == 0:
+            self._rank_zero = Reporting(config, folder, *data, steps_done, environment, self._system)
+        self._system.start()
+
+    def report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
+        """Record the metrics of a step, and of a training step its batch."""
+        if self._rank_zero:
+            self._rank_zero.report(step, metrics, batch)
+
+    def close(self, end: State, reason: str | None) -> None:
+        """Record how the run ended. `reason`: why it was stopped."""
+        self._system.close()
+        if self._rank_zero:
+            by_file = self._stop_file.exists()
+            with contextlib.suppress(OSError):  # a full or failed disk
+                self._stop_file.unlink(missing_ok=True)  # honoured, or too late
+            self._rank_zero.close(end, reason, retry=not by_file)
+
+    def check_recorded(self) -> None:
+        """Raise UserError if rank 0 cannot record how the run ended."""
+        if self._rank_zero:
+            self._rank_zero.check_recorded()

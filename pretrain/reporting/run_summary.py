@@ -14,9 +14,8 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.folder_kinds import is_run
 from pretrain import checkpoint
-from pretrain.run import RunFolder, read_environment
-from pretrain.run.folder import Status
-from pretrain.run.journal import Entry, read_latest
+from pretrain.run import Entry, RunFolder, Status, read_environment
+from pretrain.run.journal import read_latest
 from pretrain.tracking import run_page
 
 _AVERAGED = 100  # steps

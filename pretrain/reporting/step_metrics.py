@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.data import Batch, MixturePosition
-from pretrain.engine import StepSums
-from pretrain.engine.step_sums import StepOutput
+from pretrain.engine import StepOutput, StepSums
 
 CountFlops = Callable[[NDArray[np.int64], int], float]
 

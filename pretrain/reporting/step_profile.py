@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from pretrain.config.training import ProfileConfig
+from pretrain.config import ProfileConfig
 from pretrain.run import PhaseMarker
 from pretrain.run.phase_marker import Phase
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -313,6 +314,22 @@ class RunFolder:
         except MissingFile:
             require_run(self.path)
             raise UserError(f"{self.path} has no status.json: its run has not started. Start it.") from None
+
+
+def report_failure(folder: RunFolder | None, reason: str, retry: bool = True) -> bool:
+    """Print a failure and record it in status.json, once over all ranks; True on the rank that did.
+
+    Before the run folder is claimed, all ranks fail alike and rank 0 prints it; status.json is then not this run's.
+    """
+    prints = os.environ.get("RANK", "0") == "0"
+    if folder is not None and folder.claimed:
+        with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the cause of the failure
+            prints = folder.fail(reason, "fix the cause, then run the same command again", retry)
+    elif prints:
+        refuse(reason, retry)
+    if prints:
+        print(f"error: {reason}", file=sys.stderr, flush=True)
+    return prints
 
 
 def _ended_silently(status: Status) -> Status:

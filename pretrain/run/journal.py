@@ -15,9 +15,8 @@ from typing import Any
 
 import orjson
 
-from data_prep.files import open_plain
+from data_prep.files import no_link, open_plain
 from data_prep.reading import MAX_NUMBER, YEAR_9999
-from pretrain.run.append_log import AppendLog
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -129,19 +128,63 @@ def _joined(earlier: Entry | None, later: Entry) -> Entry:
     return replace(later, metrics={**earlier.metrics, **later.metrics}, batch=later.batch or earlier.batch)
 
 
-class Journal:
-    """Appends entries to the file at `path`; one process writes, any number may read meanwhile."""
+class AppendLog:
+    """Appends whole lines to the file at `path`; one process writes, any number may read meanwhile."""
 
     def __init__(self, path: Path) -> None:
         """Open for appending. An incomplete last line, left by a kill, is dropped."""
-        self._lines = AppendLog(path)
+        self._file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115 - lives as long as this object
+        self._unwritten = b""
+        whole = _length_of_whole_lines(path)
+        if whole < os.path.getsize(path):
+            self._file.truncate(whole)
 
-    def append(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
-        """Write one line; raises OSError as AppendLog.append, and like that keeps the line for later."""
-        self._lines.append(format_entry(Entry(step, time.time(), metrics, batch)))
+    def append(self, lines: bytes) -> None:
+        """Hand lines, each with its newline, to the operating system: they survive the death of this process.
+
+        Raises OSError, leaving no half line, where the disk is full or gone. The lines are then kept, and written
+        before the next ones.
+        """
+        self._unwritten += lines
+        written = 0
+        try:
+            while written < len(self._unwritten):  # one write may take only a part
+                written += self._file.write(self._unwritten[written:])
+        except OSError:
+            if written:
+                self._file.truncate(os.fstat(self._file.fileno()).st_size - written)
+            raise
+        self._unwritten = b""
 
     def close(self) -> None:
-        self._lines.close()
+        self._file.close()
+
+
+class Journal:
+    """Appends entries to the journal at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._log = AppendLog(path)
+
+    def append(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
+        """Append one entry; raises OSError as AppendLog.append, and like that keeps the line for later."""
+        self._log.append(format_entry(Entry(step, time.time(), metrics, batch)))
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def _length_of_whole_lines(path: Path, chunk: int = 1 << 16) -> int:
+    """Bytes up to and including the last newline, searched from the end."""
+    with open(path, "rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - chunk)
+            file.seek(start)
+            if (newline := file.read(end - start).rfind(b"\n")) >= 0:
+                return start + newline + 1
+            end = start
+    return 0
 
 
 def _to_json(value: float) -> float | str:

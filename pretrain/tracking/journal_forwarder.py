@@ -16,9 +16,9 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.files import open_plain, write_json
 from data_prep.urls import redact
-from pretrain.config.mlflow_address import OFFLINE
-from pretrain.run import RunFolder
-from pretrain.run.journal import Entry, read_lines
+from pretrain.config import OFFLINE
+from pretrain.run import Entry, RunFolder
+from pretrain.run.journal import read_lines
 from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_reason
 from pretrain.tracking.run_record import RunRecord, load_record, new_key, require_record
 from pretrain.tracking.tracking_target import Target, page_of_record, resolve_target, run_target, sync_command

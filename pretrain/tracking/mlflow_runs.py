@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from data_prep.errors import UserError
 from data_prep.urls import redact
-from pretrain.config.mlflow_address import OFFLINE
+from pretrain.config import OFFLINE
 from pretrain.tracking.run_record import RunRecord, require_record
 from pretrain.tracking.tracking_target import Target, connect, open_client, run_target
 

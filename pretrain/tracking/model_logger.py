@@ -10,7 +10,7 @@ from pathlib import Path
 from data_prep.errors import UserError
 from data_prep.files import no_link
 from data_prep.processes import die_with_parent
-from pretrain.config.run import TrackConfig
+from pretrain.config import TrackConfig
 from pretrain.run import RunFolder
 from pretrain.tracking.tracking_target import resolve_target
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from data_prep.errors import UserError
 from data_prep.files import file_lock
 from data_prep.urls import redact
-from pretrain.config.mlflow_address import DEFAULT_ADDRESS, OFFLINE, address_problem
+from pretrain.config import DEFAULT_ADDRESS, OFFLINE, address_problem
 from pretrain.run import RunFolder
 from pretrain.tracking.run_record import RunRecord, load_record, require_record
 
@@ -62,7 +62,7 @@ def command_target(uri: str | None, experiment: str | None, models: Sequence[Pat
     Raises:
         UserError: for an address with a password, or one that MLflow cannot have.
     """
-    from pretrain.config.run import TrackConfig
+    from pretrain.config import TrackConfig
 
     refuse_password(uri)
     made_in = {record.experiment for model in models if (record := _record_of_model(model))}

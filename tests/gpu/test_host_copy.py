@@ -2,7 +2,7 @@
 
 import torch
 
-from pretrain.checkpoint.host_copy import HostCopies
+from pretrain.engine.host_copy import HostCopies
 
 
 def test_pinned_copies_are_of_the_moment_and_use_their_memory_again():

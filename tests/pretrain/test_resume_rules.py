@@ -276,7 +276,7 @@ def test_another_layout_is_taken_up_and_told(run, start, capsys):
     assert start(run) == 8
     assert capsys.readouterr().err == ""
     assert start(run, stage=3) == 8
-    assert capsys.readouterr().err == "step-00000008 is laid out anew: zero.stage was 1 and is 3\n"
+    assert capsys.readouterr().err == "step-00000008 is resharded: zero.stage was 1 and is 3\n"
 
 
 def test_a_run_can_be_longer_but_not_shorter_than_its_checkpoint(run, start, refusal):

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from pretrain import checkpoint
-from pretrain.checkpoint.part_writer import Parts, Sink, write_parts
-from pretrain.checkpoint.saver import Saver, Snapshot
-from pretrain.config.run import CheckpointConfig
+from pretrain.checkpoint import HashedFile, Parts, Saver, write_parts
+from pretrain.checkpoint.saver import Snapshot
+from pretrain.config import CheckpointConfig
 
 MODEL = "deepspeed/model.pt"
 OPTIMIZER = "deepspeed/zero_pp_rank_0_mp_rank_00_optim_states.pt"
 
 
-def in_pieces(sink: Sink) -> None:
+def in_pieces(sink: HashedFile) -> None:
     """3,000 bytes."""
     for part in range(3):
         sink.write(bytes([part]) * 1000)

@@ -8,8 +8,7 @@ step of training between the last write and the commit.
 import sys
 from pathlib import Path
 
-from pretrain.checkpoint import saver
-from pretrain.checkpoint.part_writer import Parts
+from pretrain.checkpoint import Parts, saver
 from tests.support import checkpoints
 from tests.support.kills import kill_at_every_operation
 

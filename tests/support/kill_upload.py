@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pretrain.checkpoint import remote_copies
-from pretrain.config.run import CheckpointConfig
+from pretrain.config import CheckpointConfig
 from tests.support.kills import kill_at_every_operation
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import yaml
 
-from pretrain.run.journal import Entry, format_entry
+from pretrain.run import Entry
+from pretrain.run.journal import format_entry
 from tests.support.runs import tiny_config
 
 SECONDS, TOKENS = 2.0, 900  # of a step; its batch has 1024 slots

@@ -6,12 +6,10 @@ from typing import Any
 
 import yaml
 
-from pretrain.checkpoint import write_manifest
-from pretrain.checkpoint.identity import batch_settings, identity_of
+from pretrain.checkpoint import batch_settings, identity_of, write_manifest
 from pretrain.config import load_config
 from pretrain.data import Batch, batch_checksum, open_sources, stages_of, training_loader
-from pretrain.run import RunFolder
-from pretrain.run.journal import Journal
+from pretrain.run import Journal, RunFolder
 from tests.support.runs import tiny_config
 
 STEPS, PROCESSES = 6, 2

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import yaml
 
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Completed, Forked, fits, run_forked

@@ -11,8 +11,8 @@ import yaml
 
 from evaluation.study import Stopped, Study, define, run_study
 from pretrain.config import load_config
-from pretrain.run import EXIT_CODES
-from pretrain.run.journal import Entry, format_entry
+from pretrain.run import EXIT_CODES, Entry
+from pretrain.run.journal import format_entry
 from tests.support.datasets import make_dataset
 
 SECONDS = {"token": 1.0, "whole_word": 1.1, "span": 0.8}

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.run.journal import Journal, parse_entry
+from pretrain.run import Journal
+from pretrain.run.journal import parse_entry
 from pretrain.tracking import RunRecord, Tracker, load_record
 
 

@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from pretrain.run.journal import Journal
+from pretrain.run import Journal
 from pretrain.tracking import RunRecord, Tracker
 
 

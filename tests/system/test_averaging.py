@@ -10,7 +10,7 @@ from pretrain import checkpoint
 from pretrain.export import export_run
 from pretrain.export.hugging_face_export import native_state
 from pretrain.model import build
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs, text_data
 from tests.support.held_out import held_out_loss
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs
 
 NAMES = ("train/loss", "train/grad_norm", "eval/loss")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pretrain.reporting import replay
-from pretrain.run.journal import Entry, read_journal
+from pretrain.run import Entry, read_journal
 from tests.support import runs
 from tests.support.datasets import make_dataset
 

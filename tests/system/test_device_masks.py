@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.reporting import replay
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs, text_data
 
 pytest.importorskip("triton", reason="the kernel needs triton, which is for Linux")

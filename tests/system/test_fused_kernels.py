@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs
 
 pytest.importorskip("triton", reason="the kernels need triton, which is for Linux")

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from data_prep.errors import UserError
 from pretrain.export import export_run
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from pretrain.tracking import load_record, log_models, logged_models, register, sync
 from pretrain.tracking.logged_models import loss_of, models_of
 from pretrain.tracking.mlflow_runs import MlflowRun

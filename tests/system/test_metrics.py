@@ -9,8 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pretrain.reporting import replay, summarize
-from pretrain.run import RunFolder
-from pretrain.run.journal import Entry, read_journal
+from pretrain.run import Entry, RunFolder, read_journal
 from pretrain.tracking import load_record, run_page
 from tests.support import runs
 from tests.support.datasets import SPECIAL_IDS, make_dataset

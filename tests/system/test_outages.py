@@ -18,8 +18,8 @@ import pytest
 from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.reporting import reporter
-from pretrain.run import RunFolder
-from pretrain.run.journal import Entry, format_entry
+from pretrain.run import Entry, RunFolder
+from pretrain.run.journal import format_entry
 from pretrain.tracking import RunRecord, Tracker, mlflow_runs, sync
 from pretrain.tracking.tracking_target import connect
 from tests.support import runs as trainings

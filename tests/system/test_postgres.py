@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.run.journal import Journal
+from pretrain.run import Journal
 from pretrain.tracking import sync
 from tests.support.mlflow_server import Server, ask, free_port, history
 from tests.support.tracked import append, expected, run_id, start

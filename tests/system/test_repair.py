@@ -20,7 +20,7 @@ from pretrain.masking import IGNORED
 from pretrain.model import Encoder, encoder_shape
 from pretrain.model.families import hugging_face_model
 from pretrain.reporting import replay
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs, text_data
 
 STEPS = 4

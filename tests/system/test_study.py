@@ -11,7 +11,7 @@ import yaml
 from selenium.webdriver.common.by import By
 
 from evaluation.study import Study, run_study, write_study_report
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium
 from tests.support.datasets import make_dataset

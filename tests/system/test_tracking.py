@@ -16,8 +16,8 @@ import pytest
 
 from data_prep.errors import UserError
 from launchers.doctor import checks_of_tracking, run_checks
-from pretrain.config.run import TrackConfig
-from pretrain.run.journal import Journal
+from pretrain.config import TrackConfig
+from pretrain.run import Journal
 from pretrain.tracking import RunRecord, Tracker, load_record, sync
 from pretrain.tracking.journal_forwarder import Sender
 from tests.support.empty_store import copy_empty_store

@@ -29,8 +29,8 @@ from pretrain.export import export_run
 from pretrain.export.hugging_face_export import native_state
 from pretrain.model import Encoder, encoder_shape
 from pretrain.reporting import replay
-from pretrain.run import RunFolder
-from pretrain.run.journal import parse_entry, read_journal
+from pretrain.run import RunFolder, read_journal
+from pretrain.run.journal import parse_entry
 from tests.support import runs, text_data
 from tests.support.held_out import held_out_loss
 from tests.system.soak.soak import assert_same_checkpoint

@@ -12,7 +12,7 @@ from evaluation.likelihood import sentence_scores
 from evaluation.likelihood.predictors import FinishedModel
 from evaluation.likelihood.sentence_scores import ScoreCache, model_identity
 from launchers.app import app
-from pretrain.run.append_log import AppendLog
+from pretrain.run import AppendLog
 from tests.support import text_data
 from tests.support.evaluated import corpora, save_model
 

@@ -15,7 +15,7 @@ from launchers.app import app
 from pretrain.model import peak_tflops
 from pretrain.model.model_costs import PEAK_TFLOPS
 from pretrain.planning.training_memory import GPU_GB
-from pretrain.run.journal import Journal
+from pretrain.run import Journal
 from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT
 

@@ -3,7 +3,7 @@
 import pytest
 
 from launchers.doctor import machine_checks
-from pretrain.distributed.threads import Cores, Threads
+from pretrain.distributed import Cores, Threads
 from pretrain.planning import GIB
 from tests.support.doctor import status
 

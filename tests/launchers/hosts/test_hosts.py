@@ -13,7 +13,8 @@ from launchers.hosts import HostsJob, read_hostfile, ssh_command
 from launchers.hosts.host_checks import disagreement, master_address
 from launchers.hosts.host_probe import HostFacts
 from launchers.hosts.start_hosts import forwarded, requests
-from pretrain.distributed.rendezvous import complete, local_processes
+from pretrain.distributed import local_processes
+from pretrain.distributed.rendezvous import complete
 from tests.support.secrets import SECRETS
 
 JOB = HostsJob(

@@ -20,9 +20,8 @@ from launchers.slurm.requeue_decision import Failure, LaunchHistory, Restart, Sa
 from launchers.slurm.supervisor import Supervisor
 from launchers.slurm.supervisor_record import read_history, read_saving, write_history
 from pretrain.config import Config
-from pretrain.run import RunFolder
-from pretrain.run.folder import refuse
-from pretrain.run.journal import Entry, format_entry, last_step
+from pretrain.run import Entry, RunFolder, refuse
+from pretrain.run.journal import format_entry, last_step
 
 pytestmark = pytest.mark.process  # shell scripts stand in for srun
 

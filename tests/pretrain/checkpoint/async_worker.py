@@ -7,14 +7,14 @@ same bytes.
 
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from data_prep.processes import leave
-from pretrain.checkpoint import saver
-from pretrain.checkpoint.part_writer import Parts
+from pretrain.checkpoint import HashedFile, Parts
 from pretrain.engine import Engine, init_distributed
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model, take_step
@@ -32,12 +32,17 @@ def save_both_ways(folder: Path, precision: str, stage: int) -> None:
     checkpoints.commit(folder / "before", 2, {}, engine.snapshot)
     trained = threading.Event()
 
-    def slow(path: Path, parts: Parts, problem: OSError | None) -> saver.Files:
-        assert trained.wait(60)
-        return write(path, parts, problem)
+    def after_training(write: Callable[[HashedFile], None]) -> Callable[[HashedFile], None]:
+        def wait_and_write(file: HashedFile) -> None:
+            assert trained.wait(60)
+            write(file)
 
-    write, saver._write = saver._write, slow
-    used = checkpoints.saver(folder / "meanwhile", engine.snapshot)
+        return wait_and_write
+
+    def snapshot(path: Path, copy: bool) -> Parts:
+        return {name: after_training(write) for name, write in engine.snapshot(path, copy).items()}
+
+    used = checkpoints.saver(folder / "meanwhile", snapshot)
     for again in (2, 3):  # the second time into the memory of the first
         trained.clear()
         used.begin(again, {})
@@ -46,7 +51,6 @@ def save_both_ways(folder: Path, precision: str, stage: int) -> None:
         used.finish()
         assert used.saved_step == again
     used.close()
-    saver._write = write
     steps(engine, 1)
     checkpoints.commit(folder / "after", 2, {}, engine.snapshot)
     engine._engine.destroy()

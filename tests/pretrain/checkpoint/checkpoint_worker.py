@@ -14,9 +14,8 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.processes import leave
-from pretrain.checkpoint.choose_checkpoint import newest_verified, verify_on_all_ranks
-from pretrain.checkpoint.part_writer import Parts, Sink
-from pretrain.checkpoint.saver import Saver, Snapshot
+from pretrain.checkpoint import HashedFile, Parts, Saver, newest_verified, verify_on_all_ranks
+from pretrain.checkpoint.saver import Snapshot
 from tests.support import checkpoints
 from tests.support.disks import fill
 
@@ -34,7 +33,7 @@ def _snapshot(folder: Path, copy: bool, size: int = 500) -> Parts:
 def _snapshot_and_die(folder: Path, copy: bool) -> Parts:
     """Rank 1's thread kills its process when rank 0 has written everything."""
 
-    def die(sink: Sink) -> None:
+    def die(sink: HashedFile) -> None:
         sink.write(b"a part")
         sink.flush()
         while not (folder / checkpoints.MODEL).exists() or (folder / checkpoints.MODEL).stat().st_size < 3000:

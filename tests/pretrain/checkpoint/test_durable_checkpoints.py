@@ -6,7 +6,7 @@ import pytest
 
 from pretrain import checkpoint
 from pretrain.checkpoint import remote_copies
-from pretrain.config.run import CheckpointConfig
+from pretrain.config import CheckpointConfig
 from tests.support import checkpoints
 from tests.support.durable import recorded
 

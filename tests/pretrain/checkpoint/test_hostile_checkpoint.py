@@ -9,7 +9,8 @@ import torch
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.engine.resharding import gather, load_file, whole_weights
+from pretrain.engine import whole_weights
+from pretrain.engine.resharding import gather, load_file
 from tests.support.checkpoints import make_checkpoint
 
 NAME = "zero_pp_rank_0_mp_rank_00_optim_states.pt"

@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from pretrain.checkpoint.identity import completed, differences, identity_of, of_batches
+from pretrain.checkpoint import Checkpoint, batch_identity, differences, identity_of, stored_identity
 from pretrain.config import Config
 from tests.support.datasets import tokenizer_info
 
@@ -43,9 +44,10 @@ def test_settings_that_came_after_a_run_was_begun_are_what_they_are_by_default()
     del recorded["model.scaled_init"]
     kept = config.model_dump(mode="json")
     del kept["model"]["scaled_init"]
-    assert completed(recorded, kept) == identity_of(config, data_set(), 5)
+    saved = Checkpoint(Path("step-00000005"), 5, {"identity": recorded, "config": kept}, {})
+    assert stored_identity(saved) == identity_of(config, data_set(), 5)
     now = identity(steps_done=5, model__scaled_init=True)
-    assert changed(completed(recorded, kept), now) == ["model.scaled_init was False and is True"]
+    assert changed(stored_identity(saved), now) == ["model.scaled_init was False and is True"]
 
 
 DECIDING = {
@@ -168,7 +170,7 @@ def test_a_ramp_decides_as_far_as_it_has_come():
 
 
 def test_the_objective_decides_batches():
-    assert of_batches(identity(objective="clm")) != of_batches(identity())
+    assert batch_identity(identity(objective="clm")) != batch_identity(identity())
 
 
 def test_only_begun_stages_are_fixed():
@@ -209,7 +211,7 @@ def test_the_order_of_a_mix_is_named():
     assert changed(before, now) == [
         "masking.strategy (order) was ['token', 'span'] and is ['span', 'token']",
     ]
-    assert of_batches(before) != of_batches(now)
+    assert batch_identity(before) != batch_identity(now)
 
 
 @pytest.mark.parametrize(("key", "value"), FREE.items())
@@ -232,7 +234,7 @@ def test_indexes_count_where_both_sides_know_them():
     before_there_were_any = {key: value for key, value in one.items() if not key.startswith("indexes")}
     assert not differences(before_there_were_any, one)
     assert list(differences(one, identity(data_set("g", index_fingerprint="j")))) == ["data.train (fingerprint)"]
-    assert of_batches(one) == of_batches(other)
+    assert batch_identity(one) == batch_identity(other)
 
 
 def test_the_data_count_by_content():

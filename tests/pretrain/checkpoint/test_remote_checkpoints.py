@@ -11,7 +11,7 @@ import pytest
 from data_prep.errors import UserError
 from pretrain import checkpoint
 from pretrain.checkpoint import remote_copies
-from pretrain.config.run import CheckpointConfig
+from pretrain.config import CheckpointConfig
 from tests.support import kills
 from tests.support.checkpoints import MODEL, OPTIMIZER, make_checkpoint
 

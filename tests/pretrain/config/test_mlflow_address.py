@@ -9,9 +9,7 @@ from pydantic import ValidationError
 
 from data_prep.errors import UserError
 from launchers.doctor import checks_of_tracking, run_checks
-from pretrain.config import load_config, mlflow_address
-from pretrain.config.mlflow_address import address_problem, missing_driver
-from pretrain.config.run import TrackConfig
+from pretrain.config import TrackConfig, address_problem, load_config, missing_driver, mlflow_address
 from pretrain.planning import check_start, check_tracking
 from pretrain.tracking import RunRecord, Tracker, command_target
 from tests.support.study_runs import study_config, study_data

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pretrain.distributed.deferred_reads import DeferredReader
+from pretrain.distributed import DeferredReader
 
 
 @pytest.mark.parametrize("lag", [0, 1, 3])

@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from data_prep.errors import UserError
-from pretrain.distributed import interface_to, network_interfaces
-from pretrain.distributed.network_interfaces import listen, listening_address
+from pretrain.distributed import interface_to, listen, network_interfaces
+from pretrain.distributed.network_interfaces import listening_address
 
 
 def own_address() -> tuple[str, str] | None:

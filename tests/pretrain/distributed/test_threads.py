@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.distributed import threads
+from pretrain.distributed import Cores, thread_settings, threads
 from pretrain.distributed.cpu_quota import control_groups, least_quota
-from pretrain.distributed.threads import Cores, choose_cores, choose_threads, settings
+from pretrain.distributed.threads import choose_cores, choose_threads
 
 
 @pytest.mark.parametrize(
@@ -47,13 +47,13 @@ def test_processes_share_the_cores_unless_the_user_says_otherwise(processes, nam
 def test_settings_leave_the_user_s_own_alone(monkeypatch):
     monkeypatch.setattr(threads, "cpu_quota", lambda: None)
     cores = len(os.sched_getaffinity(0))
-    assert settings(cores, {}) == {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
-    assert settings(1, {})["OMP_NUM_THREADS"] == str(cores), "as an idle machine without limits always had"
-    assert settings(1, {"OMP_NUM_THREADS": "5,3"}) == {"GOMP_SPINCOUNT": "1000"}
+    assert thread_settings(cores, {}) == {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
+    assert thread_settings(1, {})["OMP_NUM_THREADS"] == str(cores), "as an idle machine without limits always had"
+    assert thread_settings(1, {"OMP_NUM_THREADS": "5,3"}) == {"GOMP_SPINCOUNT": "1000"}
     for name, value in (("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "7")):
-        assert settings(cores, {name: value}) == {"OMP_NUM_THREADS": "1"}
+        assert thread_settings(cores, {name: value}) == {"OMP_NUM_THREADS": "1"}
     monkeypatch.setattr(threads, "cpu_quota", lambda: 1.0)
-    assert settings(1, {})["OMP_NUM_THREADS"] == "1"
+    assert thread_settings(1, {})["OMP_NUM_THREADS"] == "1"
 
 
 def test_control_groups_of_both_versions():

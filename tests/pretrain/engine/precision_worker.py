@@ -13,12 +13,10 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
 from data_prep.processes import leave
-from pretrain.checkpoint import Checkpoint
-from pretrain.checkpoint.part_writer import write_parts
+from pretrain.checkpoint import Checkpoint, write_parts
 from pretrain.config import Config
 from pretrain.data import DeviceFeed
-from pretrain.engine import Engine, init_distributed
-from pretrain.engine.resharding import layout_of
+from pretrain.engine import Engine, init_distributed, layout_of
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model, step_gradients
 from tests.pretrain.engine.layout_worker import record

@@ -7,7 +7,8 @@ from deepspeed.utils.config import get_timers_config
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.engine.deepspeed_config import bucket_size, deepspeed_config
+from pretrain.engine import bucket_size
+from pretrain.engine.deepspeed_config import deepspeed_config
 
 
 def config_of(**sections):

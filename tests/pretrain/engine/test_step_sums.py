@@ -4,8 +4,7 @@ from dataclasses import fields, replace
 
 import torch
 
-from pretrain.engine import StepSums
-from pretrain.engine.step_sums import PREDICTIONS, StepOutput, pack_on_device, unpack_step
+from pretrain.engine import StepOutput, StepSums, unpack_step
 
 SUMS = StepSums(5.0, 20.0, 1.0, 2.0**52 + 1, 7e9, stop=1.0, written=2.0, save_due=0.0, compute_seconds=(0.5, 0.25))
 
@@ -17,10 +16,10 @@ def test_sums_of_ranks_are_sums_of_each_number():
 
 
 def test_what_only_the_device_knows_is_added_to_its_own_numbers():
-    late = pack_on_device(torch.tensor([3.0, 11.0], dtype=torch.float64), ranks=2)
-    assert late[PREDICTIONS] == 3
-    total = StepSums.unpack((torch.tensor(SUMS.pack(), dtype=torch.float64) + late).tolist())
-    assert total == replace(SUMS, predictions=8.0, checksum=2.0**52 + 12)
+    packed = torch.tensor(SUMS.pack(), dtype=torch.float64)
+    StepSums.add_from_device(packed, torch.tensor([3.0, 11.0], dtype=torch.float64))
+    assert packed[StepSums.PREDICTIONS] == 8
+    assert StepSums.unpack(packed.tolist()) == replace(SUMS, predictions=8.0, checksum=2.0**52 + 12)
 
 
 def test_a_step_is_unpacked_with_and_without_group_norms():

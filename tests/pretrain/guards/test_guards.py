@@ -11,13 +11,11 @@ from data_prep.errors import UserError
 from pretrain.config import GuardConfig
 from pretrain.data import MixturePosition, Position
 from pretrain.engine.deepspeed_state import all_finite
-from pretrain.guards import GuardHistory, StreamPoint
+from pretrain.guards import GuardHistory, StepGuard, StepResult, StreamPoint
 from pretrain.guards.fault_injection import Fault, parse
-from pretrain.guards.guard_history import Rollback
-from pretrain.guards.loss_spikes import after_step, rollback_due
 from pretrain.guards.replicas import checksum, odd_ones
-from pretrain.guards.slow_ranks import Pace, slow_ranks
-from pretrain.guards.step_guard import StepGuard, StepResult
+from pretrain.guards.slow_ranks import StepTimes, slow_ranks
+from pretrain.guards.step_guard import Rollback, after_step, rollback_due
 from pretrain.guards.trial_step import explain
 
 GUARD = GuardConfig(spike_window=32, spike_steps=3, rollback=True, max_skipped=3)
@@ -27,13 +25,17 @@ def place(step: int) -> StreamPoint:
     return StreamPoint(step, MixturePosition(8 * (step - 1), (Position(0, 2, step, ((32, 5),)),)))
 
 
-def run_through(losses, guard=GUARD, history=None, shape=(8, 32)) -> list[GuardHistory]:
-    """The history after each step; None stands for a skipped one."""
-    histories = [history or GuardHistory()]
+def result(step: int, loss: float | None, shape: tuple[int, int] = (8, 32)) -> StepResult:
+    """The result of a step; None stands for a skipped one."""
+    skipped = loss is None
+    return StepResult(place(step), shape, math.nan if loss is None else loss, skipped, [0.1, 0.1], 0.0, 1.0)
+
+
+def run_through(losses, guard=GUARD) -> list[GuardHistory]:
+    """The history after each step."""
+    histories = [GuardHistory()]
     for step, loss in enumerate(losses, start=1):
-        histories.append(
-            after_step(histories[-1], place(step), math.nan if loss is None else loss, loss is None, shape, guard)
-        )
+        histories.append(after_step(histories[-1], result(step, loss), guard))
     return histories[1:]
 
 
@@ -77,8 +79,8 @@ def test_a_level_that_stays_becomes_the_new_normal():
 
 def test_losses_of_other_shapes_are_not_compared():
     before = run_through([5.0] * 40)[-1]
-    assert after_step(before, place(41), 8.0, False, (8, 32), GUARD).above == 1
-    assert after_step(before, place(41), 8.0, False, (8, 64), GUARD).above == 0
+    assert after_step(before, result(41, 8.0), GUARD).above == 1
+    assert after_step(before, result(41, 8.0, (8, 64)), GUARD).above == 0
 
 
 def test_a_rollback_is_due_once_when_the_spike_has_lasted():
@@ -114,15 +116,11 @@ def test_a_history_survives_json_and_decides_the_same():
     assert str(GuardHistory()) == ""
 
 
-def measured(step: int, loss: float, skipped: bool = False) -> StepResult:
-    return StepResult(place(step), (8, 32), loss, skipped, [0.1, 0.1], 0.0, 1.0)
-
-
-def test_the_judge_ends_a_run_of_skipped_steps_with_their_rows(tmp_path, capsys):
-    guard = StepGuard(GUARD, tmp_path / "run", GuardHistory(), ["a", "b"], speaks=True)
+def test_the_guard_ends_a_run_of_skipped_steps_with_their_rows(tmp_path, capsys):
+    guard = StepGuard(GUARD, tmp_path / "run", GuardHistory(), ["a", "b"], prints=True)
     for step in (7, 8, 9):
         guard.check()
-        assert guard.record(measured(step, math.nan, skipped=True)) == {"train/skipped": 1.0}
+        assert guard.record(result(step, None)) == {"train/skipped": 1.0}
     rows = r"7 \(from row 48 on\), 8 \(from row 56 on\), 9 \(from row 64 on\)"
     said = rf"3 steps in a row .*: {rows}; .*replay .*run --step 7"
     with pytest.raises(UserError, match=said):
@@ -130,9 +128,9 @@ def test_the_judge_ends_a_run_of_skipped_steps_with_their_rows(tmp_path, capsys)
     assert "step 8 was skipped" in capsys.readouterr().err
 
 
-def test_the_judge_says_a_spike_once_with_the_step_to_replay(tmp_path, capsys):
-    guard = StepGuard(GUARD, tmp_path / "run", run_through([5.0] * 40)[-1], ["a", "b"], speaks=True)
-    assert [guard.record(measured(step, 9.0)) for step in (41, 42, 43)] == [{"train/spike": 1.0}, {}, {}]
+def test_the_guard_says_a_spike_once_with_the_step_to_replay(tmp_path, capsys):
+    guard = StepGuard(GUARD, tmp_path / "run", run_through([5.0] * 40)[-1], ["a", "b"], prints=True)
+    assert [guard.record(result(step, 9.0)) for step in (41, 42, 43)] == [{"train/spike": 1.0}, {}, {}]
     assert guard.rollback_due
     said = capsys.readouterr().err
     assert said.count("warning") == 1
@@ -141,12 +139,12 @@ def test_the_judge_says_a_spike_once_with_the_step_to_replay(tmp_path, capsys):
 
 def test_what_is_read_back_after_a_rollback_was_decided_does_not_undo_it(tmp_path):
     """On a GPU losses are read back two steps late: the spike may be over by then."""
-    guard = StepGuard(GUARD, tmp_path, run_through([5.0] * 40)[-1], ["a", "b"], speaks=False)
+    guard = StepGuard(GUARD, tmp_path, run_through([5.0] * 40)[-1], ["a", "b"], prints=False)
     for step in (41, 42, 43):
-        guard.record(measured(step, 9.0))
+        guard.record(result(step, 9.0))
     decided = guard.history
-    guard.record(measured(44, 5.0))
-    guard.record(measured(45, math.nan, skipped=True))
+    guard.record(result(44, 5.0))
+    guard.record(result(45, None))
     assert guard.rollback_due
     assert guard.history == decided
     assert guard.history.spike == place(41)
@@ -162,7 +160,7 @@ def test_slow_ranks():
 
 
 def test_a_slow_rank_is_named_once_until_it_has_recovered():
-    pace = Pace(["n1", "n2"], slow_factor=1.5, data_wait=0.0)
+    pace = StepTimes(["n1", "n2"], slow_factor=1.5, data_wait=0.0)
 
     def steps(own, number=50):
         return [warning for _ in range(number) for warning in pace.record(own, 0.9, 1.0)]
@@ -174,7 +172,7 @@ def test_a_slow_rank_is_named_once_until_it_has_recovered():
 
 
 def test_waiting_for_data_is_told_once():
-    pace = Pace(["n1"], slow_factor=0.0, data_wait=0.1)
+    pace = StepTimes(["n1"], slow_factor=0.0, data_wait=0.1)
     slow_start = [pace.record([0.1], 90.0, 100.0), *(pace.record([0.1], 0.05, 1.0) for _ in range(49))]
     assert not any(slow_start), "the first window takes a while"
     (warning,) = [w for _ in range(150) for w in pace.record([0.1], 0.25, 1.0)]

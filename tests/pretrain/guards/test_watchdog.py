@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from pretrain.guards.watchdog import Beat, Watchdog, verdict
+from pretrain.guards import Watchdog
+from pretrain.guards.watchdog import Beat, verdict
 from pretrain.reporting.progress_line import ProgressLine
-from pretrain.run import PhaseMarker, RunFolder
-from pretrain.run.journal import Journal, read_journal
+from pretrain.run import Journal, PhaseMarker, RunFolder, read_journal
 
 HOSTS = ["n1", "n2", "n3"]
 SECONDS = 0.5  # of a hang

@@ -19,7 +19,7 @@ from data_prep.format import Collocations, Dataset
 from data_prep.format.collocation_list import read_collocations, write_collocations
 from data_prep.inspection import CollocationCounts, collocation_search, find_collocations
 from launchers.app import app
-from pretrain.checkpoint.identity import batch_settings, differences, identity_of
+from pretrain.checkpoint import batch_settings, differences, identity_of
 from pretrain.config import Config
 from pretrain.data import check_run, open_sources
 from pretrain.masking import IGNORED, Vocabulary, collocations_of, listed

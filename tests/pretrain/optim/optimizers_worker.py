@@ -20,11 +20,10 @@ from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_st
 from torch import Tensor
 
 from data_prep.processes import leave
-from pretrain.checkpoint import Checkpoint
-from pretrain.checkpoint.part_writer import write_parts
+from pretrain.checkpoint import Checkpoint, write_parts
 from pretrain.config import Config, OptimConfig
-from pretrain.engine import Engine, init_distributed
-from pretrain.engine.resharding import exchange_weights, layout_of, local_pieces
+from pretrain.engine import Engine, init_distributed, layout_of
+from pretrain.engine.resharding import exchange_weights, local_pieces
 from pretrain.model import Encoder, EncoderShape
 from pretrain.optim import Described, Piece, build_optimizer, described
 from pretrain.optim.optimizers import Muon

@@ -1,7 +1,6 @@
 """Checks of a node's memory and folders."""
 
-from pretrain.planning import GIB, check_memory
-from pretrain.planning.node_checks import check_room, check_writes
+from pretrain.planning import GIB, check_memory, check_room, check_writes
 from tests.support.doctor import status
 
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch.distributed as dist
 
-from pretrain.reporting import environment
-from pretrain.reporting.environment import by_host, describe_host, record_environment
+from pretrain.reporting import environment, record_environment
+from pretrain.reporting.environment import by_host, describe_host
 
 
 @pytest.fixture

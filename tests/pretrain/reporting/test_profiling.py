@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from pretrain.config.training import ProfileConfig
+from pretrain.config import ProfileConfig
 from pretrain.reporting import step_profile
 from pretrain.reporting.step_profile import Profile
 from pretrain.run import PhaseMarker

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pretrain.reporting.page_data import collect, read_config
+from pretrain.reporting import collect
+from pretrain.reporting.page_data import read_config
 from pretrain.reporting.prediction_table import predictions_of
 from tests.support.report_runs import eventful, prediction_lines, write_run
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.run.journal import Entry, Journal, format_entry, parse_entry, read_journal, read_lines
+from pretrain.run import Entry, Journal, read_journal
+from pretrain.run.journal import format_entry, parse_entry, read_lines
 
 
 def write(path: Path, *entries: tuple[int, dict[str, float]]) -> None:

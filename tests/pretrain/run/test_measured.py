@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.run import read_journal_table
-from pretrain.run.journal import Entry, format_entry, read_journal
+from pretrain.run import Entry, read_journal, read_journal_table
+from pretrain.run.journal import format_entry
 from pretrain.run.journal_table import journal_table_of, last_of_each, moving_sum, smooth, thinned
 
 

@@ -15,7 +15,7 @@ from tests.support.forked import ROOT
 HOLD = """
 import sys, time
 from pathlib import Path
-from pretrain.run.folder import RunFolder
+from pretrain.run import RunFolder
 folder = RunFolder(Path(sys.argv[1]))
 folder.create()
 lock = folder.lock()

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from pretrain.run import RunFolder
-from pretrain.run.append_log import AppendLog
+from pretrain.run import AppendLog, RunFolder
 
 
 def test_training_changes_no_file_behind_a_link(tmp_path: Path) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.config.run import TrackConfig
-from pretrain.run import RunFolder, read_journal_table
-from pretrain.run.journal import Entry, format_entry
+from pretrain.config import TrackConfig
+from pretrain.run import Entry, RunFolder, read_journal_table
+from pretrain.run.journal import format_entry
 from pretrain.tracking import ModelLogger, Point
 from pretrain.tracking.logged_models import Candidate, chosen, evaluation
 from tests.support.runs import wait_for

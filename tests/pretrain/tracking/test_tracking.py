@@ -15,7 +15,7 @@ from data_prep.files import file_lock
 from data_prep.format import Dataset
 from data_prep.urls import redact
 from launchers.app import app
-from pretrain.run.journal import Entry
+from pretrain.run import Entry
 from pretrain.tracking import Point, RunRecord, Tracker, load_record, resolve_target, sync
 from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
 from pretrain.tracking.mlflow_runs import metric_name

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run import RunFolder
-from pretrain.run.journal import Entry, read_journal
+from pretrain.run import Entry, RunFolder, read_journal
 from tests.support import faulty, runs
 from tests.system.soak.journal import read_lines
 from tests.system.soak.soak import assert_tracked_once

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_prep.format import Dataset
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs
 
 STEPS = 6

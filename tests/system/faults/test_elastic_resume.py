@@ -15,7 +15,7 @@ import torch
 from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.reporting import replay
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs
 
 pytestmark = pytest.mark.slow
@@ -60,10 +60,10 @@ def test_two_then_four_then_one_process_under_zero_1_3_and_another(data, unbroke
     train(data, run, steps=8, processes=2, stage=1)
     first = run / "checkpoints/step-00000008"
     said = train(data, run, steps=16, processes=4, stage=3)
-    assert "step-00000008 is laid out anew: processes was 2 and is 4; zero.stage was 1 and is 3" in said
+    assert "step-00000008 is resharded: processes was 2 and is 4; zero.stage was 1 and is 3" in said
     assert checkpoint.verify(first) is None, "the checkpoint itself is left as it was"
     said = train(data, run, steps=24, processes=1, stage=last_stage)
-    assert f"step-00000016 is laid out anew: processes was 4 and is 1; zero.stage was 3 and is {last_stage}" in said
+    assert f"step-00000016 is resharded: processes was 4 and is 1; zero.stage was 3 and is {last_stage}" in said
     assert_same_training(run, unbroken)
     assert_each_row_once(run, data)
 

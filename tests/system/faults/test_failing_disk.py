@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import faulty, runs
 
 pytestmark = pytest.mark.slow

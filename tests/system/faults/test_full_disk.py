@@ -3,7 +3,7 @@
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs
 from tests.support.disks import fill, mounted
 

@@ -11,7 +11,7 @@ import pytest
 
 from pretrain import checkpoint
 from pretrain.reporting import replay
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs
 
 

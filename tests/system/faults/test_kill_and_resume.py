@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run.journal import read_journal
+from pretrain.run import read_journal
 from tests.support import runs
 from tests.support.checkpoints import must_be_committed
 

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pretrain.run.journal import Entry, parse_entry
+from pretrain.run import Entry
+from pretrain.run.journal import parse_entry
 
 EXACT = ("train/loss", "train/grad_norm", "train/masked_accuracy", "train/learning_rate", "eval/loss")
 _TAIL_BYTES = 8192
