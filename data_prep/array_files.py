@@ -38,27 +38,17 @@ def row_writer(path: Path, columns: int) -> Iterator[Callable[[np.ndarray], None
         write_header()
 
 
-def load_uint64(path: Path) -> np.ndarray:
-    """A memory-mapped uint64 [n, columns] array. Raises DamagedData if the file is missing or has another content."""
-    array = load_integers(path, 2)
-    if array.dtype != np.dtype("<u8"):
-        raise _damaged(path, "does not hold uint64 rows")
-    return array
-
-
-def load_integers(path: Path, dimensions: int) -> np.ndarray:
-    """A memory-mapped array of integers. Raises DamagedData like `load_uint64`."""
+def load_integers(path: Path, dimensions: int, dtype: str | None = None) -> np.ndarray:
+    """A memory-mapped array of integers. Raises DamagedData if the file is missing or has another content."""
+    remedy = "delete it and run the same command again."
     try:
         open_regular(path).close()
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except UserError as error:
-        raise DamagedData(f"{error} Delete it and run the same command again.") from error
+        raise DamagedData(f"{error} {remedy.capitalize()}") from error
     except Exception as error:  # numpy parses the header as Python, and raises many types
-        raise _damaged(path, "is not a valid array of numbers") from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "iu" or array.ndim != dimensions:
-        raise _damaged(path, "holds another kind of array")
+        raise DamagedData(f"{shown_path(path)} is not a valid array of numbers; {remedy}") from error
+    is_integer = isinstance(array, np.ndarray) and array.dtype.kind in "iu"
+    if not is_integer or array.ndim != dimensions or array.dtype != np.dtype(dtype or array.dtype):
+        raise DamagedData(f"{shown_path(path)} holds another kind of array; {remedy}")
     return array
-
-
-def _damaged(path: Path, problem: str) -> DamagedData:
-    return DamagedData(f"{shown_path(path)} {problem}; delete it and run the same command again.")

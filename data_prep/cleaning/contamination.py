@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from data_prep.array_files import load_uint64, save_array
+from data_prep.array_files import load_integers, save_array
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
 from data_prep.compressed import DAMAGE, decompressed
 from data_prep.errors import DamagedData, MissingFile, UserError
@@ -38,7 +38,7 @@ class Grams:
     @classmethod
     def load(cls, path: Path) -> "Grams":
         """Raises DamagedData if the file is not one that `save` wrote."""
-        rows = np.array(load_uint64(path))
+        rows = np.array(load_integers(path, 2, "<u8"))
         n, grams = rows[:, 0], rows[:, -1]
         if rows.shape[1] != 2 or ((n < 1) | (n > _MAX_WORDS)).any() or (rows[1:, 0] < rows[:-1, 0]).any():
             raise DamagedData(f"{path} is not a file of evaluation n-grams; delete it and run the same command again.")

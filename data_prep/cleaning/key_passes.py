@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from data_prep.array_files import load_uint64, save_array
+from data_prep.array_files import load_integers, save_array
 from data_prep.cleaning.word_hashes import mix
 from data_prep.errors import DamagedData
 
@@ -46,10 +46,7 @@ def first_index(keys: np.ndarray) -> np.ndarray:
 
 
 def resolve_repeats(
-    key_files: Sequence[Path],
-    drop_files: Sequence[Path],
-    any_column: bool,
-    max_bytes: int = 512 << 20,
+    key_files: Sequence[Path], drop_files: Sequence[Path], any_column: bool, max_bytes: int = 512 << 20
 ) -> np.ndarray:
     """Write for each task the documents that repeat an earlier one; return their numbers, int64 [n_tasks].
 
@@ -67,7 +64,10 @@ def resolve_repeats(
         raise ValueError(f"{len(key_files)} key files and {len(drop_files)} drop files")
     if not key_files:
         return np.zeros(0, dtype=np.int64)
-    shapes = _shapes(key_files)
+    shapes = [load_integers(path, 2, "<u8").shape for path in key_files]
+    for path, (_, columns) in zip(key_files, shapes, strict=True):
+        if columns != shapes[0][1]:
+            raise DamagedData(f"{path} has {columns} columns, not {shapes[0][1]}; delete it and run the command again.")
     ends = np.cumsum([rows for rows, _ in shapes])
     with tempfile.TemporaryFile(dir=drop_files[0].parent) as scratch:
         dropped = np.memmap(scratch, dtype=bool, mode="w+", shape=(max(1, int(ends[-1])),))
@@ -88,20 +88,9 @@ def resolve_repeats(
     return counts
 
 
-def _shapes(paths: Sequence[Path]) -> list[tuple[int, int]]:
-    shapes = [load_uint64(path).shape for path in paths]
-    width = shapes[0][1]
-    for path, (_, columns) in zip(paths, shapes, strict=True):
-        if columns != width:
-            raise DamagedData(
-                f"{path} has {columns} columns instead of {width}; delete it and run the same command again."
-            )
-    return shapes
-
-
 def _add_file(current: "_Pass", path: Path, first: int, bounds: tuple[int, int], any_column: bool) -> None:
     """Add the keys of a file within `bounds`. `first` is the index of its first document."""
-    array = load_uint64(path)
+    array = load_integers(path, 2, "<u8")
     rows = max(1, min(_ROWS, current.capacity // (4 * array.shape[1])))  # all of them can be in one pass
     for start in range(0, len(array), rows):
         keys, owners = _in_range(array[start : start + rows], bounds, any_column)
@@ -124,8 +113,7 @@ class _Pass:
 
     def __init__(self, dropped: np.ndarray, capacity: int) -> None:
         self.dropped, self.capacity = dropped, capacity
-        self.known: np.ndarray | None = None
-        self.keys: list[np.ndarray] = []
+        self.keys: list[np.ndarray] = []  # the distinct keys, then the pending ones
         self.documents: list[np.ndarray] = []
         self.pending = 0
 
@@ -139,11 +127,9 @@ class _Pass:
     def compact(self) -> None:
         if not self.pending:
             return
-        known = 0 if self.known is None else len(self.known)
-        keys = np.concatenate(self.keys if self.known is None else [self.known, *self.keys])
-        documents = np.concatenate([np.full(known, -1), *self.documents])
+        keys, documents = np.concatenate(self.keys), np.concatenate(self.documents)
         first = first_index(keys)
         # A document can have a key twice. Its keys are added in one step, so the first one is here too.
         self.dropped[documents[documents[first] != documents]] = True
-        self.known = keys[first == np.arange(len(keys))]
-        self.keys, self.documents, self.pending = [], [], 0
+        distinct = keys[first == np.arange(len(keys))]
+        self.keys, self.documents, self.pending = [distinct], [np.full(len(distinct), -1)], 0

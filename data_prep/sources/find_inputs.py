@@ -20,10 +20,7 @@ _TSV = ("Convert it", _PANDAS % r'read_csv(sys.argv[1], sep="\t")')
 _CONVERSIONS = {  # by the end of the name: advice and command
     **dict.fromkeys((".csv", ".csv.gz"), ("Convert it", _PANDAS % "read_csv(sys.argv[1])")),
     **dict.fromkeys((".tsv", ".tsv.gz", ".tab"), _TSV),
-    ".json": (
-        "If each line is an object, rename it to .jsonl. Else convert it",
-        _PANDAS % "read_json(sys.argv[1])",
-    ),
+    ".json": ("If each line is an object, rename it to .jsonl. Else convert it", _PANDAS % "read_json(sys.argv[1])"),
     **dict.fromkeys(
         (".html", ".htm", ".xhtml", ".docx", ".odt", ".epub", ".rtf", ".tex"),
         ("Convert it with pandoc", "pandoc {path} -t plain --wrap=none -o {stem}.txt"),

@@ -3,7 +3,8 @@
 import importlib.util
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -33,22 +34,21 @@ class Encoders:
     """
 
     def __init__(self, tokenizer: Tokenizer, info: TokenizerInfo) -> None:
-        self._settings = json.loads(tokenizer.to_str())
+        settings = json.loads(tokenizer.to_str())
         self._specials = " ".join(str(tokenizer.id_to_token(id)) for id in info.all_special_ids)
-        self._package = {"WordPiece": "nanotoken", "BPE": "gigatoken"}.get(self._settings["model"]["type"], "")
         self._rule: WordRule | None = None
-        self._failure = ""
-        self._fast: TextEncoder | None = None
+        package, failure = {"WordPiece": "nanotoken", "BPE": "gigatoken"}.get(settings["model"]["type"], ""), ""
         words: WordRule | str | None = None if info.continuation_prefix is not None else "word_ids"
         if words:
             try:
-                self._rule, follows_word_ids = word_rule(tokenizer, self._settings)
+                self._rule, follows_word_ids = word_rule(tokenizer, settings)
                 words = words if follows_word_ids else self._rule
             except Unsupported as error:
                 no_prefix = "its vocabulary does not show where words begin"
-                self._failure = no_prefix if self._package == "nanotoken" else str(error)
+                failure = no_prefix if package == "nanotoken" else str(error)
         self.reference = HuggingFaceEncoder(tokenizer, words)
         self.library = HuggingFaceEncoder(tokenizer, self._rule) if self._rule else self.reference
+        self._fast = _FastEncoder(package, settings, self._rule, self.reference, failure)
 
     def choose(self, sample: Sequence[str]) -> tuple[TextEncoder, str]:
         """The fastest encoder that gives the ids, lengths and word starts of the tokenizers library on a probe.
@@ -58,13 +58,14 @@ class Encoders:
         """
         texts = [*filter(is_settled, probe(sample)), self._specials]  # for other texts, the difference is known
         expected = self.reference(texts)
-        safe, note = self._safe(expected)
-        if not self._package or importlib.util.find_spec(self._package) is None:
-            return safe, note
-        reason = self._failure or self._check_fast(texts, expected)
-        if reason or self._fast is None:
-            return safe, f"{self._package} is not used: {reason}"
-        return _Guarded(self._fast, safe, self._fail), ""
+        self._fast.safe, note = self._safe(expected)
+        package = self._fast.name
+        if not package or importlib.util.find_spec(package) is None:
+            return self._fast.safe, note
+        encoded = None if self._fast.failure else self._fast.attempt(texts)
+        if reason := self._fast.failure or _difference(encoded or expected, expected):
+            return self._fast.safe, f"{package} is not used: {reason}"
+        return self._fast, ""
 
     def _safe(self, expected: Arrays) -> tuple[TextEncoder, str]:
         """The library with the word rule if the rule is right for the probe, else with its own word starts."""
@@ -73,49 +74,38 @@ class Encoders:
             return self.library, ""
         return self.reference, "word starts come from the tokenizers library: those computed from the ids differ"
 
-    def _check_fast(self, texts: Sequence[str], expected: Arrays) -> str:
-        """Why the fast package cannot be used; empty if its output is as expected."""
+
+class _FastEncoder(TextEncoder):
+    """The encoder of a fast package until it fails. `safe` then encodes, as well as texts that it does not take."""
+
+    def __init__(
+        self, name: str, settings: dict[str, Any], rule: WordRule | None, safe: TextEncoder, failure: str
+    ) -> None:
+        self.name, self.safe, self.failure = name, safe, failure
+        self._settings, self._rule = settings, rule
+        self._encoder: TextEncoder | None = None
+
+    def __call__(self, texts: Sequence[str]) -> Arrays:
+        takes = not self.failure and self._encoder is not None and all(map(self._encoder.takes, texts))
+        return (self.attempt(texts) if takes else None) or self.safe(texts)
+
+    def attempt(self, texts: Sequence[str]) -> Arrays | None:
+        """Encode with the package. For any error, set `failure` and return None."""
         try:
             with uninterrupted():
-                self._fast = self._fast or self._build()
-                encoded = self._fast(texts)
-            return _difference(encoded, expected)
+                self._encoder = self._encoder or self._build()
+                return self._encoder(texts)
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic of Rust code is not an Exception
-            self._fail(error)
-            return self._failure
+            self.failure = str(error).partition("\n")[0] or type(error).__name__
+            return None
 
     def _build(self) -> TextEncoder:
-        if self._package == "nanotoken":
+        if self.name == "nanotoken":
             return NanotokenEncoder(self._settings)
         assert self._rule is not None
         return GigatokenEncoder(self._settings, self._rule)
-
-    def _fail(self, error: BaseException) -> None:
-        self._failure = str(error).partition("\n")[0] or type(error).__name__
-
-
-class _Guarded(TextEncoder):
-    """A fast encoder until it fails, then `safe`, which also encodes texts that the fast one does not take."""
-
-    def __init__(self, fast: TextEncoder, safe: TextEncoder, on_failure: Callable[[BaseException], None]) -> None:
-        self.name = fast.name
-        self._fast, self._safe, self._on_failure = fast, safe, on_failure
-        self._failed = False
-
-    def __call__(self, texts: Sequence[str]) -> Arrays:
-        if self._failed or not all(map(self._fast.takes, texts)):
-            return self._safe(texts)
-        try:
-            with uninterrupted():
-                return self._fast(texts)
-        except (KeyboardInterrupt, SystemExit):
-            raise
-        except BaseException as error:
-            self._on_failure(error)
-            self._failed = True
-            return self._safe(texts)
 
 
 def probe(sample: Sequence[str]) -> list[str]:
