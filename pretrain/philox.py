@@ -10,6 +10,8 @@ import hashlib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+_ROUNDS = 6
+
 Key = tuple[int, int]
 
 _MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -55,9 +57,6 @@ def draw(key: Key, n: int, c1: int, c2: int, c3: int) -> NDArray[np.uint64]:
         w0, w1, w2, w3 = philox(key, np.arange(first, first + len(part)), c1, c2, c3)
         part[:, 0], part[:, 1] = (w0 << _SHIFT) | w1, (w2 << _SHIFT) | w3
     return numbers.reshape(-1)[:n]
-
-
-_ROUNDS = 6
 
 
 def permute(positions: ArrayLike, n: int, key: Key, epoch: int) -> NDArray[np.int64]:

@@ -25,6 +25,11 @@ from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
 from pretrain.masking import IGNORED, DeferredMasks, Objective
 
+if TYPE_CHECKING:
+    from pretrain.masking.gpu_masking import DeviceMasking
+
+_ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
+
 _AHEAD = 2  # steps built in advance
 
 Ready = TypeVar("Ready")
@@ -82,12 +87,6 @@ class Prefetcher(Generic[Ready]):
                 return
             steps_done, position = steps_done + 1, step.after
             self._queue.put(ready)
-
-
-if TYPE_CHECKING:
-    from pretrain.masking.gpu_masking import DeviceMasking
-
-_ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+SPECIALS_PER_PIECE = 2  # [CLS] and [SEP]
+TIGHT = (995, 1000)  # least share of used slots in a window's rows
+LOW_HALF = np.uint64(0xFFFFFFFF)
+
 
 def best_fit(sizes: NDArray[np.int64], seq_len: int) -> NDArray[np.int64]:
     """The row of each piece: int64 [N]; rows count from 0, none is empty. Works on the histogram of sizes.
@@ -91,10 +95,6 @@ def compositions(counts: list[int], seq_len: int) -> Iterator[tuple[dict[int, in
 
 
 Mode = Literal["best_fit", "concat", "none"]
-
-SPECIALS_PER_PIECE = 2  # [CLS] and [SEP]
-TIGHT = (995, 1000)  # least share of used slots in a window's rows
-LOW_HALF = np.uint64(0xFFFFFFFF)
 
 
 @dataclass(frozen=True)

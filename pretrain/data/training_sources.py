@@ -25,6 +25,7 @@ from pretrain.masking import DeferredMasks, MaskedTokens, Vocabulary
 from pretrain.objectives import objective_of, rate_at
 from pretrain.philox import Key, derive_key
 
+_WINDOWS = 2  # number of packed windows; fewer in a smaller data set
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
 
@@ -249,9 +250,6 @@ def _names(locations: Sequence[str]) -> tuple[str, ...]:
         named = parts[-2] if parts[1:] and parts[-1] == "train" else parts[-1]
         names.append(re.sub(r"[^\w.-]", "-", named))
     return tuple(f"{name}-{number}" if names.count(name) > 1 else name for number, name in enumerate(names))
-
-
-_WINDOWS = 2  # number of packed windows; fewer in a smaller data set
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from pretrain.philox import Key, draw, permute
 _READERS = 8  # parallel block reads: on a network each read waits for its own response
 _SUBSTITUTES = 64  # blocks tried in place of a damaged one
 _WARNINGS = 10  # damaged blocks that a process reports; the metric data/replaced_tokens counts the tokens of all
-
 T = TypeVar("T")
 Past = tuple[tuple[int, int], ...]
 

@@ -13,7 +13,6 @@ from pretrain.masking import IGNORED
 
 _BLOCK = 4096  # logits that a program holds at a time
 _OF_A_WARP = 512
-
 _IGNORED = tl.constexpr(IGNORED)
 
 

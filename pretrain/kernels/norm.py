@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+_PROGRAMS = 512  # upper bound in the backward pass: several per multiprocessor; fixed, because it affects the bits
 _ELEMENTS = 2048  # elements of a tile, unless one row has more
 _OF_A_WARP = 512
 _MOST_WARPS = 16
@@ -31,9 +32,6 @@ def parts_of_rows(columns: int) -> dict[str, int]:
 def _tile(block: int) -> dict[str, int]:
     rows = max(_ELEMENTS // block, 1)
     return {"BLOCK": block, "ROWS": rows, "num_warps": min(max(rows * block // _OF_A_WARP, 1), _MOST_WARPS)}
-
-
-_PROGRAMS = 512  # upper bound in the backward pass: several per multiprocessor; fixed, because it affects the bits
 
 
 def add_norm(

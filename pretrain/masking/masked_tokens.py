@@ -15,6 +15,8 @@ from pretrain.masking.selection import count, fixed, of_columns, of_rows, scaled
 from pretrain.masking.units import RowText, Strategy, TokenUnits, cut
 from pretrain.philox import derive_key
 
+UNIT_BEGINS, FATE_BEGINS = 1, 2
+
 
 @dataclass(frozen=True)
 class Replacement:
@@ -63,9 +65,6 @@ def replace(
     other += other >= vocabulary.rank[original[row, number]]  # skip the original
     seen[row, number] = vocabulary.ordinary_ids[other]
     return seen
-
-
-UNIT_BEGINS, FATE_BEGINS = 1, 2
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,11 @@ from numpy.typing import NDArray
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
 
+IGNORED = -100  # the label of a slot without a prediction, as in torch.nn.functional.cross_entropy
+# Flag bits of a token.
+WORD_START = 1  # the token begins a word
+TARGET = 2  # the token is to be predicted (cloze repair)
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -62,13 +67,6 @@ class Vocabulary:
     def rank(self) -> NDArray[np.int64]:
         """[size] the index of each ordinary id in `ordinary_ids`."""
         return np.cumsum(self.is_ordinary) - 1
-
-
-IGNORED = -100  # the label of a slot without a prediction, as in torch.nn.functional.cross_entropy
-
-# Flag bits of a token.
-WORD_START = 1  # the token begins a word
-TARGET = 2  # the token is to be predicted (cloze repair)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+_WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
+_LONG_ROW = 1024  # from this row length on, a mask always costs more than single documents
 _NONE = -1  # document number of the slots that fill up the stream
 
 
@@ -51,9 +53,6 @@ def _block(reach: int) -> int:
 
 Backend = Literal["varlen", "sdpa"]
 Reach = int | None
-
-_WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
-_LONG_ROW = 1024  # from this row length on, a mask always costs more than single documents
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
 
+_GRAPHS = 2  # of a shape: training and evaluation
+_NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
 _CUTOFF = 2.0  # standard deviations; ModernBERT draws again beyond them
 _INTO_RESIDUAL = ("attention_out.weight", "mlp_out.weight")
 
@@ -49,10 +51,6 @@ def draw_weights(parameters: Iterable[tuple[str, nn.Parameter]], shape: EncoderS
                 parameter.normal_(0.0, shape.init_std / scale, generator=generator)
                 if name == "word_embedding":
                     parameter[shape.pad_id].zero_()
-
-
-_GRAPHS = 2  # of a shape: training and evaluation
-_NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
 
 
 class Encoder(nn.Module):

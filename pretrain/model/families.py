@@ -24,11 +24,31 @@ from data_prep.errors import UserError
 from pretrain.model.encoder import Encoder
 from pretrain.model.model_description import EncoderShape
 
+MODELS: dict[str, dict[bool, Any]] = {
+    "bert": {False: BertForMaskedLM, True: BertLMHeadModel},
+    "roberta": {False: RobertaForMaskedLM, True: RobertaForCausalLM},
+    "modernbert": {False: ModernBertForMaskedLM, True: ModernBertDecoderForCausalLM},
+}
+# Required values of a configuration, so that the native encoder computes the same.
+_DECISIVE = (
+    "hidden_act",
+    "hidden_activation",
+    "type_vocab_size",
+    "tie_word_embeddings",
+    "layer_types",
+    "norm_bias",
+    "attention_bias",
+    "mlp_bias",
+    "decoder_bias",
+    "classifier_bias",
+    "classifier_activation",
+    "add_cross_attention",
+)
+
 State = dict[str, Tensor]
 
 _MODERN_CAUSAL = "modernbert-decoder"  # transformers' name for a causal ModernBERT
 _WINDOW_EXTRA = 2  # its window counts one side, including the token itself
-
 _VOCABULARY = ("word_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
 
 _SIZES = {  # of a shape, and what transformers calls them
@@ -192,28 +212,6 @@ def hugging_face_model(state: State, shape: EncoderShape) -> PreTrainedModel:
         raise RuntimeError(f"{type(model).__name__} has other weights than expected: {missing=}, {unexpected=}")
     model.tie_weights()
     return model.eval()
-
-
-MODELS: dict[str, dict[bool, Any]] = {
-    "bert": {False: BertForMaskedLM, True: BertLMHeadModel},
-    "roberta": {False: RobertaForMaskedLM, True: RobertaForCausalLM},
-    "modernbert": {False: ModernBertForMaskedLM, True: ModernBertDecoderForCausalLM},
-}
-# Required values of a configuration, so that the native encoder computes the same.
-_DECISIVE = (
-    "hidden_act",
-    "hidden_activation",
-    "type_vocab_size",
-    "tie_word_embeddings",
-    "layer_types",
-    "norm_bias",
-    "attention_bias",
-    "mlp_bias",
-    "decoder_bias",
-    "classifier_bias",
-    "classifier_activation",
-    "add_cross_attention",
-)
 
 
 def _names(state: State, shape: EncoderShape) -> Iterator[tuple[str, str | tuple[str, ...]]]:

@@ -13,6 +13,9 @@ from torch import Tensor
 from pretrain.kernels import PLAIN, Operations
 from pretrain.masking import IGNORED
 
+_LOGIT_BYTES = 1 << 30  # memory limit for logits; further rows are computed in later parts
+_BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache
+
 
 class Prediction(NamedTuple):
     """Sums over the predictions of one stream, fp32 scalars.
@@ -48,10 +51,6 @@ def choices_of(logits: Tensor, labels: Tensor, top: int) -> Choices:
     likeliest = probabilities.topk(min(top, logits.shape[1]), dim=1)
     of_label = probabilities.gather(1, labels.clamp(min=0)[:, None])[:, 0]
     return Choices(likeliest.indices, likeliest.values, of_label)
-
-
-_LOGIT_BYTES = 1 << 30  # memory limit for logits; further rows are computed in later parts
-_BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ from numpy.typing import NDArray
 
 from pretrain.model.model_description import EncoderShape
 
+KINDS = ("matrix", "embedding", "vector")  # parameter groups of a native encoder (pretrain.optim), in order
+_LOGIT_BYTES = 1 << 30  # of pretrain.model.head
+_STATISTICS = 8  # bytes a row: center and scale of a norm, fp32
+
 # Dense bf16 operations a second, in units of 10**12, of the makers' data sheets, by a part of the device's name.
 PEAK_TFLOPS = {"H100 PCIe": 756, "H100": 989, "H200": 989, "GH200": 989, "B200": 2250, "A100": 312, "L40S": 362}
 
@@ -54,11 +58,6 @@ def peak_tflops(device_name: str) -> int | None:
 
 def _reaches(shape: EncoderShape) -> list[int | None]:
     return [shape.reach(layer) for layer in range(shape.layers)]
-
-
-KINDS = ("matrix", "embedding", "vector")  # parameter groups of a native encoder (pretrain.optim), in order
-_LOGIT_BYTES = 1 << 30  # of pretrain.model.head
-_STATISTICS = 8  # bytes a row: center and scale of a norm, fp32
 
 
 @dataclass(frozen=True)

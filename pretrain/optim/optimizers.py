@@ -18,6 +18,9 @@ from pretrain.optim.parameter_fragments import Exchange
 from pretrain.optim.parameter_groups import Described, described
 from pretrain.optim.sharded_optimizer import ShardedOptimizer, gradients
 
+_A, _B, _C = 3.4445, -4.7750, 2.0315  # Jordan's: the steepest at zero that keep values near one
+_BATCH = 1 << 26  # elements per batch of orthogonalisation
+
 
 class AdamW(ShardedOptimizer):
     """AdamW with PyTorch's fused kernels on CPU and GPU."""
@@ -68,10 +71,6 @@ class StableAdamW(ShardedOptimizer):
         correction = (1 - group["betas"][1] ** state["step"]).sqrt()
         scale = state["exp_avg_sq"].sqrt().clamp_(min=group["eps"] * correction)  # before its correction
         return torch.div(gradient, scale, out=scale).mul_(correction)
-
-
-_A, _B, _C = 3.4445, -4.7750, 2.0315  # Jordan's: the steepest at zero that keep values near one
-_BATCH = 1 << 26  # elements per batch of orthogonalisation
 
 
 class Muon(ShardedOptimizer):
