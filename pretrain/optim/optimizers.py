@@ -103,10 +103,13 @@ class Muon(ShardedOptimizer):
         exchange = self._exchanges[key]
         matrices = exchange.collect(directions)
         blocks = [block for name, matrix in matrices.items() for block in matrix.chunk(self._blocks[name])]
-        dtype = torch.float32 if self._weight.dtype == torch.float32 else torch.bfloat16
-        orthogonalize_(blocks, self._muon.newton_schulz_steps, dtype)
+        orthogonalize_(blocks, self._muon.newton_schulz_steps, self._dtype)
         exchange.hand_back(matrices, directions)
         self.descend(tensors, directions, group["lr"], group["weight_decay"])
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return torch.float32 if self._weight.dtype == torch.float32 else torch.bfloat16
 
 
 def orthogonalize_(matrices: Sequence[Tensor], steps: int, dtype: torch.dtype) -> None:
