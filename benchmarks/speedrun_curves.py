@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pretrain.reporting.png_charts import new_figure, save_png
+from data_prep.files import atomic_writer
+from evaluation.layers.layer_charts import new_figure
 
 STEP = 1.25  # ratio of consecutive lengths
 
@@ -96,4 +97,5 @@ def draw(curves: Sequence[Curve], target: float, path: Path, title: str) -> None
     panels[0].set_ylabel("held-out loss, nats")
     panels[1].legend(frameon=False, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_png(figure, path)
+    with atomic_writer(path) as file:
+        figure.savefig(file, format="png")

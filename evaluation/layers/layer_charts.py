@@ -3,13 +3,17 @@
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from data_prep.files import atomic_writer
 from evaluation.layers.layer_analysis import ModelMeasures
 from evaluation.layers.measures import Estimate
-from pretrain.reporting import COLOURS, Line, Panel, draw_panels
 
-_AXES: dict[str, Any] = {"ylim": (-0.08, 1.05)}
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#1f6fb4", "#d9660d", "#2a8a4a", "#8a4fa8", "#b8323c", "#6b5b2a", "#12808a", "#b27700")
 _MEASURES = {"pwcca": "PWCCA", "cka": "linear CKA"}
 _LINES = {  # (kind of positions, "seen" or "target"): colour, marker, label
     ("all", "seen"): (COLOURS[0], "o", "the token itself"),
@@ -26,22 +30,21 @@ def draw_similarity(shown: Sequence[ModelMeasures], path: Path) -> None:
     """Write one panel per measure, with one line per model, text and kind of positions, and a dotted one of chance."""
     colours = dict(zip(dict.fromkeys(one.model for one in shown), itertools.cycle(COLOURS), strict=False))
     several = len({one.text for one in shown}) > 1
-    panels: dict[str, list[Line]] = {measure: [] for measure in _MEASURES}
+    figure = new_figure(11, 4.2)
+    panels = dict(zip(_MEASURES, figure.subplots(1, len(_MEASURES)), strict=True))
     for one in shown:
         for similarity in one.found.similarities:
+            axes, colour = panels[similarity.measure], colours[one.model]
             layers = [layer + 0.5 for layer in range(len(similarity.between))]
-            unmasked, colour = similarity.kind == "unmasked", colours[one.model]
-            style: dict[str, Any] = {
-                "marker": "s" if unmasked else "o",
-                "style": "-" if one.text == "natural" else (0, (4, 2)),
-                "alpha": 0.45 if unmasked else 0.9,
-            }
+            unmasked = similarity.kind == "unmasked"
+            style: dict[str, Any] = {"marker": "s" if unmasked else "o", "alpha": 0.45 if unmasked else 0.9}
+            style["linestyle"] = "-" if one.text == "natural" else (0, (4, 2))
             label = f"{one.model}{f', {one.text}' if several else ''}: {similarity.kind} positions"
-            chance = Line(layers, similarity.chance, colour, style=":", width=0.8, alpha=0.7)
-            panels[similarity.measure] += [_line(layers, similarity.between, colour, label, **style), chance]
-    axes = _AXES | {"xlabel": "between layers (dotted: chance)"}
-    row = [Panel(lines, f"{_MEASURES[name]} of consecutive layers", axes=axes) for name, lines in panels.items()]
-    draw_panels([row], path, (11, 4.2), legend_columns=2)
+            _plot(axes, layers, similarity.between, color=colour, label=label, **style)
+            axes.plot(layers, similarity.chance, color=colour, linestyle=":", linewidth=0.8, alpha=0.7)
+    for name, axes in panels.items():
+        _label(axes, f"{_MEASURES[name]} of consecutive layers", "between layers (dotted: chance)")
+    _save(figure, path, legend_columns=2)
 
 
 def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
@@ -49,21 +52,56 @@ def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
     models, texts = (
         list(dict.fromkeys(names)) for names in zip(*((one.model, one.text) for one in shown), strict=True)
     )
-    rows = [[Panel([])] * len(models) for _ in texts]
+    figure = new_figure(max(4.2 * len(models), 6), 3.4 * len(texts) + 0.5)
+    panels = figure.subplots(len(texts), len(models), squeeze=False, sharey=True)
     for one in shown:
-        row, column = texts.index(one.text), models.index(one.model)
-        axes = _AXES | {"xlabel": "layer (0: embeddings)"}
-        if not column:
-            axes["ylabel"] = "share of the token's entropy\nthat the states explain"
-        lines = []
+        axes = panels[texts.index(one.text)][models.index(one.model)]
         for found in one.found.information:
             colour, marker, label = _LINES[found.kind, found.of]
-            lines.append(_line(range(len(found.at)), found.at, colour, label, marker=marker))
-        rows[row][column] = Panel(lines, one.model if len(texts) == 1 else f"{one.model}, {one.text}", axes=axes)
-    size = max(4.2 * len(models), 6), 3.4 * len(texts) + 0.5
-    draw_panels(rows, path, size, legend_columns=2 if len(models) < 3 else 4, sharey=True)
+            _plot(axes, range(len(found.at)), found.at, color=colour, marker=marker, label=label)
+        _label(axes, one.model if len(texts) == 1 else f"{one.model}, {one.text}", "layer (0: embeddings)")
+    for row in panels:
+        row[0].set_ylabel("share of the token's entropy\nthat the states explain")
+    _save(figure, path, legend_columns=2 if len(models) < 3 else 4)
 
 
-def _line(places: Sequence[float], estimates: Sequence[Estimate], colour: str, label: str, **style: Any) -> Line:
-    band = [one.low for one in estimates], [one.high for one in estimates]
-    return Line(places, [one.value for one in estimates], colour, label, band=band, **style)
+def _plot(axes: "Axes", places: Sequence[float], estimates: Sequence[Estimate], **style: Any) -> None:
+    """Draw a line through the estimates, and a band of their intervals."""
+    low, high = [one.low for one in estimates], [one.high for one in estimates]
+    axes.fill_between(places, low, high, color=style["color"], alpha=0.15, linewidth=0)
+    style["label"] = _plain(style["label"])
+    axes.plot(places, [one.value for one in estimates], **{"markersize": 4.5, "linewidth": 1.4, "alpha": 0.9} | style)
+
+
+def _label(axes: "Axes", title: str, xlabel: str) -> None:
+    axes.set_title(_plain(title), loc="left", fontsize=10, fontweight="bold")
+    axes.set(xlabel=xlabel, ylim=(-0.08, 1.05))
+    axes.grid(color="#e5e5e5", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _plain(text: str) -> str:
+    """Text with "$" escaped, which would begin a formula in matplotlib."""
+    return text.replace("$", r"\$")
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    """Create an empty figure, in inches. It needs neither a display nor matplotlib's global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _save(figure: "Figure", path: Path, legend_columns: int) -> None:
+    """Write the figure atomically, with one legend below all panels."""
+    lines: dict[str, Any] = {}
+    for axes in figure.axes:
+        lines |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.set_figheight(figure.get_figheight() + 0.22 * -(-len(lines) // legend_columns))
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=8)
+    with atomic_writer(path) as file:
+        figure.savefig(file, format="png")

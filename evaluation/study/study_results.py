@@ -11,7 +11,7 @@ from data_prep.reading import MAX_FLOAT
 from evaluation.study.arm_run import EVALUATION, FINETUNING, is_done, read_result
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from evaluation.study.study_file import Budget, Study, runs_at
-from pretrain.reporting.curve_charts import line_of, rounded
+from pretrain.reporting import line_of, rounded
 from pretrain.run import JournalTable, RunFolder, read_journal_table
 from pretrain.run.journal_table import Floats, Ints, Series
 

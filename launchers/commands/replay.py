@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from data_prep.tokenizer import Spelling
     from launchers.display import Segment
     from pretrain.data import BatchDocument
-    from pretrain.reporting.batch_replay import Replayed
+    from pretrain.reporting import Replayed
 
 SHOWN_ROWS = 8
 

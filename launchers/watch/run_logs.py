@@ -57,7 +57,7 @@ def follow(path: Path, run: Path, count: int | None, form: Form | None = None) -
 
 def journal_lines(lines: list[bytes]) -> list[str]:
     """Format lines of the journal. Damaged lines are skipped."""
-    from pretrain.reporting.progress_line import shown
+    from pretrain.reporting import shown
     from pretrain.run.journal import parse_entry
 
     found = []

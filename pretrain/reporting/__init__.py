@@ -1,6 +1,6 @@
-"""Show a run: progress line, summary, environment, node metrics, profile, predictions, charts, HTML page.
+"""Show a run: progress line, summary, environment, node metrics, profile, predictions, HTML page.
 
-Only `png_charts` imports matplotlib. `batch_replay` rebuilds the batch of any step: its documents and masks.
+`batch_replay` rebuilds the batch of any step: its documents and masks.
 """
 
 import lazy_loader
