@@ -11,7 +11,7 @@ from pretrain.config import Config, load_config, save_config
 from tests.support.configs import LEAST, config_file
 from tests.support.forked import ROOT
 
-# Every public option with its default ("required" where there is none). A change here is a change for users: it
+# Every public option with its default ("required" without one). A change here is a change for users: it
 # belongs in the change log.
 OPTIONS = {
     "run.dir": "required",

@@ -45,7 +45,7 @@ ALL_CODE = [piece for page in PAGES for piece in code(page)]
 
 
 def documented_commands() -> list[tuple[str, list[str], bool]]:
-    """(page, words after `maskwright`, whether it is printed to be typed as it is)."""
+    """(page, words after `maskwright`, whether it is printed to be typed)."""
     found = []
     comments = [Code(path.name, re.sub(r"^#", "", path.read_text(), flags=re.M), True) for path in CONFIGS]
     for piece in [*ALL_CODE, *comments]:
@@ -161,7 +161,7 @@ def test_every_key_is_documented_with_its_default():
 
 
 def _with(key: str, value: Any) -> dict[str, Any]:
-    """A config in which a key has a value, given as such or as YAML text."""
+    """A config with a value of a key, given as such or as YAML text."""
     config: dict[str, Any] = {"model": {"size": dict(PRESETS["bert"]["mini"])}}
     for name, given in {**REQUIRED, key: value}.items():
         *sections, last = name.split(".")

@@ -78,7 +78,7 @@ def test_the_table_of_recipes_says_what_the_recipes_say():
 
 
 def small(path: Path, folder: Path) -> tuple[Config, Dataset]:
-    """A recipe with a small model and batch, on data made here; all else is as it stands."""
+    """A recipe with a small model and batch, on data made here; all else is unchanged."""
     rng = np.random.default_rng(0)
     documents, words = [rng.integers(5, 300, 700).tolist() for _ in range(40)], [np.arange(700) % 2 == 0] * 40
     data = make_dataset(folder / "data", documents, 300, word_starts=words)

@@ -1,4 +1,4 @@
-"""The feed to a GPU: what arrives is what was sent, while the sender goes on; needs a GPU."""
+"""The feed to a GPU: batches arrive unchanged while the sender continues; needs a GPU."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""A copy of a state on a GPU stays as it was while the state changes."""
+"""A copy of a state on a GPU does not change while the state changes."""
 
 import torch
 

@@ -10,7 +10,7 @@ FALSE_ALARM = 1e-6
 
 
 def check_shares(hits: ArrayLike, trials: ArrayLike, shares: ArrayLike) -> None:
-    """Hits among independent trials that each hit with the given chance; arrays are many such counts at once.
+    """Hits among independent trials with the given chance; arrays hold many such counts.
 
     Chernoff's bound: on either side, a share is met that is as far off with a chance of exp(-trials * D) at most, D
     being the relative entropy of what is seen to what is right. It is exact of binomial counts, however small.

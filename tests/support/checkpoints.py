@@ -48,7 +48,7 @@ def commit(folder: Path, step: int, state: dict[str, Any], save: Snapshot = snap
 def must_be_committed(last: int, every: int, asynchronous: bool) -> int:
     """The step whose checkpoint must be there if `last` is the last step that was trained; 0 if none.
 
-    That of the last step at which one was due, or asynchronously the one before: each is committed before the next one
+    The checkpoint of the last step with one or, asynchronously, the one before: each is committed before the next one
     begins. So no more is lost than `every` steps, and those made while a checkpoint is being written.
     """
     due = (last - 1) // every * every  # the step after it was made when that one, or the one before, was there

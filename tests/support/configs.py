@@ -1,4 +1,4 @@
-"""The least config, config files, and the sentences with which configs are refused."""
+"""The smallest valid config, config files, and the errors of refused configs."""
 
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ def config_file(path: Path, values: Any) -> Path:
 
 
 def refusal(path: Path, *overrides: str) -> str:
-    """The sentence with which a config is refused."""
+    """The error of a refused config."""
     with pytest.raises(UserError) as caught:
         load_config(path, list(overrides))
     message = str(caught.value)

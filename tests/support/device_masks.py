@@ -1,4 +1,4 @@
-"""The masking kernel in tests: rows of every kind, and a process of its own for Triton's interpreter.
+"""The masking kernel in tests: rows of every kind, and a process for Triton's interpreter.
 
 Triton decides when it is imported whether kernels are interpreted. So they run in a process that has not imported it
 yet, and no other test notices. This module imports neither Triton nor torch by itself.
@@ -72,7 +72,7 @@ def rows_of_all_kinds(n_rows: int, seq_len: int, seed: int) -> Rows:
 
 
 def rows_with_ties(masking: MaskedTokens, rate: float, seq_len: int) -> Rows:
-    """Rows in which two units have the same 16-bit draw, and which of them comes first decides what is selected.
+    """Rows with two units of the same 16-bit draw, so that their order decides the selection.
 
     Once the first of the two slots comes first, and once the second, because of the draw of the row's first slot.
     """
@@ -152,7 +152,7 @@ def device_inputs(masking: MaskedTokens, rows: Rows, rate: float, device: str):
 
 
 def mask_on(device: str, masking: MaskedTokens, rows: Rows, rate: float) -> Masked:
-    """What the kernel makes of rows; memory that it leaves out is not zero."""
+    """The kernel's masks of rows, in memory that is not zero before."""
     import torch
 
     from pretrain.masking.gpu_masking import DeviceMasking
@@ -167,7 +167,7 @@ def mask_on(device: str, masking: MaskedTokens, rows: Rows, rate: float) -> Mask
 
 
 def refusals(masking: MaskedTokens, rows: Rows) -> list[str]:
-    """What the kernel says to tensors that do not fit, one after the other."""
+    """The kernel's errors for tensors of wrong shapes, one after the other."""
     import torch
 
     from pretrain.masking.gpu_masking import DeviceMasking

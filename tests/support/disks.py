@@ -25,7 +25,7 @@ def mounted(folder: Path, size: str) -> Iterator[Path]:
 
 
 def fill(folder: Path, leave: int = 0) -> Path:
-    """Take the room that there is but for `leave` bytes; returns the file that does."""
+    """Fill the disk except `leave` bytes; return the file."""
     path = folder / "filler"
     with contextlib.suppress(OSError), open(path, "wb", buffering=0) as file:
         while leave == 0 or shutil.disk_usage(folder).free > leave:

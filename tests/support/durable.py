@@ -15,7 +15,7 @@ Place = tuple[int, int]  # device and inode: what stays the same when a file get
 
 @dataclass
 class Writes:
-    """What a block of code did, in order. `before` are the paths that were there already."""
+    """File operations of a block of code, in order. `before` are the paths that existed before."""
 
     root: Path
     before: set[Path] = field(default_factory=set)
@@ -40,7 +40,7 @@ class Writes:
         return Writes(self.root, self.before, syncs, renames, folders, end)
 
     def problems(self, ignored: Callable[[Path], bool] = lambda path: False) -> list[str]:
-        """What a power failure may take from each new file and folder below the root; nothing if all are durable."""
+        """What a power failure can delete of each new file and folder below the root; nothing if all are durable."""
         new = [path for path in sorted(self.root.rglob("*")) if path not in self.before and not ignored(path)]
         return [problem for path in new for problem in self._problems_of(path)]
 

@@ -1,4 +1,4 @@
-"""Small models of several kinds with tokenizers of their own, and text to evaluate them on."""
+"""Small models of several kinds with tokenizers, and text to evaluate them."""
 
 import json
 from pathlib import Path

@@ -29,7 +29,7 @@ def library() -> Path:
 
 
 def disk(switch: Path, rank: int, operation: str, number: int, path: str) -> dict[str, str]:
-    """The environment in which an operation ("write", "fsync", "rename") on paths that contain `path` fails.
+    """An environment where an operation ("write", "fsync", "rename") on paths that contain `path` fails.
 
     Args:
         switch: it does so while this file exists.

@@ -1,10 +1,10 @@
-"""A process that has imported what is slow to import, and forks processes that run Python modules from there.
+"""A process that has imported slow packages, and forks processes that run Python modules.
 
-`python -u -m tests.support.fork_server SOCKET PADDING` answers on the socket of that descriptor; tests.support.forked
-is its other side. A request starts `python -m MODULE ARGUMENTS...` as a process in a session of its own. What the
-command line starts (start_ranks), and what that starts (the ranks), are forked likewise, each by the process that
-would have started it: parents, sessions, signals, environments and exit codes are those of the command. PADDING makes
-room for the command line that `ps` and psutil show of a forked process.
+`python -u -m tests.support.fork_server SOCKET PADDING` answers on the socket with that descriptor; the client is
+tests.support.forked. A request starts `python -m MODULE ARGUMENTS...` in a new session. Child processes of the command
+line (start_ranks) and their children (the ranks) are forked in the same way, each by its usual parent. So parents,
+sessions, signals, environments and exit codes equal those of the command. PADDING reserves space for the command line
+that `ps` and psutil show.
 """
 
 import atexit
@@ -27,7 +27,7 @@ from typing import NoReturn
 
 from data_prep.processes import die_with_parent
 
-# What a training run imports, much of it late: in DeepSpeed's initialize, in MLflow's first store, for the loss curve.
+# Imports of a training run; many happen in DeepSpeed's initialize, in MLflow's first store and for the loss curve.
 MODULES = (
     "alembic.command",
     "deepspeed.module_inject.auto_ep_layer",
@@ -76,7 +76,7 @@ class ForkedModule:
         return self._reap(os.WNOHANG)
 
     def wait(self) -> int | None:
-        """The exit code, once the process has ended."""
+        """Wait for the exit code."""
         return self._reap(0)
 
     def terminate(self) -> None:
@@ -129,7 +129,7 @@ def _show(command: Sequence[str]) -> None:
 
 
 class Server:
-    """Forks what is asked for on a socket, and answers with pids and exit codes."""
+    """Forks on requests from a socket, and answers with pids and exit codes."""
 
     def __init__(self, requests: socket.socket):
         self._requests = requests

@@ -1,7 +1,7 @@
-"""Python modules as processes of their own, started within milliseconds by a process that has imported everything.
+"""Run Python modules as processes that a process with all imports forks within milliseconds.
 
-Imports take ten seconds of every training run; see tests.support.fork_server. What is decided while modules are
-imported cannot be asked of a forked process: `fits` says whether an environment asks for nothing of the kind.
+Imports take ten seconds of every training run; see tests.support.fork_server. A forked process cannot change settings
+that are read at import: `fits` says whether an environment needs none of them.
 """
 
 import atexit
@@ -38,7 +38,7 @@ class Forked:
 
     Args:
         command: module and arguments of `python -m`.
-        output: a file to which stdout and stderr are appended, or one for each.
+        output: a file for stdout and stderr, or one for each.
     """
 
     def __init__(self, command: list[str], environment: dict[str, str], cwd: Path, output: Path | tuple[Path, Path]):
@@ -57,14 +57,14 @@ class Forked:
         return self._end(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """The exit code, once the process has ended; raises subprocess.TimeoutExpired."""
+        """Wait for the exit code; raises subprocess.TimeoutExpired."""
         code = self._end(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0)
         return code
 
     def send_signal(self, number: int) -> None:
-        """Unless the process has ended."""
+        """Send it, unless the process has exited."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
@@ -100,7 +100,7 @@ def run_forked(command: list[str], environment: dict[str, str], cwd: Path, timeo
 
 
 def processes() -> list[psutil.Process]:
-    """Whatever the fork server started, and what that started, that has not ended."""
+    """All running processes that the fork server or its children started."""
     if not _server.cache_info().currsize:
         return []
     return [process for process in psutil.Process(_server()[0].pid).children(recursive=True) if _lives(process)]

@@ -1,4 +1,4 @@
-"""The kernels of layers beside plain torch and float64, on any device.
+"""The kernels of layers compared with plain torch and float64, on any device.
 
 These run in a process that has Triton's interpreter (tests.support.device_masks.triton_process), or on a GPU; nothing
 here imports Triton by itself.
@@ -20,7 +20,7 @@ from pretrain.model import Encoder, EncoderShape, LossOptions
 Errors = dict[str, tuple[float, float]]
 Made = tuple[dict[str, Tensor], Callable[..., tuple[Tensor, ...]]]
 
-# Largest error against float64 on the same inputs, relative to the largest value of each result. That of bf16 is one
+# Largest error against float64 on the same inputs, relative to the largest value of each result. For bf16 it is one
 # unit in the last place: GPUs round to half of it, the interpreter cuts off.
 BOUNDS = {torch.float32: 2e-6, torch.bfloat16: 8e-3}
 ENCODER_BOUNDS = {torch.float32: 5e-6, torch.bfloat16: 4e-2}  # of a whole encoder

@@ -38,7 +38,7 @@ def by_hand(mask: MaskedTokens, rows: Rows, rate: float) -> Masked:
 
 
 def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[int], list[int]]:
-    """What is seen in each slot, and the slots that are predicted."""
+    """The input of each slot, and the predicted slots."""
     tokens, place = rows.tokens[row].tolist(), rows.places[row : row + 1]
     seq_len, places = len(tokens), mask.slots(len(tokens))
     ordinary = [bool(mask.vocabulary.is_ordinary[token]) for token in tokens]

@@ -1,4 +1,4 @@
-"""A real MLflow server, a proxy before it that can fail in the ways of a network, and what its REST API tells."""
+"""A real MLflow server, a proxy that fails as a network does, and queries of its REST API."""
 
 import contextlib
 import http.server
@@ -43,7 +43,7 @@ class Server:
         command += ["--backend-store-uri", store or f"sqlite:///{self.database}"]
         if store is None and not self.database.exists():
             copy_empty_store(self.database)
-        # Its processes for jobs, of which training knows nothing, take three times as long to start as it.
+        # Its processes for jobs are not needed here, and take three times as long to start as the server.
         environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
         with open(folder / "server.log", "ab") as log:
             self.process = subprocess.Popen(
@@ -107,7 +107,7 @@ class Proxy(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.target, self.mode = target, "pass"
         self.script: Iterator[str] | None = None
-        self.requests: Counter[str] = Counter()  # by the mode in which they came
+        self.requests: Counter[str] = Counter()  # by mode
         self.uri = f"http://127.0.0.1:{self.server_address[1]}"
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
@@ -129,7 +129,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         code, answer = (500, b"{}") if mode == "500" else self._ask(body)
         if mode == "lost":
             code, answer = 502, b"{}"
-        with contextlib.suppress(OSError):  # the client of a held request has gone
+        with contextlib.suppress(OSError):  # the client closed the connection
             self.send_response(code)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))

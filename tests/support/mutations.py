@@ -124,7 +124,7 @@ def _mutate(reader: Reader, valid: bytes, rng: random.Random) -> str:
 
 
 def _wrong_json(text: bytes, seal: Callable[[dict[str, Any]], dict[str, Any]] | None, rng: random.Random) -> Any:
-    """A JSON text with one value replaced, removed, added or given twice; and what was done."""
+    """A JSON text with one value replaced, removed, added or repeated, and the name of the change."""
     value = json.loads(text)
     places = list(_places(value))
     holder, key = rng.choice(places) if places else (None, None)
@@ -168,7 +168,7 @@ def _damaged(kind: str, valid: bytes, rng: random.Random) -> bytes:
 
 
 def _special(path: Path, kind: str) -> str:
-    """Something that is no regular file in its place."""
+    """Replace it by something that is not a regular file."""
     path.unlink()
     if kind == "pipe":
         os.mkfifo(path)

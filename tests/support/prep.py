@@ -17,7 +17,7 @@ WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "
 
 
 def texts(seed: int, count: int) -> list[str]:
-    """Documents of words, each with an end of its own."""
+    """Documents of words, each with its own end."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(WORDS, size=rng.integers(1, 60))) + f" {seed} {index}." for index in range(count)]
 
@@ -27,7 +27,7 @@ def jsonl(documents: Iterable[str]) -> bytes:
 
 
 def refused(*arguments: object) -> str:
-    """The one sentence with which a command refuses bad input."""
+    """The one-line error of a command for bad input."""
     result = maskwright(*arguments)
     assert result.returncode == 1, result
     assert "Traceback" not in result.stderr
@@ -56,6 +56,6 @@ def prepare_files(
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below a folder, but for prep/place.json, which says where the inputs lie."""
+    """SHA-256 of every file below a folder, except prep/place.json (locations of the inputs)."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != "place.json")
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}

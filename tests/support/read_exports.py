@@ -1,4 +1,4 @@
-"""What the installed transformers makes of exported folders: token ids and logits.
+"""Token ids and logits of exported folders in the installed transformers.
 
 python -m tests.support.read_exports OUT.npz FOLDER...
 """

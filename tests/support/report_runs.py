@@ -1,4 +1,4 @@
-"""Run folders for the report, written by hand: quick, and with whatever may have happened to a run."""
+"""Run folders for the report, written without training, with all kinds of events."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def line(step: int, time: float, metrics: dict[str, float]) -> bytes:
 
 
 def eventful() -> list[bytes]:
-    """20 steps, killed after 20, taken up after 10 with 60 s in between, then a rollback from 25 to 22, up to 30."""
+    """Killed after step 20, resumed from 10 after 60 s, then a rollback from 25 to 22, up to 30."""
     time, lines = START, []
     for step in range(1, 21):
         lines.append(step_line(step, time := time + SECONDS, **({"train/skipped": 1.0} if step == 5 else {})))

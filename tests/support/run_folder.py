@@ -45,6 +45,6 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
     journal.close()
     checkpoint = folder.checkpoints / "step-00000006"
     checkpoint.mkdir()
-    weights = {"weights": {"bytes": 0, "xxh3_128": "0" * 32}}  # which nobody reads
+    weights = {"weights": {"bytes": 0, "xxh3_128": "0" * 32}}  # not read
     write_manifest(checkpoint, STEPS, {"identity": identity_of(config, sources, STEPS)}, weights)
     return found

@@ -24,7 +24,7 @@ VOCAB_SIZE = 200
 
 
 def tiny_data(folder: Path) -> Path:
-    """A data set of documents in which each token has two likely successors: folder/train and folder/valid."""
+    """A data set where each token has two likely successors: folder/train and folder/valid."""
     rng = np.random.default_rng(0)
     successors = rng.integers(5, VOCAB_SIZE, size=(VOCAB_SIZE, 2))
 
@@ -95,7 +95,7 @@ def start_maskwright(log: Path, *arguments: str | Path, real: bool = False) -> F
 
 
 def complaints(errors: str) -> list[str]:
-    """The lines of standard error, but for those that tell what a start of a run is doing."""
+    """The lines of standard error, without the progress of the start."""
     return [line for line in errors.splitlines() if not re.match(r"Starting .*\.$| *\d+\.\d s  ", line)]
 
 

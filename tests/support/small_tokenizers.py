@@ -138,7 +138,7 @@ def expected(tokenizer: Tokenizer, texts: list[str]) -> tuple[list[int], list[in
 
 
 def check(made: SimpleNamespace, encoder, texts: list[str], follows: bool) -> None:
-    """That an encoder gives what the library gives; `follows`: its word starts are those of word_ids."""
+    """Assert that an encoder equals the library; `follows`: its word starts equal word_ids."""
     ids, lengths, starts = encoder(texts)
     expected_ids, expected_lengths, expected_starts = expected(made.tokenizer, texts)
     assert (ids.dtype, lengths.dtype) == (np.uint32, np.int64)

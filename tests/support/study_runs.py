@@ -1,4 +1,4 @@
-"""Small studies, and their commands without the work: run folders and figures as the real ones leave them, at once."""
+"""Small studies, and stand-ins for their commands that write run folders and figures immediately."""
 
 import json
 import zlib
@@ -20,10 +20,10 @@ ARMS = (["token", "span"], ["0.15"], ["80/10/10"])
 
 
 class Pretended:
-    """Stands for the function of `evaluation.study.child_commands`.
+    """Replaces the function of `evaluation.study.child_commands`.
 
     called: the words of each command so far. losses: of an arm's held-out tokens, by its name.
-    fails: command words with which one fails. stop_after: so many steps of a training, once.
+    fails: words of a failing command. stop_after: number of training steps before one stop.
     """
 
     def __init__(self, losses: dict[str, float] | None = None) -> None:

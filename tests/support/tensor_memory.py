@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 class TensorMemory(TorchDispatchMode):
     """Under it, the bytes of living tensors are counted; a model's weights are not.
 
-    peak: the most at once. largest: elements of the largest tensor.
+    peak: the largest sum. largest: elements of the largest tensor.
     """
 
     def __init__(self, model: nn.Module) -> None:

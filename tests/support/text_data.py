@@ -40,7 +40,7 @@ def train_tokenizer(text: Path, out: Path, vocab_size: int = 150) -> Path:
 
 
 def text_data(folder: Path) -> Path:
-    """The folder data of folder, with train and valid in it; beside it the text text.jsonl and the tokenizer tok."""
+    """folder/data with train and valid; folder also gets text.jsonl and the tokenizer tok."""
     text = corpus(folder / "text.jsonl", 500)
     tokenizer = train_tokenizer(text, folder / "tok")
     make("prep", "run", "--input", text, "--tokenizer", tokenizer, "--out", folder / "data", "--valid-fraction", "0.1")

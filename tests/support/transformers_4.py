@@ -1,4 +1,4 @@
-"""transformers 4 beside the installed version 5: its packages, in a folder of their own."""
+"""transformers 4 in a separate folder, in addition to the installed version 5."""
 
 import os
 import subprocess

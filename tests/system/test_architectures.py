@@ -34,7 +34,7 @@ def data(tmp_path_factory) -> Path:
     ],
 )
 def test_train_resume_and_export(name, model, procs, data, tmp_path):
-    """Stopped after half its steps and taken up again, a run has the losses of one that was not, dropout included."""
+    """A run that is stopped after half its steps and resumed has the losses of an uninterrupted run, with dropout."""
     found = []
     for run, parts in (("whole", [6]), ("halves", [3, 6])):
         for steps in parts:

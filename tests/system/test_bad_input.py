@@ -11,7 +11,7 @@ from tests.support import runs, text_data
 
 
 def refused(*arguments: str | Path, real: bool = False) -> str:
-    """The one line with which a command refuses, after what a start says of itself."""
+    """The one-line error of a command, after the progress of the start."""
     result = runs.maskwright(*arguments, real=real)
     assert result.returncode == 1, result.stdout + result.stderr
     lines = runs.complaints(result.stderr)
@@ -23,7 +23,7 @@ def refused(*arguments: str | Path, real: bool = False) -> str:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """train and valid made with the tokenizer tok; beside it, foreign made from the same text with another one."""
+    """train and valid, made with the tokenizer tok, and foreign, made from the same text with another tokenizer."""
     folder = tmp_path_factory.mktemp("data")
     data = text_data.text_data(folder)
     text = folder / "text.jsonl"
@@ -109,7 +109,7 @@ def test_tokenizer_without_mask(data, tmp_path):
     assert not (tmp_path / "set").exists()
 
 
-# Refused by two ranks, of which one may speak.
+# Refused by two ranks; one prints the error.
 
 
 def test_damaged_shard(write, data, tmp_path):

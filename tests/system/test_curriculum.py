@@ -1,4 +1,4 @@
-"""A mixture under a curriculum, through the command line: gone on with in a stage, replayed."""
+"""A mixture under a curriculum, through the command line: resumed within a stage, replayed."""
 
 from pathlib import Path
 from typing import Any

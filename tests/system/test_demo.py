@@ -12,7 +12,7 @@ from tests.support import runs
 def test_demo_goes_from_text_to_a_filled_mask_and_goes_on_when_repeated(tmp_path, real):
     """Slow: each of its commands a process that imports all that it needs."""
     few = ("train.steps=6", "eval.every_steps=6", "checkpoint.every_steps=6")
-    models = "last" if real else "none"  # logging them takes a process of its own, which imports all that it needs
+    models = "last" if real else "none"  # logging them takes another process with slow imports
     few += (f"track.models={models}",)
     result = runs.maskwright("demo", "--dir", tmp_path, *few, real=real)
     assert result.returncode == 0, result.stdout + result.stderr

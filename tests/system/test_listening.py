@@ -16,7 +16,7 @@ from tests.support import runs
 
 
 def listening(process: psutil.Process) -> list[str]:
-    """The addresses on which a process waits for connections, as the system lists them for its network."""
+    """The addresses on which a process listens, from the system's list."""
     folder, found = Path(f"/proc/{process.pid}"), []
     own = {os.readlink(path) for path in (folder / "fd").iterdir()}
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):

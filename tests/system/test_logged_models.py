@@ -1,4 +1,4 @@
-"""Checkpoints as MLflow models: logged by a training run and by hand, each once, loaded by others, registered."""
+"""Checkpoints as MLflow models: logged by a run and by a command, each once, loaded by others, registered."""
 
 import json
 import os

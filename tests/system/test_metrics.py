@@ -1,4 +1,4 @@
-"""What a run measures: under documented names, without padding, and without an effect on what it computes."""
+"""Metrics of a run: documented names, without padding, without an effect on the results."""
 
 import json
 import re
@@ -52,14 +52,14 @@ def documented() -> set[str]:
 
 
 def pattern(name: str) -> re.Pattern[str]:
-    """What a documented name stands for."""
+    """The names that a documented name covers."""
     parts = re.split(r"(HOST|NAME|N(?![A-Z]))", name)
     return re.compile("".join(PLACEHOLDERS.get(part, re.escape(part)) for part in parts))
 
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory) -> tuple[RunFolder, str]:
-    """A run of two processes of which all is measured, and what it printed."""
+    """A run of two processes with all measurements, and its output."""
     return _train(tmp_path_factory.mktemp("watched"), WATCHED)
 
 
@@ -69,7 +69,7 @@ def entries(watched) -> list[Entry]:
 
 
 def _data(folder: Path) -> None:
-    """Documents of which one fits into a row of 32 slots and two do not, so that rows are padded."""
+    """Documents that fit into a row of 32 slots once but not twice, so that rows are padded."""
     rng = np.random.default_rng(0)
     for name, count in (("train", 200), ("valid", 30)):
         documents = [rng.integers(5, runs.VOCAB_SIZE, size=20).tolist() for _ in range(count)]

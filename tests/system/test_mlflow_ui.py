@@ -14,7 +14,7 @@ from tests.support.mlflow_server import Server
 
 pytestmark = [pytest.mark.slow, needs_chromium()]
 
-# What MLflow's pages say of themselves on any server without users, whatever it holds.
+# Messages of MLflow's pages on any server without users.
 NOT_OURS = ("users/current - Failed to load resource: the server responded with a status of 404", "ResizeObserver loop")
 
 
@@ -76,7 +76,7 @@ def test_the_pages_show_the_run_its_charts_and_its_models(tmp_path: Path) -> Non
             )
             assert "workflowType=machine_learning" in browser.driver.current_url
             assert "Model registry" in browser.text  # the menu of MLflow's pages for training
-            assert "Prompts" not in browser.text  # that of its pages for agents
+            assert "Prompts" not in browser.text  # the title of its pages for agents
             visit(browser, server.uri, "maskwright", "harbour", see)
             browser.open(f"{server.uri}/#/models/harbour-bert", "Version 1", "champion", "held-out loss")
     finally:

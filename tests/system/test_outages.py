@@ -1,4 +1,4 @@
-"""MLflow down, frozen, failing, full, replaced: nobody waits, and in the end it has each point once."""
+"""MLflow down, frozen, failing, full, replaced: training does not wait, and MLflow finally has each point once."""
 
 import itertools
 import json
@@ -322,5 +322,5 @@ def test_a_training_killed_five_times_is_one_run_with_each_step_once(
     points = history(server.uri, found["info"]["run_id"])
     steps = [step for name, step, _ in points if name == "train/loss"]
     assert steps == list(range(1, max(steps) + 1))
-    assert len((run / "journal.jsonl").read_bytes().splitlines()) > len(steps)  # some steps were done again
+    assert len((run / "journal.jsonl").read_bytes().splitlines()) > len(steps)  # some steps were repeated
     assert points == expected(run)

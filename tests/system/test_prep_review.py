@@ -1,4 +1,4 @@
-"""What a preparation may touch and trust: folders of others, reruns after kills and mistakes, inputs of its own."""
+"""Files that a preparation may change and trust: other folders, reruns after kills and mistakes, its own inputs."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ STEPS = 4
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    """A data set of sentences, of which one word each was another, made through the command line."""
+    """A data set of sentences with one wrong word each, made through the command line."""
     folder = tmp_path_factory.mktemp("pairs")
     text = text_data.corpus(folder / "text.jsonl", 300)
     tokenizer = text_data.train_tokenizer(text, folder / "tok")

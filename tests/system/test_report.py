@@ -27,7 +27,7 @@ def train(config: Path, *overrides: str, procs: int = 1) -> None:
 
 
 def recorded(run: Path) -> tuple[list[list[BatchDocument]], dict[int, dict]]:
-    """The passages, asked alike at each start, and the answers by step."""
+    """The passages, equal at each start, and the answers by step."""
     records = [json.loads(line) for line in (run / "predictions.jsonl").read_text().splitlines()]
     asked = [record for record in records if "passages" in record]
     assert all(record == asked[0] for record in asked)

@@ -1,4 +1,4 @@
-"""What a start says and imports before its first step."""
+"""Output and imports of a start before its first step."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.support import runs
 from tests.support.forked import ROOT
 
 PHASES = ("loading libraries", "reading the data set", "building the model", "first step")
-# Packages that no step needs, most of which take a second or so to import.
+# Packages that no step needs; most take about a second to import.
 LATE = (
     *("mlflow.tracking", "torch._dynamo", "torch._inductor", "transformers", "matplotlib", "scipy", "pandas"),
     "pretrain.reporting.html_page",

@@ -23,7 +23,7 @@ PAIRS = [("the captain saw the red ship.", "captain the saw the red ship."), ("a
 @pytest.mark.slow
 def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
     """Two arms, two seeds, at equal tokens and equal time, of a handful of steps: every run is there in the end, with
-    the figures of the real commands, and a child of an MLflow run; what was done before the stop is not done again."""
+    the figures of the real commands, and a child of an MLflow run; finished work is not repeated."""
     data = text_data.text_data(tmp_path)
     changes = {"train__steps": 12, "eval__every_steps": 4, "checkpoint__every_steps": 4}
     config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, tmp_path / "study", **changes))

@@ -1,4 +1,4 @@
-"""Tracking against real MLflow stores and a real server: nothing lost, nothing twice, nobody waiting."""
+"""Tracking with real MLflow stores and a real server: nothing lost, nothing twice, no waiting."""
 
 import contextlib
 import math
@@ -153,7 +153,7 @@ def test_a_journal_line_of_more_metrics_than_a_request_may_hold_is_sent(run_dir:
 def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir: Path, database: Path) -> None:
     append(run_dir, range(1, 21))
     Tracker(run_dir, RunRecord(f"sqlite:///{database}", "demo", "first", {}, {}))
-    unaware = (run_dir / "mlflow_run.json").read_bytes()  # as it was before `create_run`
+    unaware = (run_dir / "mlflow_run.json").read_bytes()  # before `create_run`
     assert sync(run_dir, f"sqlite:///{database}") == 42
     (run_dir / "mlflow_run.json").write_bytes(unaware)
     sync(run_dir, f"sqlite:///{database}")

@@ -162,7 +162,7 @@ def test_mlflow_has_every_step_once(reference, data):
 
 
 def test_same_config_same_numbers_and_allowed_changes_go_on(reference, data, folder):
-    """Forked processes compute what those of the real command do, weights and optimizer state included."""
+    """Forked processes give the results of the real command, with weights and optimizer state."""
     again = folder / "again"
     config = config_of(data, again)
     train(config)
@@ -223,7 +223,7 @@ def test_changed_settings_and_data_are_refused_by_name(single, data, folder):
     assert "that is another shape of model" in message, "the vocabulary of another tokenizer"
     assert "train.steps" not in message
     assert (single / "config.yaml").read_text() == kept
-    assert (single / "status.json").read_text() == before, "a refused command says nothing of the run"
+    assert (single / "status.json").read_text() == before, "a refused command does not change the status"
 
 
 def test_a_second_trainer_is_refused_and_disturbs_nothing(data, folder):
@@ -366,7 +366,7 @@ def test_a_causal_run_is_exported_as_such(causal, data, folder):
     config = json.loads((model / "config.json").read_text())
     kind = ModernBertDecoderForCausalLM if "modernbert" in causal.name else BertLMHeadModel
     assert config["architectures"] == [kind.__name__]
-    assert config["eos_token_id"] is None, "no text has ended"
+    assert config["eos_token_id"] is None, "texts have no end token"
     assert isinstance(AutoModelForCausalLM.from_pretrained(model), kind)
     assert_same_logits(native(causal, STEPS, data), model, AutoModelForCausalLM)
     with pytest.raises(AssertionError):

@@ -100,7 +100,7 @@ def test_a_read_only_file_system(source, read_only, capsys):
 
 
 def test_a_preparation_that_becomes_read_only(source, read_only, capsys):
-    """Begun, and then protected: the message of before the work, not that of an interruption."""
+    """Protected after it began: the same message as before the work, not an interruption."""
     assert command(capsys, "prep", "plan", *prep_run(source, read_only / "o")[2:-4], "--out", read_only / "o").code == 0
     protect(read_only)
     ended = command(capsys, "prep", "task", read_only / "o", "0")

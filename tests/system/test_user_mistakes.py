@@ -1,6 +1,6 @@
 """Mistakes that users make: each gets one line that says what is wrong, where, and what to do.
 
-`MISTAKES` is the list. Every line is typed as it stands, in a folder that `world` fills.
+`MISTAKES` is the list. Every line runs in a folder that `world` fills.
 """
 
 import gzip
@@ -239,7 +239,7 @@ MISTAKES = {
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory) -> Path:
-    """The folder in which the mistakes are made: text, a tokenizer, data sets, a finished run, and bad files."""
+    """The folder of the mistakes: text, a tokenizer, data sets, a finished run, and bad files."""
     folder = tmp_path_factory.mktemp("world")
     text_data.text_data(folder)
     other = text_data.train_tokenizer(folder / "text.jsonl", folder / "other_tok", vocab_size=120)

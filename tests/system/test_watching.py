@@ -141,7 +141,7 @@ def test_a_run_is_followed_to_its_end_and_stopped(config, tmp_path):
 
 
 def test_a_plan_by_the_run_s_own_speed(config, done):
-    """Operations a token are those of the run's batches, though the plan has seen document lengths alone."""
+    """Operations per token equal the run's batches, although the plan has only document lengths."""
     found = told("plan", config, "--from", done)
     lines = [json.loads(line) for line in (done / "journal.jsonl").read_text().splitlines()]
     steps = [line["metrics"] for line in lines if "data/epoch" in line["metrics"]]

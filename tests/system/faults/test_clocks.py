@@ -22,7 +22,7 @@ def data(tmp_path_factory):
 
 
 def set_clock(clocks: Path, rank: int, seconds: int) -> None:
-    """At once: no clock is read half written."""
+    """In one call, so that no clock is read half written."""
     temporary = clocks / "new"
     temporary.write_text(str(seconds))
     temporary.replace(clocks / str(rank))

@@ -1,4 +1,4 @@
-"""Damaged checkpoints of a real run on two processes: named, passed over by all ranks alike, never a silent step 0."""
+"""Damaged checkpoints of a real run on two processes: named, skipped by all ranks, never a silent step 0."""
 
 import shutil
 from pathlib import Path
@@ -51,16 +51,16 @@ def parts(run: Path, step: int, rank: int) -> Path:
 
 
 def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, run, whole):
-    """The two newest are damaged, each in another rank's file: both ranks go on from the third."""
+    """The two newest are damaged, each in another rank's file: both ranks resume from the third."""
     files = [flip(parts(run, 24, 1)), flip(parts(run, 16, 0))]
     done = train(data, run)
     assert done.returncode == 0, done.stderr
     for file in files:
         assert f"is damaged and passed over: {file} differs from its checksum" in done.stderr
     assert "resumed after step 8" in done.stderr
-    assert runs.losses(run) == runs.losses(whole), "the steps that are done again are the same"
+    assert runs.losses(run) == runs.losses(whole), "repeated steps are the same"
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
-    assert (run / "checkpoints/step-00000024.aside-1").is_dir(), "nobody's bytes are deleted"
+    assert (run / "checkpoints/step-00000024.aside-1").is_dir(), "no data are deleted"
 
 
 def test_damaged_manifests_make_a_run_fall_back(data, run, whole):

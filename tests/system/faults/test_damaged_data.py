@@ -295,7 +295,7 @@ def test_an_array_must_be_the_one_of_the_index(dataset):
 
 
 def test_a_sparse_giant_costs_no_memory(dataset):
-    """A shard of 3 TB that is all hole: sizes alone refuse it, and nothing of its size is held."""
+    """A sparse shard of 3 TB: it is refused by its size, without memory for it."""
     path = tar_path(dataset)
     with open(path, "r+b") as file:
         file.truncate(3 << 40)

@@ -1,4 +1,4 @@
-"""Damaged data in a real run: named and fatal by default, stood in for within a budget, alike on every rank."""
+"""Damaged data in a real run: named and fatal by default, replaced within a budget, equal on every rank."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A run goes on with other numbers of processes and other ZeRO stages: the same rows, the same losses but for rounding.
+"""A run resumes with other numbers of processes and ZeRO stages: the same rows, and the same losses except rounding.
 
 The order of sums differs between layouts, so losses agree to rounding of fp32, not bitwise.
 """
@@ -61,7 +61,7 @@ def test_two_then_four_then_one_process_under_zero_1_3_and_another(data, unbroke
     first = run / "checkpoints/step-00000008"
     said = train(data, run, steps=16, processes=4, stage=3)
     assert "step-00000008 is resharded: processes was 2 and is 4; zero.stage was 1 and is 3" in said
-    assert checkpoint.verify(first) is None, "the checkpoint itself is left as it was"
+    assert checkpoint.verify(first) is None, "the checkpoint itself is unchanged"
     said = train(data, run, steps=24, processes=1, stage=last_stage)
     assert f"step-00000016 is resharded: processes was 4 and is 1; zero.stage was 3 and is {last_stage}" in said
     assert_same_training(run, unbroken)

@@ -1,4 +1,4 @@
-"""A disk that fills up under a run, for real: no checkpoint is half there, training goes on, and ends in a sentence."""
+"""A disk that really fills up during a run: no partial checkpoint, training continues, and ends with one line."""
 
 import pytest
 

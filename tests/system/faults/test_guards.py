@@ -125,7 +125,7 @@ def test_a_spike_is_gone_back_for_and_its_batches_left_out(data, tmp_path, harm)
     assert "went back from the spike at step 21 to step 16, rows 128 to 183 left out" in done.stderr
     entries = {entry.step: entry for entry in read_journal(run / "journal.jsonl", batches=True)}
     assert [entries[step].batch["position"]["dealt"] for step in (16, 17, 40)] == [120, 184, 184 + 23 * 8]
-    assert max(runs.losses(run).values()) < 6, "the losses that count are those of the second way"
+    assert max(runs.losses(run).values()) < 6, "the losses after the rollback count"
     newest = checkpoint.read(checkpoint.committed(run / "checkpoints")[0][1])
     assert newest.state["guards"]["rollbacks"] == [{"spike": 21, "to": 16, "first_row": 128, "next_row": 184}]
     replayed = replay(run, 17)

@@ -1,4 +1,4 @@
-"""Killed anywhere, a run goes on as if nothing had happened: the losses are bitwise those of an unbroken run."""
+"""A run that is killed anywhere resumes: the losses equal an uninterrupted run bit for bit."""
 
 import random
 import time
@@ -31,7 +31,7 @@ def config_of(data: Path, run: Path, layout: str, asynchronous: bool = False) ->
 
 @pytest.fixture(scope="module")
 def unbroken(data, tmp_path_factory):
-    """The losses of a run that nobody kills, by layout."""
+    """The losses of an uninterrupted run, by layout."""
     found: dict[str, dict[int, float]] = {}
 
     def losses_of(layout: str) -> dict[int, float]:

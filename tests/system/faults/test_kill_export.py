@@ -1,4 +1,4 @@
-"""An export killed at any moment leaves no folder that looks exported and is not, and is simply done again."""
+"""An export that is killed at any moment leaves no incomplete export, and can be repeated."""
 
 import random
 import time

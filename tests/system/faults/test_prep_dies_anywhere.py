@@ -25,7 +25,7 @@ def change_in(out: Path, event: str, arguments: tuple) -> bool:
 
 
 def survived(work: Callable[[], object], out: Path, changes: int) -> bool:
-    """Do the work in another process, which dies at once when it would make one change more than so many."""
+    """Do the work in another process, which dies after `changes` changes."""
     if child := os.fork():
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     left = changes

@@ -1,4 +1,4 @@
-"""Bad text and tasks done twice: what cannot be read is counted and named, the rest goes on, nothing is doubled."""
+"""Bad text and repeated tasks: unreadable rows are counted and named, the others continue, nothing is doubled."""
 
 import gzip
 import json
@@ -113,7 +113,7 @@ def test_a_damaged_task_is_named_and_done_again(tmp_path, tokenizer):
     shard = out / "shards/00001-00000.tar"
     data = bytearray(shard.read_bytes())
     data[700] ^= 1
-    for again in (0, 1, 0):  # a rerun reads what is there
+    for again in (0, 1, 0):  # a rerun reads existing files
         assert prepare_files([tmp_path / "a.jsonl"], tokenizer, out, 1, task_bytes=20_000).new_tasks == again
         assert tree(out) == reference
         if not again:

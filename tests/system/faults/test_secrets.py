@@ -27,7 +27,7 @@ def train(folder: Path, **environment: str) -> Completed:
 
 
 def write_config(folder: Path) -> None:
-    """A config in a folder, of a tiny run there on data/train beside it."""
+    """A config in a folder, for a tiny run on data/train in it."""
     values = {
         "run": {"dir": "run"},
         "data": {"train": "data/train", "seq_len": 32},
@@ -66,7 +66,7 @@ def test_secrets_stay_secret(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_password_in_mlflows_address_stays_secret(tmp_path: Path) -> None:
-    """Nobody listens there: what is said about it is in the log, with the address."""
+    """No server listens there: the log names the address."""
     make_dataset(tmp_path / "data" / "train", [range(5, 100)] * 50)
     write_config(tmp_path)
     with CommandLines() as seen:

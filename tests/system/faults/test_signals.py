@@ -18,7 +18,7 @@ from tests.system.soak.journal import last_step
 
 STEPS, EVERY, EVALUATION = 60, 20, 6
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-AGAIN = (signal.SIGTERM, signal.SIGUSR1)  # a second Ctrl-C ends the run at once
+AGAIN = (signal.SIGTERM, signal.SIGUSR1)  # a second Ctrl-C kills the run
 # What makes the phase long enough to be met, and which steps end in it.
 PHASES: dict[str, dict[str, Any]] = {
     "step": {},

@@ -1,4 +1,4 @@
-"""Two starts of the same run at the same time: one trains, the other is refused at once and touches nothing."""
+"""Two starts of the same run at the same time: one trains, the other is refused and changes nothing."""
 
 import time
 

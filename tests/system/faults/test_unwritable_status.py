@@ -1,4 +1,4 @@
-"""A disk on which status.json cannot be written any more: one line, an exit code, and no run that seems to go on."""
+"""status.json can no longer be written: one line, an exit code, and no run that seems to continue."""
 
 import contextlib
 import errno
@@ -46,10 +46,10 @@ def test_a_status_that_cannot_be_replaced_is_one_line_at_the_end(tmp_path):
     runs.wait_for_step(run, 4)
     with unchangeable(run / "status.json"):
         assert process.wait(timeout=240) == 1
-        assert max(runs.losses(run)) == 150, "training went on to its end"
+        assert max(runs.losses(run)) == 150, "training continued to its end"
         (error,) = errors_in(log)
         assert f"{run / 'status.json'} cannot be written ({os.strerror(errno.EPERM)})" in error
-        assert runs.status(run)["state"] == "running", "nobody could write anything else"
+        assert runs.status(run)["state"] == "running", "nothing else could be written"
         assert told(run)["state"] == "failed"
 
 
@@ -63,7 +63,7 @@ def test_an_unwritable_status_does_not_stop_training_but_its_end_is_an_error(tmp
     runs.wait_for_step(run, 2, 300)
     switch.touch()
     assert process.wait(300) == 1
-    assert max(runs.losses(run)) == 150, "training went on to its end"
+    assert max(runs.losses(run)) == 150, "training continued to its end"
     (error,) = errors_in(log)
     assert "status.json cannot be written" in error
     assert os.strerror(number) in error

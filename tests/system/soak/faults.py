@@ -1,4 +1,4 @@
-"""What is done to a run in a soak, and when: drawn by seed and number, so that a soak can be repeated."""
+"""The faults of a soak and their moments, drawn by seed and number, so that a soak can be repeated."""
 
 import random
 import signal
@@ -54,7 +54,7 @@ def draw_fault(seed: int, number: int, steps: int) -> Fault:
 
 
 def find_family(command: Forked, processes: int) -> Family | None:
-    """Wait for the ranks of a command; None if it has ended before."""
+    """Wait for the ranks of a command; None if it exits before."""
     parent = psutil.Process(command.pid)
     found: list[psutil.Process] = []
 

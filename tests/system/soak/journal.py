@@ -1,4 +1,4 @@
-"""What the journal of a run that is killed and taken up says, line by line."""
+"""The journal of a run that was killed and resumed, line by line."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +12,7 @@ _TAIL_BYTES = 8192
 
 
 def last_step(journal: Path, since: float = 0.0) -> int:
-    """The last training step whose whole line was written after `since` (Unix seconds); 0 if there is none."""
+    """The last training step with a whole line written after `since` (Unix seconds), or 0."""
     try:
         with open(journal, "rb") as file:
             file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
@@ -38,7 +38,7 @@ def training_steps(entries: Iterable[Entry]) -> list[int]:
 
 
 def results(entries: Iterable[Entry]) -> dict[tuple[int, str], Any]:
-    """Of (step, name), what must be the same to the last bit however often a run was interrupted."""
+    """Values by (step, name) that interruptions must not change by a bit."""
     found: dict[tuple[int, str], Any] = {}
     for entry in entries:
         values: dict[str, Any] = {name: entry.metrics[name] for name in EXACT if name in entry.metrics}

@@ -82,7 +82,7 @@ def soak(
 
 
 class Soaked:
-    """A run that is started, interrupted and looked at."""
+    """A run that is started, interrupted and checked."""
 
     def __init__(
         self, folder: RunFolder, config: Path, asynchronous: bool, wanted: dict[tuple[int, str], Any], report: Report
@@ -127,7 +127,7 @@ class Soaked:
         return command
 
     def _newest(self) -> int:
-        """The step to go on after; every committed checkpoint must be whole."""
+        """The step to resume after; every committed checkpoint must be whole."""
         found = checkpoint.committed(self.folder.checkpoints)
         for _, path in found:
             assert (problem := checkpoint.verify(path)) is None, problem
