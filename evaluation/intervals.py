@@ -6,11 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from pretrain.philox import derive_key, draw
-
 RESAMPLES = 2000
 LEAST = 20  # units; percentiles of fewer are far too narrow
-_BLOCK = 1 << 22  # draws per block
 _Z = float(ndtri(0.975))
 
 
@@ -29,14 +26,10 @@ def paired_bootstrap(differences: NDArray[np.float64], weights: NDArray[np.float
     Every call with the same n uses the same resamples. Source: Efron and Tibshirani, "An Introduction to the
     Bootstrap", 1993, chapter 13.
     """
-    n, key = len(differences), derive_key(0, "bootstrap")
+    n, random = len(differences), np.random.default_rng(0)
     if n < LEAST:
         return None
-    ratios, together = [], max(1, _BLOCK // n)
-    for first in range(0, RESAMPLES, together):
-        count = min(together, RESAMPLES - first)
-        units = (draw(key, count * n, first, 0, 0) >> np.uint64(32)) * np.uint64(n) >> np.uint64(32)
-        chosen = units.astype(np.int64).reshape(count, n)
-        ratios.append(differences[chosen].sum(axis=1) / weights[chosen].sum(axis=1))
-    low, high = np.percentile(np.concatenate(ratios), [2.5, 97.5])
+    units = (random.integers(n, size=n) for _ in range(RESAMPLES))
+    ratios = [differences[chosen].sum() / weights[chosen].sum() for chosen in units]
+    low, high = np.percentile(ratios, [2.5, 97.5])
     return float(low), float(high)

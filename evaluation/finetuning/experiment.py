@@ -34,12 +34,8 @@ OnProgress = Callable[[int, int, str], None]
 class FinetuneTask(Protocol):
     """Encoded training and held-out examples, and their metrics.
 
-    Attributes:
-        metric: the main metric.
-        heads: the models to train.
-        baseline: metrics of a baseline without a model.
-        without_model: description of this baseline for reports.
-        notes: remarks on the data for reports.
+    metric: the main one. heads: the models to train. baseline: metrics without a model, described by `without_model`.
+    notes: remarks on the data for reports.
     """
 
     metric: str
@@ -53,23 +49,17 @@ class FinetuneTask(Protocol):
         ...
 
 
-def open_task(settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> FinetuneTask:
-    """Create the task: read and encode its examples.
+_TASKS: dict[str, Any] = {
+    "classification": Classification,
+    "tokens": TokenTask,
+    "questions": Questions,
+    "repair": RepairTask,
+}
 
-    Raises UserError if the files do not fit the task, or the task lacks the metric.
-    """
-    kinds: dict[str, Any] = {
-        "classification": Classification,
-        "tokens": TokenTask,
-        "questions": Questions,
-        "repair": RepairTask,
-    }
-    task: FinetuneTask = kinds[settings.task](settings, train, valid, tokenizer)
-    task.metric = settings.metric or task.metric
-    if task.metric not in task.baseline:
-        *others, last = task.baseline
-        names = f"{', '.join(others)} or {last}" if others else last
-        raise UserError(f"--metric for {settings.task} must be {names}, not {task.metric!r}.")
+
+def open_task(settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> FinetuneTask:
+    """Create the task: read and encode its examples. Raises UserError if the files do not fit the task."""
+    task: FinetuneTask = _TASKS[settings.task](settings, train, valid, tokenizer)
     return task
 
 

@@ -14,7 +14,6 @@ class FinetuneSettings:
         dropout: of the encoder and the head; None: as in the model's config.
         init: "random" trains the same architecture from random weights.
         limit, limit_valid: number of evenly spaced examples to use of each file; None: all.
-        metric: the main metric; None: the task's default.
     """
 
     task: str
@@ -27,4 +26,3 @@ class FinetuneSettings:
     columns: tuple[str, ...] = ()
     limit: int | None = None
     limit_valid: int | None = None
-    metric: str | None = None

@@ -154,7 +154,6 @@ def check_inputs(config: Config, pairs: str | None, pairs_limit: int | None, fin
             columns=tuple(finetune["columns"].split(",")) if finetune["columns"] else (),
             limit=finetune["limit"],
             limit_valid=finetune["limit_valid"],
-            metric=finetune["metric"],
         )
         open_task(settings, finetune["train"], finetune["valid"], load_tokenizer(folder))
 

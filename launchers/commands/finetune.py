@@ -58,7 +58,6 @@ def finetune(
         Literal["pretrained", "random"],
         typer.Option(help="initial weights; random trains the same architecture from scratch"),
     ] = "pretrained",
-    metric: Annotated[str | None, typer.Option(help="main metric, instead of the task's default")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="use N training examples, evenly spaced")] = None,
     limit_valid: Annotated[int | None, typer.Option(min=1, help="use N held-out examples, evenly spaced")] = None,
     out: Annotated[
@@ -105,7 +104,6 @@ def finetune(
         columns=tuple(columns.split(",")) if columns else (),
         limit=limit,
         limit_valid=limit_valid,
-        metric=metric,
     )
     target = command_target(uri, experiment, [model])
     finetuning = Finetuning(model, settings, {"train": train, "valid": valid})

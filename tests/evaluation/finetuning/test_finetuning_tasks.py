@@ -83,9 +83,6 @@ def test_integer_labels_are_in_their_order_and_colas_metric_is_matthews(tmp_path
     task = Classification(FinetuneSettings("classification"), path, path, tokenizer)
     assert list(task.heads[0].options["id2label"].values()) == ["1", "2", "9", "10"]
     assert task.metric == "matthews"
-    assert open_task(FinetuneSettings("classification", metric="f1"), path, path, tokenizer).metric == "f1"
-    with pytest.raises(UserError, match="--metric for classification must be accuracy, f1 or matthews, not 'em'"):
-        open_task(FinetuneSettings("classification", metric="em"), path, path, tokenizer)
 
 
 def test_pairs_whose_annotators_did_not_agree_are_left_out_and_counted(tmp_path, tokenizer):

@@ -108,10 +108,6 @@ def test_options_of_a_fine_tuning_are_checked_before_anything_is_trained():
             ["--finetune", "--task classification --train rows --valid rows --columns text"],
             "--columns text is not TEXT,LABEL",
         ),
-        (
-            ["--finetune", "--task classification --train rows --valid rows --metric f"],
-            "--metric for classification must be accuracy, f1 or matthews, not 'f'.",
-        ),
         (["--finetune", "--task questions --train rows --valid rows"], "rows, line 1 is not JSON"),
         (
             ["--finetune", "--task classification --train rows --valid rows --lr 0"],
