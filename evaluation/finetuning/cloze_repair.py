@@ -17,7 +17,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from data_prep.errors import UserError
 from data_prep.tokenizer import LONG_WORD, differences
 from data_prep.urls import shown
-from evaluation.finetuning.example_files import first_names, read_table, spread
+from evaluation.finetuning.example_files import read_table, spread
 from evaluation.finetuning.feature_batches import IGNORED, Feature, cut_note, label_options, with_targets
 from evaluation.finetuning.learner import Head, Learner
 from evaluation.finetuning.metrics import f_beta, precision_recall, share
@@ -70,7 +70,7 @@ class RepairTask:
     without_model = "nothing is changed"
 
     def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
-        columns = settings.columns or find_columns(train)
+        columns = settings.columns or ("wrong", "right")
         if len(columns) != 2:
             raise UserError(f"--columns {','.join(columns)} is not WRONG,RIGHT. Name these two columns.")
         pairs = read_pairs(train, columns, settings.limit, tokenizer)
@@ -208,17 +208,6 @@ def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: l
         "repaired_sentences": whole_of_wrong / max(1, sum(bool(pair.edits) for pair in pairs)),
         "right_sentences": whole / len(pairs),
     }
-
-
-def find_columns(path: str) -> tuple[str, ...]:
-    """Return ("wrong", "right"). Raise UserError if the header or the JSON fields lack them."""
-    names = first_names(path)
-    if not {"wrong", "right"} <= set(names):
-        raise UserError(
-            f"{shown(path)}, line 1 has no columns 'wrong' and 'right'. Name them with --columns WRONG,RIGHT, by "
-            "name or number."
-        )
-    return "wrong", "right"
 
 
 def read_pairs(path: str, columns: Sequence[str], limit: int | None, tokenizer: Any) -> list[RepairPair]:

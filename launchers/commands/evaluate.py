@@ -1,9 +1,9 @@
 """`maskwright evaluate`: held-out loss and minimal-pair accuracy of trained models."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -14,9 +14,6 @@ from data_prep.tokenizer import printable
 from launchers.commands.arguments import check_inputs, local
 from launchers.display import CommandProgress, check_json_output, tables, write_json_output
 from pretrain.config import percent
-
-if TYPE_CHECKING:
-    from pretrain.tracking import Target
 
 _GROUPS = {
     "by_frequency": "Loss by frequency of the token in the counted text",
@@ -103,11 +100,13 @@ def evaluate(
     if out:
         check_json_output(out)
     check_inputs(names, (data, counts), (pairs,))
-    target = _target(uri, experiment, models or ())
 
     from evaluation.likelihood import EvaluationRequest, send
     from evaluation.likelihood import evaluate as run
+    from pretrain.tracking import command_target
 
+    tracked = uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")
+    target = command_target(uri, experiment, models or ()) if tracked else None
     held_out = rows, seq_len, mask_rate, strategy
     task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
     cache = out.with_name(f"{out.name}.scores") if out and pairs else None
@@ -122,15 +121,6 @@ def evaluate(
     print_results(found)
     if out:
         typer.echo(f"all figures: {out}")
-
-
-def _target(uri: str | None, experiment: str | None, models: Sequence[Path]) -> "Target | None":
-    """The MLflow target of the results; None if neither an option nor the environment names one."""
-    if not (uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")):
-        return None
-    from pretrain.tracking import command_target
-
-    return command_target(uri, experiment, models)
 
 
 def print_results(found: dict[str, Any]) -> None:

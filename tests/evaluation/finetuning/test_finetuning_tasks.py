@@ -412,5 +412,5 @@ def test_pairs_that_teach_nothing_are_refused(tmp_path, tokenizer):
     path = write(tmp_path / "a.tsv", "wrong\tright\nthe ship\tthe ship\nthe the\tthe\n")
     with pytest.raises(UserError, match="no edit replaces a word"):
         RepairTask(FinetuneSettings("repair"), path, path, tokenizer)
-    with pytest.raises(UserError, match=r"has no columns 'wrong' and 'right'\. Name them with --columns"):
+    with pytest.raises(UserError, match=r"has no column 'wrong', but 'a', 'b'\. Name columns with --columns"):
         RepairTask(FinetuneSettings("repair"), write(tmp_path / "b.tsv", "a\tb\nx\ty\n"), path, tokenizer)
