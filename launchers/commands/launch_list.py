@@ -3,15 +3,13 @@
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from data_prep.errors import UserError, working_directory
-from launchers.display import tables
-from launchers.slurm import QueuedJob, own_jobs
-from launchers.watch import PIPE_WIDTH, Seen, age_cell, as_json, number, place
-from launchers.watch.run_table import look, step_cell
+from launchers.slurm import own_jobs
+from launchers.watch import as_json, look, print_runs
 
 
 def launch_list(
@@ -44,33 +42,8 @@ def launch_list(
     seen = [look(run, jobs) for run in runs]
     others = [job for job in jobs if job.run is None]
     if json_format:
-        print(as_json({"runs": [one.facts() for one in seen], "other_jobs": [_facts(job) for job in others]}))
+        print(as_json({"runs": [one.facts() for one in seen], "other_jobs": [asdict(job) for job in others]}))
     elif seen or others:
-        _print(seen, others)
+        print_runs(seen, others)
     else:
-        print(
-            "no job of yours waits or runs" if not folders else "no job of yours waits or runs, and there are no runs"
-        )
-
-
-def _facts(job: QueuedJob) -> dict[str, Any]:
-    return asdict(job) | {"run": None}
-
-
-def _print(seen: list[Seen], others: list[QueuedJob]) -> None:
-    columns = ("job", "in the queue", "time", "run", "state", "step", "loss", "updated", "reason", "next")
-    rows = []
-    for one in seen:
-        jobs: list[QueuedJob | None] = [*one.jobs] or [None]
-        own = [place(one.summary.run), one.state, step_cell(one), number(one.summary.loss, ".4f"), age_cell(one)]
-        rows += [[*_job(job), *own, one.reason, one.next_action] for job in jobs]
-    rows += [[*_job(job), "", job.name, "", "", "", "", "none"] for job in others]
-    texts = ("in the queue", "run", "state", "reason", "next")
-    tables.output(PIPE_WIDTH).print(tables.table(columns, rows, texts=texts))
-
-
-def _job(job: QueuedJob | None) -> list[str]:
-    if job is None:
-        return ["", "", ""]
-    why = f" ({job.reason})" if job.waits else ""
-    return [job.id, job.state.lower() + why, job.used]
+        print(f"no job of yours waits or runs{', and there are no runs' if folders else ''}")

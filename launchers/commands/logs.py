@@ -1,7 +1,6 @@
 """`maskwright logs`."""
 
 import sys
-import time
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +9,7 @@ import typer
 from data_prep.errors import UserError
 from data_prep.folder_kinds import require_run
 from launchers.commands.arguments import RunArgument
-from launchers.watch import ago
-from launchers.watch.run_logs import follow, journal_lines, last_lines, logs_of
+from launchers.watch import log_lines, logs_of
 from pretrain.run import RunFolder
 
 
@@ -29,7 +27,6 @@ def logs(
     rank: Annotated[
         int | None, typer.Option(min=0, help="show the stacks of this rank when the watchdog ended the run")
     ] = None,
-    files: Annotated[bool, typer.Option("--files", help="list the log files, newest last")] = False,
 ) -> None:
     """Show a run's log: the log of its newest Slurm job, or else the steps from its journal.
 
@@ -40,14 +37,9 @@ def logs(
         maskwright logs runs/bert-base --follow
 
         maskwright logs runs/bert-base --job 4711 --all
-
-        maskwright logs runs/bert-base --files
     """
     folder = RunFolder(run)
     require_run(run)
-    if files:
-        _list(folder)
-        return
     count = None if whole else lines
     if rank is not None:
         path = folder.stacks_of(rank)
@@ -61,9 +53,8 @@ def logs(
         path = _newest(run, job) or folder.journal
     if not path.exists() and not (follow_it and job is None and rank is None):
         raise UserError(f"{run} has no log yet, and no journal; `maskwright status {run}` tells how it stands")
-    form = journal_lines if path == folder.journal else None
     print(f"==> {path} <==", file=sys.stderr, flush=True)
-    for line in follow(path, run, count, form) if follow_it else last_lines(path, count, form):
+    for line in log_lines(path, run, count, follow_it):
         print(line, flush=follow_it)
 
 
@@ -77,11 +68,3 @@ def _newest(run: Path, job: str | None) -> Path | None:
         others = f"Its jobs are {known}." if known else "It has no logs of Slurm jobs: leave --job out."
         raise UserError(f"{run} has no log of job {job}. {others}")
     return chosen[-1]
-
-
-def _list(folder: RunFolder) -> None:
-    found = [*logs_of(folder.path), *sorted(folder.stacks.glob("rank-*.txt")), folder.journal]
-    for path in found:
-        if path.exists():
-            details = path.stat()
-            print(f"{path}  {details.st_size:,} bytes, {ago(time.time() - details.st_mtime)} ago")

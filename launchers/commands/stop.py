@@ -1,8 +1,7 @@
 """`maskwright stop`: stop runs after a checkpoint."""
 
 from launchers.commands.arguments import RunsArgument
-from launchers.watch import look_at_all
-from launchers.watch.stop_run import stop_run
+from launchers.watch import look_at_all, stop_run
 
 
 def stop(run: RunsArgument) -> None:

@@ -4,9 +4,7 @@ from .client import jobs_of as jobs_of
 from .client import own_jobs as own_jobs
 from .prep_array import PrepArray as PrepArray
 from .prep_array import launch_array as launch_array
-from .requeue_decision import Saving as Saving
 from .study_array import queue_again as queue_again
 from .study_array import submit_study as submit_study
 from .submission import Submission as Submission
 from .submission import prepare as prepare
-from .supervisor_record import read_saving as read_saving

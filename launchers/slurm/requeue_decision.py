@@ -1,6 +1,5 @@
 """Decision after an attempt of a Slurm job: restart, requeue, stop or fail. A pure function of outcome and history."""
 
-import math
 import random
 import re
 from collections.abc import Mapping, Sequence
@@ -14,45 +13,6 @@ Ending = Literal["no", "limit", "other"]
 Slurm itself decides about a requeue."""
 
 _LONGEST_PAUSE = 300.0  # seconds
-_SHARE = 0.5
-"""Largest share of the warning time that a checkpoint should take: storage may be slower the next time."""
-
-
-@dataclass(frozen=True)
-class Saving:
-    """Duration of one checkpoint after Slurm's warning.
-
-    Args:
-        seconds: from the warning to the end of the run with its checkpoint; without one, until Slurm ended the job.
-        lead: seconds from the warning to the time limit (cluster.signal_seconds). None for SIGTERM, for example at a
-            preemption: the site then sets the time.
-        is_saved: whether the checkpoint was committed in time.
-    """
-
-    seconds: float
-    lead: int | None
-    is_saved: bool
-
-    @property
-    def wanted(self) -> int | None:
-        """A sufficient lead in seconds (whole minutes); None if this lead is sufficient or cannot be chosen."""
-        if self.lead is None or (self.is_saved and self.seconds <= _SHARE * self.lead):
-            return None
-        return 60 * math.ceil(self.seconds / _SHARE / 60)
-
-    @property
-    def sentence(self) -> str:
-        """The measured time, with advice if it was too long."""
-        said = f"{self.seconds:.1f} s from Slurm's warning to the checkpoint"
-        if not self.is_saved:
-            said = f"no checkpoint {self.seconds:.1f} s after Slurm's warning"
-        if self.lead is not None:
-            said += f"; the warning comes {self.lead} s before the time limit"
-        if self.wanted is None:
-            return said
-        return (
-            f"{said}, which is {'tight' if self.is_saved else 'too late'}: submit with --signal-seconds {self.wanted}"
-        )
 
 
 @dataclass(frozen=True)
@@ -88,19 +48,17 @@ class Failure:
 
 @dataclass(frozen=True)
 class LaunchHistory:
-    """State of a job that survives restarts and requeues: the newest checkpoint, the events since then, and the
-    duration of the last checkpoint after a warning."""
+    """State of a job that survives restarts and requeues: the newest checkpoint, and the events since then."""
 
     job_id: int
     checkpoint: int | Literal[-1] = -1
     restarts: int = 0
     requeues: int = 0
     failure: Failure | None = None
-    saving: Saving | None = None
 
     def seen(self, checkpoint: int) -> "LaunchHistory":
         """Update with the newest committed checkpoint. A newer one resets the counts."""
-        return LaunchHistory(self.job_id, checkpoint, saving=self.saving) if checkpoint > self.checkpoint else self
+        return LaunchHistory(self.job_id, checkpoint) if checkpoint > self.checkpoint else self
 
 
 @dataclass(frozen=True)
@@ -116,7 +74,6 @@ class Outcome:
         warned: whether Slurm announced the end of the job, and the supervisor asked the run to stop.
         ending: see Ending.
         hosts: hosts of the attempt.
-        saving: after a warning, the duration of the checkpoint.
     """
 
     state: State | None
@@ -127,7 +84,6 @@ class Outcome:
     warned: bool = False
     ending: Ending = "no"
     hosts: tuple[str, ...] = ()
-    saving: Saving | None = None
 
 
 @dataclass(frozen=True)
@@ -199,7 +155,8 @@ def next_after(
     if not outcome.retry:
         return Fail(outcome.reason), history
     if outcome.ending == "limit" or outcome.warned:
-        return _requeue((), f"no checkpoint in the time that Slurm left ({outcome.reason})", history, limits, Fail)
+        late = f"no checkpoint in the time that Slurm left, so submit with larger --signal-seconds ({outcome.reason})"
+        return _requeue((), late, history, limits, Fail)
     return _after_failure(outcome, hosts, problems, history, limits)
 
 

@@ -32,7 +32,6 @@ from launchers.slurm.requeue_decision import (
     Outcome,
     Requeue,
     Restart,
-    Saving,
     ending_of,
     first_start,
     next_after,
@@ -64,7 +63,6 @@ class Supervisor:
         self.record = self.run.supervisor
         self.unrecorded: OSError | None = None
         self.warned_at: float | None = None  # time of the signal after which the run was asked to stop and requeue
-        self.warned_by = 0
         self.ended = False  # a user asked the run to stop
         self.terminated_at: float | None = None
         self.patience = 0.0  # seconds from SIGTERM to the last words
@@ -92,7 +90,6 @@ class Supervisor:
         while isinstance(decision, Restart):
             self._remember(history)
             outcome = self._wait(decision) or self._train(decision.hosts)
-            history = replace(history, saving=outcome.saving or history.saving)
             is_over = outcome.state in ("completed", "stopped") or outcome.ending != "no" or outcome.warned
             problems = {} if is_over or not outcome.retry else self._problems()
             decision, history = next_after(outcome, self.hosts, problems, history, self.limits)
@@ -145,9 +142,10 @@ class Supervisor:
             refused = attempt.refusal(code)
             return replace(self._outcome(None, refused.reason, refused.retry), hosts=hosts)
         said = "srun did not end" if code is None else f"srun exit code {code}"
+        if self.warned_at is not None:
+            said += f", {(attempt.over_since or time.monotonic()) - self.warned_at:.1f} s after Slurm's warning"
         self._say(f"{status.state} at step {status.step}: {status.reason} ({said})")
-        outcome = replace(self._outcome(status.state, status.reason, status.retry), hosts=hosts)
-        return self._timed(outcome, attempt)
+        return replace(self._outcome(status.state, status.reason, status.retry), hosts=hosts)
 
     def _is_overdue(self, attempt: AttemptStatus) -> bool:
         """Whether ranks still run long after the run is over. A completed run may still log models."""
@@ -157,21 +155,6 @@ class Supervisor:
 
     def _look_for_end(self) -> None:
         self.ended = self.ended or self.run.is_asked_to_end()
-
-    def _timed(self, outcome: Outcome, attempt: AttemptStatus) -> Outcome:
-        """Add and print the duration of the checkpoint since Slurm's warning.
-
-        An outcome without a warning, or from before it, is returned unchanged.
-        """
-        is_saved = outcome.state == "stopped"
-        until = attempt.over_since if is_saved and attempt.over_since else time.monotonic()
-        is_late = outcome.state != "completed" and outcome.ending == "limit"
-        if self.warned_at is None or until < self.warned_at or not (is_saved or is_late):
-            return outcome
-        lead = self.cluster.signal_seconds if self.warned_by == signal.SIGUSR1 else None
-        saving = Saving(until - self.warned_at, lead, is_saved)
-        self._say(saving.sentence)
-        return replace(outcome, saving=saving)
 
     def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
         ending = ending_of(client.own_fields())
@@ -279,7 +262,7 @@ class Supervisor:
             self.terminated_at = time.monotonic()
         if self.warned_at is not None or self.run.stop.exists():  # asked already, maybe by the user
             return
-        self.warned_at, self.warned_by = time.monotonic(), number
+        self.warned_at = time.monotonic()
         self._say(f"received {signal.Signals(number).name}, asks the run to save and stop")
         try:
             self.run.ask_to_pause()

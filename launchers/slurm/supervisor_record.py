@@ -7,19 +7,10 @@ from typing import Any
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
 from data_prep.reading import read_json, typed, unusable
-from launchers.slurm.requeue_decision import LaunchHistory, Saving
+from launchers.slurm.requeue_decision import LaunchHistory
 
 _NEEDED = {"job_id", "checkpoint", "restarts", "requeues", "failure"}
 _MAX_RECORD_BYTES = 1 << 20
-_LONGEST_SAVING = 1e9  # seconds
-
-
-def read_saving(path: Path) -> Saving | None:
-    """Duration of the last checkpoint after a Slurm warning, from any job's record; None if there was none."""
-    try:
-        return _read(path).saving
-    except UserError:
-        return None
 
 
 def read_history(path: Path, job_id: int) -> LaunchHistory:
@@ -39,9 +30,8 @@ def _read(path: Path) -> LaunchHistory:
     try:
         if missing := sorted(_NEEDED - values.keys()):
             raise ValueError(f"it has no {missing[0]}")
+        values.pop("saving", None)  # of earlier versions
         history: LaunchHistory = typed(LaunchHistory, values)
-        if history.saving and not 0 <= history.saving.seconds <= _LONGEST_SAVING:
-            raise ValueError(f"saving.seconds is {history.saving.seconds}")
     except ValueError as error:
         raise unusable(path, str(error)) from None
     return history

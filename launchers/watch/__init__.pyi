@@ -1,8 +1,9 @@
-from .run_table import PIPE_WIDTH as PIPE_WIDTH
-from .run_table import Seen as Seen
-from .run_table import age_cell as age_cell
+from .run_logs import log_lines as log_lines
+from .run_logs import logs_of as logs_of
 from .run_table import ago as ago
 from .run_table import as_json as as_json
+from .run_table import look as look
 from .run_table import look_at_all as look_at_all
-from .run_table import number as number
-from .run_table import place as place
+from .run_table import print_run as print_run
+from .run_table import print_runs as print_runs
+from .stop_run import stop_run as stop_run

@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from glob import escape, glob
 from pathlib import Path
@@ -12,8 +12,6 @@ from pathlib import Path
 from data_prep.errors import UserError
 from data_prep.reading import open_regular, read_bytes
 from pretrain.run import RunFolder
-
-Form = Callable[[list[bytes]], list[str]]
 
 _MAX_SCRIPT_BYTES = 1 << 20
 _POLL = 0.25  # seconds between polls
@@ -29,23 +27,24 @@ def logs_of(run: Path) -> list[Path]:
     return sorted((path for path in found if path.is_file()), key=lambda path: (path.stat().st_mtime, str(path)))
 
 
-def last_lines(path: Path, count: int | None, form: Form | None = None) -> list[str]:
-    """The last `count` lines of a file; None means all. `form` formats the lines for display."""
-    return (form or _text)(_tail(path, count)[0])
+def log_lines(path: Path, run: Path, count: int | None, follow: bool = False) -> Iterator[str]:
+    """The last `count` lines of a log or of the journal; None means all.
 
-
-def follow(path: Path, run: Path, count: int | None, form: Form | None = None) -> Iterator[str]:
-    """The last lines, then new complete lines until the run is over."""
-    while not path.exists():
-        if _over(run):
+    Args:
+        follow: then also new complete lines until the run is over.
+    """
+    form = _journal_lines if path == RunFolder(run).journal else _text
+    if follow:
+        while not path.exists() and not _over(run):
+            time.sleep(_POLL)
+        if not path.exists():
             return
-        time.sleep(_POLL)
-    lines, place = _tail(path, count, whole_alone=True)
-    yield from (form or _text)(lines)
+    lines, place = _tail(path, count, whole_alone=follow)
+    yield from form(lines)
     quiet_since = time.monotonic()
-    while True:
+    while follow:
         new, place = _new_lines(path, place)
-        yield from (form or _text)(new)
+        yield from form(new)
         if new:
             quiet_since = time.monotonic()
         elif time.monotonic() - quiet_since > _SETTLED:
@@ -55,7 +54,7 @@ def follow(path: Path, run: Path, count: int | None, form: Form | None = None) -
         time.sleep(_POLL)
 
 
-def journal_lines(lines: list[bytes]) -> list[str]:
+def _journal_lines(lines: list[bytes]) -> list[str]:
     """Format lines of the journal. Damaged lines are skipped."""
     from pretrain.reporting import shown
     from pretrain.run.journal import parse_entry

@@ -1,14 +1,16 @@
 """State of runs for the watching commands, from folder, status, journal and Slurm's queue."""
 
-import json
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_json
+
 from data_prep.errors import UserError
-from launchers.slurm import QueuedJob, Saving, jobs_of, own_jobs, read_saving
+from launchers.display import tables
+from launchers.slurm import QueuedJob, jobs_of, own_jobs
 from pretrain.reporting import duration
 from pretrain.run import RunFolder
 
@@ -21,11 +23,10 @@ WAITS = "queued"  # state of a run whose job has not started, so that it has no 
 
 @dataclass(frozen=True)
 class Seen:
-    """A run with its jobs in Slurm's queue, and the duration of its last checkpoint after a Slurm warning."""
+    """A run with its jobs in Slurm's queue."""
 
     summary: "RunSummary"
     jobs: list[QueuedJob]
-    saving: Saving | None = None
 
     @property
     def state(self) -> str:
@@ -50,15 +51,14 @@ class Seen:
         """All fields as JSON values."""
         said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
         jobs = [asdict(job) | {"run": str(self.summary.run)} for job in self.jobs]
-        saving = asdict(self.saving) if self.saving else None
-        return self.summary.as_values() | said | {"saving": saving, "jobs": jobs}
+        return self.summary.as_values() | said | {"jobs": jobs}
 
 
 def look(run: Path, jobs: list[QueuedJob]) -> Seen:
     """Read the current state of a run. An unreadable status is a problem in the summary, not an error."""
     from pretrain.reporting import summarize
 
-    return Seen(summarize(run), jobs_of(run, jobs), read_saving(RunFolder(run).supervisor))
+    return Seen(summarize(run), jobs_of(run, jobs))
 
 
 def look_at_all(given: list[Path]) -> list[Seen]:
@@ -81,7 +81,7 @@ def look_at_all(given: list[Path]) -> list[Seen]:
 
 def as_json(values: Any) -> str:
     """Format as JSON. Numbers that are not finite become null."""
-    return json.dumps(_finite(values), indent=1)
+    return to_json(values, indent=1, inf_nan_mode="null").decode()
 
 
 def ago(seconds: float) -> str:
@@ -92,36 +92,85 @@ def ago(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def step_cell(seen: Seen) -> str:
+def print_run(seen: Seen) -> None:
+    """Print all that is known about one run."""
+    summary, last = seen.summary, seen.summary.last_checkpoint
+    share = "" if summary.percent is None else f" ({summary.percent:.1f}%)"
+    average = "" if summary.loss_average is None else f" (last steps on average {summary.loss_average:.4f})"
+    rows = {
+        "state": seen.state,
+        "step": _step(seen) + share if summary.status else "",
+        "loss": _number(summary.loss, ".4f") and f"{summary.loss:.4f}{average}",
+        "held-out loss": _number(summary.eval_loss, ".4f"),
+        "masked accuracy": _number(summary.masked_accuracy, ".1%"),
+        "tokens/s": _number(summary.tokens_per_second, ",.0f"),
+        "time left": _left(seen),
+        "updated": f"{_age(seen)} ago" if summary.status else "",
+        "checkpoint": "" if last is None else _checkpoint(last.step, last.age_seconds, last.problem),
+        "starts": str(summary.starts or ""),
+        "Slurm job": _jobs(seen)
+        or (f"{summary.slurm_job}, no longer in the queue of this user" if summary.slurm_job else ""),
+        "MLflow": summary.mlflow_page or "",
+        "reason": seen.reason,
+        "next": seen.next_action,
+    }
+    tables.output(PIPE_WIDTH).print(tables.facts(rows))
+
+
+def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:
+    """Print a table with one line for each run, and for each other job."""
+    columns = ("run", "state", "step", "%", "loss", "tokens/s", "left", "updated", "job", "next")
+    rows = [
+        (
+            _place(seen.summary.run),
+            seen.state,
+            _step(seen),
+            _number(seen.summary.percent, ".0f"),
+            _number(seen.summary.loss, ".4f"),
+            _number(seen.summary.tokens_per_second, ",.0f"),
+            _left(seen),
+            _age(seen),
+            _jobs(seen),
+            seen.summary.problem or seen.next_action,
+        )
+        for seen in found
+    ]
+    rows += [("", job.name, "", "", "", "", "", "", _job(job), "none") for job in others]
+    tables.output(PIPE_WIDTH).print(tables.table(columns, rows, texts=("state", "job", "next")))
+
+
+def _step(seen: Seen) -> str:
     status = seen.summary.status
     return f"{status.step:,} of {status.total_steps:,}" if status else ""
 
 
-def place(run: Path) -> str:
+def _place(run: Path) -> str:
     """Format a run folder, relative to the working directory if it is below it."""
     return str(run.relative_to(Path.cwd())) if run.is_relative_to(Path.cwd()) else str(run)
 
 
-def age_cell(seen: Seen) -> str:
+def _age(seen: Seen) -> str:
     return ago(time.time() - seen.summary.status.time) if seen.summary.status else ""
 
 
-def left_cell(seen: Seen) -> str:
+def _left(seen: Seen) -> str:
     left = seen.summary.seconds_left
     return "" if left is None else duration(left)
 
 
-def number(value: float | None, form: str) -> str:
+def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def job_cell(jobs: Iterable[QueuedJob]) -> str:
-    return ", ".join(f"{job.id} {job.state.lower()}" for job in jobs)
+def _jobs(seen: Seen) -> str:
+    return ", ".join(map(_job, seen.jobs))
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and value - value != 0 else value
+def _job(job: QueuedJob) -> str:
+    return f"{job.id} {job.state.lower()}" + (f" ({job.reason})" if job.waits else "")
+
+
+def _checkpoint(step: int, age: float | None, problem: str | None) -> str:
+    if problem:
+        return f"step {step:,}, damaged: {problem}"
+    return f"step {step:,}, {ago(age or 0)} ago; sizes are right, `maskwright checkpoints` reads every byte"

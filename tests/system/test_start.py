@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from launchers.watch import run_table as seen_runs
+from launchers.watch import look
 from pretrain.distributed import threads_of, usable_cores
 from tests.support import runs
 from tests.support.forked import ROOT
@@ -34,13 +34,13 @@ def started(tmp_path_factory):
     environment = runs.environment() | {"PYTHONPROFILEIMPORTTIME": "1"}
     del environment["OMP_NUM_THREADS"]
     lines: list[tuple[float, str]] = []
-    statuses: list[seen_runs.Seen] = []
+    statuses = []
     with subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         for line in process.stderr:
             lines.append((time.monotonic() - began, line.rstrip("\n")))
             if re.match(r" *\d+\.\d s  ", line):
-                statuses.append(seen_runs.look(run, []))
+                statuses.append(look(run, []))
     assert process.returncode == 0
     return lines, statuses, json.loads((run / "environment.json").read_text())
 

@@ -30,7 +30,6 @@ RUN_COMMANDS = {
     "status": ["status", "FOLDER"],
     "stop": ["stop", "FOLDER"],
     "logs": ["logs", "FOLDER"],
-    "logs --files": ["logs", "FOLDER", "--files"],
     "replay": ["replay", "FOLDER", "--step", "1"],
     "track sync": ["track", "sync", "FOLDER"],
     "track models": ["track", "models", "FOLDER"],

@@ -9,8 +9,6 @@ from typer.testing import CliRunner
 
 from launchers.app import app
 from launchers.slurm import client
-from launchers.slurm.requeue_decision import LaunchHistory, Saving
-from launchers.slurm.supervisor_record import write_history
 from pretrain.run import RunFolder
 
 
@@ -106,15 +104,6 @@ def test_a_job_that_stays_in_the_queue_is_an_error(folder, queue):
     result = CliRunner().invoke(app, ["stop", str(folder.path)])
     assert "job 12 is still in the queue" in str(result.exception)
     assert not folder.stop.exists()
-
-
-def test_the_time_that_slurm_leaves_is_shown(folder):
-    folder.write_status("completed", 10, 10, "all steps are done", "export the model")
-    (folder.path / "slurm").mkdir()
-    write_history(folder.path / "slurm" / "supervisor.json", LaunchHistory(7, saving=Saving(90.0, 120, True)))
-    assert "90.0 s from Slurm's warning" in CliRunner().invoke(app, ["status", str(folder.path)]).output
-    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
-    assert shown["saving"] == {"seconds": 90.0, "lead": 120, "is_saved": True}
 
 
 def test_a_request_for_now_gives_way(folder):

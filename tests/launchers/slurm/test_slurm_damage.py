@@ -10,8 +10,8 @@ import pytest
 from data_prep.errors import UserError
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.launch_attempt import AttemptStatus
-from launchers.slurm.requeue_decision import Failure, LaunchHistory, Saving
-from launchers.slurm.supervisor_record import read_history, read_saving, write_history
+from launchers.slurm.requeue_decision import Failure, LaunchHistory
+from launchers.slurm.supervisor_record import read_history, write_history
 from pretrain.run import RunFolder
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -46,7 +46,6 @@ def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.
     path = tmp_path / "supervisor.json"
     _damage(path, text)
     assert read_history(path, 7) == LaunchHistory(7)
-    assert read_saving(path) is None
     assert len(capsys.readouterr().out.splitlines()) == 1
 
 
@@ -57,18 +56,14 @@ def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.
         {"restarts": True},
         {"restarts": -5},
         {"failure": {"step": "3", "reason": 7}},
-        {"saving": {"seconds": "x", "lead": 5, "is_saved": True}},
-        {"saving": {"seconds": 1e308, "lead": 5, "is_saved": False}},
-        {"saving": {"seconds": 5, "lead": 5, "is_saved": 1}},
     ],
     ids=str,
 )
 def test_a_record_of_wrong_types_counts_anew(tmp_path: Path, change: dict[str, Any]) -> None:
     path = tmp_path / "supervisor.json"
-    write_history(path, LaunchHistory(7, 40, 2, 1, Failure(3, "x"), Saving(5.0, 60, True)))
+    write_history(path, LaunchHistory(7, 40, 2, 1, Failure(3, "x")))
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     assert read_history(path, 7) == LaunchHistory(7)
-    assert read_saving(path) is None
 
 
 @pytest.mark.parametrize("text", [*DAMAGED, '{"reason": ["x"], "retry": false}', '{"reason": "x", "retry": "no"}'])

@@ -1,17 +1,12 @@
-"""What squeue prints, as jobs and their runs; and the lines of a log that grows."""
+"""What squeue prints, as jobs and their runs."""
 
 import os
 import stat
-import threading
-import time
 from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError
 from launchers.slurm import client
-from launchers.watch.run_logs import follow, last_lines, logs_of
-from pretrain.run import RunFolder
 
 
 def line(**fields: str) -> str:
@@ -55,38 +50,3 @@ def test_jobs_come_in_order(tmp_path, monkeypatch):
     )
     fake_squeue(tmp_path, f"printf '{rows}\\n'", monkeypatch)
     assert [job.id for job in client.own_jobs()[0]] == ["9", "10_1", "10_2"]
-
-
-@pytest.mark.parametrize("count", [0, 1, 3, 9999, 10_000, 20_000, None])
-def test_last_lines_are_those_of_the_whole_file(tmp_path, count):
-    lines = [f"line {n} {'x' * (n % 90)}" for n in range(10_000)]
-    (tmp_path / "log").write_text("\n".join(lines) + "\n")
-    assert last_lines(tmp_path / "log", count) == (lines if count is None else lines[len(lines) - min(count, 10_000) :])
-
-
-def test_torn_lines_wait_for_their_end(tmp_path):
-    run, path = RunFolder(tmp_path), tmp_path / "log"
-    run.create()
-    run.write_status("running", 1, 10, "training", "none")
-    lock = run.lock()
-    path.write_text("one\ntw")
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.extend(follow(path, tmp_path, 10)))
-    thread.start()
-    time.sleep(0.6)
-    with open(path, "a") as file:
-        file.write("o\nthree\n")
-    time.sleep(0.6)
-    run.write_status("completed", 10, 10, "done", "none")
-    lock.close()
-    thread.join(20)
-    assert found == ["one", "two", "three"]
-
-
-def test_logs_that_are_pipes_are_not_opened(tmp_path: Path) -> None:
-    (tmp_path / "slurm").mkdir()
-    for name in ("journal.jsonl", "slurm/job.sh"):
-        os.mkfifo(tmp_path / name)
-    assert logs_of(tmp_path) == []
-    with pytest.raises(UserError, match="it is a pipe, not a regular file"):
-        last_lines(tmp_path / "journal.jsonl", 5)

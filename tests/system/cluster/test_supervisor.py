@@ -1,5 +1,6 @@
 """What becomes of a job on a real Slurm cluster when nodes are lost, time is up, or somebody kills something."""
 
+import re
 import time
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 import yaml
 
-from launchers.slurm import read_saving
 from launchers.slurm.supervisor_record import read_history
 from pretrain.run import RunFolder
 from tests.support.datasets import make_dataset
@@ -141,12 +141,9 @@ def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, f
     assert state == "COMPLETED", log
     assert cluster.job(job_id)["Restarts"] == "1"
     assert "no checkpoint in the time that Slurm left" in log
-    assert "s after Slurm's warning; the warning comes 120 s before the time limit, which is too late" in log
+    assert "submit with larger --signal-seconds" in log
+    assert "s after Slurm's warning" in log
     assert sorted(losses(run)) == list(range(1, 21))
-    saving = read_saving(run / "slurm" / "supervisor.json")
-    assert saving is not None
-    assert not saving.is_saved
-    assert 25 < saving.seconds < 150
     wait_gone(cluster)
 
 
@@ -167,11 +164,9 @@ def test_time_limits_and_a_run_that_finishes_all_the_same(
     assert state == "COMPLETED", log
     assert int(cluster.job(job_id)["Restarts"]) >= 3, log
     assert losses(run) == losses(folder / "unbroken")
-    saving = read_saving(run / "slurm" / "supervisor.json")
-    assert saving is not None
-    assert saving.is_saved
-    assert 0 < saving.seconds < 60
-    assert log.count("s from Slurm's warning to the checkpoint") >= 3
+    seconds = [float(text) for text in re.findall(r"([0-9.]+) s after Slurm's warning", log)]
+    assert len(seconds) >= 3
+    assert 0 < max(seconds) < 60
 
 
 def test_scancel_ends_the_job_for_good(cluster: Cluster, folder: Path) -> None:
