@@ -23,7 +23,7 @@ def _torch() -> Iterator[Finding]:
 
     value, seen = f"torch {torch.__version__}", torch.cuda.device_count() if torch.cuda.is_available() else 0
     if seen < gpu_count():
-        advice = "a run would train on fewer GPUs, or on the CPU: see the line `torch build`"
+        advice = "a run would train on fewer GPUs, or on the CPU: install a torch whose CUDA fits the driver"
         yield Finding("torch runs", "fail", f"{value} sees {seen} of {gpu_count()} GPUs", advice)
         return
     a = torch.randint(-4, 5, (256, 256), generator=torch.Generator().manual_seed(0))

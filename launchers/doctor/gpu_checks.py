@@ -1,10 +1,7 @@
-"""Checks of NVIDIA GPUs with nvidia-smi, and of torch's CUDA build."""
+"""Checks of NVIDIA GPUs with nvidia-smi."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
-from pathlib import Path
 
 from data_prep.errors import one_line
 from launchers.doctor.check_runner import Check
@@ -33,8 +30,8 @@ class Gpu:
 
 
 def checks(precision: str | None) -> list[Check]:
-    """The checks of the GPUs and of torch's build. `precision` comes from the config, if there is one."""
-    return [Check("gpu", "gpus", lambda: _gpus(precision), seconds=20), Check("gpu", "torch build", _build, seconds=20)]
+    """The check of the GPUs. `precision` comes from the config, if there is one."""
+    return [Check("gpu", "gpus", lambda: _gpus(precision), seconds=20)]
 
 
 def list_gpus() -> list[Gpu] | str | None:
@@ -71,31 +68,6 @@ def judge_gpu(gpu: Gpu, precision: str | None) -> Finding:
     )
 
 
-def judge_build(build: str | None, driver: str | None, gpus: int) -> Finding:
-    """Compare torch's CUDA version (None: CPU build) with the newest that the driver supports (None: no driver)."""
-    if driver is None and not gpus:
-        return Finding("torch build", "ok", f"{f'CUDA {build}' if build else 'CPU'}; this machine has no GPU")
-    newer = build is not None and driver is not None and _major(build) > _major(driver)
-    cpu = "torch would train on the CPU while GPUs are idle: install torch's CUDA build (see pytorch.org)"
-    return judge(
-        "torch build",
-        f"{f'CUDA {build}' if build else 'CPU'}; the driver supports CUDA {driver or '?'}",
-        (driver is None, "warn", "nvidia-smi does not answer: ask the administrator"),
-        (build is None, "fail", cpu),
-        (newer, "fail", f"update the driver, or install torch built for CUDA {_major(driver or '0')}"),
-    )
-
-
-def torch_cuda() -> str | None:
-    """The CUDA version of the installed torch, read from its files; None for a CPU build or without torch."""
-    try:
-        text = Path(str(metadata.distribution("torch").locate_file("torch/version.py"))).read_text()
-    except (OSError, metadata.PackageNotFoundError):
-        return None
-    match = re.search(r"^cuda\b[^=]*=\s*'([\d.]+)'", text, re.MULTILINE)
-    return match[1] if match else None
-
-
 def _gpus(precision: str | None) -> Iterator[Finding]:
     gpus = list_gpus()
     if gpus is None:
@@ -113,19 +85,9 @@ def _gpus(precision: str | None) -> Iterator[Finding]:
         yield judge("gpus", value, (len(kinds) > 1, "warn", advice))
 
 
-def _build() -> Iterator[Finding]:
-    answer = ask("nvidia-smi")
-    match = re.search(r"CUDA (?:UMD )?Version\s*:\s*([\d.]+)", answer.text) if answer and answer.works else None
-    yield judge_build(torch_cuda(), match[1] if match else None, gpu_count())
-
-
 def _number(text: str) -> float:
     """The number, or 0 for [N/A]."""
     try:
         return float(text)
     except ValueError:
         return 0.0
-
-
-def _major(version: str) -> int:
-    return int(version.split(".")[0])

@@ -20,7 +20,7 @@ import psutil
 from data_prep.reading import parse_json
 from launchers.doctor.check_list import checks_of_machine
 from launchers.doctor.check_runner import run_checks
-from launchers.doctor.gpu_checks import list_gpus, torch_cuda
+from launchers.doctor.gpu_checks import list_gpus
 from launchers.doctor.package_checks import NAMED, installed_version
 from launchers.local import gpu_count
 from pretrain.distributed import usable_cores
@@ -51,13 +51,15 @@ def main(arguments: list[str]) -> None:
 
 def _facts() -> dict[str, Any]:
     """Facts that should be the same on all nodes."""
+    import torch
+
     gpus = list_gpus()
     listed = gpus if isinstance(gpus, list) else []
     return {
         "python": platform.python_version(),
         "python's place": sys.executable,
         **{name: installed_version(name) for name in NAMED},
-        "torch's CUDA": torch_cuda(),
+        "torch's CUDA": torch.version.cuda,
         "driver": listed[0].driver if listed else None,
         "GPUs": ", ".join(gpu.name for gpu in listed) or None,
         "kernel": platform.release(),

@@ -78,6 +78,9 @@ def _packages() -> Iterator[Finding]:
         return
     for name in NAMED:
         yield judge_version(wanted[name], installed_version(name), needed=name != "triton" or gpu_count() > 0)
+    if gpu_count() and (installed_version("torch") or "").endswith("+cpu"):
+        advice = "torch would train on the CPU while GPUs are idle: install torch's CUDA build (see pytorch.org)"
+        yield Finding("torch build", "fail", "torch has no CUDA", advice)
     rest = {name: text for name, text in sorted(wanted.items()) if name not in NAMED and is_always_needed(text)}
     others = [judge_version(text, installed_version(name)) for name, text in rest.items()]
     wrong = [finding for finding in others if finding.status != "ok"]

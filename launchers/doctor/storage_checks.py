@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,29 +66,14 @@ def is_exclusive(path: Path, lock: Callable[..., None] = fcntl.flock) -> bool:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@contextlib.contextmanager
-def scratch(path: Path) -> Iterator[Path]:
-    """A temporary folder at a path, or the nearest existing folder if it cannot be created."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=".maskwright-doctor-", dir=existing(path)))
-    except OSError:  # check_writes reports the reason
-        yield existing(path)
-        return
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def _look(name: str, path: Path) -> Iterator[Finding]:
+    folder = existing(path)
     advice = "a checkpoint has 12 to 16 bytes a parameter, and several are kept: make room"
-    yield check_room(f"{name}: room", existing(path), least=GIB, wanted=20 * GIB, advice=advice)
-    with scratch(path) as folder:
-        yield (written := check_writes(f"{name}: writes", folder))
-        if written.status != "fail":
-            excludes = is_exclusive(folder / "lock")
-            value = "another process sees it" if excludes else "another process can take a lock that is held"
-            advice = (
-                "nothing prevents two runs in one run folder here: never start two (Lustre: mount it with -o flock)"
-            )
-            yield judge(f"{name}: lock", value, (not excludes, "warn", advice))
+    yield check_room(f"{name}: room", folder, least=GIB, wanted=20 * GIB, advice=advice)
+    yield (written := check_writes(f"{name}: writes", folder))
+    if written.status != "fail":
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".maskwright-doctor-") as file:
+            excludes = is_exclusive(Path(file.name))
+        value = "another process sees it" if excludes else "another process can take a lock that is held"
+        advice = "nothing prevents two runs in one run folder here: never start two (Lustre: mount it with -o flock)"
+        yield judge(f"{name}: lock", value, (not excludes, "warn", advice))

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -15,7 +16,6 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from launchers.app import app
 from launchers.doctor import Check, all_checks, gpu_checks, print_report, run_checks
-from launchers.doctor.storage_checks import scratch
 from launchers.slurm.client import parse_settings
 from pretrain.planning import Finding
 from tests.support.forked import ROOT
@@ -52,7 +52,7 @@ def test_a_check_that_crashes_or_hangs_is_a_finding():
 
 def test_a_hanging_check_leaves_no_process_and_no_file(tmp_path):
     def look():
-        with scratch(tmp_path):
+        with tempfile.TemporaryDirectory(dir=tmp_path):
             subprocess.Popen(["sleep", "4321"])
             time.sleep(60)
         yield Finding("never", "ok", "")
