@@ -13,7 +13,7 @@ from rich.text import Text
 from data_prep.errors import UserError
 
 if TYPE_CHECKING:
-    from launchers.display.mask_view import Show, ShownStep
+    from launchers.commands.mask_view import Show, ShownStep
     from pretrain.config import Config
     from pretrain.data import Kind
 
@@ -51,7 +51,7 @@ def mask_show(
 
         maskwright mask show - --tokenizer bert-base-uncased 'masking.strategy={token: 1, span: 3}' < text.txt
     """
-    from launchers.display.mask_view import show_data, show_text
+    from launchers.commands.mask_view import show_data, show_text
     from pretrain.config import load_config
 
     words = [word for word in (text, *(overrides or [])) if word is not None]

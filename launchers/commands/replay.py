@@ -80,7 +80,7 @@ def _segments(found: "Replayed", document: "BatchDocument", spelling: "Spelling"
 
 def _print_json(found: "Replayed", rows: int) -> None:
     from data_prep.tokenizer import open_spelling
-    from launchers.display.marked_text import plain_text
+    from launchers.display import plain_text
 
     spelling = open_spelling(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
     for number, documents in enumerate(_documents(found, rows)):
@@ -93,8 +93,7 @@ def _print_json(found: "Replayed", rows: int) -> None:
 
 def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
     from data_prep.tokenizer import open_spelling
-    from launchers.display import LEGEND, coloured, listed
-    from launchers.display.marked_text import CAUSAL_LEGEND
+    from launchers.display import CAUSAL_LEGEND, LEGEND, coloured, listed
 
     if not (found.tokenizer / "tokenizer.json").is_file():
         raise UserError(f"{found.tokenizer} has no tokenizer.json to decode with; --json shows the token ids")

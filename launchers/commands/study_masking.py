@@ -110,7 +110,7 @@ def study_masking(
 def finetune_parameters(options: list[str]) -> dict[str, Any]:
     """Parse options of `maskwright finetune`. Raise UserError for invalid ones, and for those that the study sets."""
     from launchers.commands.finetune import finetune
-    from launchers.display.usage_errors import UsageError, explain
+    from launchers.display import usage_errors
 
     if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
         raise UserError(f"--finetune: {min(own)} is set by the study. Remove it from --finetune.")
@@ -119,6 +119,6 @@ def finetune_parameters(options: list[str]) -> dict[str, Any]:
     command: Any = typer.main.get_command(app)
     try:
         found: dict[str, Any] = command.make_context("finetune", ["MODEL", *options]).params
-    except UsageError as error:
-        raise UserError(f"--finetune: {explain(error)}") from None
+    except usage_errors.UsageError as error:
+        raise UserError(f"--finetune: {usage_errors.explain(error)}") from None
     return found

@@ -27,7 +27,7 @@ def train(
 
         maskwright train configs/bert-mini.yaml train.steps=200 optim.lr=1e-3 --procs 2
     """
-    from launchers.local.stop_signals import end_on_stop_signals
+    from launchers.local import end_on_stop_signals
 
     end_on_stop_signals()
     from launchers.local import gpu_count, is_completed, train_locally

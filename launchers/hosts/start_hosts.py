@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 from data_prep.processes import die_with_parent
 from launchers.hosts.ssh import HostsJob, ssh_command
-from launchers.local import command_of, on_stop_signals
-from launchers.local.stop_signals import StopSignals
+from launchers.local import StopSignals, command_of, on_stop_signals
 
 FORWARDED = (
     *("MLFLOW_", "NCCL_", "GLOO_", "TORCH", "CUDA_", "TRITON_", "DS_", "OMP_", "UCX_"),

@@ -1,3 +1,4 @@
+from . import client as client
 from .client import QueuedJob as QueuedJob
 from .client import cancel_waiting as cancel_waiting
 from .client import jobs_of as jobs_of

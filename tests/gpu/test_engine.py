@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from launchers.local.local_launch import free_port
+from launchers.local import free_port
 from tests.support.forked import ROOT
 
 

@@ -4,7 +4,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from launchers.local.local_launch import free_port
+from launchers.local import free_port
 from tests.support.forked import ROOT, Forked
 
 

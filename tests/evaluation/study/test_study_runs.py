@@ -185,7 +185,7 @@ def test_only_some_runs(config):
 STOPPED_STUDY = """
 import sys
 from pathlib import Path
-from launchers.local.stop_signals import on_stop_signals
+from launchers.local import on_stop_signals
 from evaluation.study import Stopped, child_commands
 said = Path(sys.argv[1])
 with child_commands(on_stop_signals, ["bash", "-c"]) as run:

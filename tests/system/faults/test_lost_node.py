@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launchers.local.local_launch import free_port
+from launchers.local import free_port
 from pretrain import checkpoint
 from tests.support import runs
 from tests.support.checkpoints import must_be_committed
