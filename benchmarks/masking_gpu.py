@@ -85,7 +85,7 @@ def masking_of(strategy: Strategy, seq_len: int) -> Callable[[], object]:
     rows = stream(seq_len)
     units = objective.units(rows, VOCABULARY.is_ordinary[rows.tokens])
     bits = None if units is None else torch.from_numpy(units.bits).cuda()
-    tokens, places = torch.from_numpy(rows.tokens).cuda(), torch.from_numpy(rows.places).cuda()
+    tokens, places = torch.from_numpy(rows.tokens).cuda(), torch.from_numpy(rows.row_ids).cuda()
     rate = torch.tensor([fixed(RATE)], device="cuda")
     mask = DeviceMasking(objective, torch.device("cuda"))
     out = mask.empty(*rows.tokens.shape)

@@ -158,7 +158,7 @@ def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) 
 def _visit(rows: Rows, numbers: Indices) -> Rows:
     """Rows by number. Numbers past the last row wrap around with the next epoch, and so with other masks."""
     epoch, row = np.divmod(numbers, len(rows.tokens))
-    places = rows.places[row].copy()
+    places = rows.row_ids[row].copy()
     places[:, 0] += epoch
     return Rows(rows.tokens[row], places, rows.flags[row])
 

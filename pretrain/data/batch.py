@@ -99,7 +99,7 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
     """Lay rows out as [CLS] piece [SEP] [CLS] piece [SEP] ... padding; missing rows, up to `n_rows`, become padding."""
     tokens = np.full(n_rows * seq_len, vocabulary.pad, dtype=np.int64)
     flags = np.zeros(n_rows * seq_len, dtype=np.uint8)
-    places = np.zeros((n_rows, 3), dtype=np.int64)
+    row_ids = np.zeros((n_rows, 3), dtype=np.int64)
     ends, filled = [], np.zeros(n_rows, dtype=np.int64)
     row = n_replaced = 0
     for part in parts:
@@ -116,16 +116,16 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
         if pieces.flags is not None:
             flags[inside] = pieces.flags
         tokens[slots + 1 + lengths] = vocabulary.sep
-        places[numbers, 0] = part.source << _SOURCE_SHIFT | part.epoch
-        places[numbers, 1] = part.window_number
-        places[numbers, 2] = part.numbers
+        row_ids[numbers, 0] = part.source << _SOURCE_SHIFT | part.epoch
+        row_ids[numbers, 1] = part.window_number
+        row_ids[numbers, 2] = part.numbers
         ends.append(slots + sizes)
         filled[numbers] = np.add.reduceat(sizes, first)
         row, n_replaced = row + len(part), n_replaced + replaced
     padded = np.flatnonzero(filled < seq_len)
     ends.append((padded + 1) * seq_len)
     return LaidOut(
-        Rows(tokens.reshape(n_rows, seq_len), places, flags.reshape(n_rows, seq_len)),
+        Rows(tokens.reshape(n_rows, seq_len), row_ids, flags.reshape(n_rows, seq_len)),
         np.sort(np.concatenate(ends), kind="stable"),
         int(filled.sum()),
         n_replaced,

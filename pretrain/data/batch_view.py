@@ -180,7 +180,7 @@ def text_rows(
         whole, packed = packed_rows(stream, sys.maxsize, config, vocabulary)
     finally:
         stream.close()
-    rows = Rows(whole.rows.tokens[:most], whole.rows.places[:most], whole.rows.flags[:most])
+    rows = Rows(whole.rows.tokens[:most], whole.rows.row_ids[:most], whole.rows.flags[:most])
     return replace(whole, rows=rows, ends=whole.ends[whole.ends <= rows.tokens.size]), packed
 
 
@@ -195,7 +195,7 @@ def visits(laid_out: LaidOut, objective: MaskedTokens, config: Config, number: i
     times = np.zeros(ordinary.shape, dtype=np.int64)
     for visit in range(number):
         epoch = visit % static if static else visit
-        rows = replace(laid_out.rows, places=laid_out.rows.places + np.array([epoch, 0, 0]))
+        rows = replace(laid_out.rows, row_ids=laid_out.rows.row_ids + np.array([epoch, 0, 0]))
         rate = mask_rate(config.masking, visit, number)
         masked = BatchRows.of([laid_out.masked(objective(rows, rate))])
         predicted = np.zeros(ordinary.shape, dtype=np.bool_)

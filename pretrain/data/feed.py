@@ -157,8 +157,8 @@ class DeviceFeed:
         if batch.to_mask:
             assert self._masking, "the batch needs masking on the device, but this feed has no masking"
             units = None if batch.to_mask.units is None else self._copied(batch.to_mask.units)
-            places, rate = self._copied(batch.to_mask.places), self._copied(np.array([batch.to_mask.rate]))
-            masked = self._masking(tensors["tokens"].view(-1, batch.seq_len), units, places, rate)
+            row_ids, rate = self._copied(batch.to_mask.row_ids), self._copied(np.array([batch.to_mask.rate]))
+            masked = self._masking(tensors["tokens"].view(-1, batch.seq_len), units, row_ids, rate)
             tensors |= {"tokens": masked.tokens, "masked_positions": masked.positions, "labels": masked.labels}
             deferred = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
         copied = self._stream.record_event() if self._stream else None

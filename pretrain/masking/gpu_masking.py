@@ -74,14 +74,14 @@ class DeviceMasking:
         return DeviceMasked(tokens, positions, labels)
 
     def __call__(
-        self, tokens: Tensor, units: Tensor | None, places: Tensor, rate: Tensor, out: DeviceMasked | None = None
+        self, tokens: Tensor, units: Tensor | None, row_ids: Tensor, rate: Tensor, out: DeviceMasked | None = None
     ) -> DeviceMasked:
         """Mask rows.
 
         Args:
             tokens: [R, S] int64, every id within the vocabulary.
             units: [R, S] uint8, Units.bits of MaskedTokens.units, or None if it returns None.
-            places: [R, 3] int64, see pretrain.masking.rows.Rows.
+            row_ids: [R, 3] int64, see pretrain.masking.rows.Rows.
             rate: [1] int64, pretrain.masking.selection.fixed of the rate, at most the objective's. It is a tensor so
                 that a captured CUDA graph can use another rate: change it with `fill_`, which does not wait.
             out: output tensors from `empty`; new memory by default.
@@ -98,7 +98,7 @@ class DeviceMasking:
             raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {LONGEST_ROW} at most")
         _check("tokens", tokens, n_rows, seq_len)
         _check("units", units, n_rows, seq_len, dtype=torch.uint8)
-        _check("places", places, n_rows, 3)
+        _check("row_ids", row_ids, n_rows, 3)
         _check("rate", rate, 1)
         for name, tensor, places_of_row in zip(DeviceMasked._fields, out, (seq_len, slots, slots), strict=True):
             _check(f"out.{name}", tensor, n_rows * places_of_row)
@@ -106,7 +106,7 @@ class DeviceMasking:
         _mask_row[(n_rows,)](
             tokens,
             units,
-            places,
+            row_ids,
             rate,
             self._ranks,
             self._ordinary_ids,
@@ -149,7 +149,7 @@ def _check(name: str, tensor: Tensor | None, *shape: int, dtype: torch.dtype = t
 def _mask_row(
     tokens,  # [R, SEQ_LEN] int64
     units,  # [R, SEQ_LEN] uint8, or None
-    places,  # [R, 3] int64
+    row_ids,  # [R, 3] int64
     rate,  # [1] int64
     ranks,  # [size of the vocabulary] int32: index into ordinary_ids, -1 for special ids
     ordinary_ids,  # [n_others + 1] int32
@@ -169,9 +169,9 @@ def _mask_row(
 ):
     """Mask the row of this program."""
     row = tl.program_id(0).to(tl.int64)
-    c3 = tl.load(places + 3 * row).to(tl.uint32)
-    c2 = tl.load(places + 3 * row + 1).to(tl.uint32)
-    c1 = tl.load(places + 3 * row + 2).to(tl.uint32)
+    c3 = tl.load(row_ids + 3 * row).to(tl.uint32)
+    c2 = tl.load(row_ids + 3 * row + 1).to(tl.uint32)
+    c1 = tl.load(row_ids + 3 * row + 2).to(tl.uint32)
     column = tl.arange(0, BLOCK)
     inside = column < SEQ_LEN
     token = tl.load(tokens + row * SEQ_LEN + column, mask=inside, other=0)

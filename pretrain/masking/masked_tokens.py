@@ -130,7 +130,7 @@ class MaskedTokens:
         units = self.units(rows, ordinary)
         seq_len, slots = tokens.shape[1], self.slots(tokens.shape[1])
         # One call makes all draws of a row: one per slot, three per prediction, and two for the row.
-        draws = of_columns(self.key, rows.places, seq_len + 3 * slots + 2)
+        draws = of_columns(self.key, rows.row_ids, seq_len + 3 * slots + 2)
         order, fates, turns = draws[:, :seq_len], draws[:, seq_len:-2], wide(draws[:, -2:])[:, 0]
         if units is None:
             selected = select_tokens(ordinary, counts, order)
@@ -148,7 +148,7 @@ class MaskedTokens:
         """The units of rows, from a strategy drawn for each row; None if each token is a unit."""
         if self.by_token:
             return None
-        text = RowText(rows.tokens, rows.places, ordinary, (rows.flags & WORD_START) != 0)
+        text = RowText(rows.tokens, rows.row_ids, ordinary, (rows.flags & WORD_START) != 0)
         begins = self._begins(text)
         if self.replacement.per == "token":
             return Units(begins, ordinary)
@@ -158,7 +158,7 @@ class MaskedTokens:
         if len(self._strategies) == 1:
             return cut(self._strategies[0], text, self._unit_keys[0])
         begins = np.empty_like(text.ordinary)
-        chosen = np.searchsorted(self._bounds, of_rows(self._choice_key, text.places), side="right")
+        chosen = np.searchsorted(self._bounds, of_rows(self._choice_key, text.row_ids), side="right")
         for number, (strategy, key) in enumerate(zip(self._strategies, self._unit_keys, strict=True)):
             rows = chosen == number
             begins[rows] = cut(strategy, text[rows], key)
@@ -182,7 +182,7 @@ class DeferredMasks:
         """Return the tokens unchanged, no predictions, and the input of the kernel."""
         units = self.masked.units(rows, self.masked.vocabulary.is_ordinary[rows.tokens])
         nothing = np.zeros(0, dtype=np.int64)
-        to_mask = ToMask(None if units is None else units.bits, rows.places, fixed(rate))
+        to_mask = ToMask(None if units is None else units.bits, rows.row_ids, fixed(rate))
         return Masked(rows.tokens.reshape(-1), nothing, nothing, to_mask)
 
 

@@ -74,12 +74,12 @@ class Rows:
     """Whole rows of R x S slots, before masking.
 
     tokens [R, S] int64: ids, specials and padding included.
-    places [R, 3] int64: (source and epoch, window, row), the identity of a row in the stream; it keys all draws.
+    row_ids [R, 3] int64: (source and epoch, window, row), the identity of a row in the stream; it keys all draws.
     flags [R, S] uint8: bits WORD_START and TARGET, if the objective needs them.
     """
 
     tokens: NDArray[np.int64]
-    places: NDArray[np.int64]
+    row_ids: NDArray[np.int64]
     flags: NDArray[np.uint8]
 
 
@@ -88,12 +88,12 @@ class ToMask:
     """Input of masking on the device (pretrain.masking.gpu_masking).
 
     units [R, S] uint8: pretrain.masking.masked_tokens.Units.bits; None if each token is a unit.
-    places [R, 3] int64: see Rows.
+    row_ids [R, 3] int64: see Rows.
     rate: pretrain.masking.selection.fixed of the rate.
     """
 
     units: NDArray[np.uint8] | None
-    places: NDArray[np.int64]
+    row_ids: NDArray[np.int64]
     rate: int
 
 

@@ -18,22 +18,22 @@ from numpy.typing import NDArray
 from pretrain.philox import Key, philox
 
 
-def of_columns(key: Key, places: NDArray[np.int64], columns: int) -> NDArray[np.uint16]:
+def of_columns(key: Key, row_ids: NDArray[np.int64], columns: int) -> NDArray[np.uint16]:
     """A uniform 16-bit number for each column of each row [R, 3]: [R, columns].
 
     A Philox counter is (column // 8, row, window, source and epoch). Column c is the 16 bits from bit 16 * (c % 8) of
     counter c // 8, whose four words are in order, lowest first.
     """
     groups = np.arange(-(-columns // 8))
-    w0, w1, w2, w3 = philox(key, groups, places[:, None, 2], places[:, None, 1], places[:, None, 0])
+    w0, w1, w2, w3 = philox(key, groups, row_ids[:, None, 2], row_ids[:, None, 1], row_ids[:, None, 0])
     numbers = np.empty((*w0.shape, 2), dtype="<u8")
     numbers[..., 0], numbers[..., 1] = w0 | (w1 << np.uint64(32)), w2 | (w3 << np.uint64(32))
-    return numbers.view("<u2").reshape(len(places), 8 * len(groups))[:, :columns]
+    return numbers.view("<u2").reshape(len(row_ids), 8 * len(groups))[:, :columns]
 
 
-def of_rows(key: Key, places: NDArray[np.int64]) -> NDArray[np.int64]:
+def of_rows(key: Key, row_ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """A uniform 32-bit number for each row [R, 3]: [R]."""
-    return wide(of_columns(key, places, 2))[:, 0]
+    return wide(of_columns(key, row_ids, 2))[:, 0]
 
 
 def wide(numbers: NDArray[np.uint16]) -> NDArray[np.int64]:

@@ -21,18 +21,18 @@ _LONG_WORD = 8  # longest word in tokens that is never cut
 class RowText:
     """Rows, as input of a strategy.
 
-    tokens [R, S] int64; places [R, 3] int64: see pretrain.masking.rows.Rows.
+    tokens [R, S] int64; row_ids [R, 3] int64: see pretrain.masking.rows.Rows.
     ordinary [R, S] bool: tokens that may be selected.
     word_starts [R, S] bool: tokens that begin a word.
     """
 
     tokens: NDArray[np.int64]
-    places: NDArray[np.int64]
+    row_ids: NDArray[np.int64]
     ordinary: NDArray[np.bool_]
     word_starts: NDArray[np.bool_]
 
     def __getitem__(self, rows: NDArray[np.bool_]) -> "RowText":
-        return RowText(self.tokens[rows], self.places[rows], self.ordinary[rows], self.word_starts[rows])
+        return RowText(self.tokens[rows], self.row_ids[rows], self.ordinary[rows], self.word_starts[rows])
 
     @cached_property
     def begins_run(self) -> NDArray[np.bool_]:
@@ -114,7 +114,7 @@ class NGrams:
 
     def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         first, n_words = text.runs
-        turn = scaled(of_rows(key, text.places), self.n)[text.words[first] // text.tokens.shape[1]]
+        turn = scaled(of_rows(key, text.row_ids), self.n)[text.words[first] // text.tokens.shape[1]]
         n_grams = (turn + n_words - 1) // self.n + 1
         number = np.maximum(self.n * concatenated_ranges(np.zeros_like(n_grams), n_grams) - np.repeat(turn, n_grams), 0)
         return text.begins_at(np.repeat(first, n_grams) + number)
@@ -137,7 +137,7 @@ class Spans:
         return longest_of(self.max_words)
 
     def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
-        draws = of_columns(key, text.places, text.tokens.shape[1]).reshape(-1)[text.words]
+        draws = of_columns(key, text.row_ids, text.tokens.shape[1]).reshape(-1)[text.words]
         # Span j of a run has the length drawn for word j, so the next span begins after the sum of the lengths up to j.
         before = np.concatenate([[0], np.cumsum(self._lengths[draws], dtype=np.int64)])
         first, n_words = text.runs

@@ -82,7 +82,7 @@ class RepairObjective:
         targets = (rows.flags & TARGET) != 0
         wanted = targets & self.vocabulary.is_ordinary[tokens]
         counts = np.minimum(np.count_nonzero(wanted, axis=1), max(1, int(count(rate, seq_len - 2))))
-        predicted = select_tokens(wanted, counts, of_columns(self.key, rows.places, seq_len))
+        predicted = select_tokens(wanted, counts, of_columns(self.key, rows.row_ids, seq_len))
         positions, used = compact(predicted, self.slots(seq_len))
         labels = np.where(used, tokens.reshape(-1)[positions], IGNORED)
         seen = np.where(targets, self.vocabulary.mask, tokens)

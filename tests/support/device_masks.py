@@ -147,7 +147,7 @@ def device_inputs(masking: MaskedTokens, rows: Rows, rate: float, device: str):
     import torch
 
     units = masking.units(rows, VOCABULARY.is_ordinary[rows.tokens])
-    arrays = (rows.tokens, None if units is None else units.bits, rows.places, np.array([fixed(rate)]))
+    arrays = (rows.tokens, None if units is None else units.bits, rows.row_ids, np.array([fixed(rate)]))
     return [None if array is None else torch.from_numpy(array).to(device) for array in arrays]
 
 

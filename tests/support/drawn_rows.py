@@ -45,7 +45,7 @@ def drawn(picture: str, n_rows: int = 1, id: int | None = None, epoch: int = 0, 
     for sign, special in _SPECIALS.items():
         tokens[:, signs == sign] = special
     rows = rows_of(tokens, epoch, np.tile([sign.isupper() for sign in picture], (n_rows, 1)))
-    rows.places[:, 1] = window
+    rows.row_ids[:, 1] = window
     return rows
 
 
@@ -56,15 +56,15 @@ def words(*lengths: int) -> str:
 
 def some(rows: Rows, which: slice | np.ndarray) -> Rows:
     """Some of the rows."""
-    return Rows(rows.tokens[which], rows.places[which], rows.flags[which])
+    return Rows(rows.tokens[which], rows.row_ids[which], rows.flags[which])
 
 
 def elsewhere(rows: Rows, **place: int) -> Rows:
     """The same rows in another epoch or window, or from another number on."""
-    places = rows.places.copy()
+    places = rows.row_ids.copy()
     for number, name in enumerate(("epoch", "window", "row")):
         places[:, number] += place.get(name, 0)
-    return replace(rows, places=places)
+    return replace(rows, row_ids=places)
 
 
 def selected(found: Masked, n_rows: int) -> np.ndarray:

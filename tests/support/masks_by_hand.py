@@ -39,7 +39,7 @@ def by_hand(mask: MaskedTokens, rows: Rows, rate: float) -> Masked:
 
 def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[int], list[int]]:
     """The input of each slot, and the predicted slots."""
-    tokens, place = rows.tokens[row].tolist(), rows.places[row : row + 1]
+    tokens, place = rows.tokens[row].tolist(), rows.row_ids[row : row + 1]
     seq_len, places = len(tokens), mask.slots(len(tokens))
     ordinary = [bool(mask.vocabulary.is_ordinary[token]) for token in tokens]
     starts = [bool(mark & WORD_START) for mark in rows.flags[row].tolist()]

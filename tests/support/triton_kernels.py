@@ -34,7 +34,7 @@ def philox_words(
 
 def compile_mask_row(architecture: int, seq_len: int, slots: int, with_units: bool) -> dict[str, int]:
     """Compile the masking kernel for an NVIDIA GPU, which need not be there: bytes of code and of shared memory."""
-    pointers = {"places": "*i64", "rate": "*i64", "ranks": "*i32", "ordinary_ids": "*i32"}
+    pointers = {"row_ids": "*i64", "rate": "*i64", "ranks": "*i32", "ordinary_ids": "*i32"}
     outputs = dict.fromkeys(("seen", "positions", "labels"), "*i64")
     numbers = {"key": "u64", **dict.fromkeys(("to_mask", "to_random", "mask_id", "n_others"), "i32")}
     constants = launch_sizes(seq_len, slots)

@@ -98,7 +98,7 @@ def test_a_rate_above_the_objectives_harms_no_memory(interpreter, strategy):
 
 def test_tensors_that_do_not_fit_are_refused(interpreter):
     said = interpreter(refusals, objective("span", 0.15), rows_of_all_kinds(4, 32, seed=0))
-    subjects = ("tokens", "tokens", "units", "units", "places", "rate", "rows", "out.tokens")
+    subjects = ("tokens", "tokens", "units", "units", "row_ids", "rate", "rows", "out.tokens")
     assert tuple(sentence.split()[0] for sentence in said) == subjects, said
 
 

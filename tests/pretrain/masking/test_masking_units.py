@@ -141,7 +141,7 @@ def test_ngrams_have_n_words_but_at_the_ends_of_documents(n):
     firsts = set()
     for number in range(40):
         rows = drawn(f"[{words(*document)}]")
-        rows.places[:] = 0, 0, number
+        rows.row_ids[:] = 0, 0, number
         units = units_of(mask, rows)
         lengths = [sum(slot in starts for slot in unit) for unit in units]
         assert all(unit[0] in starts for unit in units)
@@ -230,7 +230,7 @@ def test_other_marks_than_word_starts_change_nothing():
     others = np.random.default_rng(0).choice(np.array([0, TARGET], np.uint8), rows.flags.shape)
     for strategy in STRATEGIES:
         mask = masking(strategy)
-        assert same(mask(rows, 0.15), mask(Rows(rows.tokens, rows.places, rows.flags | others), 0.15))
+        assert same(mask(rows, 0.15), mask(Rows(rows.tokens, rows.row_ids, rows.flags | others), 0.15))
 
 
 def test_masks_neither_use_nor_touch_global_random_numbers():

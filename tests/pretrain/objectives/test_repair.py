@@ -86,10 +86,10 @@ def test_choices_depend_on_row_epoch_seed_and_purpose_alone():
     rows = rows_of(6, 64, 1.0)
     repair = RepairObjective(VOCABULARY, 0.15, 1, "train")
     first = repair(rows, 0.15)
-    part = Rows(rows.tokens[2:], rows.places[2:], rows.flags[2:])
+    part = Rows(rows.tokens[2:], rows.row_ids[2:], rows.flags[2:])
     slots = repair.slots(64)
     assert (repair(part, 0.15).labels == first.labels[2 * slots :]).all()
-    other_epoch = Rows(rows.tokens, rows.places + [[1, 0, 0]], rows.flags)
+    other_epoch = Rows(rows.tokens, rows.row_ids + [[1, 0, 0]], rows.flags)
     for other in (
         repair(other_epoch, 0.15),
         RepairObjective(VOCABULARY, 0.15, 2, "train")(rows, 0.15),
