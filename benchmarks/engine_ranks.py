@@ -71,17 +71,9 @@ def config_of(settings: dict[str, Any], stage: int) -> Config:
 
 def model_of(settings: dict[str, Any]) -> Encoder:
     hidden = settings["hidden"]
-    model = Encoder(
-        EncoderShape(
-            vocab_size=settings["vocab_size"],
-            layers=settings["layers"],
-            hidden=hidden,
-            heads=hidden // 64,
-            intermediate=4 * hidden,
-            max_positions=settings["seq_len"],
-            pad_id=0,
-        )
-    )
+    sizes = {"hidden": hidden, "heads": hidden // 64, "intermediate": 4 * hidden}
+    sizes |= {"vocab_size": settings["vocab_size"], "layers": settings["layers"], "max_positions": settings["seq_len"]}
+    model = Encoder(EncoderShape(**sizes, pad_id=0))
     model.initialize(SEED)
     return model
 

@@ -95,6 +95,12 @@ def table(header: Sequence[str], *rows: Iterable[str], left: int = 1) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, ruler, *rows))
 
 
+def memory(name: str, pid: int | str = "self") -> int:
+    """Bytes of a line of /proc/PID/status, such as VmHWM: the peak of resident memory."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
 def write_page(out: Path, text: str, packages: Iterable[str]) -> None:
     """Print the page and write it to `out`, with a table of machine, versions, commit and command at its end."""
     page = f"{text.strip()}\n\n{_conditions(packages)}\n"

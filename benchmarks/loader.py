@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -50,13 +50,8 @@ def main() -> None:
 
 
 def not_installed(side: Side) -> list[str]:
-    gone = []
-    for package in side.packages:
-        try:
-            version(package)
-        except PackageNotFoundError:
-            gone.append(package)
-    return gone
+    installed = {distribution.name for distribution in distributions()}
+    return [package for package in side.packages if package not in installed]
 
 
 def rounds_of(names: list[str], data: Path, seq_len: int, rounds: int, folder: Path) -> dict[str, dict[str, Any]]:

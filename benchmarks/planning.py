@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.harness import ROOT, call, options, run, table, warn_if_busy, write_page
+from benchmarks.harness import ROOT, call, memory, options, run, table, warn_if_busy, write_page
 from data_prep.errors import UserError
 from data_prep.files import write_json
 from data_prep.format import Dataset, Manifest, ShardInfo, TokenizerInfo
@@ -114,14 +114,14 @@ def measured(data: Path, share: float) -> dict[str, float]:
 
 def first_batch(data: str, share: float) -> None:
     """Print the seconds of opening and of the first batch, and the growth of resident memory in MB."""
-    resident = status("VmRSS")
+    resident = memory("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     begin = time.perf_counter()
     dataset = Dataset(data)
     opened = time.perf_counter()
     batches(dataset, share)
     end = time.perf_counter()
-    print(json.dumps({"open": opened - begin, "batch": end - opened, "peak": status("VmHWM") - resident}))
+    print(json.dumps({"open": opened - begin, "batch": end - opened, "peak": (memory("VmHWM") - resident) / 1e6}))
 
 
 def batches(dataset: Dataset, share: float) -> None:
@@ -137,14 +137,6 @@ def batches(dataset: Dataset, share: float) -> None:
     if batch.n_tokens < 0.9 * ROWS * SEQ_LEN:
         raise UserError(f"the batch holds {batch.n_tokens} tokens, too few")
     loader.close()
-
-
-def status(name: str) -> float:
-    """A value of /proc/self/status, in MB."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) * 1024 / 1e6
-    raise KeyError(name)
 
 
 def row_of(manifest: Manifest, place: str, found: list[dict[str, float]]) -> list[str]:

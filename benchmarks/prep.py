@@ -27,6 +27,7 @@ import zstandard
 from benchmarks.harness import ROOT, call, options, run, table, warn_if_busy, write_page
 from data_prep.cache import Cache
 from data_prep.errors import UserError
+from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from data_prep.format.shard_format import token_dtype
 from data_prep.format.shard_writer import ShardWriter
@@ -157,10 +158,8 @@ def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
     shard = b"".join(path.read_bytes() for path in sorted((folder / "stage").iterdir()))
 
     def copy() -> None:
-        with open(folder / "copy", "wb") as out:
+        with atomic_writer(folder / "copy") as out:
             out.write(shard)
-            out.flush()
-            os.fsync(out.fileno())
 
     copied, _ = took(copy)
     return [

@@ -6,6 +6,7 @@ The larger corpus has eight copies of the files. Every document is changed, so t
 documents do not help.
 """
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -18,7 +19,7 @@ import orjson
 import psutil
 import zstandard
 
-from benchmarks.harness import ROOT, options, run, table, write_page
+from benchmarks.harness import ROOT, memory, options, run, table, write_page
 from data_prep.errors import UserError
 from data_prep.sources import find_inputs
 
@@ -86,12 +87,9 @@ def peaks(command: list[str]) -> tuple[float, float, float]:
 
 
 def high_water_mark(pid: int) -> float:
-    try:
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-            if line.startswith("VmHWM"):
-                return int(line.split()[1]) / 1000
-    except (FileNotFoundError, ProcessLookupError):
-        pass
+    """Peak MB of a process; 0 if it has exited."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, StopIteration):
+        return memory("VmHWM", pid) / 1e6
     return 0.0
 
 

@@ -36,10 +36,7 @@ def split(rows: Sequence[Row], count: int, folds: int, seed: int = 0) -> list[tu
 
 def _without(rows: Sequence[Row], chosen: set[Text]) -> tuple[list[Row], list[Row]]:
     parts = {part for text in chosen for part in _parts(text)}
-    return (
-        [row for row in rows if _words(row[0]) not in parts],
-        [row for row in rows if _words(row[0]) in chosen],
-    )
+    return ([row for row in rows if _words(row[0]) not in parts], [row for row in rows if _words(row[0]) in chosen])
 
 
 def _words(text: str) -> Text:

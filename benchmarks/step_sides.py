@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
+from benchmarks.harness import memory
 from benchmarks.step_parts import parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
@@ -274,15 +275,9 @@ def measured(side: Side, batches: Iterator[Batch], steps: int) -> Round:
         done.slots += batch.slots
     torch.cuda.synchronize() if cuda else None
     done.seconds = time.perf_counter() - begin
-    done.peak_bytes = torch.cuda.max_memory_allocated() if cuda else peak_of_process()
+    done.peak_bytes = torch.cuda.max_memory_allocated() if cuda else memory("VmHWM")
     of_all = np.concatenate(lengths)
     done.tokens, done.pairs = int(of_all.sum()), int((of_all**2).sum())
     done.flops = step_flops(work.shape, of_all, sum(predictions))
     done.losses = [float(loss) / count for loss, count in zip(losses, predictions, strict=True)]
     return done
-
-
-def peak_of_process() -> int:
-    """Peak memory of this process in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
