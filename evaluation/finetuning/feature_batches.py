@@ -19,9 +19,8 @@ _POOL = 50  # batches per pool; a pool is sorted by length
 class Feature:
     """Inputs and targets of one text or window.
 
-    Attributes:
-        inputs: `input_ids`, and `token_type_ids` if the tokenizer has them, [length] each.
-        targets: by argument name of the model; an integer, or one per token.
+    inputs: `input_ids`, and `token_type_ids` if the tokenizer has them, [length] each.
+    targets: by argument name of the model; an integer, or one per token.
     """
 
     inputs: dict[str, list[int]]

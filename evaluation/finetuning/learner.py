@@ -28,11 +28,9 @@ _WEIGHT_DECAY = 0.01
 class Head:
     """Specification of one model of a task.
 
-    Attributes:
-        name: "" if the task has only one model.
-        auto_class: a transformers class such as AutoModelForSequenceClassification.
-        features: training examples.
-        options: entries of the model config, such as `num_labels`.
+    name: "" if the task has only one model. features: training examples.
+    auto_class: a transformers class such as AutoModelForSequenceClassification.
+    options: entries of the model config, such as `num_labels`.
     """
 
     name: str

@@ -48,10 +48,8 @@ class _Saved:
 class FinetuneResults:
     """Results of one fine-tuning, seed by seed.
 
-    Attributes:
-        identity: everything that determines the scores: settings, digests of the model and the examples.
-        baseline: metrics without a model.
-        key: identifies the runs in MLflow.
+    identity: everything that determines the scores: settings, digests of the model and the examples.
+    baseline: metrics without a model. key: identifies the runs in MLflow.
     """
 
     metric: str

@@ -8,12 +8,11 @@ from typing import Literal
 class FinetuneSettings:
     """Settings of one fine-tuning.
 
-    Attributes:
-        batch_size: in examples; for questions, in windows.
-        max_length: in tokens, specials included. Longer texts are truncated; questions use windows.
-        dropout: of the encoder and the head; None: as in the model's config.
-        init: "random" trains the same architecture from random weights.
-        limit, limit_valid: number of evenly spaced examples to use of each file; None: all.
+    batch_size: in examples; for questions, in windows.
+    max_length: in tokens, specials included. Longer texts are truncated; questions use windows.
+    dropout: of the encoder and the head; None: as in the model's config.
+    init: "random" trains the same architecture from random weights.
+    limit, limit_valid: number of evenly spaced examples to use of each file; None: all.
     """
 
     task: str

@@ -47,11 +47,6 @@ class Difference:
     interval: tuple[float, float] | None
     told_apart: bool
 
-    def swapped(self) -> "Difference":
-        """The difference with swapped arms."""
-        interval = self.interval and (-self.interval[1], -self.interval[0])
-        return replace(self, mean=-self.mean, interval=interval)
-
 
 @dataclass(frozen=True)
 class Verdict:
@@ -97,7 +92,8 @@ def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool, alpha: float
     pairs = [*itertools.combinations(arms, 2)]
     found: dict[str, dict[str, Difference]] = {name: {} for name in arms}
     for (one, two), minus in zip(pairs, differences([(arms[a], arms[b]) for a, b in pairs], alpha), strict=True):
-        found[one][two], found[two][one] = minus, minus.swapped()
+        swapped = minus.interval and (-minus.interval[1], -minus.interval[0])
+        found[one][two], found[two][one] = minus, replace(minus, mean=-minus.mean, interval=swapped)
     sign = 1 if higher_is_better else -1
     best = max(arms, key=lambda name: sign * sum(arms[name].values()))
     worse = tuple(name for name, minus in found[best].items() if minus.told_apart)

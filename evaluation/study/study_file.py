@@ -37,16 +37,14 @@ class Arm:
 class Study(BaseModel):
     """The definition of a study.
 
-    Attributes:
-        baseline: the arm to compare with; its training time defines equal time.
-        seeds: number of seeds; run.seed is 1, 2, ...
-        budget: "tokens": all arms train for the same steps; "time": for the same time; "both": separate runs for each.
-        processes: per training.
-        primary: the measure that decides the recommendation.
-        data, pairs: the held-out data set and minimal pairs of the evaluation. pairs_limit: maximum pairs per UID.
-        finetune: options of `maskwright finetune`; empty: no fine-tuning.
-        contents: digests of data, pairs, fine-tuning files and data.train, by name.
-        config: the run config without keys that do not affect results.
+    baseline: the arm to compare with; its training time defines equal time.
+    seeds: number of seeds; run.seed is 1, 2, ... processes: per training.
+    budget: "tokens": all arms train for the same steps; "time": for the same time; "both": separate runs for each.
+    primary: the measure that decides the recommendation.
+    data, pairs: the held-out data set and minimal pairs of the evaluation. pairs_limit: maximum pairs per UID.
+    finetune: options of `maskwright finetune`; empty: no fine-tuning.
+    contents: digests of data, pairs, fine-tuning files and data.train, by name.
+    config: the run config without keys that do not affect results.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
