@@ -12,7 +12,8 @@ import typer
 def launch_hosts(
     config: Annotated[Path, typer.Argument(help="YAML config of the run", show_default=False)],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace those of the file")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace the values of the file"),
     ] = None,
     hostfile: Annotated[
         Path, typer.Option("--hostfile", "-H", help="file with lines of the form `HOST slots=N`", show_default=False)
@@ -26,7 +27,7 @@ def launch_hosts(
     """Train on several machines over ssh, without Slurm. Check first that all hosts have the same files and packages.
 
     The config, the data set, the run folder and this Python environment must have the same paths on every host. The run
-    folder must be on shared storage. ssh must connect without a prompt. Environment variables such as those of MLflow,
+    folder must be on shared storage. ssh must connect without a prompt. Environment variables for MLflow,
     NCCL and AWS are sent through the ssh connection, never on a command line. When this command ends, for any reason,
     the processes on the hosts end too. Run it again to resume.
 

@@ -16,7 +16,8 @@ def launch_slurm(
     *,
     config: Annotated[Path, typer.Argument(help="YAML config of the run", show_default=False)],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace those of the file")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace the values of the file"),
     ] = None,
     profile: Annotated[
         Path | None,

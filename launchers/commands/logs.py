@@ -52,7 +52,7 @@ def logs(
     else:
         path = _newest(run, job) or folder.journal
     if not path.exists() and not (follow_it and job is None and rank is None):
-        raise UserError(f"{run} has no log yet, and no journal; `maskwright status {run}` tells how it stands")
+        raise UserError(f"{run} has no log yet, and no journal; `maskwright status {run}` shows its state")
     print(f"==> {path} <==", file=sys.stderr, flush=True)
     for line in log_lines(path, run, count, follow_it):
         print(line, flush=follow_it)

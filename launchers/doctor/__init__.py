@@ -2,7 +2,7 @@
 
 `check_list` lists the checks, `check_runner` runs them, `report` prints their findings. Each `*_checks` file has the
 checks of one subject; its `judge_*` functions turn measured values into findings. `network_test` compares the nodes of
-a Slurm allocation, each of which makes a `node_report`.
+a Slurm allocation. Each node makes a `node_report`.
 """
 
 import lazy_loader

@@ -147,7 +147,7 @@ def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
     stop = StopSignals(folder, before)
     code = run(stop)
     if stop.at_once:
-        print(f"{folder.path}: its processes were told to end by {stop.at_once}", file=sys.stderr)
+        print(f"{folder.path}: {stop.at_once} ended its processes", file=sys.stderr)
         return EXIT_CODES["stopped"]
     if folder.status_time() == before:
         if code != EXIT_CODES["failed"]:  # otherwise a process printed the reason

@@ -1,12 +1,11 @@
 """Start the training processes of one machine.
 
-`python -m launchers.local.start_ranks OPTIONS CONFIG [section.key=value ...]`.
+`python -m launchers.local.start_ranks NODE NODES ADDRESS PORT DEVICES CONFIG [section.key=value ...]`.
 
 It does the work of `deepspeed.launcher.launch` on a node, but does not import DeepSpeed, which takes seconds. When one
 process fails, the others are ended. When this process is killed, Linux kills them.
 """
 
-import argparse
 import os
 import signal
 import subprocess
@@ -34,24 +33,13 @@ def command_of(
         address, port: address of rank 0.
         arguments: path of the config, and the overrides.
     """
-    command = [python, "-m", "launchers.local.start_ranks", f"--devices={','.join(map(str, devices))}"]
-    command += [f"--node_rank={node}", f"--nodes={nodes}", f"--master_addr={address}", f"--master_port={port}"]
-    return [*command, "--", *arguments]
+    place = [str(node), str(nodes), address, str(port), ",".join(map(str, devices))]
+    return [python, "-m", "launchers.local.start_ranks", *place, *arguments]
 
 
 def main(words: Sequence[str]) -> int:
     """Start the processes and wait for them. Returns 0, or the first exit code that is not 0."""
-    parser = argparse.ArgumentParser(prog="launchers.local.start_ranks", description=__doc__)
-    for name, kind in (
-        ("devices", str),
-        ("node_rank", int),
-        ("nodes", int),
-        ("master_addr", str),
-        ("master_port", str),
-    ):
-        parser.add_argument(f"--{name}", type=kind, required=True)
-    parser.add_argument("arguments", nargs="+")
-    options = parser.parse_args(words)
+    node, nodes, address, port, devices, *arguments = words
     ended: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -59,13 +47,11 @@ def main(words: Sequence[str]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
-    processes = len(options.devices.split(","))
+    processes = len(devices.split(","))
     ranks = []
     for local_rank in range(processes):
-        variables = rank_variables(
-            local_rank, processes, options.node_rank, options.nodes, options.master_addr, options.master_port
-        )
-        ranks.append(_start(variables | {"CUDA_VISIBLE_DEVICES": options.devices}, options.arguments))
+        variables = rank_variables(local_rank, processes, int(node), int(nodes), address, port)
+        ranks.append(_start(variables | {"CUDA_VISIBLE_DEVICES": devices}, arguments))
     while not ended and not any(rank.poll() for rank in ranks) and any(rank.poll() is None for rank in ranks):
         time.sleep(_POLL_SECONDS)
     code = next((rank.returncode for rank in ranks if rank.returncode), 1 if ended else 0)

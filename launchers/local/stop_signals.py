@@ -64,7 +64,7 @@ class StopSignals:
 
 @contextlib.contextmanager
 def on_stop_signals(react: Callable[[int], None]) -> Iterator[None]:
-    """Context in which Ctrl-C, SIGTERM and SIGUSR1 only call `react`, each time.
+    """Let Ctrl-C, SIGTERM and SIGUSR1 only call `react` during the block, each time.
 
     Later signals are ignored, so that the exit code is the run's.
     """

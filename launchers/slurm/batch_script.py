@@ -46,7 +46,7 @@ def batch_script(
 
     Args:
         purpose: comment at the top.
-        options: sbatch options in addition to those of `cluster`. Options with the value None are left out.
+        options: sbatch options in addition to the keys of `cluster`. Options with the value None are left out.
         command: lines of bash at the end. They must replace the shell (exec), so that it gets Slurm's signals.
         warns: let Slurm send a warning before the time limit.
 

@@ -27,7 +27,7 @@ _END_SECONDS = 30.0  # for ranks that outlive srun
 
 
 def python_command(config: Config, module: str, working_dir: Path) -> list[str]:
-    """The srun arguments that run `python -m MODULE CONFIG`. Container options are those of pyxis.
+    """The srun arguments that run `python -m MODULE CONFIG`. Container options are for the pyxis plugin.
 
     --export=ALL: without it, a job submitted with --export=NONE would start its tasks with an empty environment.
     """
@@ -69,7 +69,7 @@ def run_step(
     """Start srun and wait for it. Returns its exit code; None if it was still running.
 
     Args:
-        variables: environment variables of the ranks, added to those of this process.
+        variables: environment variables of the ranks, added to the variables of this process.
         is_overdue: whether srun should have exited; if so, it is ended.
         is_too_late: whether Slurm is about to kill everything; if so, srun is left alone.
     """

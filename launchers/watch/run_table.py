@@ -65,7 +65,7 @@ def look_at_all(given: list[Path]) -> list[Seen]:
     """Read the current state of runs, each once. A folder that is not a run is replaced by the runs below it.
 
     Raises:
-        UserError: if there is a single run and nothing of it can be read.
+        UserError: if there is a single run and it cannot be read.
     """
     from data_prep.folder_kinds import is_run
     from pretrain.reporting import runs_below

@@ -17,7 +17,7 @@ def stop_run(seen: Seen) -> str:
     if seen.state in ("starting", "running"):
         _ask(seen)
         rest = f"; its job {', '.join(waiting)} still waits: scancel {' '.join(waiting)}" if waiting else ""
-        return f"asked {run} to stop; `maskwright status {run}` tells when it has{rest}"
+        return f"asked {run} to stop; `maskwright status {run}` shows when it has stopped{rest}"
     if waiting:
         return _take_out(seen, waiting)
     if seen.jobs:

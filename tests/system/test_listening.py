@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launchers.local import command_of
 from tests.support import runs
 
 
@@ -76,14 +77,8 @@ def test_training_on_two_hosts_listens_on_their_common_network_alone(tmp_path, t
     path = runs.write_config(tmp_path / "c.yaml", config)
     hosts = []
     for node, network in enumerate(two_networks):
-        start = [
-            "launchers.local.start_ranks",
-            "--devices=0",
-            f"--node_rank={node}",
-            "--nodes=2",
-            "--master_addr=10.99.0.1",
-        ]
-        command = ["ip", "netns", "exec", network, sys.executable, "-m", *start, "--master_port=29777", "--", str(path)]
+        start = command_of(sys.executable, [0], node, 2, "10.99.0.1", 29777, [str(path)])
+        command = ["ip", "netns", "exec", network, *start]
         hosts.append(subprocess.Popen(command, env=runs.environment() | {"DS_ACCELERATOR": "cpu"}, cwd=runs.ROOT))
     try:
         runs.wait_for_step(run, 2)
