@@ -27,10 +27,17 @@ from benchmarks.harness import options, warn_if_busy, write_page
 from benchmarks.harness import table as markdown_table
 from data_prep.files import write_json
 from data_prep.format import Collocations, Dataset
-from data_prep.format.collocation_list import read_collocations, write_collocations
 from data_prep.jobs import PreparationSettings, read_plan
-from data_prep.jobs.input_locations import InputLocations, place_path, read_place, write_place
-from data_prep.jobs.preparation_plan import Input, InputRange, PreparationPlan, plan_path, write_plan
+from data_prep.jobs.preparation_plan import (
+    Input,
+    InputLocations,
+    InputRange,
+    PreparationPlan,
+    locations_path,
+    plan_path,
+    read_locations,
+    write_plan,
+)
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path
 from data_prep.reading import read_json
 from data_prep.sources import Options, SourceRow
@@ -238,16 +245,16 @@ def _of_data(folder: Path) -> Iterator[Reader]:
     plan = PreparationPlan(inputs, [InputRange(0, 0, 10, 10)], describe(tokenizer), PreparationSettings())
     write_plan(plan, out)
     yield Reader("plan.json", plan_path(out), lambda: read_plan(out), kind=PreparationPlan)
-    write_place(InputLocations(["/a.txt"], False, "/tmp", 5), out)
-    yield Reader("place.json", place_path(out), lambda: read_place(out), kind=InputLocations)
+    write_json(locations_path(out), asdict(InputLocations(["/a.txt"], False, "/tmp", 5)))
+    yield Reader("place.json", locations_path(out), lambda: read_locations(out), kind=InputLocations)
     done = {"hash": plan.task_hash(0), "task": 0, "lines": 1, "shards": {".": [asdict(shard)]}, "text_bytes": {".": 3}}
     none = dict.fromkeys(["quarantine_sha256", "first_unreadable", "drop_sha256"])
     write_json(record_path(out, 0), {**done, **none, "left_out": {"a": 1}, "encoder": "x", "note": ""})
     yield Reader("task record", record_path(out, 0), lambda: read_record(plan, 0, out), kind=TaskRecord | None)
     listed = folder / "list.parquet"
     ones = np.ones(2, np.int64)
-    write_collocations(listed, Collocations(np.array([5, 6]), ones, 2 * ones[:1], "0" * 64), {"count": [3]}, {})
-    yield Reader("collocation list", listed, lambda: read_collocations(listed), "bytes")
+    Collocations(np.array([5, 6]), ones, 2 * ones[:1], "0" * 64).write(listed, {"count": [3]}, {})
+    yield Reader("collocation list", listed, lambda: Collocations.read(listed), "bytes")
 
 
 def _of_models(folder: Path) -> Iterator[Reader]:

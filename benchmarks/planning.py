@@ -23,17 +23,9 @@ import numpy as np
 from benchmarks.harness import ROOT, call, memory, options, run, table, warn_if_busy, write_page
 from data_prep.errors import UserError
 from data_prep.files import write_json
-from data_prep.format import Dataset, Manifest, ShardInfo, TokenizerInfo
-from data_prep.format.shard_format import (
-    FORMAT,
-    FORMAT_VERSION,
-    DataSetTotals,
-    fingerprint,
-    index_name,
-    read_index,
-    shard_name,
-)
-from data_prep.format.shard_writer import ShardWriter
+from data_prep.format import Dataset, Manifest, ShardInfo, ShardWriter, TokenizerInfo
+from data_prep.format.manifest import DataSetTotals, fingerprint
+from data_prep.format.shard_format import FORMAT, FORMAT_VERSION, index_name, read_index, shard_name
 from pretrain.config import DataConfig
 from pretrain.data import BatchPhase, BatchShape, Loader, MixturePosition, Position
 from pretrain.data.mixture import Mixture

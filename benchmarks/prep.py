@@ -28,9 +28,7 @@ from benchmarks.harness import ROOT, call, options, run, table, warn_if_busy, wr
 from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from data_prep.format import Dataset
-from data_prep.format.shard_format import token_dtype
-from data_prep.format.shard_writer import ShardWriter
+from data_prep.format import Dataset, ShardWriter
 from data_prep.sources import Options, RowReader, SourceInput, find_inputs
 from data_prep.sources.input_types import Counts
 from data_prep.sources.text_lines import text_chunks
@@ -151,7 +149,7 @@ def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
     (folder / "stage").mkdir()
 
     def write() -> None:
-        with ShardWriter(folder / "stage", 0, token_dtype(info.vocab_size)) as writer:
+        with ShardWriter(folder / "stage", 0, info.dtype) as writer:
             writer.add(*ids)
 
     written, _ = took(write)

@@ -32,7 +32,11 @@ class MissingFile(UnusableInput):
 
 
 class MissingDataSet(UserError):
-    """The folder of a data set does not exist."""
+    """A data set folder does not exist. `setting` is what names it, such as data.train."""
+
+    def __init__(self, folder: str | Path, setting: str = "the path") -> None:
+        where = f"{folder}{working_directory(folder)}"
+        super().__init__(f"No data set at {where}. Create it with `maskwright prep run`, or correct {setting}.")
 
 
 class DamagedData(UnusableInput):

@@ -1,8 +1,7 @@
 """The format of a data set: what preparation writes and training reads.
 
-`shard_writer` writes WebDataset tars with their indexes, `reader` turns bytes of a shard into documents, and
-`integrity_checks` compares them with checksums. Storage is local or behind a URL. docs/data-format.md is the
-specification.
+`ShardWriter` writes WebDataset tars with their indexes, `write_manifest` makes a data set of them, and `Dataset` reads
+its documents from a folder or a URL and checks every byte. docs/data-format.md is the specification.
 """
 
 import lazy_loader

@@ -1,4 +1,4 @@
-"""The reader of data sets: a folder or an fsspec URL, opened from its manifest alone (docs/data-format.md)."""
+"""Reader of data sets in a folder or behind an fsspec URL (docs/data-format.md)."""
 
 import functools
 from collections.abc import Iterator
@@ -10,19 +10,15 @@ import numpy as np
 from data_prep.cache import CACHE, CACHE_BYTES
 from data_prep.errors import DamagedData, UserError
 from data_prep.files import map_file, read_into
-from data_prep.format.integrity_checks import document_ids
 from data_prep.format.local_storage import RESTORE, LocalStorage, Span
+from data_prep.format.manifest import ShardInfo, fingerprint, shard_index, tokenizer_digest
 from data_prep.format.shard_format import (
     ENDS_DTYPE,
     INDEX_HEADER,
+    RECORDS,
     TARGETS_VERSION,
-    ShardInfo,
-    begins_word,
     block_key,
-    block_record,
-    fingerprint,
-    shard_index,
-    tokenizer_digest,
+    document_ids,
     xxh3,
 )
 from data_prep.urls import is_url, open_remote, shown
@@ -30,21 +26,19 @@ from data_prep.urls import is_url, open_remote, shown
 if TYPE_CHECKING:
     from data_prep.format.remote_storage import RemoteStorage
 
-_RECORDS = 1 << 14  # block records kept, of some 500 bytes each
+_CACHED_RECORDS = 1 << 14  # block records in memory, about 500 bytes each
 
 
 class Dataset:
     """A finished data set, opened read-only; blocks are numbered 0 .. n_blocks - 1 in manifest order.
 
-    Opening reads manifest.json and nothing else. An index is checked, against the manifest and itself, the first time
-    that this object reads it; a block each time that it is read. Between two calls no shard or index is held open or in
-    memory, so neither descriptors nor memory grow with the shards that were read. All methods are safe to call from any
-    number of threads; in another process, send the object there or open it anew.
+    Opening reads manifest.json only. An index is checked the first time that this object reads it, a block each time.
+    Between two calls no shard or index is open or in memory, so neither descriptors nor memory grow with the shards
+    that were read. All methods are safe to call from any number of threads. Other processes can unpickle the object.
 
     Args:
-        location: a folder, or a URL that fsspec knows. What is read from a URL is fetched in parts and kept locally.
-        cache_dir: where parts of remote data sets are kept, shared by the processes of a machine; by default, and up to
-            `cache_bytes`, as `maskwright prep` keeps its remote inputs.
+        location: a folder, or a URL that fsspec knows. Parts of a remote data set are fetched and cached.
+        cache_dir: cache folder for remote data sets, of at most `cache_bytes`; by default that of `maskwright prep`.
 
     Raises:
         UserError: for a data set that is missing, not finished or of another format version, and a URL that cannot or
@@ -60,12 +54,12 @@ class Dataset:
         self.location = shown(str(location))
         self.manifest = self._storage.manifest()
         self.dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
-        self._record_dtype = block_record(self.manifest.format_version)
+        self._record_dtype = RECORDS[self.manifest.format_version]
         shards = self.manifest.shards
         self._first_block = np.cumsum([0] + [shard.blocks for shard in shards])
         self.n_blocks = int(self._first_block[-1])
         self._trusted = np.zeros(len(shards), bool)
-        self._record = functools.lru_cache(_RECORDS)(self._read_record)
+        self._record = functools.lru_cache(_CACHED_RECORDS)(self._read_record)
 
     def __reduce__(self) -> tuple[type["Dataset"], tuple[Any, ...]]:
         return Dataset, self._arguments
@@ -79,11 +73,11 @@ class Dataset:
 
     @property
     def tokenizer_path(self) -> Path:
-        """A local folder with the tokenizer's files; those of a remote data set are fetched, and checked."""
+        """A local folder with the tokenizer's files. Files of a remote data set are fetched and checked."""
         return self._storage.tokenizer(self.manifest.tokenizer)
 
     def check_tokenizer(self) -> None:
-        """Raise DamagedData if the files in `tokenizer_path` are not those that the data set was made with."""
+        """Raise DamagedData if the files in `tokenizer_path` differ from the tokenizer in the manifest."""
         info, folder = self.manifest.tokenizer, self.tokenizer_path
         try:
             digest, _ = tokenizer_digest(folder, info.files)
@@ -96,7 +90,7 @@ class Dataset:
     def begins_word(self) -> np.ndarray | None:
         """Whether each id begins a word, bool [vocab_size].
 
-        None where the vocabulary does not tell (then `word_starts` does), or the data set has no tokenizer files.
+        None if the blocks store word starts (`word_starts`), or the data set has no tokenizer files.
         """
         info = self.manifest.tokenizer
         if info.continuation_prefix is None or not info.files:
@@ -104,31 +98,31 @@ class Dataset:
         self.check_tokenizer()
         path = self.tokenizer_path / "tokenizer.json"
         try:
-            return begins_word(path.read_bytes(), info)
+            return info.begins_word(path.read_bytes())
         except (OSError, ValueError) as error:
-            raise DamagedData(f"{path} does not tell where words begin: {error}.") from error
+            raise DamagedData(f"{path} does not determine word starts: {error}.") from error
 
     def check_files(self, indexes_alone: bool = False) -> None:
-        """Raise DamagedData unless every shard and index is there with the manifest's size; reads none of them.
+        """Raise DamagedData unless every shard and index exists with the manifest's size. Their bytes are not read.
 
-        The message names the first that is not, with its sizes, and counts the others. With `indexes_alone`, shards
-        may be missing or short.
+        The message names the first such file, with its sizes, and counts the others. With `indexes_alone`, shards may
+        be missing or short.
         """
         files: dict[str, int] = {}
         for shard in self.manifest.shards:
             files |= {} if indexes_alone else {shard.name: shard.bytes}
             files[shard.index_name] = shard.index_bytes
-        found = self._storage.sizes(files)
-        wrong = [name for name, expected in files.items() if found.get(name, -1) not in (None, expected)]
+        sizes = self._storage.sizes(files)
+        wrong = [name for name, expected in files.items() if sizes.get(name, -1) not in (None, expected)]
         if not wrong:
             return
-        size, expected = found.get(wrong[0]), files[wrong[0]]
+        size, expected = sizes.get(wrong[0]), files[wrong[0]]
         problem = "is missing" if size is None else f"has {size} bytes, the manifest has {expected}"
         more = f", and {len(wrong) - 1} more of {len(files)} files are missing or of another size"
-        raise DamagedData(f"{self._storage.place(wrong[0])} {problem}{more if len(wrong) > 1 else ''}; {RESTORE}.")
+        raise DamagedData(f"{self._storage.name_of(wrong[0])} {problem}{more if len(wrong) > 1 else ''}; {RESTORE}.")
 
     def check_indexes(self) -> None:
-        """Raise DamagedData unless every index is sound and all together have the manifest's fingerprint."""
+        """Raise DamagedData unless every index is sound and the indexes give the manifest's fingerprint."""
         self._check_fingerprint(self._tables())
 
     @property
@@ -148,7 +142,7 @@ class Dataset:
         return self.manifest.shards[self._shard_of(block)]
 
     def task(self, block: int) -> int:
-        """The task whose output a block is."""
+        """The task that wrote a block."""
         return int(self._record(block)[1]["task"])
 
     def n_tokens(self, block: int) -> int:
@@ -156,7 +150,7 @@ class Dataset:
         return int(self._record(block)[1]["tokens"])
 
     def find_document(self, number: int) -> tuple[int, int]:
-        """The block of document `number`, counted from 0 over the whole set, and its place there; reads one index."""
+        """The block of document `number`, counted from 0 over the whole set, and its index in the block."""
         if not 0 <= number < self.manifest.totals.documents:
             raise IndexError(f"document {number} of {self.manifest.totals.documents}")
         ends = np.cumsum([shard.documents for shard in self.manifest.shards])
@@ -167,14 +161,14 @@ class Dataset:
         return int(self._first_block[shard]) + block, within - int(first[block])
 
     def document_lengths(self, block: int) -> np.ndarray:
-        """Tokens of each document of a block, uint32 [n_documents]; their sums must have the checksum of its ends."""
+        """Number of tokens of each document of a block, uint32 [n_documents]."""
         shard, record = self._record(block)
         info = self.manifest.shards[shard]
         start = INDEX_HEADER.itemsize + info.blocks * self._record_dtype.itemsize + 4 * int(record["first_document"])
         lengths = self._from_index(shard, np.dtype("<u4"), int(record["documents"]), start)
         if xxh3(np.cumsum(lengths, dtype=ENDS_DTYPE)) != record["ends_xxh3"]:
             raise DamagedData(
-                f"{self._storage.place(info.index_name)} is damaged: the document lengths of block {self.key(block)} "
+                f"{self._storage.name_of(info.index_name)} is damaged: the document lengths of block {self.key(block)} "
                 f"do not have the checksum of its ends; {RESTORE}."
             )
         return lengths
@@ -182,8 +176,8 @@ class Dataset:
     def read_tokens(self, block: int, out: np.ndarray) -> None:
         """Read the token ids of a block into `out`, `dtype` [n_tokens(block)], by one contiguous read.
 
-        Raises DamagedData, naming shard, block, and both checksums or sizes, if its bytes are not those that were
-        written; `out` then holds anything.
+        Raises DamagedData, naming shard, block, and both checksums or sizes, if the bytes are damaged. The content of
+        `out` is undefined then.
         """
         n_tokens = self.n_tokens(block)
         if out.dtype != self.dtype or out.shape != (n_tokens,) or not (out.flags.c_contiguous and out.flags.writeable):
@@ -191,10 +185,21 @@ class Dataset:
         self._read(block, "tokens", out)
 
     def tokens(self, block: int) -> np.ndarray:
-        """Token ids of a block, `dtype` [n_tokens(block)], read anew."""
+        """Token ids of a block, `dtype` [n_tokens(block)], as a new array."""
         tokens = np.empty(self.n_tokens(block), self.dtype)
         self._read(block, "tokens", tokens)
         return tokens
+
+    def token_counts(self, block: int | None = None) -> np.ndarray:
+        """Frequency of each id in a block, or in the whole data set, int64 [vocab_size]."""
+        vocab_size = self.manifest.tokenizer.vocab_size
+        if block is None:
+            return sum(map(self.token_counts, range(self.n_blocks)), np.zeros(vocab_size, np.int64))
+        tokens = self.tokens(block)
+        if (largest := int(tokens.max())) >= vocab_size:
+            name = f"{self.shard(block).name} block {self.key(block)}"
+            raise DamagedData(f"{name}: id {largest} is not in the vocabulary of {vocab_size}.")
+        return np.bincount(tokens, minlength=vocab_size)
 
     def document_ends(self, block: int) -> np.ndarray:
         """Offset past each document's last token, uint32 [n_documents], as stored in the tar."""
@@ -203,20 +208,20 @@ class Dataset:
         return ends
 
     def word_starts(self, block: int) -> np.ndarray | None:
-        """Whether each token begins a word, bool [n_tokens(block)]; None where `begins_word` tells it."""
+        """Whether each token begins a word, bool [n_tokens(block)]; None if `begins_word` determines it."""
         return self._bits(block, "words") if self._record(block)[1]["words_offset"] else None
 
     @property
     def has_targets(self) -> bool:
-        """Whether the documents are the right ones of pairs, of which `targets` tells where the wrong ones differ."""
+        """Whether the data set was prepared from pairs of texts, for cloze repair."""
         return self.manifest.format_version == TARGETS_VERSION
 
     def targets(self, block: int) -> np.ndarray | None:
-        """Whether each token is in a word that the wrong text has not, bool [n_tokens(block)]; None without pairs."""
+        """Whether each token is in a word that the wrong text lacks, bool [n_tokens(block)]; None without pairs."""
         return self._bits(block, "targets") if self.has_targets else None
 
     def ids(self, block: int) -> list[str | int] | None:
-        """The id that each document of a block has in its source; None if none were kept."""
+        """The id that each document of a block has in its source; None if ids were not stored."""
         shard, record = self._record(block)
         if not record["ids_offset"]:
             return None
@@ -225,8 +230,8 @@ class Dataset:
         try:
             return document_ids(data.tobytes(), int(record["documents"]))
         except ValueError as error:
-            place = self._storage.place(self.manifest.shards[shard].name)
-            raise DamagedData(f"{place}: the ids of {self.key(block)}: {error}.") from error
+            path = self._storage.name_of(self.manifest.shards[shard].name)
+            raise DamagedData(f"{path}: the ids of {self.key(block)}: {error}.") from error
 
     def _bits(self, block: int, member: str) -> np.ndarray:
         n_tokens = self.n_tokens(block)
@@ -258,34 +263,32 @@ class Dataset:
         return map(self._read_table, range(len(self.manifest.shards)))
 
     def _from_index(self, shard: int, dtype: np.dtype, count: int, start: int) -> np.ndarray:
-        """`count` elements from byte `start` of an index on, after its checks if this is the first time."""
+        """`count` elements from byte `start` of an index. The first read checks the whole index."""
         info = self.manifest.shards[shard]
-        found = np.empty(count, dtype)
+        elements = np.empty(count, dtype)
         trusted = bool(self._trusted[shard])
         with self._storage.index(info, trusted) as descriptor:
             if not trusted:
                 self._check_index(descriptor, info)
                 self._trusted[shard] = True
-            there = read_into(descriptor, _bytes(found), start)
-        if there < found.nbytes:
-            place = self._storage.place(info.index_name)
-            raise DamagedData(f"{place} has become shorter than the {info.index_bytes} bytes that it had; {RESTORE}.")
-        return found
+            n_bytes = read_into(descriptor, _bytes(elements), start)
+        if n_bytes < elements.nbytes:
+            path = self._storage.name_of(info.index_name)
+            raise DamagedData(f"{path} is now shorter than the {info.index_bytes} bytes that it had; {RESTORE}.")
+        return elements
 
     def _check_index(self, descriptor: int, shard: ShardInfo) -> None:
         try:
             shard_index(map_file(descriptor), shard, self.dtype, self.manifest.format_version)
         except ValueError as error:
-            place = self._storage.place(shard.index_name)
-            raise DamagedData(f"{place} is damaged: {error}; prepare the data set again.") from error
+            path = self._storage.name_of(shard.index_name)
+            raise DamagedData(f"{path} is damaged: {error}; prepare the data set again.") from error
 
     def _check_fingerprint(self, tables: Iterator[np.ndarray]) -> None:
-        found = fingerprint(self.manifest.tokenizer.sha256, self.dtype, tables, self.manifest.format_version)
-        if found != self.manifest.fingerprint:
-            raise DamagedData(
-                f"{self.location}: manifest.json has fingerprint {self.manifest.fingerprint} but its indexes give "
-                f"{found}."
-            )
+        computed = fingerprint(self.manifest.tokenizer.sha256, self.dtype, tables, self.manifest.format_version)
+        if computed != self.manifest.fingerprint:
+            stored = self.manifest.fingerprint
+            raise DamagedData(f"{self.location}: manifest.json has fingerprint {stored}, its indexes give {computed}.")
 
 
 def _open_storage(location: str | Path, cache_dir: Path, cache_bytes: int) -> "LocalStorage | RemoteStorage":
@@ -301,3 +304,9 @@ def _open_storage(location: str | Path, cache_dir: Path, cache_bytes: int) -> "L
 
 def _bytes(array: np.ndarray) -> memoryview:
     return array.view("u1").data
+
+
+def entropy(counts: np.ndarray) -> float:
+    """Entropy of the distribution with these counts, in nats. Of token counts, it is the unigram entropy."""
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

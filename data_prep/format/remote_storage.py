@@ -1,4 +1,4 @@
-"""A data set behind an fsspec URL: what is asked for is fetched, checked, and kept in a cache on this machine."""
+"""Storage of a data set behind an fsspec URL: parts are fetched when they are read, checked, and cached."""
 
 import contextlib
 import functools
@@ -15,37 +15,38 @@ import xxhash
 from data_prep.cache import Cache
 from data_prep.errors import DamagedData, UserError
 from data_prep.files import atomic_writer, read_into
-from data_prep.format import shard_format
+from data_prep.format import manifest as manifest_file
 from data_prep.format.local_storage import RESTORE, STAT_THREADS, Span, check_span, index_problem
-from data_prep.format.shard_format import Manifest, ShardInfo, TokenizerInfo, parse_manifest, xxh3
+from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
+from data_prep.format.shard_format import xxh3
 from data_prep.urls import BACKOFF_SECONDS, Remote, identity, open_remote, remote_errors, retried, shown, true_error
 
 
 class RemoteStorage:
-    """Indexes and blocks are entries of the cache, named by what the manifest says of their content.
+    """A data set behind a URL. Indexes and blocks are entries of the cache, named by the checksums in the manifest.
 
-    So they stay good when the data set is moved, copied or grown. Each is checked before it is kept, a block also each
-    time that it is read, an index the first time that a process reads it.
+    So they stay valid when the data set is moved, copied or extended. Each is checked before it enters the cache, a
+    block also each time that it is read, and an index the first time that a process reads it.
     """
 
     backoff_seconds = BACKOFF_SECONDS
 
     def __init__(self, url: str, cache_dir: Path, cache_bytes: int) -> None:
         if shown(url) != url:
-            raise UserError(f"{shown(url)} is given with a query; a data set needs the plain URL of its folder.")
+            raise UserError(f"{shown(url)} has a query; give the plain URL of the data set's folder.")
         self.folder: Path | None = None
         self._url = url
         self._opened: tuple[int, Remote] | None = None
         self._cache = Cache(cache_dir, cache_bytes)
         self._tokenizer_lock = threading.Lock()
 
-    def place(self, name: str) -> str:
+    def name_of(self, name: str) -> str:
         return self._file(f"shards/{name}")[1]
 
     def manifest(self) -> Manifest:
         remote, place = self._file("manifest.json")
         remote.fs.invalidate_cache()
-        limit = shard_format.MAX_MANIFEST_BYTES + 1
+        limit = manifest_file.MAX_MANIFEST_BYTES + 1
         with remote_errors(place):
             try:
                 data = retried(lambda: remote.fs.cat_file(remote.path, start=0, end=limit), self.backoff_seconds)
@@ -67,7 +68,7 @@ class RemoteStorage:
                     data = self._fetch(f"tokenizer/{name}")
                     if _sha256(data) != digest:
                         place = self._file(f"tokenizer/{name}")[1]
-                        raise DamagedData(f"{place} is not the file that the data set was made with; restore it.")
+                        raise DamagedData(f"{place} is not the tokenizer of the data set; restore it.")
                     with atomic_writer(folder / name) as file:
                         file.write(data)
         return folder
@@ -82,7 +83,7 @@ class RemoteStorage:
                 self._cache.drop(key)
                 descriptor = stack.enter_context(self._cache.open(key, fetch))
                 if problem := index_problem(descriptor, shard, trusted):
-                    raise self._worn(f"{shard.index_name} {problem}")
+                    raise self._damaged_cache(f"{shard.index_name} {problem}")
             yield descriptor
 
     def read(self, span: Span, out: memoryview) -> None:
@@ -92,10 +93,10 @@ class RemoteStorage:
                 if read_into(descriptor, out, 0) == span.size and xxh3(out) == span.xxh3:
                     return
             self._cache.drop(key)
-        raise self._worn(f"the {span.what}")
+        raise self._damaged_cache(f"the {span.what}")
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
-        """From the listing of the folder; where there is none, or without sizes, each file is asked for."""
+        """As in LocalStorage, from the listing of the folder. Without a listing or sizes, asks for each file."""
         remote, place = self._file("shards")
         remote.fs.invalidate_cache()
         with remote_errors(place):
@@ -106,18 +107,18 @@ class RemoteStorage:
                     raise
                 listing = []
         listed = {entry["name"].rpartition("/")[2]: entry.get("size") for entry in listing if entry["type"] == "file"}
-        found = {name: listed.get(name) for name in names}
-        unknown = [name for name, size in found.items() if size is None]
+        sizes = {name: listed.get(name) for name in names}
+        unknown = [name for name, size in sizes.items() if size is None]
         with ThreadPoolExecutor(STAT_THREADS) as pool:
-            for name, (there, size) in zip(unknown, pool.map(self._size, unknown), strict=True):
-                if there:
-                    found[name] = size
+            for name, (exists, size) in zip(unknown, pool.map(self._size, unknown), strict=True):
+                if exists:
+                    sizes[name] = size
                 else:
-                    del found[name]
-        return found
+                    del sizes[name]
+        return sizes
 
     def _size(self, name: str) -> tuple[bool, int | None]:
-        """Whether a file of `shards/` is there, and its bytes if they are told."""
+        """Whether a file of `shards/` exists, and its size if it is known."""
         remote, place = self._file(f"shards/{name}")
         with remote_errors(place):
             try:
@@ -127,25 +128,25 @@ class RemoteStorage:
                     return False, None
                 raise
 
-    def _worn(self, what: str) -> UserError:
-        return UserError(f"The cache folder {self._cache.folder} damages what is put there ({what}); use another disk.")
+    def _damaged_cache(self, what: str) -> UserError:
+        return UserError(f"The cache folder {self._cache.folder} damages its files ({what}); use another disk.")
 
     def _fetch_index(self, shard: ShardInfo) -> bytes:
         data = self._fetch(f"shards/{shard.index_name}", (0, shard.index_bytes), shard.index_bytes)
-        if (found := _sha256(data)) != shard.index_sha256:
+        if (digest := _sha256(data)) != shard.index_sha256:
             raise DamagedData(
-                f"{self.place(shard.index_name)} is damaged: its SHA-256 is {found}, the manifest has "
+                f"{self.name_of(shard.index_name)} is damaged: its SHA-256 is {digest}, the manifest has "
                 f"{shard.index_sha256}; {RESTORE}."
             )
         return data
 
     def _fetch_span(self, span: Span) -> bytes:
         data = self._fetch(f"shards/{span.shard.name}", (span.offset, span.size), span.shard.bytes)
-        check_span(self.place(span.shard.name), span, data)
+        check_span(self.name_of(span.shard.name), span, data)
         return data
 
     def _fetch(self, name: str, part: tuple[int, int] | None = None, file_bytes: int | None = None) -> bytes:
-        """A file, or of its `file_bytes` the part of (offset, size). Raises DamagedData if it is missing or shorter."""
+        """A file, or its part (offset, size). Raises DamagedData if it is missing or does not have `file_bytes`."""
         remote, place = self._file(name)
         with remote_errors(place):
             try:
@@ -157,14 +158,14 @@ class RemoteStorage:
                     raise DamagedData(
                         f"{place} is missing, or is not visible with your credentials; {RESTORE}."
                     ) from error
-                with contextlib.suppress(Exception):  # then the first error says more
+                with contextlib.suppress(Exception):  # the first error explains more
                     size = identity(remote).size
                     if size is not None and file_bytes is not None and size != file_bytes:
                         error = DamagedData(f"{place} has {size} bytes, the manifest has {file_bytes}; {RESTORE}.")
                 raise error
 
     def _file(self, name: str) -> tuple[Remote, str]:
-        """A file of the data set, and its URL as messages name it. A file system does not survive a fork."""
+        """A file of the data set, and its URL for messages. A file system cannot be used after a fork."""
         if self._opened is None or self._opened[0] != os.getpid():
             self._opened = os.getpid(), open_remote(self._url)
         remote = self._opened[1]
@@ -180,7 +181,7 @@ def _part(remote: Remote, place: str, part: tuple[int, int] | None) -> Any:
     if len(data) > size:
         raise UserError(
             f"The server of {place} sends whole files where a part was asked for; copy the data set, or use a server "
-            "that knows range requests."
+            "that supports range requests."
         )
     if len(data) < size:
         raise OSError(f"{len(data)} of its {size} bytes from {offset} on arrived")

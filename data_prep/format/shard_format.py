@@ -1,6 +1,6 @@
-"""The shard format: what a data set folder holds (docs/data-format.md is the full account).
+"""The format of shards and their indexes: names, dtypes and checks (docs/data-format.md is the full account).
 
-Version 1 is that of text. Version 2 is that of pairs of texts: a bit more for each token, and room for it in the index.
+Version 1 is for text. Version 2 is for pairs of texts: one bit more for each token, and its place in the index.
 
 DATASET/manifest.json                     written last; a folder without it is not a data set
 DATASET/tokenizer/                        the tokenizer that made the ids
@@ -8,33 +8,19 @@ DATASET/shards/{task:05d}-{shard:05d}.tar    WebDataset samples, each a block of
 DATASET/shards/{task:05d}-{shard:05d}.index  block table and document lengths of that tar
 """
 
-import hashlib
+import json
 import mmap
-import re
-import reprlib
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
 
-from data_prep.errors import DamagedData, UnusableInput, one_line
-from data_prep.format.integrity_checks import bit_members, check_index
-from data_prep.reading import parse_json, typed
-
 FORMAT = "maskwright-blocks"
 FORMAT_VERSION = 1
-TARGETS_VERSION = 2  # of data sets whose tokens are targets or not
+TARGETS_VERSION = 2  # data sets of pairs, which say for each token whether it is a target
 BLOCK_TOKENS = 1 << 18  # a block closes with the document that reaches this many tokens
 SHARD_BYTES = 256 << 20  # a shard closes before the block that would pass this size
 INDEX_MAGIC = b"MWBLOCKS"
-SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
-MAX_VOCABULARY = 1 << 24
-MAX_MANIFEST_BYTES = 1 << 30
-_OTHER_DATA = "name another data set, or prepare this one again with `maskwright prep run`"
+MAX_IDS_BYTES = 64 << 20  # of one block; parsed, JSON takes many times its size
 
 INDEX_HEADER = np.dtype(
     [
@@ -66,110 +52,20 @@ BLOCK_RECORD = np.dtype(
         ("ids_xxh3", "<u8"),
     ]
 )
-_RECORDS = {
+RECORDS = {
     FORMAT_VERSION: BLOCK_RECORD,
     TARGETS_VERSION: np.dtype([*BLOCK_RECORD.descr, ("targets_offset", "<u8"), ("targets_xxh3", "<u8")]),
 }
+"""The record of a block in the index, by format version."""
+
 ENDS_DTYPE = np.dtype("<u4")
-# Manifests come from other people too: what these do not allow is never opened, so no reader leaves the folder.
-_SHARD_NAME = re.compile(r"[0-9]{5,10}-[0-9]{5,10}\.tar")
-_TOKENIZER_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(\.[A-Za-z0-9_-]{1,20})?\.(json|txt|model)")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True)
-class TokenizerInfo:
-    """The tokenizer of a data set.
-
-    `sha256` is the digest of `sha256sum`'s lines over the files in name order; `vocab_size` is the largest id + 1,
-    added tokens included; `continuation_prefix` is the WordPiece prefix ("##") where the vocabulary alone tells word
-    starts, else None and each block carries them.
-    """
-
-    sha256: str
-    files: dict[str, str]
-    vocab_size: int
-    special_ids: dict[str, int]
-    all_special_ids: list[int]
-    continuation_prefix: str | None
-
-
-@dataclass(frozen=True)
-class DataSetTotals:
-    """Sums over all shards."""
-
-    documents: int
-    tokens: int
-    blocks: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShardInfo:
-    """One tar and its index."""
-
-    name: str
-    bytes: int
-    sha256: str
-    index_bytes: int
-    index_sha256: str
-    documents: int
-    tokens: int
-    blocks: int
-
-    @property
-    def index_name(self) -> str:
-        return index_name(self.name)
-
-
-@dataclass(frozen=True, slots=True)
-class SourceInfo:
-    """One input (a file, as a rule), whose blocks carry the task numbers from `first_task` on, `tasks` of them.
-
-    `source` is the name that the user gave to the inputs of this kind, or empty. `documents`, `tokens` and `text_bytes`
-    (of UTF-8) are those in this data set. `left_out` counts, by reason, what no data set of the preparation has.
-    """
-
-    name: str
-    source: str
-    bytes: int
-    digest: str
-    first_task: int
-    tasks: int
-    documents: int
-    tokens: int
-    text_bytes: int
-    left_out: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The contents of manifest.json; `index_fingerprint` is None in one of an earlier version of Maskwright."""
-
-    format: str
-    format_version: int
-    fingerprint: str
-    tokenizer: TokenizerInfo
-    dtype: str
-    totals: DataSetTotals
-    shards: list[ShardInfo]
-    sources: list[SourceInfo]
-    index_fingerprint: str | None = None
-
-    def left_out(self) -> dict[str, int]:
-        """Documents left out of the whole preparation, by reason."""
-        counts: Counter[str] = Counter()
-        for source in self.sources:
-            counts.update(source.left_out)
-        return dict(sorted(counts.items()))
 
 
 def shard_name(task: int, shard: int) -> str:
-    """File name of a task's shard."""
     return f"{task:05d}-{shard:05d}.tar"
 
 
 def index_name(shard: str) -> str:
-    """File name of the index beside a shard."""
     return shard.removesuffix(".tar") + ".index"
 
 
@@ -188,47 +84,18 @@ def xxh3(array: np.ndarray | bytes | memoryview) -> int:
     return xxhash.xxh3_64_intdigest(array.data if isinstance(array, np.ndarray) else array)
 
 
-def block_record(version: int) -> np.dtype:
-    """The record of a block in the index of a format version: BLOCK_RECORD, and more fields after it."""
-    return _RECORDS[version]
-
-
-def fingerprint(
-    tokenizer_sha256: str, dtype: np.dtype, tables: Iterable[np.ndarray], version: int = FORMAT_VERSION
-) -> str:
-    """SHA-256 of a data set's content: tokenizer, dtype, and each block's counts and checksums, in order.
-
-    File, task and folder names do not enter it, nor does the cut into shards.
-    """
-    digest = hashlib.sha256(f"{FORMAT} {version} {tokenizer_sha256} {dtype.name}\n".encode())
-    columns = ["documents", "tokens", "tokens_xxh3", "ends_xxh3"]
-    columns += [f"{name}_xxh3" for name in bit_members(block_record(version))]
-    for table in tables:
-        content = np.empty((len(table), len(columns)), "<u8")
-        for column, name in enumerate(columns):
-            content[:, column] = table[name]
-        digest.update(content.tobytes())
-    return digest.hexdigest()
-
-
-def index_fingerprint(shards: Iterable[ShardInfo]) -> str:
-    """SHA-256 of the SHA-256 of each shard's index, a line each, in order: of document lengths and checksums too."""
-    lines = "".join(f"{shard.index_sha256}\n" for shard in shards)
-    return hashlib.sha256(lines.encode()).hexdigest()
-
-
 def read_index(data: bytes | mmap.mmap) -> tuple[np.void, np.ndarray, np.ndarray]:
     """Header, block table [blocks] and document lengths uint32 [documents] of an index, as views of `data`.
 
-    Raises ValueError saying what is wrong with it.
+    Raises ValueError with the reason if it is not an index.
     """
     if len(data) < INDEX_HEADER.itemsize:
         raise ValueError(f"it has {len(data)} bytes, less than its header")
     header = np.frombuffer(data, INDEX_HEADER, 1)[0]
-    if header["magic"] != INDEX_MAGIC or header["version"] not in _RECORDS:
+    if header["magic"] != INDEX_MAGIC or header["version"] not in RECORDS:
         raise ValueError(f"its header is not that of an index of version {FORMAT_VERSION} or {TARGETS_VERSION}")
     blocks, documents = int(header["blocks"]), int(header["documents"])
-    record = block_record(int(header["version"]))
+    record = RECORDS[int(header["version"])]
     lengths_offset = INDEX_HEADER.itemsize + blocks * record.itemsize
     if len(data) != lengths_offset + 4 * documents:
         raise ValueError(f"it has {len(data)} bytes where {blocks} blocks and {documents} documents are announced")
@@ -236,117 +103,64 @@ def read_index(data: bytes | mmap.mmap) -> tuple[np.void, np.ndarray, np.ndarray
     return header, table, np.frombuffer(data, "<u4", documents, lengths_offset)
 
 
-def shard_index(
-    data: bytes | mmap.mmap, shard: ShardInfo, dtype: np.dtype, version: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Block table [blocks] and document lengths uint32 [documents] of a shard's index, views of `data`.
+def check_index(header: np.void, table: np.ndarray, lengths: np.ndarray, token_bytes: int, tar_bytes: int) -> None:
+    """Raise ValueError unless an index is consistent and points into a tar of `tar_bytes`.
 
-    Raises ValueError saying what is wrong with it, with itself or against the manifest.
+    `table` [blocks] of RECORDS, `lengths` uint32 [documents]. After this check, the tar's arrays can be read without
+    any other.
     """
-    header, table, lengths = read_index(data)
-    if header["version"] != version:
-        raise ValueError(f"it is of version {header['version']}, the manifest of {version}")
-    for name in ("blocks", "documents", "tokens"):
-        if header[name] != getattr(shard, name):
-            raise ValueError(f"it has {header[name]} {name}, the manifest has {getattr(shard, name)}")
-    check_index(header, table, lengths, dtype.itemsize, shard.bytes)
-    return table, lengths
+    if header["token_bytes"] != token_bytes:
+        raise ValueError(f"its tokens have {header['token_bytes']} bytes, the manifest's {token_bytes}")
+    for name in ("documents", "tokens", *(name for name in table.dtype.names or () if name.endswith("_offset"))):
+        if (largest := int(table[name].max(initial=0))) > tar_bytes:
+            raise ValueError(f"a block's {name} is {largest}, more than the {tar_bytes} bytes of the tar")
+    if (largest := int(table["ids_bytes"].max(initial=0))) > min(MAX_IDS_BYTES, tar_bytes):
+        raise ValueError(f"a block's ids_bytes is {largest}, more than {MAX_IDS_BYTES} or than the tar")
+    documents, tokens = table["documents"].astype(np.int64), table["tokens"].astype(np.int64)
+    first = np.cumsum(documents) - documents
+    if not documents.all() or not np.array_equal(first, table["first_document"]) or documents.sum() != len(lengths):
+        raise ValueError("its blocks do not divide its documents")
+    sums = np.add.reduceat(lengths, first, dtype=np.int64) if len(lengths) else tokens
+    if not lengths.all() or not np.array_equal(sums, tokens) or tokens.sum() != header["tokens"]:
+        raise ValueError("its document lengths do not add up to its tokens, or one is 0")
+    keys = block_keys(table)
+    if (keys[1:] <= keys[:-1]).any():
+        raise ValueError("its blocks are not in the order of their numbers")
+    if not (table["tokens_offset"].all() and table["ends_offset"].all()):
+        raise ValueError("a block has no tokens or no ends")
+    if "targets" in bit_members(table.dtype) and not table["targets_offset"].all():
+        raise ValueError("a block has no targets")
+    for name, size in member_bytes(table, token_bytes).items():
+        offset = table[f"{name}_offset"].astype(np.int64)
+        if ((offset > 0) & (offset + size > tar_bytes)).any():
+            raise ValueError(f"a block's {name} would lie beyond the end of the tar")
 
 
-def parse_manifest(place: str, data: bytes) -> Manifest:
-    """The manifest whose bytes are `data`; raises UserError, naming `place`, where it does not follow the format."""
+def member_bytes(table: np.ndarray, token_bytes: int) -> dict[str, np.ndarray]:
+    """Bytes that each member takes in each block, if the block has it: int64 [blocks] by name."""
+    tokens, documents = table["tokens"].astype(np.int64), table["documents"].astype(np.int64)
+    sizes = {"tokens": token_bytes * tokens, "ends": 4 * documents, "ids": table["ids_bytes"].astype(np.int64)}
+    return sizes | dict.fromkeys(bit_members(table.dtype), -(-tokens // 8))
+
+
+def bit_members(record: np.dtype) -> list[str]:
+    """The members with one bit per token that a block may have, by the type of its record in the index."""
+    return [name for name in ("words", "targets") if f"{name}_offset" in (record.names or ())]
+
+
+def block_keys(table: np.ndarray) -> np.ndarray:
+    """Task and block number of each block as one number, uint64 [blocks]."""
+    return table["task"].astype(np.uint64) << np.uint64(32) | table["number"].astype(np.uint64)
+
+
+def document_ids(data: bytes, documents: int) -> list[str | int]:
+    """The list in an `ids` member; raises ValueError unless it is one of `documents` strings and integers."""
     try:
-        if len(data) > MAX_MANIFEST_BYTES:
-            raise ValueError(f"it has more than {MAX_MANIFEST_BYTES} bytes")
-        return _parse_manifest(place, parse_json(data, Any))
-    except ValueError as error:
-        reason = one_line(str(error), 160)
-    raise DamagedData(f"{place} is not a valid manifest: {reason}; {_OTHER_DATA}.")
-
-
-def _parse_manifest(place: str, raw: Any) -> Manifest:
-    if type(raw) is not dict:
-        raise ValueError(f"it is {reprlib.repr(raw)}, not an object")
-    if "format" not in raw:
-        raise ValueError("it has no key `format`, which every manifest of a data set has")
-    if raw["format"] != FORMAT:
-        raise ValueError(f"its format is {reprlib.repr(raw['format'])}, not {FORMAT}")
-    version = raw.get("format_version")
-    if type(version) is not int or version not in _RECORDS:
-        raise UnusableInput(
-            f"{place} has format version {reprlib.repr(version)}, this Maskwright reads versions {FORMAT_VERSION} and "
-            f"{TARGETS_VERSION}; prepare the data again."
-        )
-    manifest: Manifest = typed(Manifest, raw)
-    check_tokenizer(manifest.tokenizer)
-    if manifest.dtype != token_dtype(manifest.tokenizer.vocab_size).name:
-        raise ValueError(f"dtype {manifest.dtype!r} does not go with a vocabulary of {manifest.tokenizer.vocab_size}")
-    names = set()
-    for shard in manifest.shards:
-        if not is_shard_name(shard.name) or shard.name in names:
-            raise ValueError(f"{reprlib.repr(shard.name)} is not a shard's name, or there are two such shards")
-        names.add(shard.name)
-        for digest in (shard.sha256, shard.index_sha256):
-            _check_digest(digest, shard.name)
-        size = INDEX_HEADER.itemsize + block_record(version).itemsize * shard.blocks + 4 * shard.documents
-        if shard.index_bytes != size:
-            raise ValueError(f"{shard.index_name} has {shard.index_bytes} bytes, by format version {version} {size}")
-    for source in manifest.sources:
-        if source.first_task + source.tasks > 1 << 32:
-            raise ValueError(f"{reprlib.repr(source.name)} has the tasks from {source.first_task} on, {source.tasks}")
-    for field in fields(DataSetTotals):
-        if getattr(manifest.totals, field.name) != sum(getattr(shard, field.name) for shard in manifest.shards):
-            raise ValueError(f"the shards' {field.name} do not add up to the total")
-    found = index_fingerprint(manifest.shards)
-    if manifest.index_fingerprint not in (None, found):
-        said = reprlib.repr(manifest.index_fingerprint)
-        raise ValueError(f"the index fingerprint is {said}, the shards' indexes give {reprlib.repr(found)}")
-    return manifest
-
-
-def is_shard_name(name: str) -> bool:
-    """Whether a file may be a shard: a name that leads out of no folder."""
-    return bool(_SHARD_NAME.fullmatch(name))
-
-
-def check_tokenizer(info: TokenizerInfo) -> None:
-    """Raise ValueError unless what is said of a tokenizer agrees with itself."""
-    if not 0 < info.vocab_size <= MAX_VOCABULARY:
-        raise ValueError(f"tokenizer.vocab_size is {info.vocab_size}, not from 1 to {MAX_VOCABULARY}")
-    if not set(SPECIAL_NAMES) - {"unk"} <= set(info.special_ids) <= set(SPECIAL_NAMES):
-        raise ValueError(f"tokenizer.special_ids are of {reprlib.repr(list(info.special_ids))}, not {SPECIAL_NAMES}")
-    for id in (*info.special_ids.values(), *info.all_special_ids):
-        if id >= info.vocab_size:
-            raise ValueError(f"the special id {id} is not in the vocabulary of {info.vocab_size}")
-    _check_digest(info.sha256, "the tokenizer")
-    for name, digest in info.files.items():
-        if not _TOKENIZER_FILE.fullmatch(name):
-            raise ValueError(f"{reprlib.repr(name)} is not a name for a tokenizer's file")
-        _check_digest(digest, name)
-
-
-def _check_digest(digest: str, name: str) -> None:
-    if not _DIGEST.fullmatch(digest):
-        raise ValueError(f"{reprlib.repr(digest)} for {name} is not a SHA-256 in hexadecimal")
-
-
-def tokenizer_digest(folder: Path, names: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """SHA-256 of a tokenizer's files together (of sha256sum's lines over them in name order), and of each by name."""
-    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sorted(names)}
-    lines = "".join(f"{digest}  {name}\n" for name, digest in files.items())
-    return hashlib.sha256(lines.encode()).hexdigest(), files
-
-
-def begins_word(tokenizer_json: bytes, info: TokenizerInfo) -> np.ndarray:
-    """Whether each id begins a word, bool [vocab_size], of a tokenizer whose vocabulary tells: all but those with the
-    continuation prefix do. Raises ValueError for a tokenizer.json without a vocabulary of tokens and ids.
-    """
-    try:
-        settings = parse_json(tokenizer_json, Any)
-        tokens = {**settings["model"]["vocab"], **{token["content"]: token["id"] for token in settings["added_tokens"]}}
-        inside = [id for token, id in tokens.items() if token.startswith(info.continuation_prefix)]
-        found = np.ones(info.vocab_size, bool)
-        found[[id for id in inside if 0 <= id < info.vocab_size]] = False
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError("it has no vocabulary of tokens and ids") from error
-    return found
+        ids = json.loads(data)
+    except RecursionError:
+        raise ValueError("they are nested too deeply") from None
+    except json.JSONDecodeError:
+        raise ValueError("they are not JSON") from None
+    if type(ids) is not list or len(ids) != documents or not {type(id) for id in ids} <= {str, int}:
+        raise ValueError(f"they are not a list of {documents} strings and integers")
+    return ids

@@ -1,4 +1,4 @@
-"""Writes the shards of one task: byte-reproducible tars of blocks, each with its index."""
+"""Write data sets: shards (byte-reproducible tars of blocks, each with its index) and the manifest."""
 
 import contextlib
 import hashlib
@@ -7,49 +7,65 @@ import sys
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
 
-from data_prep.files import atomic_writer
+from data_prep.files import atomic_writer, write_json
+from data_prep.format.manifest import (
+    DataSetTotals,
+    Manifest,
+    ShardInfo,
+    SourceInfo,
+    TokenizerInfo,
+    fingerprint,
+    index_fingerprint,
+)
 from data_prep.format.shard_format import (
     BLOCK_TOKENS,
     ENDS_DTYPE,
+    FORMAT,
     FORMAT_VERSION,
     INDEX_HEADER,
     INDEX_MAGIC,
+    RECORDS,
     SHARD_BYTES,
     TARGETS_VERSION,
-    ShardInfo,
     block_key,
-    block_record,
     index_name,
+    read_index,
     shard_name,
     xxh3,
 )
 
-_TAR_BLOCK = 512
+TAR_BLOCK = 512
 
 
 def tar_header(name: str, size: int) -> bytes:
-    """The 512 bytes of a POSIX ustar header; after its `size` bytes, a member is filled up to a multiple of 512."""
+    """The 512 bytes of a POSIX ustar header. A member of `size` bytes is padded to a multiple of 512."""
     info = tarfile.TarInfo(name)
     info.size, info.mode, info.mtime = size, 0o444, 0
     return info.tobuf(tarfile.USTAR_FORMAT)
 
 
-def npy_header(array: np.ndarray) -> bytes:
-    """What stands before a contiguous array's bytes in an .npy file of version 1.0."""
-    buffer = io.BytesIO()
-    np.lib.format.write_array_header_1_0(buffer, np.lib.format.header_data_from_array_1_0(array))
-    return buffer.getvalue()
+def member_header(key: str, name: str, dtype: np.dtype, count: int) -> tuple[str, bytes]:
+    """File name of a block's member, and the bytes before its data: a tar header and, except for `ids`, that of .npy.
+
+    The data are `count` elements of `dtype`; of `ids`, the bytes of a JSON list.
+    """
+    npy = io.BytesIO()
+    if name != "ids":
+        description = {"descr": dtype.str, "fortran_order": False, "shape": (count,)}
+        np.lib.format.write_array_header_1_0(npy, description)
+    file = f"{key}.{name}.{'json' if name == 'ids' else 'npy'}"
+    return file, tar_header(file, len(npy.getvalue()) + count * dtype.itemsize) + npy.getvalue()
 
 
 class _Hashing:
-    """A file that also hashes and counts what is written to it."""
+    """A file with the SHA-256 and the number of the bytes written to it."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file, self.sha256, self.bytes = file, hashlib.sha256(), 0
@@ -80,10 +96,10 @@ class _OpenShard:
 
 
 class ShardWriter:
-    """Collects the documents of one task into blocks and shards under `folder`; use it as a context manager.
+    """Writer of the documents of one task as blocks and shards in `folder`; a context manager.
 
-    A shard and its index appear under their names when complete; `shards` lists them. An exception leaves finished
-    shards in place and removes the one under construction. With `targets`, the format version is the one that has them.
+    A shard and its index appear under their names when they are complete; `shards` lists them. After an exception,
+    finished shards remain, and the unfinished one is removed. With `targets`, shards have format version 2.
     """
 
     def __init__(
@@ -113,7 +129,7 @@ class ShardWriter:
             if error is None:
                 self._finish()
         except BaseException:
-            self._stack.__exit__(*sys.exc_info())  # so that the shard under construction is not given its name
+            self._stack.__exit__(*sys.exc_info())  # the unfinished shard does not get its name
             raise
         self._stack.__exit__(kind, error, trace)
 
@@ -130,10 +146,10 @@ class ShardWriter:
         ids: Sequence[str | int] | None = None,
         targets: np.ndarray | None = None,
     ) -> None:
-        """Append documents: tokens [n_tokens] of one after the other and lengths [n_documents] of each.
+        """Append documents: their tokens [n_tokens], concatenated, and the length of each [n_documents].
 
-        Word starts bool [n_tokens] and the documents' ids [n_documents] come with every document or with none; targets
-        bool [n_tokens] if the writer was made for them. Raises ValueError for a document without tokens, and for a
+        Give word starts bool [n_tokens] and ids [n_documents] for every document or for none, and targets bool
+        [n_tokens] if the writer was made with `targets`. Raises ValueError for a document without tokens, and for a
         token id that the dtype cannot hold.
         """
         if (targets is not None) != (self._version == TARGETS_VERSION):
@@ -180,21 +196,21 @@ class ShardWriter:
 
     def _write_block(self, shard: _OpenShard, members: dict[str, np.ndarray | bytes], lengths: np.ndarray) -> None:
         tar = shard.tar
-        record = np.zeros((), block_record(self._version))
+        record = np.zeros((), RECORDS[self._version])
         record["task"], record["number"] = self._task, self._next_block
         record["documents"], record["tokens"] = len(lengths), lengths.sum()
         record["first_document"] = shard.documents
         for name, member in sorted(members.items()):
-            header, suffix = (b"", "json") if isinstance(member, bytes) else (npy_header(member), "npy")
             data = memoryview(member if isinstance(member, bytes) else member.data).cast("B")
-            tar.write(tar_header(f"{block_key(self._task, self._next_block)}.{name}.{suffix}", len(header) + len(data)))
+            if isinstance(member, bytes):
+                record["ids_bytes"] = len(data)
+                member = np.frombuffer(member, "u1")
+            _, header = member_header(block_key(self._task, self._next_block), name, member.dtype, len(member))
             tar.write(header)
             record[f"{name}_offset"] = tar.bytes
-            record[f"{name}_xxh3"] = xxh3(member)
-            if name == "ids":
-                record["ids_bytes"] = len(data)
+            record[f"{name}_xxh3"] = xxh3(data)
             tar.write(data)
-            tar.write(bytes(-tar.bytes % _TAR_BLOCK))
+            tar.write(bytes(-tar.bytes % TAR_BLOCK))
         shard.add(record, lengths)
 
     def _open_shard(self) -> _OpenShard:
@@ -207,7 +223,7 @@ class ShardWriter:
         if self._shard is None:
             return
         shard, self._shard = self._shard, None
-        shard.tar.write(bytes(2 * _TAR_BLOCK))
+        shard.tar.write(bytes(2 * TAR_BLOCK))
         shard.tar.write(bytes(-shard.tar.bytes % tarfile.RECORDSIZE))
         self._stack.close()
         index = b"".join(_index_parts(shard, self._dtype, self._version))
@@ -233,3 +249,32 @@ def _index_parts(shard: _OpenShard, dtype: np.dtype, version: int) -> Iterator[b
     yield header.tobytes()
     yield np.stack(shard.records).tobytes()
     yield np.concatenate(shard.lengths).tobytes()
+
+
+def write_manifest(
+    folder: Path,
+    tokenizer: TokenizerInfo,
+    shards: Sequence[ShardInfo],
+    sources: Sequence[SourceInfo],
+    targets: bool = False,
+) -> Manifest:
+    """Write and return manifest.json for the finished shards in `folder`/shards, which have targets or not."""
+    version = TARGETS_VERSION if targets else FORMAT_VERSION
+    tables = (read_index((folder / "shards" / shard.index_name).read_bytes())[1] for shard in shards)
+    manifest = Manifest(
+        format=FORMAT,
+        format_version=version,
+        fingerprint=fingerprint(tokenizer.sha256, tokenizer.dtype, tables, version),
+        tokenizer=tokenizer,
+        dtype=tokenizer.dtype.name,
+        totals=DataSetTotals(
+            documents=sum(shard.documents for shard in shards),
+            tokens=sum(shard.tokens for shard in shards),
+            blocks=sum(shard.blocks for shard in shards),
+        ),
+        shards=list(shards),
+        sources=list(sources),
+        index_fingerprint=index_fingerprint(shards),
+    )
+    write_json(folder / "manifest.json", asdict(manifest))
+    return manifest

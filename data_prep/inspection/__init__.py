@@ -1,4 +1,4 @@
-"""Look at finished data sets: verify all checksums, summarize, show a document, find collocations."""
+"""Inspect finished data sets: verify all checksums, summarize, show a document, find collocations."""
 
 import lazy_loader
 

@@ -1,13 +1,12 @@
 """Collocations: word n-grams that occur together more often than their parts would by chance.
 
-Levine et al., "PMI-Masking: Principled masking of correlated spans", ICLR 2021, arXiv:2010.01825. The measure is that
-of the paper: the least of log p(w1 .. wn) / (p(s1) p(s2) ..) over all ways to cut the n-gram into parts s1, s2, ..,
-where p is a count over the number of n-grams as long. So a phrase does not rank high for a collocation that it
-contains. For n = 2 it is pointwise mutual information.
+The measure is from Levine et al., "PMI-Masking: Principled masking of correlated spans", ICLR 2021, arXiv:2010.01825:
+the minimum of log p(w1 .. wn) / (p(s1) p(s2) ..) over all divisions of the n-gram into parts s1, s2, .., where p is a
+count divided by the number of n-grams of that length. So a phrase does not rank high only because it contains a
+collocation. For n = 2 it is pointwise mutual information (PMI).
 
-An n-gram is at most as frequent as the (n - 1)-grams that it begins and ends with (Agrawal and Srikant, "Fast
-algorithms for mining association rules", 1994). So n-grams are counted as pairs of numbers of those, exactly, and only
-where both are frequent.
+An n-gram is at most as frequent as its first and its last (n - 1)-gram (Agrawal and Srikant, "Fast algorithms for
+mining association rules", 1994). So n-grams are counted exactly as pairs of (n - 1)-grams, only if both are frequent.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,24 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.format import Collocations, Dataset
-from data_prep.format.collocation_list import Hashes, token_weights
+from data_prep.format import Collocations, Dataset, SpanHashes
 
-_NONE = -1  # where no frequent n-gram begins
+_NONE = -1  # no frequent n-gram begins here
 _NEVER = np.uint32(2**32 - 1)
-_TOGETHER = 1 << 22  # places looked at together
+_CHUNK = 1 << 22  # positions that are processed at once
 
 Report = Callable[[str, int, int], None]
-"""Gets a stage, and how much of how much is done."""
+"""Progress display; arguments: a stage, the work done and all work."""
 
 
 class _Ngrams:
     """The frequent n-grams of n words, by number.
 
-    counts [F] int64; log_p [F]: log of the share that an n-gram has of those as long.
-    first, last [F] int32: where n is above 1, the (n - 1)-grams that each begins and ends with.
-    best [F]: the largest sum of log_p over all ways to cut it, or not to. pmi [F] float32.
-    sizes [F] uint32: the size from which on a list has it.
+    counts [F] int64; log_p [F]: log of the share among all n-grams of n words.
+    first, last [F] int32: the first and the last (n - 1)-gram of each, if n > 1.
+    best [F]: the largest sum of log_p over all divisions into parts, one part included. pmi [F] float32.
+    sizes [F] uint32: the smallest size of a list that has it.
     """
 
     pmi: NDArray[np.float32]
@@ -56,8 +54,8 @@ class _Ngrams:
 class CollocationCounts:
     """A collocation list, best first for each n.
 
-    counts int64 [C], pmi float32 [C]. candidates: for n = 2, 3, ..., frequent n-grams of positive PMI.
-    covered: share of the sample's words in an occurrence of a collocation. tokens, blocks, words: of the sample.
+    counts int64 [C], pmi float32 [C]. candidates: number of frequent n-grams with a positive PMI, for n = 2, 3, ...
+    covered: share of the sample's words in an occurrence of a collocation. tokens, blocks, words: sample size.
     """
 
     listed: Collocations
@@ -73,17 +71,17 @@ class CollocationCounts:
 def find_collocations(
     dataset: Dataset, size: int | None, min_count: int, max_words: int, sample_tokens: int, report: Report
 ) -> CollocationCounts:
-    """The collocations of a data set, counted in blocks that are spread evenly over it.
+    """Find the collocations of a data set in a sample of blocks that are spread evenly over it.
 
     Args:
-        size: n-grams of the list, at most: half of them of two words, a quarter of three, and so on, the last two
-            alike. By default, so many that half of the sample's words are in an occurrence of one.
-        min_count: how often an n-gram must occur in the sample.
-        max_words: of the longest n-grams.
-        sample_tokens: about so many are read. Memory grows with them, by some 20 bytes each.
+        size: maximum number of n-grams in the list: half of them with two words, a quarter with three, and so on; the
+            two largest lengths have equal shares. By default, half of the sample's words are in an occurrence of one.
+        min_count: minimum number of occurrences in the sample.
+        max_words: number of words of the longest n-grams.
+        sample_tokens: approximate size of the sample. Each token needs about 20 bytes of memory.
 
     Raises:
-        UserError: if the data set does not tell where words begin, or nothing is found.
+        UserError: if the data set has no word starts, or the list would be empty.
     """
     words = _Words(dataset)
     parts, blocks, tokens = words.sample(sample_tokens, report)
@@ -99,7 +97,7 @@ def find_collocations(
             "lower --min-count, or raise --tokens or --size."
         )
     numbers = [
-        np.stack([frequent[_part(levels, n, place, 1)[one]] for place in range(n)], axis=1).reshape(-1)
+        np.stack([frequent[_part(levels, n, word, 1)[one]] for word in range(n)], axis=1).reshape(-1)
         for n, one in enumerate(chosen, 2)
     ]
     ids, word_sizes = words.spellings(np.concatenate(numbers))
@@ -119,17 +117,17 @@ def find_collocations(
 def _count(
     parts: NDArray[np.int32], min_count: int, max_words: int, report: Report
 ) -> tuple[NDArray[np.int64], list[_Ngrams], NDArray[np.uint32]]:
-    """Count n-grams in a sample of words, as of `_Words.sample`, which is overwritten.
+    """Count n-grams in a sample from `_Words.sample`. `parts` is overwritten.
 
     Returns:
-        frequent [F]: the words that are, in the order in which the first level numbers them.
+        frequent [F]: the frequent words, in the order of the first level.
         levels: frequent n-grams of 1, 2, ... words.
-        smallest: for each place of the sample, the size from which on a list covers it.
+        smallest: for each position of the sample, the smallest size of a list that covers it.
     """
     runs = np.diff(np.flatnonzero(parts == _NONE), append=len(parts)) - 1
     counts = np.bincount(parts[parts != _NONE], minlength=1)
     frequent = np.flatnonzero(counts >= min_count)
-    numbers = np.full(len(counts) + 1, _NONE, np.int32)  # the last one is _NONE's own
+    numbers = np.full(len(counts) + 1, _NONE, np.int32)  # numbers[_NONE] is the last element
     numbers[frequent] = np.arange(len(frequent))
     parts[:] = numbers[parts]
     levels = [_Ngrams(counts[frequent], np.log(counts[frequent] / max(int(runs.sum()), 1)))]
@@ -155,26 +153,26 @@ class _Words:
         self._dataset, self._begins_word = dataset, dataset.begins_word
         self._ordinary = np.ones(info.vocab_size, np.bool_)
         self._ordinary[[*info.all_special_ids, *info.special_ids.values()]] = False
-        self._weights = token_weights(self._ordinary)
+        self._hashes = SpanHashes(self._ordinary)
         self._numbers: dict[bytes, int] = {}
 
     def sample(self, tokens: int, report: Report) -> tuple[NDArray[np.int32], int, int]:
-        """Words of evenly spread blocks, _NONE before each run of ordinary tokens; how many blocks and tokens."""
+        """Words of evenly spread blocks, with _NONE before each run of ordinary tokens; number of blocks and tokens."""
         totals = self._dataset.manifest.totals
         n_blocks = min(totals.blocks, -(-tokens * totals.blocks // max(totals.tokens, 1)))
         blocks = (2 * np.arange(n_blocks) + 1) * totals.blocks // (2 * max(n_blocks, 1))
-        found, done = [], 0
+        words, done = [], 0
         for number, block in enumerate(blocks.tolist()):
             report("reading", number, n_blocks)
-            found.append(self._read(block))
+            words.append(self._read(block))
             done += self._dataset.n_tokens(block)
-        return np.concatenate([np.array([_NONE], np.int32), *found]), n_blocks, done
+        return np.concatenate([np.array([_NONE], np.int32), *words]), n_blocks, done
 
     def _read(self, block: int) -> NDArray[np.int32]:
         tokens, ends = self._dataset.tokens(block), np.cumsum(self._dataset.document_lengths(block))
         begins_word = self._dataset.word_starts(block) if self._begins_word is None else self._begins_word[tokens]
         if begins_word is None:
-            raise UserError(f"{self._dataset.location} has no tokenizer files, which tell where words begin.")
+            raise UserError(f"{self._dataset.location} has no tokenizer files, which determine word starts.")
         ordinary = self._ordinary[tokens]
         begins_run = ordinary.copy()
         begins_run[1:] &= ~ordinary[:-1]
@@ -184,7 +182,7 @@ class _Words:
         bounds = np.flatnonzero(begins | ~ordinary)
         is_word = begins[bounds]
         starts, ends = bounds[is_word], np.append(bounds[1:], len(tokens))[is_word]
-        hashes = Hashes(self._weights[tokens])(starts, ends)
+        hashes = self._hashes.of(tokens)(starts, ends)
         _, example, same = np.unique(hashes, return_index=True, return_inverse=True)
         spellings = [
             tokens[s:e].tobytes() for s, e in zip(starts[example].tolist(), ends[example].tolist(), strict=True)
@@ -194,27 +192,27 @@ class _Words:
         return np.insert(words, np.flatnonzero(begins_run[starts]), _NONE)
 
     def spellings(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The tokens of words, one after the other, and how many each has."""
-        spelt = list(self._numbers)
-        words = [np.frombuffer(spelt[number], self._dataset.dtype) for number in numbers.reshape(-1).tolist()]
+        """The token ids of words, concatenated, and the number of tokens of each."""
+        spellings = list(self._numbers)
+        words = [np.frombuffer(spellings[number], self._dataset.dtype) for number in numbers.reshape(-1).tolist()]
         tokens = np.concatenate([np.zeros(0, np.int64), *words])
         return tokens, np.array([len(word) for word in words], np.int64)
 
 
 def _neighbours(parts: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64], NDArray[np.uint64]]]:
-    """The places from `start` on with a frequent (n - 1)-gram there and at the next, and the two as one number.
+    """Pairs of frequent (n - 1)-grams at consecutive positions, a chunk at a time.
 
-    Gives start, places counted from there, and numbers.
+    Yields the chunk's start, positions counted from it, and each pair as one number.
     """
-    for start in range(0, len(parts), _TOGETHER):
-        right = parts[start + 1 : start + 1 + _TOGETHER]
+    for start in range(0, len(parts), _CHUNK):
+        right = parts[start + 1 : start + 1 + _CHUNK]
         left = parts[start : start + len(right)]
-        places = np.flatnonzero((left != _NONE) & (right != _NONE))
-        yield start, places, left[places].astype(np.uint64) << np.uint64(32) | right[places].astype(np.uint64)
+        at = np.flatnonzero((left != _NONE) & (right != _NONE))
+        yield start, at, left[at].astype(np.uint64) << np.uint64(32) | right[at].astype(np.uint64)
 
 
 def _pairs(parts: NDArray[np.int32], min_count: int) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """The pairs of neighbours that are frequent, ascending, and how often each is there."""
+    """The frequent pairs of neighbours, ascending, and their counts."""
     keys = np.empty(np.count_nonzero((parts[:-1] != _NONE) & (parts[1:] != _NONE)), np.uint64)
     done = 0
     for _, _, some in _neighbours(parts):
@@ -228,23 +226,23 @@ def _pairs(parts: NDArray[np.int32], min_count: int) -> tuple[NDArray[np.uint64]
 
 
 def _renumber(parts: NDArray[np.int32], keys: NDArray[np.uint64]) -> None:
-    """Put in each place the number in `keys` of the pair that begins there, or _NONE."""
-    for start, places, some in _neighbours(parts):
-        parts[start : start + _TOGETHER] = _NONE
+    """Replace each element by the number in `keys` of the pair that begins there, or _NONE."""
+    for start, at, some in _neighbours(parts):
+        parts[start : start + _CHUNK] = _NONE
         number = np.searchsorted(keys, some)
-        there = np.append(keys, ~np.uint64(0))[number] == some
-        parts[start + places[there]] = number[there]
+        frequent = np.append(keys, ~np.uint64(0))[number] == some
+        parts[start + at[frequent]] = number[frequent]
 
 
 def _rate(levels: list[_Ngrams]) -> None:
-    """Set `pmi` and `best` of the last level, the n-grams of n words, from those before."""
+    """Set `pmi` and `best` of the last level, the n-grams of n words, from the earlier levels."""
     level, n = levels[-1], len(levels)
     cut = np.full(len(level.counts), -np.inf)
-    for head in range(1, n):  # words of the first part; the others are cut in the best way, or not at all
+    for head in range(1, n):  # words of the first part; the rest has its best division
         first, rest = _part(levels, n, 0, head), _part(levels, n, head, n - head)
         cut = np.maximum(cut, levels[head - 1].log_p[first] + levels[n - head - 1].best[rest])
     level.best = np.maximum(level.log_p, cut)
-    # Rounded, so that an order does not hang on how a processor rounds logarithms.
+    # Rounded, so that the order does not depend on how a processor rounds logarithms.
     level.pmi = np.round(level.log_p - cut, 4).astype(np.float32)
 
 
@@ -259,9 +257,10 @@ def _part(levels: list[_Ngrams], n: int, skip: int, length: int) -> NDArray[np.i
 
 
 def _sizes(level: _Ngrams, n: int, max_words: int) -> NDArray[np.uint32]:
-    """The size from which on a list has each n-gram: _NEVER, if its PMI is not positive.
+    """The smallest size of a list that has each n-gram; _NEVER if its PMI is not positive.
 
-    The shares are the paper's: 1/2, 1/4, ..., the last two alike. Equal PMI is ranked by count.
+    The shares are those of the paper: 1/2, 1/4, ..., with equal shares for the two largest n. Equal PMI is ranked by
+    count.
     """
     share = 0.5 ** min(n - 1, max_words - 2)
     order = np.lexsort((-level.counts, -level.pmi))
@@ -272,10 +271,10 @@ def _sizes(level: _Ngrams, n: int, max_words: int) -> NDArray[np.uint32]:
 
 
 def _cover(smallest: NDArray[np.uint32], parts: NDArray[np.int32], sizes: NDArray[np.uint32], n: int) -> None:
-    """Lower `smallest`, at each of the n places of each occurrence, to the size from which on a list has the n-gram."""
+    """Lower `smallest`, at each of the n positions of each occurrence, to the n-gram's size in `sizes`."""
     sizes = np.append(sizes, _NEVER)  # for _NONE
-    for start in range(0, len(parts), _TOGETHER):
-        some = sizes[parts[start : start + _TOGETHER]]
-        for place in range(start, start + n):
-            covered = smallest[place : place + len(some)]
+    for start in range(0, len(parts), _CHUNK):
+        some = sizes[parts[start : start + _CHUNK]]
+        for first in range(start, start + n):
+            covered = smallest[first : first + len(some)]
             np.minimum(covered, some[: len(covered)], out=covered)

@@ -1,27 +1,53 @@
-"""One document of a data set, found without reading the others."""
+"""One document of a data set, decoded with the data set's tokenizer. Only its block is read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from data_prep.inspection.token_decoder import TokenDecoder, open_vocabulary
+from data_prep.tokenizer import load
+
+
+@dataclass(frozen=True)
+class TokenDecoder:
+    """Decoder of token ids."""
+
+    _tokenizer: Tokenizer
+
+    def token(self, id: int) -> str | None:
+        """The token as in the vocabulary; None for an unknown id."""
+        return self._tokenizer.id_to_token(id)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of the ids. Special tokens appear with their names."""
+        return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+
+def open_vocabulary(dataset: Dataset) -> TokenDecoder | None:
+    """The decoder of a data set; None if it has no tokenizer files. Raises DamagedData for other files."""
+    if not dataset.manifest.tokenizer.files:
+        return None
+    dataset.check_tokenizer()
+    return TokenDecoder(load(dataset.tokenizer_path))
 
 
 @dataclass(frozen=True)
 class ShownDocument:
-    """A document: where it lies and comes from, its ids [n_tokens], and for each whether it begins a word.
+    """A document and its origin.
 
-    `targets` are the tokens that the wrong text of a pair has not, if there are pairs.
-    `number` counts from 0 over the data set, `place` within the block; `input` is the file it comes from and `source`
-    the name that the user gave to it, both empty if the manifest does not tell; `id` is the one it has there, if any.
+    `number` counts from 0 over the data set, `index` within the block with the WebDataset key `key`. `input` is the
+    file of the document, and `source` the name that the user gave to it; both are empty if the manifest has none. `id`
+    is its id in that file, or None. ids [n_tokens], word_starts bool [n_tokens]; targets bool [n_tokens]: tokens that
+    the wrong text of a pair lacks, or None without pairs.
     """
 
     number: int
     shard: str
     key: str
-    place: int
+    index: int
     source: str
     input: str
     id: str | int | None
@@ -33,55 +59,44 @@ class ShownDocument:
 
 
 def document(dataset: Dataset, number: int) -> ShownDocument:
-    """Document `number`, counted from 0 over the whole set; reads the one block that has it.
+    """Document `number`, counted from 0 over the whole set.
 
-    Raises UserError if there is no such document or the data set has no tokenizer to decode it, and DamagedData.
+    Raises UserError if it does not exist or the data set has no tokenizer, and DamagedData.
     """
     documents = dataset.manifest.totals.documents
     if not 0 <= number < documents:
         raise UserError(f"{dataset.location} has no document {number}; it has {documents:,}, counted from 0.")
     vocabulary = open_vocabulary(dataset)
     if vocabulary is None:
-        raise UserError(f"{dataset.location} carries no tokenizer to decode its documents with.")
-    block, place = dataset.find_document(number)
-    stops = dataset.document_ends(block)
-    part = slice(int(stops[place - 1]) if place else 0, int(stops[place]))
-    ids = dataset.tokens(block)[part]
+        raise UserError(f"{dataset.location} has no tokenizer files to decode its documents with.")
+    block, index = dataset.find_document(number)
+    ends = dataset.document_ends(block)
+    part = slice(int(ends[index - 1]) if index else 0, int(ends[index]))
+    ids, task = dataset.tokens(block)[part], dataset.task(block)
     names, targets = dataset.ids(block), dataset.targets(block)
-    source, input = _origin(dataset, dataset.task(block))
+    origin = [one for one in dataset.manifest.sources if one.first_task <= task < one.first_task + one.tasks]
     return ShownDocument(
         number=number,
         shard=dataset.shard(block).name,
         key=dataset.key(block),
-        place=place,
-        source=source,
-        input=input,
-        id=names[place] if names is not None else None,
+        index=index,
+        source=origin[0].source if origin else "",
+        input=origin[0].name if origin else "",
+        id=names[index] if names is not None else None,
         ids=ids,
-        word_starts=_word_starts(dataset, block, part, ids, vocabulary),
+        word_starts=_word_starts(dataset, block, part, ids),
         targets=None if targets is None else targets[part],
         text=vocabulary.text(ids.tolist()),
         tokens=[vocabulary.token(id) or f"<{id}>" for id in ids.tolist()],
     )
 
 
-def _origin(dataset: Dataset, task: int) -> tuple[str, str]:
-    for source in dataset.manifest.sources:
-        if source.first_task <= task < source.first_task + source.tasks:
-            return source.source, source.name
-    return "", ""
-
-
-def _word_starts(dataset: Dataset, block: int, part: slice, ids: np.ndarray, vocabulary: TokenDecoder) -> np.ndarray:
-    if vocabulary.begins_word is not None:
-        if int(ids.max()) >= len(vocabulary.begins_word):
-            raise UserError(
-                f"{dataset.location}: id {ids.max()} is not in the vocabulary; run `maskwright prep verify`."
-            )
-        return vocabulary.begins_word[ids]
-    starts = dataset.word_starts(block)
-    if starts is None:
-        raise UserError(
-            f"{dataset.location}: block {dataset.key(block)} has no word starts; run `maskwright prep verify`."
-        )
-    return starts[part]
+def _word_starts(dataset: Dataset, block: int, part: slice, ids: np.ndarray) -> np.ndarray:
+    starts, known = dataset.word_starts(block), dataset.begins_word
+    if starts is not None:
+        return starts[part]
+    if known is None or int(ids.max()) >= len(known):
+        problem = "has no word starts" if known is None else f"has id {ids.max()}, which is not in the vocabulary"
+        block_name = f"{dataset.location}: block {dataset.key(block)}"
+        raise UserError(f"{block_name} {problem}; run `maskwright prep verify`.")
+    return known[ids]

@@ -1,5 +1,6 @@
-"""What is in a data set, for people: one pass over its tokens, and one document at a time."""
+"""Statistics of a data set: counts by source, document lengths, most frequent tokens."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,22 +9,21 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset, SourceInfo, entropy
-from data_prep.format.token_frequencies import token_counts
-from data_prep.inspection.token_decoder import TokenDecoder, open_vocabulary
+from data_prep.inspection.show_document import TokenDecoder, open_vocabulary
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 SEQ_LENS = (128, 512, 1024, 8192)
-SPECIALS_PER_PIECE = 2  # a trainer puts [CLS] and [SEP] around each piece
-_GATHER_DOCUMENTS = 1 << 20  # document lengths counted together
+SPECIALS = 2  # [CLS] and [SEP] of each row
+_MERGED_BLOCKS = 64  # blocks whose document lengths are counted at once
 
 Progress = Callable[[int, int], None]
 
 
 @dataclass
 class Lengths:
-    """How many documents have each length: values and counts int64 [distinct], ascending.
+    """Number of documents of each length: values and counts int64 [distinct], ascending.
 
-    The distinct lengths of n tokens are at most sqrt(2 n), so this stays small for any number of documents.
+    n tokens have at most sqrt(2 n) distinct lengths, so this stays small for any number of documents.
     """
 
     values: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -32,20 +32,20 @@ class Lengths:
     def add(self, lengths: np.ndarray) -> None:
         """Count the documents of `lengths` [documents]."""
         values, counts = np.unique(lengths.astype(np.int64), return_counts=True)
-        merged, place = np.unique(np.concatenate([self.values, values]), return_inverse=True)
+        merged, index = np.unique(np.concatenate([self.values, values]), return_inverse=True)
         total = np.zeros(len(merged), np.int64)
-        np.add.at(total, place, np.concatenate([self.counts, counts]))
+        np.add.at(total, index, np.concatenate([self.counts, counts]))
         self.values, self.counts = merged, total
 
     def summary(self) -> dict[str, float]:
-        """Mean, least, largest, and percentiles (inverted empirical distribution)."""
-        upto = np.cumsum(self.counts)
-        ranks = [-(-percentile * int(upto[-1]) // 100) for percentile in PERCENTILES]
-        found = self.values[np.searchsorted(upto, ranks)]
+        """Mean, minimum, maximum, and percentiles (inverted empirical distribution)."""
+        ends = np.cumsum(self.counts)
+        ranks = [-(-percentile * int(ends[-1]) // 100) for percentile in PERCENTILES]
+        values = self.values[np.searchsorted(ends, ranks)]
         return {
-            "mean": float(self.values @ self.counts / upto[-1]),
+            "mean": float(self.values @ self.counts / ends[-1]),
             "min": int(self.values[0]),
-            **{f"p{percentile}": int(value) for percentile, value in zip(PERCENTILES, found, strict=True)},
+            **{f"p{percentile}": int(value) for percentile, value in zip(PERCENTILES, values, strict=True)},
             "max": int(self.values[-1]),
         }
 
@@ -60,25 +60,14 @@ class Lengths:
             if bin >= bins[0]
         ]
 
-    def fill_alone(self, seq_len: int) -> dict[str, Any]:
-        """Share of slots that are not padding where no row holds pieces of two documents.
-
-        Documents are cut into pieces of at most `seq_len` - 2 tokens; each piece has a row, with [CLS] and [SEP].
-        """
-        capacity = seq_len - SPECIALS_PER_PIECE
-        pieces = -(-self.values // capacity)
-        rows = int(pieces @ self.counts)
-        filled = int(self.values @ self.counts) + SPECIALS_PER_PIECE * rows
-        cut = int(self.counts[self.values > capacity].sum())
-        return {"seq_len": seq_len, "alone": filled / (rows * seq_len), "rows_alone": rows, "documents_cut": cut}
+    def documents_cut(self, seq_len: int) -> int:
+        """Number of documents that are longer than a row of `seq_len` slots."""
+        return int(self.counts[self.values > seq_len - SPECIALS].sum())
 
 
 @dataclass
-class _LengthGroup:
-    """The inputs of one name, and what is counted in their blocks; `words` only where blocks tell word starts.
-
-    `targets` are 0 in data sets without pairs.
-    """
+class _Group:
+    """Inputs with one source name, and counts over their blocks. `words` is None if the blocks have no word starts."""
 
     name: str | None
     token_counts: np.ndarray
@@ -87,39 +76,35 @@ class _LengthGroup:
     words: int | None = None
     targets: int = 0
 
-    def merged(self, other: "_LengthGroup") -> "_LengthGroup":
-        words = [group.words for group in (self, other) if group.words is not None]
-        return _LengthGroup(
-            None,
-            self.token_counts + other.token_counts,
-            self.inputs + other.inputs,
-            self.documents + other.documents,
-            sum(words) if words else None,
-            self.targets + other.targets,
-        )
+    def add(self, other: "_Group") -> None:
+        self.token_counts = self.token_counts + other.token_counts
+        self.inputs = self.inputs + other.inputs
+        self.documents += other.documents
+        self.targets += other.targets
+        if other.words is not None:
+            self.words = (self.words or 0) + other.words
 
 
 def summary(
     dataset: Dataset, seq_lens: Sequence[int] = SEQ_LENS, top: int = 20, progress: Progress | None = None
 ) -> dict[str, Any]:
-    """All that `prep info` shows, ready for JSON; reads every token once.
+    """Statistics that `prep info` shows, ready for JSON. Reads every token.
 
-    Memory holds a count for each id of the vocabulary and named group of inputs, and one block. `progress` is told the
-    tokens read and those of the data set. Raises UserError for an empty data set and DamagedData for a damaged one.
+    Memory holds one block, and a count per id of the vocabulary for each source. `progress` receives the tokens read
+    and those of the data set. Raises UserError for an empty data set and DamagedData for a damaged one.
     """
     manifest, vocabulary = dataset.manifest, open_vocabulary(dataset)
     if not manifest.totals.documents:
         raise UserError(f"{dataset.location} holds no document.")
     dataset.check_files()
-    unk = manifest.tokenizer.special_ids.get("unk")
     groups, lengths = _count(dataset, progress)
-    total = groups[0]
-    for group in groups[1:]:
-        total = total.merged(group)
+    total = _Group(None, np.zeros(manifest.tokenizer.vocab_size, np.int64))
+    for group in groups:
+        total.add(group)
     named = any(group.name for group in groups)
     return {
         "fingerprint": manifest.fingerprint,
-        **_group_facts(total, vocabulary, unk),
+        **_statistics(total, dataset),
         "blocks": manifest.totals.blocks,
         "shards": len(manifest.shards),
         "bytes": sum(shard.bytes + shard.index_bytes for shard in manifest.shards),
@@ -127,9 +112,8 @@ def summary(
         **({"targets": total.targets} if dataset.has_targets else {}),
         "document_length": lengths.summary(),
         "length_histogram": lengths.histogram(),
-        "fill": [lengths.fill_alone(seq_len) for seq_len in sorted(set(seq_lens))],
+        "fill": [{"seq_len": n, "documents_cut": lengths.documents_cut(n)} for n in sorted(set(seq_lens))],
         "most_frequent": _most_frequent(total.token_counts, vocabulary, top),
-        "rank_frequency": _rank_frequency(total.token_counts),
         "vocabulary_used": int(np.count_nonzero(total.token_counts)),
         "tokenizer": {
             "sha256": manifest.tokenizer.sha256,
@@ -138,62 +122,64 @@ def summary(
             "continuation_prefix": manifest.tokenizer.continuation_prefix,
         },
         "sources": [
-            {"name": group.name, **_group_facts(group, vocabulary, unk)}
+            {"name": group.name, **_statistics(group, dataset)}
             for group in groups
             if named and (group.documents or group.inputs)
         ],
     }
 
 
-def _count(dataset: Dataset, progress: Progress | None) -> tuple[list[_LengthGroup], Lengths]:
-    """The groups of inputs by name, then one (None) for blocks of no input; and all documents' lengths."""
+def _count(dataset: Dataset, progress: Progress | None) -> tuple[list[_Group], Lengths]:
+    """The groups by source name, then one (None) for blocks of no input; and the lengths of all documents."""
     table = dataset.table
     groups, group_of_block = _groups(dataset, table["task"])
-    lengths, gathered, n_gathered, tokens = Lengths(), [], 0, 0
+    lengths, pending, tokens = Lengths(), [], 0
     for block, group in enumerate(groups[number] for number in group_of_block):
-        group.token_counts += token_counts(dataset, block)
+        group.token_counts += dataset.token_counts(block)
         if (starts := dataset.word_starts(block)) is not None:
             group.words = (group.words or 0) + int(np.count_nonzero(starts))
         if (targets := dataset.targets(block)) is not None:
             group.targets += int(np.count_nonzero(targets))
-        gathered.append(dataset.document_lengths(block))
-        group.documents += len(gathered[-1])
-        n_gathered += len(gathered[-1])
-        if n_gathered >= _GATHER_DOCUMENTS or block == dataset.n_blocks - 1:
-            lengths.add(np.concatenate(gathered))
-            gathered, n_gathered = [], 0
+        pending.append(dataset.document_lengths(block))
+        group.documents += len(pending[-1])
+        if len(pending) == _MERGED_BLOCKS or block == dataset.n_blocks - 1:
+            lengths.add(np.concatenate(pending))
+            pending = []
         tokens += int(table["tokens"][block])
         if progress:
             progress(tokens, dataset.manifest.totals.tokens)
     return groups, lengths
 
 
-def _groups(dataset: Dataset, tasks: np.ndarray) -> tuple[list[_LengthGroup], np.ndarray]:
-    """The groups, and the group of each block, int64 [blocks]; the last group is of blocks that no input claims."""
+def _groups(dataset: Dataset, tasks: np.ndarray) -> tuple[list[_Group], np.ndarray]:
+    """The groups, and the group of each block, int64 [blocks]. The last group has the blocks of no input."""
     sources = dataset.manifest.sources
     names = list(dict.fromkeys(source.source for source in sources))
-    groups = [_LengthGroup(name, np.zeros(dataset.manifest.tokenizer.vocab_size, np.int64)) for name in [*names, None]]
-    place = {name: number for number, name in enumerate(names)}
+    groups = [_Group(name, np.zeros(dataset.manifest.tokenizer.vocab_size, np.int64)) for name in [*names, None]]
+    group_of_block = np.full(len(tasks), len(names))
     for source in sources:
-        groups[place[source.source]].inputs.append(source)
+        groups[names.index(source.source)].inputs.append(source)
     order = sorted((source for source in sources if source.tasks), key=lambda source: source.first_task)
-    if not order:
-        return groups, np.full(len(tasks), len(names))
-    first = np.array([source.first_task for source in order])
-    end = first + [source.tasks for source in order]
-    number = np.array([place[source.source] for source in order])
-    found = np.searchsorted(first, tasks, side="right") - 1
-    return groups, np.where((found >= 0) & (tasks < end[found]), number[found], len(names))
+    if order:
+        first = np.array([source.first_task for source in order])
+        end = first + [source.tasks for source in order]
+        number = np.array([names.index(source.source) for source in order])
+        index = np.searchsorted(first, tasks, side="right") - 1
+        group_of_block = np.where((index >= 0) & (tasks < end[index]), number[index], len(names))
+    return groups, group_of_block
 
 
-def _group_facts(group: _LengthGroup, vocabulary: TokenDecoder | None, unk: int | None) -> dict[str, Any]:
-    """Counts and rates of a group of inputs; None where it cannot be known."""
-    counts, tokens = group.token_counts, int(group.token_counts.sum())
-    words = group.words
-    if words is None and vocabulary is not None and vocabulary.begins_word is not None and tokens:
-        words = int(counts[vocabulary.begins_word].sum())
+def _statistics(group: _Group, dataset: Dataset) -> dict[str, Any]:
+    """Counts and rates of a group; None for values that the data set does not determine."""
+    counts, tokens, words = group.token_counts, int(group.token_counts.sum()), group.words
+    if words is None and dataset.begins_word is not None and tokens:
+        words = int(counts[dataset.begins_word].sum())
+    unk = dataset.manifest.tokenizer.special_ids.get("unk")
+    unknown = int(counts[unk]) if unk is not None else 0
     text_bytes = sum(source.text_bytes for source in group.inputs)
-    unknown = int(counts[unk]) if unk is not None and tokens else 0
+    left_out: Counter[str] = Counter()
+    for source in group.inputs:
+        left_out.update(source.left_out)
     return {
         "documents": group.documents,
         "tokens": tokens,
@@ -205,33 +191,20 @@ def _group_facts(group: _LengthGroup, vocabulary: TokenDecoder | None, unk: int 
         "unknown_rate": unknown / tokens if tokens else None,
         "unigram_entropy": entropy(counts) if tokens else None,
         "inputs": len(group.inputs),
-        "left_out": _left_out(group.inputs),
+        "left_out": dict(sorted(left_out.items())),
     }
-
-
-def _left_out(sources: Sequence[SourceInfo]) -> dict[str, int]:
-    reasons = sorted({reason for source in sources for reason in source.left_out})
-    return {reason: sum(source.left_out.get(reason, 0) for source in sources) for reason in reasons}
 
 
 def _most_frequent(counts: np.ndarray, vocabulary: TokenDecoder | None, top: int) -> list[dict[str, Any]]:
     order = np.argsort(-counts, kind="stable")[:top]
-    total = int(counts.sum())
     return [
         {
             "id": int(id),
             "token": vocabulary.token(int(id)) if vocabulary else None,
             "text": vocabulary.text([int(id)]) if vocabulary else None,
             "count": int(counts[id]),
-            "share": int(counts[id]) / total,
+            "share": int(counts[id]) / int(counts.sum()),
         }
         for id in order
         if counts[id]
     ]
-
-
-def _rank_frequency(counts: np.ndarray) -> list[dict[str, int]]:
-    """The count of the tokens at ranks 1, 2, 3, ... that are evenly spaced on a logarithmic scale."""
-    ordered = np.sort(counts[counts > 0])[::-1]
-    ranks = np.unique(np.geomspace(1, len(ordered), 60).round().astype(int))
-    return [{"rank": int(rank), "count": int(ordered[rank - 1])} for rank in ranks]

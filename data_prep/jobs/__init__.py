@@ -1,6 +1,6 @@
 """Preparation of a data set: plan, tasks, merge.
 
-`prepare` is the entry point. `preparation_plan` cuts the inputs into tasks, `task_worker` runs one in a process of
+`stages` has the entry points. `preparation_plan` cuts the inputs into tasks, `task_worker` runs one in a process of
 `process_pool`, and `merge` makes one data set of their shards. A killed preparation resumes with the same command.
 """
 

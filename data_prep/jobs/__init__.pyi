@@ -1,8 +1,13 @@
-from .deduplication import resolved as resolved
-from .preparation_notes import encoder_notes as encoder_notes
 from .preparation_plan import PreparationSettings as PreparationSettings
 from .preparation_plan import check_out as check_out
 from .preparation_plan import read_plan as read_plan
-from .prepare import Prepared as Prepared
-from .prepare import PrepareRequest as PrepareRequest
 from .process_pool import Workers as Workers
+from .stages import Prepared as Prepared
+from .stages import PrepareRequest as PrepareRequest
+from .stages import merge_tasks as merge_tasks
+from .stages import plan_only as plan_only
+from .stages import prepare as prepare
+from .stages import resolve_tasks as resolve_tasks
+from .stages import run_tasks as run_tasks
+from .stages import unfinished_stages as unfinished_stages
+from .task_progress import TaskProgress as TaskProgress

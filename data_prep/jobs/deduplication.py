@@ -28,7 +28,7 @@ from data_prep.reading import read_json, typed
 from data_prep.sources import SourceRow
 
 if TYPE_CHECKING:
-    from data_prep.jobs.workbench import Workbench
+    from data_prep.jobs.task_documents import Workbench
 
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
 
@@ -40,19 +40,21 @@ def kinds(plan: PreparationPlan) -> list[str]:
 
 def scan(bench: "Workbench", task: int, report: Report) -> None:
     """Hash the documents of a task. Do nothing if a valid scan exists."""
-    settings = bench.plan.settings
-    _check_deduplicates(bench.plan)
-    if not scanned(bench.plan, task, bench.out):
+    from data_prep.jobs.task_documents import TaskDocuments
+
+    plan, out = bench.plan, bench.out
+    _check_deduplicates(plan)
+    if not scanned(plan, task, out):
         keys: dict[str, Callable[[list[str]], np.ndarray]] = {
             "exact": document_hashes,
-            "near": lambda texts: signatures(texts, settings.near_threshold),
+            "near": lambda texts: signatures(texts, plan.settings.near_threshold),
         }
-        documents = bench.documents(task)
+        documents = TaskDocuments(bench, task)
         count = 0
         with contextlib.ExitStack() as stack:
             add = {
-                kind: stack.enter_context(row_writer(_scan_path(bench.out, task, kind), keys[kind]([]).shape[1]))
-                for kind in kinds(bench.plan)
+                kind: stack.enter_context(row_writer(_array_path(out, "scan", task, kind), keys[kind]([]).shape[1]))
+                for kind in kinds(plan)
             }
             for batch in documents:
                 texts = [row.text for row in batch]
@@ -60,9 +62,9 @@ def scan(bench: "Workbench", task: int, report: Report) -> None:
                     add[kind](keys[kind](texts))
                 count += len(batch)
                 report(TaskProgress(documents.rows.bytes_read, documents.rows.text_bytes, count))
-        files = {kind: sha256_file(_scan_path(bench.out, task, kind)) for kind in kinds(bench.plan)}
-        write_json(_record_path(bench.out, task), {"hash": bench.plan.task_hash(task), "files": files})
-    report(TaskProgress(file_bytes=bench.plan.tasks[task].bytes))
+        files = {kind: sha256_file(_array_path(out, "scan", task, kind)) for kind in kinds(plan)}
+        write_json(_record_path(out, task), {"hash": plan.task_hash(task), "files": files})
+    report(TaskProgress(file_bytes=plan.tasks[task].bytes))
 
 
 def _check_deduplicates(plan: PreparationPlan) -> None:
@@ -79,9 +81,9 @@ def scanned(plan: PreparationPlan, task: int, out: Path) -> bool:
     """Whether the scan of a task exists and its arrays have the recorded checksums."""
     if not recorded(plan, task, out):
         return False
-    record = _read(_record_path(out, task))
+    files = _read(_record_path(out, task))["files"]
     try:
-        return all(sha256_file(_scan_path(out, task, kind)) == digest for kind, digest in record["files"].items())
+        return all(sha256_file(_array_path(out, "scan", task, kind)) == digest for kind, digest in files.items())
     except OSError:
         return False
 
@@ -93,7 +95,8 @@ def resolve(plan: PreparationPlan, out: Path, max_bytes: int = 512 << 20) -> int
     if a scan is missing.
     """
     _check_deduplicates(plan)
-    missing = [task for task in range(len(plan.tasks)) if not scanned(plan, task, out)]
+    tasks = range(len(plan.tasks))
+    missing = [task for task in tasks if not scanned(plan, task, out)]
     if missing:
         raise UserError(
             f"{len(missing)} tasks are not scanned, the first being {missing[0]}; run `maskwright prep scan`."
@@ -101,17 +104,15 @@ def resolve(plan: PreparationPlan, out: Path, max_bytes: int = 512 << 20) -> int
     if not resolved(plan, out):
         (out / "prep" / "drop").mkdir(exist_ok=True)
         for kind in kinds(plan):
-            scans = [_scan_path(out, task, kind) for task in range(len(plan.tasks))]
-            drops = [_drop_path(out, task, kind) for task in range(len(plan.tasks))]
+            scans, drops = ([_array_path(out, name, task, kind) for task in tasks] for name in ("scan", "drop"))
             resolve_repeats(scans, drops, kind == "near", max_bytes)
-        write_json(out / "prep" / "drop.json", {"scans": _scans(plan, out), "drops": _drops(plan, out)})
-    return sum(_n_dropped(plan, task, out) for task in range(len(plan.tasks)))
+        write_json(out / "prep" / "drop.json", _digests(plan, out))
+    return sum(len(np.unique(np.concatenate([*_drops(plan, task, out).values()]))) for task in tasks)
 
 
 def resolved(plan: PreparationPlan, out: Path) -> bool:
     """Whether valid drop arrays exist for the current scans."""
-    record = _read(out / "prep" / "drop.json")
-    return record == {"scans": _scans(plan, out), "drops": _drops(plan, out)}
+    return _read(out / "prep" / "drop.json") == _digests(plan, out)
 
 
 class Drop:
@@ -119,9 +120,9 @@ class Drop:
 
     def __init__(self, plan: PreparationPlan, task: int, out: Path) -> None:
         self.sha256 = drop_sha256(plan, task, out)
-        self._seen = 0
+        self._next = 0
         try:
-            self._places = {kind: _drop(task, kind, out) for kind in kinds(plan)}
+            self._indices = _drops(plan, task, out)
         except DamagedData as error:
             raise UserError(
                 one_line(f"The duplicates of task {task} are not known; run `maskwright prep resolve` ({error})")
@@ -129,14 +130,19 @@ class Drop:
 
     def apply(self, batch: "list[SourceRow]", left_out: Counter[str]) -> "list[SourceRow]":
         """The documents of the next batch that stay. Adds the dropped ones to `left_out`, by reason."""
-        first, self._seen = self._seen, self._seen + len(batch)
+        first, self._next = self._next, self._next + len(batch)
         reason = np.zeros(len(batch), dtype=int)
-        for number, places in reversed(list(enumerate(self._places.values(), 1))):
-            begin, end = np.searchsorted(places, [first, self._seen])
-            reason[places[begin:end].astype(np.int64) - first] = number
-        for number, kind in enumerate(self._places, 1):
+        for number, indices in reversed(list(enumerate(self._indices.values(), 1))):
+            begin, end = np.searchsorted(indices, [first, self._next])
+            reason[indices[begin:end].astype(np.int64) - first] = number
+        for number, kind in enumerate(self._indices, 1):
             left_out[REASONS[kind]] += int((reason == number).sum())
         return [row for row, dropped in zip(batch, reason, strict=True) if not dropped]
+
+
+def _drops(plan: PreparationPlan, task: int, out: Path) -> dict[str, np.ndarray]:
+    """Indices of the documents that a task drops, by kind of duplicate."""
+    return {kind: load_integers(_array_path(out, "drop", task, kind), 1) for kind in kinds(plan)}
 
 
 def drop_sha256(plan: PreparationPlan, task: int, out: Path) -> str | None:
@@ -146,22 +152,18 @@ def drop_sha256(plan: PreparationPlan, task: int, out: Path) -> str | None:
     digest = hashlib.sha256()
     for kind in kinds(plan):
         try:
-            digest.update(_drop_path(out, task, kind).read_bytes())
+            digest.update(_array_path(out, "drop", task, kind).read_bytes())
         except OSError:
             return ""
     return digest.hexdigest()
 
 
-def _scans(plan: PreparationPlan, out: Path) -> str:
-    """SHA-256 of the records of all scans."""
-    records = [_read(_record_path(out, task)) for task in range(len(plan.tasks))]
-    return hashlib.sha256(json.dumps(records, sort_keys=True).encode()).hexdigest()
-
-
-def _drops(plan: PreparationPlan, out: Path) -> str:
-    """SHA-256 of the drop arrays of all tasks."""
-    digests = [drop_sha256(plan, task, out) for task in range(len(plan.tasks))]
-    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()
+def _digests(plan: PreparationPlan, out: Path) -> dict[str, str]:
+    """SHA-256 of the records of all scans, and of the drop arrays of all tasks."""
+    tasks = range(len(plan.tasks))
+    scans = json.dumps([_read(_record_path(out, task)) for task in tasks], sort_keys=True)
+    drops = json.dumps([drop_sha256(plan, task, out) for task in tasks])
+    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in (("scans", scans), ("drops", drops))}
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -173,21 +175,9 @@ def _read(path: Path) -> dict[str, Any]:
     return record
 
 
-def _n_dropped(plan: PreparationPlan, task: int, out: Path) -> int:
-    return len(np.unique(np.concatenate([_drop(task, kind, out) for kind in kinds(plan)])))
-
-
-def _drop(task: int, kind: str, out: Path) -> np.ndarray:
-    return load_integers(_drop_path(out, task, kind), 1)
-
-
 def _record_path(out: Path, task: int) -> Path:
     return out / "prep" / "scan" / f"{task:05d}.json"
 
 
-def _scan_path(out: Path, task: int, kind: str) -> Path:
-    return out / "prep" / "scan" / f"{task:05d}.{kind}.npy"
-
-
-def _drop_path(out: Path, task: int, kind: str) -> Path:
-    return out / "prep" / "drop" / f"{task:05d}.{kind}.npy"
+def _array_path(out: Path, folder: str, task: int, kind: str) -> Path:
+    return out / "prep" / folder / f"{task:05d}.{kind}.npy"

@@ -1,98 +1,78 @@
 """Merge of finished tasks: write the manifest that turns a folder of shards into a data set."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, is_abandoned, write_json
-from data_prep.format import Manifest, ShardInfo, SourceInfo, TokenizerInfo
-from data_prep.format.shard_format import (
-    FORMAT,
-    FORMAT_VERSION,
-    DataSetTotals,
-    fingerprint,
-    index_fingerprint,
-    read_index,
-    token_dtype,
-)
-from data_prep.jobs.preparation_plan import PreparationPlan
+from data_prep.files import atomic_writer, is_abandoned
+from data_prep.format import Manifest, SourceInfo, write_manifest
+from data_prep.jobs.preparation_plan import Input, PreparationPlan
 from data_prep.jobs.task_documents import Unreadable, quarantine_path
-from data_prep.jobs.task_worker import TaskRecord
+from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
 from data_prep.reading import open_regular, parse_json, unusable
+
+SHORT_SHARE = 0.25  # warn if at least this share of the documents is short
 
 
 class NoDocuments(UserError):
     """The data set would have no documents."""
 
 
-def write_manifest(
-    folder: Path,
-    tokenizer: TokenizerInfo,
-    shards: Sequence[ShardInfo],
-    sources: Sequence[SourceInfo],
-    version: int = FORMAT_VERSION,
-) -> Manifest:
-    """Write and return manifest.json for the finished shards in `folder`/shards, which have format `version`."""
-    dtype = token_dtype(tokenizer.vocab_size)
-    tables = (read_index((folder / "shards" / shard.index_name).read_bytes())[1] for shard in shards)
-    manifest = Manifest(
-        format=FORMAT,
-        format_version=version,
-        fingerprint=fingerprint(tokenizer.sha256, dtype, tables, version),
-        tokenizer=tokenizer,
-        dtype=dtype.name,
-        totals=DataSetTotals(
-            documents=sum(shard.documents for shard in shards),
-            tokens=sum(shard.tokens for shard in shards),
-            blocks=sum(shard.blocks for shard in shards),
-        ),
-        shards=list(shards),
-        sources=list(sources),
-        index_fingerprint=index_fingerprint(shards),
-    )
-    write_json(folder / "manifest.json", asdict(manifest))
-    return manifest
-
-
-def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> list[Manifest]:
-    """Write the manifest of each split from the verified records of all tasks, in task order.
+def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> dict[Path, Manifest]:
+    """Write the manifest of each split from the verified records of all tasks; return them by folder.
 
     Also collects the tasks' unreadable rows in OUT/quarantine.jsonl and removes temporary files of interrupted
     writers. Raises NoDocuments if a split has no documents.
     """
     for split in plan.splits:
         if not any(record.documents(split) for record in records):
-            raise NoDocuments(_nothing(plan, records, split))
-    written = [out, out / "prep", *(out / split / "tokenizer" for split in plan.splits)]
-    written += [out / "prep" / name for name in ("tasks", "scan", "drop", "ids", "quarantine", "tokenizer")]
-    written += [out / split / name for split in plan.splits for name in ("", "shards")]
-    for temporary in (path for folder in set(written) for path in folder.glob(".*.tmp")):
+            raise NoDocuments(_no_documents(plan, records, split))
+    written = {out / split / name for split in plan.splits for name in ("", "shards", "tokenizer")} | {out}
+    written |= {out / "prep" / name for name in ("", "tasks", "scan", "drop", "quarantine", "tokenizer")}
+    for temporary in (path for folder in written for path in folder.glob(".*.tmp")):
         if is_abandoned(temporary):
             temporary.unlink(missing_ok=True)
     _gather_quarantine(plan, records, out)
-    return [
-        write_manifest(
+    return {
+        out / split: write_manifest(
             out / split,
             plan.tokenizer,
             [shard for record in records for shard in record.shards[split]],
             _sources(plan, records, split),
-            plan.settings.data_version,
+            plan.settings.pairs,
         )
         for split in plan.splits
-    ]
+    }
+
+
+def _no_documents(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -> str:
+    if split == "valid" and any(record.documents("train") for record in records):
+        return f"--valid-fraction {plan.settings.valid_fraction} takes no document of so small a corpus; raise it."
+    if split == "train" and any(record.documents("valid") for record in records):
+        return f"--valid-fraction {plan.settings.valid_fraction} leaves no document to train on; lower it."
+    counts = ", ".join(f"{n} {reason}" for reason, n in _left_out(records).items()) or "nothing was read"
+    row = next((record.first_unreadable for record in records if record.first_unreadable), None)
+    first = f"; the first unreadable row is {row.file} line {row.line}: {row.reason}" if row else ""
+    names = f"{plan.inputs[0].name}{' and others' if plan.inputs[1:] else ''}" if plan.inputs else "The input"
+    return f"{names}: no document to keep ({counts}){first}. Check --input and --text-field."
+
+
+def _left_out(records: Sequence[TaskRecord]) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for record in records:
+        counts.update(record.left_out)
+    return dict(sorted(counts.items()))
 
 
 def _sources(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -> list[SourceInfo]:
     sources = []
     for given, tasks in zip(plan.inputs, plan.tasks_of_inputs(), strict=True):
         done = [records[task] for task in tasks]
-        left_out: Counter[str] = Counter()
-        for record in done:
-            left_out.update(record.left_out)
         sources.append(
             SourceInfo(
                 name=given.name,
@@ -104,7 +84,7 @@ def _sources(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -
                 documents=sum(record.documents(split) for record in done),
                 tokens=sum(record.tokens(split) for record in done),
                 text_bytes=sum(record.text_bytes[split] for record in done),
-                left_out=dict(sorted(left_out.items())),
+                left_out=_left_out(done),
             )
         )
     return sources
@@ -128,30 +108,42 @@ def _quarantined(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path
             if records[task].quarantine_sha256 is not None:
                 path = quarantine_path(out, task)
                 with open_regular(path) as rows:
-                    for row in rows:
-                        yield _moved(path, row, lines)
+                    for text in rows:
+                        try:
+                            row: Unreadable = parse_json(text, Unreadable)
+                        except ValueError:
+                            reason = "it is not a list of unreadable rows"
+                            raise unusable(path, reason, "run the same command again") from None
+                        yield replace(row, line=row.line + lines)
             lines += records[task].lines
 
 
-def _moved(path: Path, row: bytes, lines: int) -> Unreadable:
-    """Parse a row of a quarantine file and add `lines` to its line number."""
-    try:
-        unreadable: Unreadable = parse_json(row, Unreadable)
-        return replace(unreadable, line=unreadable.line + lines)
-    except ValueError:
-        raise unusable(path, "it is not a list of unreadable rows", "run the same command again") from None
+def encoder_notes(records: Sequence[TaskRecord]) -> list[str]:
+    """The reasons for which tasks did not use a faster encoder."""
+    return sorted({record.note for record in records if record.note})
 
 
-def _nothing(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -> str:
-    if split == "valid" and any(record.documents("train") for record in records):
-        return f"--valid-fraction {plan.settings.valid_fraction} takes no document of so small a corpus; raise it."
-    if split == "train" and any(record.documents("valid") for record in records):
-        return f"--valid-fraction {plan.settings.valid_fraction} leaves no document to train on; lower it."
-    left_out: Counter[str] = Counter()
-    for record in records:
-        left_out.update(record.left_out)
-    counts = ", ".join(f"{count} {reason}" for reason, count in sorted(left_out.items())) or "nothing was read"
-    row = next((record.first_unreadable for record in records if record.first_unreadable), None)
-    first = f"; the first unreadable row is {row.file} line {row.line}: {row.reason}" if row else ""
-    names = f"{plan.inputs[0].name}{' and others' if plan.inputs[1:] else ''}" if plan.inputs else "The input"
-    return f"{names}: no document to keep ({counts}){first}. Check --input and --text-field."
+def split_notes(plan: PreparationPlan, records: Sequence[TaskRecord]) -> list[str]:
+    """How text files were split into documents, with a warning if many of these are short."""
+    texts: list[Input] = []
+    documents = short = 0
+    for given, tasks in zip(plan.inputs, plan.tasks_of_inputs(), strict=True):
+        if given.kind == "txt":
+            done = [records[task] for task in tasks]
+            texts.append(given)
+            documents += sum(record.documents(split) for record in done for split in plan.splits)
+            short += sum(record.short_documents for record in done)
+    if not texts:
+        return []
+    separator = plan.settings.reading.separator
+    name = texts[0].name if len(texts) == 1 else f"{len(texts):,} text files"
+    how = {"blank": "split at empty lines", "line": "one document a line", "file": "one document a file"}
+    count = f"{documents:,} document{'' if documents == 1 else 's'}"
+    split = how.get(separator, "split at lines of this text")
+    notes = [f"{name}: {count}, {split} (--separator {shlex.quote(separator)})"]
+    if separator != "file" and documents and short >= SHORT_SHARE * documents:
+        notes.append(
+            f"warning: {short:,} of {count} have fewer than {SHORT_TOKENS} tokens. If each file is one "
+            "text, prepare again with --separator file and another --out."
+        )
+    return notes

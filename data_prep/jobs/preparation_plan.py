@@ -1,7 +1,7 @@
-"""The plan of a preparation: inputs, their tasks, tokenizer and settings. The plan decides the output.
+"""The plan of a preparation: inputs, tasks, tokenizer and settings (`prep/plan.json`). It decides the output.
 
-A plan only grows: inputs that are added later get tasks with new numbers, so existing shards do not change. A task's
-record is valid if it has the task's hash.
+A plan only grows: inputs that are added later get tasks with new numbers, so existing shards do not change. Where the
+inputs are and how to run may change each time, and are in `prep/place.json`.
 """
 
 import hashlib
@@ -13,22 +13,21 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from data_prep.cache import Cache
 from data_prep.cleaning import Cleaning
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import refuse_file, write_json
 from data_prep.folder_kinds import kind_of, not_a
-from data_prep.format import TokenizerInfo
-from data_prep.format.shard_format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, check_tokenizer
-from data_prep.jobs.input_locations import place_path
-from data_prep.reading import read_json, unusable
+from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
+from data_prep.reading import PathText, read_json, unusable
 from data_prep.sources import Examined, Options, SourceInput
 from data_prep.urls import shown
 
 MAX_PLAN_BYTES = 1 << 30
-_ANOTHER_OUT = "choose a new --out folder"
-LEAST_TASK_BYTES = 16 << 20
-MOST_CUTS = 1_000_000  # tasks; each has its own files and record
-MOST_TASK_BYTES = 512 << 20  # fills a shard with uint16 ids
+MAX_TASKS = 1_000_000  # each task has its own files
+MIN_TASK_BYTES = 16 << 20
+MAX_TASK_BYTES = 512 << 20  # fills a shard with uint16 ids
+_NEW_OUT = "choose a new --out folder"
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class Input:
 
 @dataclass(frozen=True)
 class InputRange:
-    """One task: the range [first, last) of an input's units, about `bytes` long. One process does it alone."""
+    """One task: units [first, last) of an input, about `bytes` long."""
 
     input: int
     first: int
@@ -56,8 +55,8 @@ class InputRange:
 class PreparationSettings:
     """Settings that decide the output, in addition to inputs and tokenizer.
 
-    `valid_fraction` of the documents go to OUT/valid. `evaluation_sha256` is the SHA-256 of OUT/prep/evaluation.npy,
-    the n-grams that documents must not contain, if any.
+    `valid_fraction` of the documents go to OUT/valid. `evaluation_sha256` is the SHA-256 of the n-grams that documents
+    must not contain (OUT/prep/evaluation.npy), or None.
     """
 
     reading: Options = field(default_factory=Options)
@@ -74,11 +73,6 @@ class PreparationSettings:
     def pairs(self) -> bool:
         """Whether each document comes with the wrong text that it corrects."""
         return self.reading.wrong_field is not None
-
-    @property
-    def data_version(self) -> int:
-        """The format version of the data sets."""
-        return TARGETS_VERSION if self.pairs else FORMAT_VERSION
 
 
 @dataclass(frozen=True)
@@ -101,7 +95,7 @@ class PreparationPlan:
         source = self.inputs[unit.input]
         settings = asdict(self.settings)
         if not self.settings.pairs:
-            del settings["reading"]["wrong_field"]  # keeps the hashes of tasks prepared before this field existed
+            del settings["reading"]["wrong_field"]  # hashes from before this field existed stay valid
         content = {
             "input": [source.kind, source.bytes, source.digest, unit.first, unit.last],
             "tokenizer": self.tokenizer.sha256,
@@ -118,40 +112,78 @@ class PreparationPlan:
         return ranges
 
 
+def open_plan(out: Path, tokenizer: TokenizerInfo, settings: PreparationSettings) -> PreparationPlan:
+    """The plan of OUT, or a new empty plan.
+
+    Raises UserError, naming the differences, if OUT was prepared with another tokenizer or other settings.
+    """
+    if not plan_path(out).exists():
+        return PreparationPlan([], [], tokenizer, settings)
+    plan = read_plan(out)
+    before, now = _options(plan.settings), _options(settings)
+    differing = [name for name in before if before[name] != now[name]]
+    stored = ["another --tokenizer"] if plan.tokenizer != tokenizer else []
+    stored += [_written(name, before[name]) for name in differing]
+    if stored:
+        given = " and ".join(_written(name, now[name]) for name in differing if name != "evaluation_sha256")
+        command = f"; the command has {given}" if given else ""
+        raise UserError(f"{out} was prepared with {' and '.join(stored)}{command}. Use the same, or another --out.")
+    return plan
+
+
+def _options(settings: Any) -> dict[str, Any]:
+    """The values of all settings, nested ones included, by name."""
+    values: dict[str, Any] = {}
+    for setting in fields(settings):
+        value = getattr(settings, setting.name)
+        values |= _options(value) if hasattr(value, "__dataclass_fields__") else {setting.name: value}
+    return values
+
+
+def _written(name: str, value: Any) -> str:
+    """Format a setting as a command-line option: `--min-characters 20`, or `no --id-field`."""
+    if name == "evaluation_sha256":
+        return f"{'other' if value else 'no'} --decontaminate files"
+    option = f"--{name.replace('_', '-')}"
+    if value is None or value is False:
+        return f"no {option}"
+    return option if value is True else f"{option} {value}"
+
+
 def extend(
-    plan: PreparationPlan, found: Sequence[SourceInput], examined: Sequence[Examined], task_bytes: int | None = None
+    plan: PreparationPlan, inputs: Sequence[SourceInput], examined: Sequence[Examined], task_bytes: int | None = None
 ) -> tuple[PreparationPlan, list[str]]:
     """Add tasks for new inputs to the plan. Returns the plan and the location of each of its inputs.
 
     `task_bytes` is the size of new tasks; the default gives a few hundred tasks. Raises UserError if an input of the
-    plan is not in `found` or its content has changed.
+    plan is not in `inputs` or its content has changed.
     """
     sizes = sum(one.bytes for one in examined)
-    task_bytes = task_bytes or max(LEAST_TASK_BYTES, min(MOST_TASK_BYTES, sizes // 256))
-    if sizes > MOST_CUTS * task_bytes:
+    task_bytes = task_bytes or max(MIN_TASK_BYTES, min(MAX_TASK_BYTES, sizes // 256))
+    if sizes > MAX_TASKS * task_bytes:
         raise UserError(
             f"Tasks of {task_bytes / 1e6:g} MB would be {sizes // task_bytes:,}; raise --task-mb to "
-            f"{math.ceil(sizes / MOST_CUTS / 1e4) / 100:g} or more, or leave it out."
+            f"{math.ceil(sizes / MAX_TASKS / 1e4) / 100:g} or more, or leave it out."
         )
-    inputs, tasks = list(plan.inputs), list(plan.tasks)
-    locations: list[str | None] = [None] * len(inputs)
-    awaited: dict[Any, list[int]] = {}
-    for number, old in reversed(list(enumerate(inputs))):
-        awaited.setdefault((old.source, old.kind, old.bytes, old.digest), []).append(number)
-    for one, seen, name in zip(found, examined, _names(found), strict=True):
-        if same := awaited.get((one.source, one.kind, seen.bytes, seen.digest)):
+    planned, tasks = list(plan.inputs), list(plan.tasks)
+    locations: list[str | None] = [None] * len(planned)
+    numbers: dict[Any, list[int]] = {}
+    for number, old in reversed(list(enumerate(planned))):
+        numbers.setdefault((old.source, old.kind, old.bytes, old.digest), []).append(number)
+    for one, seen, name in zip(inputs, examined, _names(inputs), strict=True):
+        if same := numbers.get((one.source, one.kind, seen.bytes, seen.digest)):
             locations[same.pop()] = one.location
             continue
-        tasks += [InputRange(len(inputs), *cut) for cut in cuts(seen, task_bytes)]
-        inputs.append(Input(name, one.source, one.kind, seen.bytes, seen.digest))
+        tasks += [InputRange(len(planned), *cut) for cut in cuts(seen, task_bytes)]
+        planned.append(Input(name, one.source, one.kind, seen.bytes, seen.digest))
         locations.append(one.location)
-    for old, location in zip(inputs, locations, strict=True):
+    for old, location in zip(planned, locations, strict=True):
         if location is None:
             raise UserError(
                 f"The input {old.name} that was prepared before has changed or is not given now; a data set can only "
                 "grow: give all earlier inputs unchanged, or choose a new --out folder."
             )
-    return replace(plan, inputs=inputs, tasks=tasks), [str(location) for location in locations]
+    return replace(plan, inputs=planned, tasks=tasks), [str(location) for location in locations]
 
 
 def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
@@ -172,9 +204,9 @@ def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
     return ranges
 
 
-def _names(found: Sequence[SourceInput]) -> list[str]:
+def _names(inputs: Sequence[SourceInput]) -> list[str]:
     """The locations without their common parent folder, so that names do not change if that folder moves."""
-    parts = [shown(one.location).split("/") for one in found]
+    parts = [shown(one.location).split("/") for one in inputs]
     shared = 0
     while all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
         shared += 1
@@ -183,6 +215,63 @@ def _names(found: Sequence[SourceInput]) -> list[str]:
 
 def plan_path(out: Path) -> Path:
     return out / "prep" / "plan.json"
+
+
+def read_plan(out: Path) -> PreparationPlan:
+    """The plan of OUT; raises UserError if it is missing or damaged."""
+    path = plan_path(out)
+    try:
+        plan: PreparationPlan = read_json(path, PreparationPlan, MAX_PLAN_BYTES, hint=_NEW_OUT)
+        _check(plan)
+    except MissingFile:
+        if kind_of(out) in ("an empty folder", "an unfinished data set folder"):
+            raise UserError(f"{out} has no plan ({path}); make one with `maskwright prep plan`.") from None
+        raise not_a(out, "the folder of a plan", "Name the --out of `maskwright prep plan`.") from None
+    except ValueError as error:
+        raise unusable(path, str(error), _NEW_OUT) from None
+    return plan
+
+
+def _check(plan: PreparationPlan) -> None:
+    """Raise ValueError unless the parts of a plan are consistent."""
+    plan.tokenizer.check()
+    if any(task.input >= len(plan.inputs) or task.first > task.last for task in plan.tasks):
+        raise ValueError("a task is not a part of an input")
+    if plan.settings.valid_fraction > 1 or plan.settings.near_threshold > 1:
+        raise ValueError("a share in its settings is greater than 1")
+
+
+def write_plan(plan: PreparationPlan, out: Path) -> None:
+    if not plan_path(out).exists() or read_plan(out) != plan:
+        write_json(plan_path(out), asdict(plan))
+
+
+@dataclass(frozen=True)
+class InputLocations:
+    """Locations of the plan's inputs, in the plan's order, and run options.
+
+    `strict` stops a task at its first unreadable row. `cache` is the cache folder for remote inputs, of at most
+    `cache_bytes`.
+    """
+
+    locations: list[PathText]
+    strict: bool
+    cache: PathText
+    cache_bytes: int
+
+    def open_cache(self) -> Cache:
+        return Cache(Path(self.cache), self.cache_bytes)
+
+
+def locations_path(out: Path) -> Path:
+    """Path of the first file that a preparation writes. It identifies OUT as the folder of a preparation."""
+    return out / "prep" / "place.json"
+
+
+def read_locations(out: Path) -> InputLocations:
+    """The locations of the last `prep run` or `prep plan`; raises UserError if the file is missing or damaged."""
+    read: InputLocations = read_json(locations_path(out), InputLocations, hint="run `maskwright prep plan` again")
+    return read
 
 
 def evaluation_path(out: Path) -> Path:
@@ -195,96 +284,21 @@ def new_evaluation_path(out: Path) -> Path:
     return out / "prep" / "evaluation.npy.new"
 
 
-def read_plan(out: Path) -> PreparationPlan:
-    """The plan of OUT; raises UserError if it is missing or damaged."""
-    path = plan_path(out)
-    try:
-        plan: PreparationPlan = read_json(path, PreparationPlan, MAX_PLAN_BYTES, hint=_ANOTHER_OUT)
-        _check(plan)
-    except MissingFile:
-        if kind_of(out) in ("an empty folder", "an unfinished data set folder"):
-            raise UserError(f"{out} has no plan ({path}); make one with `maskwright prep plan`.") from None
-        raise not_a(out, "the folder of a plan", "Name the --out of `maskwright prep plan`.") from None
-    except ValueError as error:
-        raise unusable(path, str(error), _ANOTHER_OUT) from None
-    return plan
-
-
-def _check(plan: PreparationPlan) -> None:
-    """Raise ValueError unless the parts of a plan are consistent."""
-    check_tokenizer(plan.tokenizer)
-    for task in plan.tasks:
-        if task.input >= len(plan.inputs) or task.first > task.last:
-            raise ValueError("a task is not a part of an input")
-    if plan.settings.valid_fraction > 1 or plan.settings.near_threshold > 1:
-        raise ValueError("a share in its settings is greater than 1")
-
-
 def check_out(out: Path) -> bool:
     """Whether OUT holds an earlier preparation; False for a new or empty folder.
 
     Raises UserError if OUT or a folder above it is a file, or if OUT holds other files.
     """
     refuse_file(out)
-    if plan_path(out).exists() or place_path(out).exists():
+    if plan_path(out).exists() or locations_path(out).exists():
         return True
-    prep = out / "prep"
-    own = {"prep"} if prep.is_dir() else set()
-    strangers = [entry.name for entry in _entries(out) if entry.name not in own]
-    strangers += [f"prep/{entry.name}" for entry in _entries(prep) if not _is_beginning(entry.name)]
-    if strangers:
-        raise UserError(f"{out} is not empty (it has {min(strangers)}); choose a new --out folder.")
+    prep, early = out / "prep", ("lock", "tokenizer", new_evaluation_path(out).name)  # written before place.json
+    others = [name for name in _names_in(out) if name != "prep" or not prep.is_dir()]
+    others += [f"prep/{name}" for name in _names_in(prep) if name not in early and not name.endswith(".tmp")]
+    if others:
+        raise UserError(f"{out} is not empty (it has {min(others)}); choose a new --out folder.")
     return False
 
 
-def _entries(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
-
-
-def _is_beginning(name: str) -> bool:
-    """Whether a file of OUT/prep may be from a preparation that stopped before it wrote place.json."""
-    return name in ("lock", "tokenizer", new_evaluation_path(Path()).name) or name.endswith(".tmp")
-
-
-def open_plan(out: Path, tokenizer: TokenizerInfo, settings: PreparationSettings) -> PreparationPlan:
-    """The plan of OUT, or a new empty plan.
-
-    Raises UserError, naming the differences, if OUT was prepared with another tokenizer or other settings.
-    """
-    if not plan_path(out).exists():
-        return PreparationPlan([], [], tokenizer, settings)
-    plan = read_plan(out)
-    before, now = _options(plan.settings), _options(settings)
-    differing = [name for name in before if before[name] != now[name]]
-    kept = ["another --tokenizer"] if plan.tokenizer != tokenizer else []
-    kept += [_written(name, before[name]) for name in differing]
-    if kept:
-        given = " and ".join(_written(name, now[name]) for name in differing if name != "evaluation_sha256")
-        command = f"; the command has {given}" if given else ""
-        raise UserError(f"{out} was prepared with {' and '.join(kept)}{command}. Use the same, or another --out.")
-    return plan
-
-
-def write_plan(plan: PreparationPlan, out: Path) -> None:
-    """Write the plan to OUT. An existing plan there must be the beginning of the new one."""
-    if not plan_path(out).exists() or read_plan(out) != plan:
-        write_json(plan_path(out), asdict(plan))
-
-
-def _options(settings: Any) -> dict[str, Any]:
-    """The values of all settings, nested ones included, by name."""
-    values: dict[str, Any] = {}
-    for setting in fields(settings):
-        value = getattr(settings, setting.name)
-        values |= _options(value) if hasattr(value, "__dataclass_fields__") else {setting.name: value}
-    return values
-
-
-def _written(name: str, value: Any) -> str:
-    """Format a setting as a command-line option: `--min-characters 20`, or `no --id-field`."""
-    if name == "evaluation_sha256":
-        return f"{'other' if value else 'no'} --decontaminate files"
-    option = f"--{name.replace('_', '-')}"
-    if value is None or value is False:
-        return f"no {option}"
-    return option if value is True else f"{option} {value}"
+def _names_in(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []

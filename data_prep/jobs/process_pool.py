@@ -5,6 +5,7 @@ After an interrupt, tasks stop at the end of their batch. Processes that do not 
 
 import atexit
 import contextlib
+import functools
 import gc
 import multiprocessing
 import os
@@ -12,7 +13,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import astuple, replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,13 @@ from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.processes import interrupt_blocked, start_worker
 
 if TYPE_CHECKING:
-    from data_prep.jobs.workbench import Workbench
+    from data_prep.jobs.task_documents import Workbench
+
 
 Work = Callable[["Workbench", int, Report], Any]
 """A module-level function that runs one task and reports its totals."""
 
-_SLOTS = 4  # fields of a TaskProgress, in the memory shared with the workers
+_SLOTS = len(TaskProgress())  # numbers of a worker in the shared memory
 _TICK_SECONDS = 0.2
 _STOP_SECONDS = 5
 _EARLY = 4  # processes started before there is work
@@ -43,7 +44,7 @@ class Workers:
         self._pool: ProcessPoolExecutor | None = None
         if count > 1:
             spawn = multiprocessing.get_context("spawn")
-            # No lock: a killed worker would keep it. If the last number is not 0, the workers stop.
+            # No lock: a killed worker would never release it. If the last number is not 0, the workers stop.
             self._counters: Any = spawn.RawArray("q", _SLOTS * count + 1)
             self._others = set(multiprocessing.active_children())
             self._pool = ProcessPoolExecutor(count, spawn, _start, (self._counters, spawn.Value("i", 0)))
@@ -65,8 +66,7 @@ class Workers:
     def _stop(self, pool: ProcessPoolExecutor) -> None:
         """Stop the workers after their batch. Kill slow ones (such as a download), or all at a second Ctrl-C.
 
-        Unfinished work never counts as finished. Always waits for the pool's thread: Python's exit would write to the
-        pipe that the thread closes.
+        Always waits for the pool's thread: Python's exit would write to the pipe that the thread closes.
         """
         self._counters[-1] = True
         running = set(multiprocessing.active_children()) - self._others
@@ -93,7 +93,9 @@ class Workers:
         and any exception of `work`.
         """
         if self._pool is None:
-            return _run_here(work, tasks, out, on_progress)
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"
+            bench, totals = _bench(out), _Totals(on_progress)
+            return [work(bench, task, totals.of_next_task()) for task in tasks]
         before = self._totals()
         try:
             with interrupt_blocked():
@@ -118,14 +120,7 @@ class Workers:
         return [sum(self._counters[slot:-1:_SLOTS]) for slot in range(_SLOTS)]
 
 
-def _run_here(work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    bench = _bench(out)
-    totals = PoolTotals(on_progress)
-    return [work(bench, task, totals.of_next_task()) for task in tasks]
-
-
-class PoolTotals:
+class _Totals:
     """Sum of the progress reports of consecutive tasks."""
 
     def __init__(self, on_progress: Report) -> None:
@@ -133,21 +128,16 @@ class PoolTotals:
         self._finished = self._current = TaskProgress()
 
     def of_next_task(self) -> Report:
-        self._finished, self._current = _sum(self._finished, self._current), TaskProgress()
+        self._finished, self._current = self._finished.plus(self._current), TaskProgress()
         return self._report
 
     def _report(self, progress: TaskProgress) -> None:
-        # The last report of a task has no text_bytes.
-        self._current = progress if progress.text_bytes else replace(progress, text_bytes=self._current.text_bytes)
-        self._on_progress(_sum(self._finished, self._current))
-
-
-def _sum(one: TaskProgress, other: TaskProgress) -> TaskProgress:
-    return TaskProgress(*map(sum, zip(astuple(one), astuple(other), strict=True)))
+        self._current = progress
+        self._on_progress(self._finished.plus(progress))
 
 
 def _bench(out: Path) -> "Workbench":
-    from data_prep.jobs.workbench import Workbench
+    from data_prep.jobs.task_documents import Workbench
 
     return Workbench(out)
 
@@ -156,13 +146,11 @@ class _Stopped(Exception):
     """The parent process asked the tasks to stop."""
 
 
-_counters: Any
-_totals: PoolTotals
-_benches: dict[tuple[Path, int, int], "Workbench"] = {}
+_totals: _Totals  # of a worker process
 
 
 def _start(counters: Any, workers: Any) -> None:
-    global _counters, _totals
+    global _totals
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     start_worker()
     atexit.register(os._exit, 0)  # skips the teardown of modules, which takes 0.1 s
@@ -170,14 +158,13 @@ def _start(counters: Any, workers: Any) -> None:
     with workers.get_lock():
         first = workers.value * _SLOTS
         workers.value += 1
-    _counters = counters
 
     def publish(progress: TaskProgress) -> None:
         if counters[-1]:
             raise _Stopped
-        counters[first : first + _SLOTS] = astuple(progress)
+        counters[first : first + _SLOTS] = progress
 
-    _totals = PoolTotals(publish)
+    _totals = _Totals(publish)
 
 
 def _import() -> None:
@@ -190,8 +177,9 @@ def _work(work: Work, out: Path, task: int) -> Any:
     from data_prep.jobs.preparation_plan import plan_path
 
     plan = plan_path(out).stat()  # a new plan is a new file; reading a long plan for each task is slow
-    key = (out, plan.st_ino, plan.st_mtime_ns)
-    if key not in _benches:
-        _benches.clear()
-        _benches[key] = _bench(out)
-    return work(_benches[key], task, _totals.of_next_task())
+    return work(_bench_of(out, plan.st_ino, plan.st_mtime_ns), task, _totals.of_next_task())
+
+
+@functools.lru_cache(1)
+def _bench_of(out: Path, inode: int, changed: int) -> "Workbench":
+    return _bench(out)

@@ -1,20 +1,25 @@
-"""Documents of one task: read and clean them; count dropped documents by reason and list unreadable rows."""
+"""The documents of one task: read, clean, count what is left out, and list unreadable rows."""
 
 import contextlib
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
+from tokenizers import Tokenizer
 
 from data_prep.cleaning import Cleaning, Grams, clean_all, contaminated, normalize
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, make_folder
-from data_prep.jobs.input_locations import InputLocations
-from data_prep.jobs.preparation_plan import PreparationPlan
-from data_prep.sources import RowReader, SourceInput, SourceRow
+from data_prep.files import atomic_writer, make_folder, sha256_file
+from data_prep.format import tokenizer_digest
+from data_prep.jobs.preparation_plan import InputLocations, PreparationPlan, evaluation_path, read_locations, read_plan
+from data_prep.sources import RowReader, SourceInput, SourceRow, examine
+from data_prep.tokenizer import Encoders, load
+from data_prep.urls import shown
 
 BATCH_CHARACTERS = 1 << 22  # smaller batches are slower: with 1 MB, a task took 9% longer
 
@@ -45,36 +50,86 @@ class Quarantine(contextlib.ExitStack):
         self._file.write(orjson.dumps(row) + b"\n")
 
 
-@dataclass
+def quarantine_path(out: Path, task: int) -> Path:
+    return out / "prep" / "quarantine" / f"{task:05d}.jsonl"
+
+
+class Workbench:
+    """Plan, locations, tokenizer, encoders and evaluation n-grams of OUT. A process loads each of them once."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.plan: PreparationPlan = read_plan(out)
+        self.locations: InputLocations = read_locations(out)
+
+    @property
+    def _tokenizer_path(self) -> Path:
+        return self.out / self.plan.splits[0] / "tokenizer"
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        path = self._tokenizer_path
+        if tokenizer_digest(path, self.plan.tokenizer.files)[0] != self.plan.tokenizer.sha256:
+            raise UserError(f"The tokenizer in {path} has changed; delete {self.out} and prepare the data again.")
+        return load(path)
+
+    @cached_property
+    def encoders(self) -> Encoders:
+        return Encoders(self.tokenizer, self.plan.tokenizer)
+
+    @cached_property
+    def begins_word(self) -> np.ndarray | None:
+        """Whether each id begins a word, bool [vocab_size]; None if the vocabulary alone does not determine it."""
+        info = self.plan.tokenizer
+        if info.continuation_prefix is None:
+            return None
+        return info.begins_word((self._tokenizer_path / "tokenizer.json").read_bytes())
+
+    @cached_property
+    def evaluation(self) -> Grams | None:
+        """The n-grams that documents must not contain."""
+        if self.plan.settings.evaluation_sha256 is None:
+            return None
+        path = evaluation_path(self.out)
+        if not path.is_file() or sha256_file(path) != self.plan.settings.evaluation_sha256:
+            raise UserError(f"{path} is missing or damaged; run the same `maskwright prep` command again.")
+        return Grams.load(path)
+
+    @cached_property
+    def forbidden(self) -> np.ndarray:
+        """Mask of the ids that no document may contain, bool [vocab_size]."""
+        info = self.plan.tokenizer
+        forbidden = np.zeros(info.vocab_size, dtype=bool)
+        forbidden[[id for name, id in info.special_ids.items() if name != "unk"]] = True
+        return forbidden
+
+
 class TaskDocuments:
     """Batches of a task's documents, in order. Iteration counts dropped documents in `left_out`, by reason.
 
     Every stage that reads a task gets the same documents in the same order, so an index identifies a document.
+    Raises UserError if the input has changed since it was planned.
     """
 
-    plan: PreparationPlan
-    task: int
-    place: InputLocations
-    evaluation: Grams | None
-    quarantine: Quarantine | None = None
-    left_out: Counter[str] = field(default_factory=Counter)
+    def __init__(self, bench: Workbench, task: int, quarantine: Quarantine | None = None) -> None:
+        self._settings, self._strict = bench.plan.settings, bench.locations.strict
+        self._evaluation, self._quarantine = bench.evaluation, quarantine
+        self._unit = bench.plan.tasks[task]
+        self._input = bench.plan.inputs[self._unit.input]
+        self._cache = bench.locations.open_cache()
+        self._source = SourceInput(self._input.source, bench.locations.locations[self._unit.input], self._input.kind)
+        if self._input.kind != "hub":
+            now = examine(self._source, self._cache, self._settings.reading)
+            if now.digest != self._input.digest:
+                location = shown(self._source.location)
+                raise UserError(f"{location} has changed since it was planned; run the same command again.")
+        self.left_out: Counter[str] = Counter()
+        self.rows = self._read(self._unit.first, self._unit.last)
 
-    def __post_init__(self) -> None:
-        unit = self.plan.tasks[self.task]
-        self.input = self.plan.inputs[unit.input]
-        self.rows = self._open(unit.first, unit.last)
-
-    def _open(self, first: int, last: int) -> RowReader:
-        source = SourceInput(self.input.source, self.place.locations[self.plan.tasks[self.task].input], self.input.kind)
-        return RowReader(source, first, last, self.plan.settings.reading, self.place.open_cache())
+    def _read(self, first: int, last: int) -> RowReader:
+        return RowReader(self._source, first, last, self._settings.reading, self._cache)
 
     def __iter__(self) -> Iterator[list[SourceRow]]:
-        for batch in self._batches():
-            if kept := self._cleaned(batch):
-                yield kept
-
-    def _batches(self) -> Iterator[list[SourceRow]]:
-        """Readable documents, about BATCH_CHARACTERS at a time."""
         batch: list[SourceRow] = []
         characters = 0
         for row in self.rows:
@@ -86,37 +141,32 @@ class TaskDocuments:
                 batch.append(row)
                 characters += len(row.text)
                 if characters >= BATCH_CHARACTERS:
-                    yield batch
+                    yield self._cleaned(batch)
                     batch, characters = [], 0
         if batch:
-            yield batch
+            yield self._cleaned(batch)
 
     def _cleaned(self, batch: list[SourceRow]) -> list[SourceRow]:
-        cleaning = self.plan.settings.cleaning
-        if cleaning == Cleaning() and self.evaluation is None:
+        cleaning = self._settings.cleaning
+        if cleaning == Cleaning() and self._evaluation is None:
             return batch
         texts, reasons = clean_all([row.text for row in batch], cleaning)
-        if self.evaluation is not None:
-            bad = contaminated(texts, self.evaluation)
+        if self._evaluation is not None:
+            bad = contaminated(texts, self._evaluation)
             reasons = [reason or "contaminated" * bool(out) for reason, out in zip(reasons, bad, strict=True)]
         self.left_out.update(filter(None, reasons))
-        kept = [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
-        if not self.plan.settings.pairs:
-            return kept
-        return [row._replace(wrong=normalize(row.wrong or "", cleaning.normalize)) for row in kept]
+        rows = [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
+        if not self._settings.pairs:
+            return rows
+        return [row._replace(wrong=normalize(row.wrong or "", cleaning.normalize)) for row in rows]
 
     def reject(self, line: int, reason: str) -> None:
         """Count and list a row that cannot be used. Raises UserError in a strict preparation."""
-        if self.place.strict:
-            before = self._open(0, self.plan.tasks[self.task].first)
+        if self._strict:
+            before = self._read(0, self._unit.first)
             deque(before, maxlen=0)
-            raise UserError(
-                f"{self.input.name} line {before.lines + line}: {reason}; fix it, or prepare without --strict."
-            )
+            place = f"{self._input.name} line {before.lines + line}"
+            raise UserError(f"{place}: {reason}; fix it, or prepare without --strict.")
         self.left_out["unreadable"] += 1
-        if self.quarantine is not None:
-            self.quarantine.write(Unreadable(self.input.name, line, reason))
-
-
-def quarantine_path(out: Path, task: int) -> Path:
-    return out / "prep" / "quarantine" / f"{task:05d}.jsonl"
+        if self._quarantine is not None:
+            self._quarantine.write(Unreadable(self._input.name, line, reason))

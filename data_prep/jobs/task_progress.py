@@ -1,17 +1,19 @@
 """Progress of tasks: running totals and the callback that receives them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class TaskProgress:
+class TaskProgress(NamedTuple):
     """Running totals: input bytes read, text bytes in them, documents and tokens written."""
 
     file_bytes: int = 0
     text_bytes: int = 0
     documents: int = 0
     tokens: int = 0
+
+    def plus(self, other: "TaskProgress") -> "TaskProgress":
+        return TaskProgress(*map(sum, zip(self, other, strict=True)))
 
 
 Report = Callable[[TaskProgress], None]

@@ -1,8 +1,6 @@
 """One idempotent task: turn a range of an input into shards, then write a record of them."""
 
 import contextlib
-import itertools
-from array import array
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,15 +11,11 @@ import xxhash
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
-from data_prep.format import ShardInfo
-from data_prep.format.shard_format import is_shard_name, token_dtype
-from data_prep.format.shard_writer import ShardWriter
+from data_prep.format import ShardInfo, ShardWriter
 from data_prep.jobs import deduplication
-from data_prep.jobs.document_ids import hash_of, ids_path, save_hashes
 from data_prep.jobs.preparation_plan import PreparationPlan
-from data_prep.jobs.task_documents import Quarantine, Unreadable, quarantine_path
+from data_prep.jobs.task_documents import Quarantine, TaskDocuments, Unreadable, Workbench, quarantine_path
 from data_prep.jobs.task_progress import Report, TaskProgress
-from data_prep.jobs.workbench import Workbench
 from data_prep.reading import read_json
 from data_prep.sources import SourceRow
 from data_prep.tokenizer import targets_of
@@ -36,8 +30,7 @@ class TaskRecord:
 
     `shards` and `text_bytes` are by split. `lines` counts the lines of the task's range. `drop_sha256` identifies the
     list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents` counts documents
-    of fewer than SHORT_TOKENS tokens. `ids_sha256` identifies the file of hashed ids, if documents have ids. Records of
-    earlier versions may lack the last two.
+    of fewer than SHORT_TOKENS tokens. Records of earlier versions may lack it, or have an unused `ids_sha256`.
     """
 
     hash: str
@@ -71,38 +64,37 @@ def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | Non
         record: TaskRecord = read_json(record_path(out, task), TaskRecord)
     except UserError:
         return None
-    names = [shard.name for shards in record.shards.values() for shard in shards]
-    if record.shards.keys() != record.text_bytes.keys() or not all(map(is_shard_name, names)):
+    if not record.shards.keys() == record.text_bytes.keys() == set(plan.splits):
         return None
-    if record.shards.keys() != set(plan.splits):
+    if not all(shard.has_valid_name for shards in record.shards.values() for shard in shards):
         return None
     wanted = (task, plan.task_hash(task), deduplication.drop_sha256(plan, task, out))
     return record if (record.task, record.hash, record.drop_sha256) == wanted else None
 
 
-def verified_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | None:
-    """The record as by `read_record`, if every file that it lists has the recorded SHA-256; else None."""
-    record = read_record(plan, task, out)
+def verified_record(bench: Workbench, task: int, report: Report | None = None) -> TaskRecord | None:
+    """The record of a finished task, else None. If a file of the task is damaged, its record is deleted.
+
+    In a strict preparation, a task with unreadable rows is not finished.
+    """
+    record = read_record(bench.plan, task, bench.out)
     if record is None:
         return None
     written = {}
     for split, shards in record.shards.items():
         for shard in shards:
-            written[out / split / "shards" / shard.name] = shard.sha256
-            written[out / split / "shards" / shard.index_name] = shard.index_sha256
+            written[bench.out / split / "shards" / shard.name] = shard.sha256
+            written[bench.out / split / "shards" / shard.index_name] = shard.index_sha256
     if record.quarantine_sha256 is not None:
-        written[quarantine_path(out, task)] = record.quarantine_sha256
-    if record.ids_sha256 is not None:
-        written[ids_path(out, task)] = record.ids_sha256
+        written[quarantine_path(bench.out, task)] = record.quarantine_sha256
     try:
-        return record if all(sha256_file(path) == digest for path, digest in written.items()) else None
+        sound = all(sha256_file(path) == digest for path, digest in written.items())
     except OSError:
+        sound = False
+    if not sound:
+        record_path(bench.out, task).unlink(missing_ok=True)
         return None
-
-
-def suffices(bench: Workbench, record: TaskRecord | None) -> bool:
-    """Whether a task with this verified record is finished. A strict preparation allows no unreadable rows."""
-    return record is not None and not (bench.place.strict and record.first_unreadable)
+    return None if bench.locations.strict and record.first_unreadable else record
 
 
 def run_task(bench: Workbench, task: int, report: Report) -> TaskRecord:
@@ -111,19 +103,18 @@ def run_task(bench: Workbench, task: int, report: Report) -> TaskRecord:
     Calls `report` after each batch; if it raises, the task stops. Raises UserError if an input or the tokenizer differs
     from the plan, and for an unreadable row in a strict preparation.
     """
-    record = verified_record(bench.plan, task, bench.out)
-    if record is None or not suffices(bench, record):
+    record = verified_record(bench, task)
+    text_bytes = 0
+    if record is None:
         with Quarantine(quarantine_path(bench.out, task)) as quarantine:
-            record = _Task(bench, task, quarantine).run(report)
+            work = _Task(bench, task, quarantine)
+            record = work.run(report)
+        text_bytes = work.documents.rows.text_bytes
         if quarantine.first is not None:
             record = replace(record, quarantine_sha256=sha256_file(quarantine.path))
         write_json(record_path(bench.out, task), asdict(record))
-    splits = bench.plan.splits
-    report(
-        TaskProgress(
-            bench.plan.tasks[task].bytes, 0, sum(map(record.documents, splits)), sum(map(record.tokens, splits))
-        )
-    )
+    documents, tokens = (sum(map(count, bench.plan.splits)) for count in (record.documents, record.tokens))
+    report(TaskProgress(bench.plan.tasks[task].bytes, text_bytes, documents, tokens))
     return record
 
 
@@ -131,12 +122,10 @@ class _Task:
     def __init__(self, bench: Workbench, task: int, quarantine: Quarantine) -> None:
         self.bench, self.plan, self.task = bench, bench.plan, task
         self.quarantine = quarantine
-        self.documents = bench.documents(task, quarantine)
+        self.documents = TaskDocuments(bench, task, quarantine)
         self.drop = deduplication.Drop(self.plan, task, bench.out)
         self.text_bytes = dict.fromkeys(self.plan.splits, 0)
-        self.kept = self.tokens = self.short = 0
-        self.has_ids = self.plan.settings.reading.id_field is not None
-        self.id_hashes = array("Q")
+        self.documents_written = self.tokens = self.short = 0
 
     def run(self, report: Report) -> TaskRecord:
         encoder = None
@@ -151,7 +140,7 @@ class _Task:
                     encoder, note = self.bench.encoders.choose([row.text for row in batch])
                 self._write(batch, encoder, writers)
                 rows = self.documents.rows
-                report(TaskProgress(rows.bytes_read, rows.text_bytes, self.kept, self.tokens))
+                report(TaskProgress(rows.bytes_read, rows.text_bytes, self.documents_written, self.tokens))
         return TaskRecord(
             hash=self.plan.task_hash(self.task),
             task=self.task,
@@ -165,11 +154,10 @@ class _Task:
             encoder=encoder.name if encoder else "none",
             note=note,
             short_documents=self.short,
-            ids_sha256=save_hashes(self.bench.out, self.task, self.id_hashes) if self.has_ids else None,
         )
 
     def _writer(self, split: str) -> ShardWriter:
-        settings, dtype = self.plan.settings, token_dtype(self.plan.tokenizer.vocab_size)
+        settings, dtype = self.plan.settings, self.plan.tokenizer.dtype
         folder = self.bench.out / split / "shards"
         return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes, settings.pairs)
 
@@ -177,38 +165,36 @@ class _Task:
         self, batch: list[SourceRow], encode: Callable[[list[str]], Any], writers: dict[str, ShardWriter]
     ) -> None:
         ids, lengths, words = encode([row.text for row in batch])
-        keep = self._usable(batch, ids, lengths)
+        usable = self._usable(batch, ids, lengths)
         targets = None
         if self.plan.settings.pairs:
             wrong = encode([row.wrong or "" for row in batch])
             targets = targets_of((ids, lengths, words), wrong, self.bench.begins_word)
             changed = np.add.reduceat(np.append(targets, False), np.cumsum(lengths) - lengths, dtype=int) > 0
-            self.documents.left_out[UNCHANGED] += int((keep & ~changed).sum())
-            keep &= changed
+            self.documents.left_out[UNCHANGED] += int((usable & ~changed).sum())
+            usable &= changed
         sizes = np.array([_utf8_bytes(row.text) for row in batch])
-        names = [row.id for row in batch] if self.has_ids else None
-        if names is not None:
-            self.id_hashes.extend(hash_of(name) for name in itertools.compress(names, keep))
+        names = [row.id for row in batch] if self.plan.settings.reading.id_field is not None else None
         for split, chosen in self._split(batch).items():
-            chosen = chosen & keep
+            chosen = chosen & usable
             self.text_bytes[split] += int(sizes[chosen].sum())
-            self.kept += int(chosen.sum())
+            self.documents_written += int(chosen.sum())
             self.tokens += int(lengths[chosen].sum())
             self.short += int((lengths[chosen] < SHORT_TOKENS).sum())
             writers[split].add(*_chosen(chosen, ids, lengths, words, names, targets))
 
     def _usable(self, batch: list[SourceRow], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Mask of documents with tokens and without pad, cls, sep or mask ids, bool [n_documents]. Counts the rest."""
-        keep = lengths > 0
-        self.documents.left_out["empty"] += int((~keep).sum())
+        usable = lengths > 0
+        self.documents.left_out["empty"] += int((~usable).sum())
         bad = np.flatnonzero(self.bench.forbidden[ids])
         if len(bad):
             special = np.unique(np.searchsorted(np.cumsum(lengths), bad, side="right"))
             for index in special:
                 reason = "the text spells a special token, and the tokenizer cannot encode it as text"
                 self.documents.reject(batch[index].line, reason)
-            keep[special] = False
-        return keep
+            usable[special] = False
+        return usable
 
     def _split(self, batch: list[SourceRow]) -> dict[str, np.ndarray]:
         """Split by a hash of the text, so that copies of a document are always in the same split."""

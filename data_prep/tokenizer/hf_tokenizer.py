@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from data_prep.errors import UnusableInput, UserError, working_directory
 from data_prep.files import atomic_folder, atomic_writer, make_folder, write_json
 from data_prep.format import TokenizerInfo, tokenizer_digest
-from data_prep.format.shard_format import SPECIAL_NAMES
+from data_prep.format.manifest import SPECIAL_NAMES
 from data_prep.reading import open_regular, read_json
 
 FILES = (

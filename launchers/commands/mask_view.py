@@ -11,7 +11,6 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
-from data_prep.format.shard_format import begins_word
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load, open_spelling
 from launchers.display import Segment, marked, plain_text
 from pretrain.config import Config
@@ -147,7 +146,7 @@ def _encode(text: str, folder: Path, info: TokenizerInfo) -> tuple[np.ndarray, n
     encoder, _ = Encoders(load(folder), info).choose([text])
     ids, _, word_starts = encoder([text])
     if word_starts is None:
-        word_starts = begins_word((folder / "tokenizer.json").read_bytes(), info)[ids]
+        word_starts = info.begins_word((folder / "tokenizer.json").read_bytes())[ids]
     return ids, word_starts
 
 

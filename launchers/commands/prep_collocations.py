@@ -53,19 +53,18 @@ def _write(dataset: "Dataset", found: "CollocationCounts", min_count: int, out: 
     """Write the list. Return the text of each n-gram, or None if the data set has no tokenizer."""
     import numpy as np
 
-    from data_prep.format.collocation_list import write_collocations
     from data_prep.inspection import open_vocabulary
 
     listed, vocabulary = found.listed, open_vocabulary(dataset)
     ends = np.cumsum(listed.word_sizes)[np.cumsum(listed.n_words) - 1]
     ngrams = np.split(listed.tokens, ends[:-1])
     texts = [vocabulary.text(ids.tolist()) if vocabulary else None for ids in ngrams]
-    made = {
+    settings = {
         "data_set_fingerprint": dataset.manifest.fingerprint,
         "sample": {"blocks": found.blocks, "tokens": found.tokens, "words": found.words},
         "min_count": min_count,
     }
-    write_collocations(out, listed, {"count": found.counts, "pmi": found.pmi, "text": texts}, made)
+    listed.write(out, {"count": found.counts, "pmi": found.pmi, "text": texts}, settings)
     return texts
 
 

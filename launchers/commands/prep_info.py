@@ -111,11 +111,8 @@ def _lengths(facts: dict[str, Any]) -> Table:
 
 
 def _fill(facts: dict[str, Any]) -> Table:
-    columns = ("seq_len", "a document a row", "packed as for training", "documents cut")
-    rows = [
-        (_count(row["seq_len"]), _percent(row["alone"]), _percent(row["packed"]), _count(row["documents_cut"]))
-        for row in facts["fill"]
-    ]
+    columns = ("seq_len", "packed as for training", "documents cut")
+    rows = [(_count(row["seq_len"]), _percent(row["packed"]), _count(row["documents_cut"])) for row in facts["fill"]]
     return tables.table(columns, rows, "Fill: share of slots that are not padding")
 
 

@@ -1,6 +1,6 @@
 """`maskwright prep merge`: merge the results of all tasks into a data set."""
 
-from data_prep.jobs import Workers
+from data_prep.jobs import Workers, merge_tasks
 from launchers.commands.arguments import Planned, WorkerCount
 from launchers.commands.prep_output import print_prepared
 from pretrain.distributed import usable_cores
@@ -11,7 +11,5 @@ def prep_merge(out: Planned, workers: WorkerCount = None) -> None:
 
     Example: `maskwright prep merge data/web`
     """
-    from data_prep.jobs.prepare import merge_tasks
-
     with Workers(workers or usable_cores().number) as processes:
         print_prepared(merge_tasks(out, processes), out)

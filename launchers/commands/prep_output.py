@@ -1,22 +1,23 @@
-"""Output of the `prep` commands: progress, notes and totals."""
+"""What several `prep` commands share: progress, notes and totals."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from data_prep.jobs import Workers
 from launchers.display import CommandProgress
+from pretrain.distributed import usable_cores
 
 if TYPE_CHECKING:
-    from data_prep.jobs import Prepared
-    from data_prep.jobs.task_progress import TaskProgress as Totals
+    from data_prep.jobs import Prepared, TaskProgress
 
 
-def show_totals(line: CommandProgress) -> Callable[[str, "Totals", int], None]:
+def show_totals(line: CommandProgress) -> Callable[[str, "TaskProgress", int], None]:
     """Return a function that shows the totals of a stage on the progress line."""
 
-    def show(stage: str, totals: "Totals", total_bytes: int) -> None:
+    def show(stage: str, totals: "TaskProgress", total_bytes: int) -> None:
         seconds = line.seconds(stage)
         text = f"{stage}: {totals.text_bytes / 1e6 / seconds:.1f} MB/s of text, {totals.documents:,} documents"
         if totals.tokens:
@@ -24,6 +25,16 @@ def show_totals(line: CommandProgress) -> Callable[[str, "Totals", int], None]:
         line.show(totals.file_bytes, total_bytes, text)
 
     return show
+
+
+def run_stage(stage: Literal["scan", "task"], out: Path, tasks: list[int], workers: int | None) -> None:
+    """Run a stage of these tasks with progress, and print the notes."""
+    with Workers(min(workers or usable_cores().number, len(tasks))) as processes, CommandProgress() as line:
+        from data_prep.jobs import run_tasks  # slow import; the worker processes start in the meantime
+
+        notes = run_tasks(stage, out, tasks, processes, show_totals(line))
+    for note in notes:
+        typer.echo(note, err=True)
 
 
 def print_prepared(prepared: "Prepared", out: Path, already_finished: bool = False) -> None:

@@ -17,7 +17,7 @@ def prep_plan(ask: "Callable[[], PrepareRequest]") -> None:
 
     Example: `maskwright prep plan --input 's3://bucket/text/*.parquet' --tokenizer tok --out data/web`
     """
-    from data_prep.jobs.prepare import plan_only
+    from data_prep.jobs import plan_only
 
     asked = ask()
     plan, notes = plan_only(asked)

@@ -17,7 +17,7 @@ def prep_resolve(
 
     Example: `maskwright prep resolve data/web`
     """
-    from data_prep.jobs.prepare import resolve_tasks
+    from data_prep.jobs import resolve_tasks
 
     dropped = resolve_tasks(out, int(memory_gb * 1e9))
     typer.echo(f"{out}: {dropped:,} duplicates to drop")

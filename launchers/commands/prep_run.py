@@ -23,7 +23,7 @@ def prep_run(ask: "Callable[[], PrepareRequest]", *, workers: WorkerCount = None
     Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
     """
     with Workers(workers or usable_cores().number) as processes, CommandProgress() as line:
-        from data_prep.jobs.prepare import prepare  # slow import; the worker processes start in the meantime
+        from data_prep.jobs import prepare  # slow import; the worker processes start in the meantime
 
         asked = ask()
         prepared = prepare(asked, processes, show_totals(line))

@@ -26,29 +26,29 @@ def prep_show(
     from data_prep.inspection import document
 
     dataset = Dataset(location)
-    found = document(dataset, number)
-    origin = " ".join(part for part in (found.input, f"({found.source})" if found.source else "") if part)
+    shown = document(dataset, number)
+    origin = " ".join(part for part in (shown.input, f"({shown.source})" if shown.source else "") if part)
     head = {
-        "document": f"{found.number:,}",
-        "block": f"{found.key}, document {found.place:,} of it",
-        "shard": found.shard,
+        "document": f"{shown.number:,}",
+        "block": f"{shown.key}, document {shown.index:,} of it",
+        "shard": shown.shard,
         "source": origin or "not recorded",
-        **({} if found.id is None else {"id": str(found.id)}),
-        "tokens": f"{len(found.ids):,}",
-        "words": f"{int(found.word_starts.sum()):,}",
-        **({} if found.targets is None else {"targets": f"{int(found.targets.sum()):,} tokens to repair"}),
+        **({} if shown.id is None else {"id": str(shown.id)}),
+        "tokens": f"{len(shown.ids):,}",
+        "words": f"{int(shown.word_starts.sum()):,}",
+        **({} if shown.targets is None else {"targets": f"{int(shown.targets.sum()):,} tokens to repair"}),
     }
     for name, value in head.items():
         typer.echo(f"{name:<10}{printable(value)}")
     typer.echo()
     if not tokens:
-        text = found.text if found.targets is None else _with_targets(found.ids, found.targets, dataset.tokenizer_path)
+        text = shown.text if shown.targets is None else _with_targets(shown.ids, shown.targets, dataset.tokenizer_path)
         typer.echo(printable(text, keep="\n\t"))
         return
     words: list[list[str]] = []
-    targets = [False] * len(found.ids) if found.targets is None else found.targets.tolist()
+    targets = [False] * len(shown.ids) if shown.targets is None else shown.targets.tolist()
     for id, token, starts, target in zip(
-        found.ids.tolist(), found.tokens, found.word_starts.tolist(), targets, strict=True
+        shown.ids.tolist(), shown.tokens, shown.word_starts.tolist(), targets, strict=True
     ):
         if starts or not words:
             words.append([])

@@ -11,15 +11,12 @@ from launchers.display import CommandProgress
 from pretrain.distributed import usable_cores
 
 
-def prep_verify(
-    location: DataSet,
-    workers: WorkerCount = None,
-) -> None:
+def prep_verify(location: DataSet, workers: WorkerCount = None) -> None:
     """Read every byte of a data set and report all damage. Exit code 1 if it is damaged.
 
     Example: `maskwright prep verify data/books`
     """
-    from data_prep.format.local_storage import read_manifest
+    from data_prep.format import Dataset
     from data_prep.inspection import verify
     from data_prep.urls import is_url, shown
 
@@ -36,5 +33,5 @@ def prep_verify(
     if problems:
         lines = "1 problem" if problems == 1 else f"{problems} problems"
         raise UserError(f"{folder} is damaged: {lines}; restore the files or prepare the data set again.")
-    totals = read_manifest(folder).totals
+    totals = Dataset(folder).manifest.totals
     typer.echo(f"{folder}: sound, {totals.documents:,} documents, {totals.tokens:,} tokens, {totals.blocks:,} blocks")

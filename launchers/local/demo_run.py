@@ -91,18 +91,17 @@ def _fill_masks(model: Path, console: Console) -> None:
 
 
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
-    from data_prep.format import Dataset
-    from data_prep.format.token_frequencies import unigram_entropy
+    from data_prep.format import Dataset, entropy
     from pretrain.run import read_journal_table
     from pretrain.tracking import run_page
 
     measured = read_journal_table(RunFolder(run).journal)
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
-    entropy = unigram_entropy(Dataset(data / "valid"))
+    baseline = entropy(Dataset(data / "valid").token_counts())
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
     page = run_page(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
     for name, value in (
-        ("unigram entropy of the held-out text", f"{entropy:.3f} nats a token"),
+        ("unigram entropy of the held-out text", f"{baseline:.3f} nats a token"),
         ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),
         ("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}"),
         ("all of the run on a page", RunFolder(run).report),

@@ -186,25 +186,16 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[ArrayS
     Raises:
         UserError: if OUT has no plan, or a damaged one.
     """
-    from data_prep.jobs import read_plan, resolved
     from data_prep.jobs.prepare import finished, incomplete
 
+    from data_prep.jobs import read_plan, unfinished_stages
+
     plan = read_plan(array.out)
-
-    def stage(name: str, tasks: list[int]) -> ArrayStage:
-        total = sum(plan.tasks[task].bytes for task in tasks)
-        return ArrayStage(name, elements(tasks, per_element or tasks_per_element(len(tasks), total, array.cpus)))
-
     stages = []
-    if plan.settings.deduplicate != "none":
-        if scans := incomplete(array.out, "scan"):
-            stages.append(stage("scan", scans))
-        if scans or not resolved(plan, array.out):
-            stages.append(ArrayStage("resolve", []))
-    if tasks := incomplete(array.out, "task"):
-        stages.append(stage("task", tasks))
-    if stages or finished(plan, array.out) is None:
-        stages.append(ArrayStage("merge", []))
+    for name, tasks in unfinished_stages(array.out).items():
+        total = sum(plan.tasks[task].bytes for task in tasks)
+        per_job = per_element or tasks_per_element(len(tasks), total, array.cpus)
+        stages.append(ArrayStage(name, elements(tasks, per_job) if tasks else []))
     return stages
 
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from data_prep.errors import DamagedData, MissingDataSet, UserError
 from data_prep.format import Dataset, TokenizerInfo
-from data_prep.format.local_storage import no_data_set
 from data_prep.urls import redact
 from pretrain.config import Config, DataConfig, MaskingConfig
 from pretrain.data.loader import BatchPhase, Loader, stages_of
@@ -223,7 +222,7 @@ def _open(config: DataConfig, location: str, key: str) -> Dataset:
     try:
         dataset = Dataset(location, config.cache_dir, int(config.cache_gb * 1e9))
     except MissingDataSet:
-        raise MissingDataSet(no_data_set(location, key)) from None
+        raise MissingDataSet(location, key) from None
     if not dataset.n_blocks:
         raise UserError(f"{dataset.location} holds no document; prepare it again from a text that has some")
     return dataset

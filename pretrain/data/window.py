@@ -25,7 +25,7 @@ Past = tuple[tuple[int, int], ...]
 
 
 class Blocks(Protocol):
-    """The part of a data set that the stream uses (data_prep.format.reader.Dataset)."""
+    """The part of a data set that the stream uses (data_prep.format.Dataset)."""
 
     n_blocks: int
     dtype: np.dtype

@@ -11,13 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.format import Collocations
-from data_prep.format.collocation_list import Hashes, read_collocations, token_weights
+from data_prep.format import Collocations, SpanHashes
 from pretrain.masking.rows import Vocabulary
 from pretrain.masking.units import RowText, longest_of
 from pretrain.philox import Key
 
-listed = functools.lru_cache(4)(read_collocations)
+listed = functools.lru_cache(4)(Collocations.read)
 """Read a list once per process, so that it cannot change during a run."""
 
 
@@ -41,12 +40,12 @@ class CollocationUnits:
 
     def __init__(self, collocations: Collocations, vocabulary: Vocabulary):
         self.longest = longest_of(int(collocations.n_words.max()))
-        self._weights = token_weights(vocabulary.is_ordinary)
+        self._span_hashes = SpanHashes(vocabulary.is_ordinary)
         ends = np.cumsum(collocations.word_sizes)
         starts = ends - collocations.word_sizes
         begins = np.zeros(len(collocations.tokens), np.bool_)
         begins[starts] = True
-        hashes = Hashes(self._weights[collocations.tokens] + begins)
+        hashes = self._span_hashes.of(collocations.tokens, begins)
         after = np.cumsum(collocations.n_words)
         first = after - collocations.n_words
         whole, pairs = hashes(starts[first], ends[after - 1]), hashes(starts[first], ends[first + 1])
@@ -65,7 +64,7 @@ class CollocationUnits:
         if not count:
             return text.begins_word
         ends = np.append(words[1:], text.tokens.size)  # special tokens before the next word do not matter
-        hashes = Hashes((self._weights[text.tokens] + text.begins_word).reshape(-1))
+        hashes = self._span_hashes.of(text.tokens.reshape(-1), text.begins_word.reshape(-1))
         lengths = self._pairs[hashes(words[:-1], ends[1:]) >> self._shift]
         hopeful = np.flatnonzero(lengths)
         lengths = lengths[hopeful]

@@ -8,17 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.cleaning import text_filters as text
-from data_prep.format import ShardInfo, SourceInfo, TokenizerInfo
-from data_prep.format.integrity_checks import MAX_IDS_BYTES
-from data_prep.format.shard_format import (
-    BLOCK_RECORD,
-    BLOCK_TOKENS,
-    INDEX_HEADER,
-    MAX_MANIFEST_BYTES,
-    MAX_VOCABULARY,
-    SHARD_BYTES,
-    DataSetTotals,
-)
+from data_prep.format import BLOCK_TOKENS, SHARD_BYTES, ShardInfo, SourceInfo, TokenizerInfo
+from data_prep.format.manifest import MAX_MANIFEST_BYTES, MAX_VOCABULARY, DataSetTotals
+from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, MAX_IDS_BYTES
 from data_prep.jobs import deduplication, task_worker
 from tests.support.datasets import make_dataset
 

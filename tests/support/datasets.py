@@ -5,10 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.format import Dataset, TokenizerInfo
-from data_prep.format.shard_format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TARGETS_VERSION, token_dtype
-from data_prep.format.shard_writer import ShardWriter, tar_header
-from data_prep.jobs.merge import write_manifest
+from data_prep.format import BLOCK_TOKENS, SHARD_BYTES, Dataset, ShardWriter, TokenizerInfo, write_manifest
+from data_prep.format.shard_writer import tar_header
 
 SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
 
@@ -31,14 +29,13 @@ def make_dataset(
     """Write token-id `documents` as a data set at `folder` (one task) and open it; there are no tokenizer files."""
     (folder / "shards").mkdir(parents=True)
     starts = iter(word_starts) if word_starts is not None else None
-    pairs, dtype = targets is not None, token_dtype(vocab_size)
-    with ShardWriter(folder / "shards", 0, dtype, block_tokens, shard_bytes, pairs) as writer:
+    info, pairs = tokenizer_info(vocab_size, "##" if word_starts is None else None), targets is not None
+    with ShardWriter(folder / "shards", 0, info.dtype, block_tokens, shard_bytes, pairs) as writer:
         for number, document in enumerate(documents):
             words = next(starts) if starts is not None else None
             wrong = targets[number] if targets is not None else None
             writer.add(np.asarray(document), np.array([len(document)]), words, [ids[number]] if ids else None, wrong)
-    info = tokenizer_info(vocab_size, None if starts is not None else "##")
-    write_manifest(folder, info, writer.shards, [], TARGETS_VERSION if pairs else FORMAT_VERSION)
+    write_manifest(folder, info, writer.shards, [], pairs)
     return Dataset(folder)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.jobs import PreparationSettings, Prepared, PrepareRequest, Workers
-from data_prep.jobs.prepare import prepare
+from data_prep.jobs import PreparationSettings, Prepared, PrepareRequest, Workers, prepare
 from data_prep.sources import find_inputs
 from tests.support.runs import maskwright
 

@@ -6,9 +6,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from data_prep.format import Dataset, SourceInfo
-from data_prep.format.shard_writer import ShardWriter
-from data_prep.jobs.merge import write_manifest
+from data_prep.format import Dataset, ShardWriter, SourceInfo, write_manifest
 from data_prep.tokenizer import describe
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "ship", "##s", "sail", "##ed", "\x1b[2J"]

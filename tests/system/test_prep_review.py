@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from data_prep.errors import UserError
-from data_prep.jobs import PreparationSettings, Workers
-from data_prep.jobs.prepare import do_tasks, incomplete, merge_tasks, plan_only, resolve_tasks
+from data_prep.jobs import (
+    PreparationSettings,
+    Workers,
+    merge_tasks,
+    plan_only,
+    resolve_tasks,
+    run_tasks,
+    unfinished_stages,
+)
 from data_prep.tokenizer import copy_files, train
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright
@@ -86,7 +93,7 @@ def test_a_refused_command_leaves_the_evaluation_n_grams(tmp_path, tokenizer):
     for other in ([tmp_path / "two.txt"], []):
         with pytest.raises(UserError, match="prepared with other --decontaminate files"):
             plan_only(request(*options, evaluation=other))
-    do_tasks(tmp_path / "out", [0], Workers(1))
+    run_tasks("task", tmp_path / "out", [0], Workers(1))
     merge_tasks(tmp_path / "out", Workers(1))
 
 
@@ -127,12 +134,12 @@ def test_a_merge_keeps_the_record_of_a_task_that_ends_meanwhile(tmp_path, tokeni
     class Meanwhile(Workers):
         def run(self, work, tasks, out, on_progress):
             results = super().run(work, tasks, out, on_progress)
-            do_tasks(out, tasks, Workers(1))
+            run_tasks("task", out, tasks, Workers(1))
             return results
 
     with pytest.raises(UserError, match=r"1 of 1 tasks of .* are not finished: 0"):
         merge_tasks(out, Meanwhile(1))
-    assert incomplete(out, "task") == []
+    assert unfinished_stages(out) == {"merge": []}
 
 
 def test_a_plan_without_tasks_says_so(tmp_path, tokenizer):

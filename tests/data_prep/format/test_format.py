@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import Dataset, shard_format
-from data_prep.format.shard_format import index_name, token_dtype
-from data_prep.format.shard_writer import ShardWriter
+from data_prep.format import Dataset, ShardWriter
+from data_prep.format.manifest import index_fingerprint
+from data_prep.format.shard_format import index_name, read_index, token_dtype
 from data_prep.inspection import verify
 from tests.support.datasets import make_dataset
 
@@ -260,7 +260,7 @@ def _with_other_lengths(dataset: Dataset) -> None:
     shard = dataset.manifest.shards[0]
     path = dataset.path / "shards" / shard.index_name
     data = bytearray(path.read_bytes())
-    header, table, lengths = shard_format.read_index(bytes(data))
+    header, table, lengths = read_index(bytes(data))
     place = next(n for n in range(int(table["documents"][0]) - 1) if lengths[n] != lengths[n + 1])
     offset = len(data) - 4 * int(header["documents"]) + 4 * place
     data[offset : offset + 8] = data[offset + 4 : offset + 8] + data[offset : offset + 4]
@@ -288,10 +288,10 @@ def test_document_lengths_must_have_the_checksum_of_the_ends(dataset, known):
     _edit_manifest(dataset, index_fingerprint=...)
     _with_other_lengths(dataset)
     if known:
-        _edit_manifest(dataset, index_fingerprint=shard_format.index_fingerprint(Dataset(dataset.path).manifest.shards))
+        _edit_manifest(dataset, index_fingerprint=index_fingerprint(Dataset(dataset.path).manifest.shards))
     with pytest.raises(DamagedData, match=r"the document lengths of block \d+_\d+ do not have the checksum"):
         Dataset(dataset.path).document_lengths(0)
-    assert any("do not go with the document lengths" in problem for problem in verify(dataset.path))
+    assert any("differ from the document lengths" in problem for problem in verify(dataset.path))
 
 
 def test_a_data_set_of_an_earlier_version_is_read(dataset):

@@ -12,9 +12,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import Dataset, local_storage, reader
-from data_prep.format.shard_format import begins_word
-from data_prep.jobs.merge import write_manifest
+from data_prep.format import Dataset, write_manifest
+from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER
 from tests.support.datasets import make_dataset, tokenizer_info
 from tests.support.wordpiece_set import SHIP, WORDS, wordpiece_set
 
@@ -143,8 +142,7 @@ def test_one_read_a_block(dataset, monkeypatch):
     assert calls == [offset]
 
 
-def test_many_threads(dataset, monkeypatch):
-    monkeypatch.setattr(reader, "_RECORDS", 2)
+def test_many_threads(dataset):
     expected = [dataset.tokens(block).tolist() for block in range(dataset.n_blocks)]
     blocks = np.random.default_rng(1).integers(0, dataset.n_blocks, 2000).tolist()
     again = Dataset(dataset.path)
@@ -153,21 +151,14 @@ def test_many_threads(dataset, monkeypatch):
             assert found.tolist() == expected[block]
 
 
-def test_an_index_is_checked_once(dataset, monkeypatch):
-    monkeypatch.setattr(reader, "_RECORDS", 2)
-    checked, index_problem = [], local_storage.index_problem
-
-    def counted(descriptor, shard, trusted):
-        if not trusted:
-            checked.append(shard.name)
-        return index_problem(descriptor, shard, trusted)
-
-    monkeypatch.setattr(local_storage, "index_problem", counted)
+def test_an_index_is_checked_once(dataset):
     again = Dataset(dataset.path)
-    for _ in range(2):
-        for block in range(again.n_blocks):
-            again.document_lengths(block), again.n_tokens(block)
-    assert checked == [shard.name for shard in again.manifest.shards]
+    lengths = [again.document_lengths(block).tolist() for block in range(again.n_blocks)]
+    path = dataset.path / "shards" / dataset.manifest.shards[0].index_name
+    flip(path, INDEX_HEADER.itemsize + BLOCK_RECORD.itemsize - 1)  # in a checksum that the lengths do not need
+    assert [again.document_lengths(block).tolist() for block in range(again.n_blocks)] == lengths
+    with pytest.raises(DamagedData, match=f"{path.name} is damaged"):
+        Dataset(dataset.path).document_lengths(0)
     index = shard_path(again, 0).with_suffix(".index")
     index.write_bytes(index.read_bytes()[:-1])
     with pytest.raises(DamagedData, match=f"{index.name} has {index.stat().st_size} bytes, the manifest has"):
@@ -245,7 +236,7 @@ def test_begins_word_is_what_the_tokenizer_says(tmp_path):
     loaded = Tokenizer.from_file(str(path))
     loaded.add_tokens(["added", "##special"])  # get ids after the gap that the manifest's vocabulary leaves
     info = dataclasses.replace(dataset.manifest.tokenizer, vocab_size=len(WORDS) + 5)
-    found = begins_word(loaded.to_str().encode(), info)
+    found = info.begins_word(loaded.to_str().encode())
     vocab = loaded.get_vocab(with_added_tokens=True)
     inside = {id for token, id in vocab.items() if token.startswith("##")}
     assert [id not in inside for id in range(info.vocab_size)] == found.tolist()
@@ -270,12 +261,12 @@ def test_begins_word_is_not_always_known(tmp_path):
 )
 def test_hostile_tokenizer_files_end_in_a_sentence(text):
     with pytest.raises(ValueError):
-        begins_word(text.encode(), tokenizer_info(1000))
+        tokenizer_info(1000).begins_word(text.encode())
 
 
 def test_ids_of_a_tokenizer_beyond_its_vocabulary_are_left_out():
     text = '{"model": {"vocab": {"##a": -1, "##b": 3, "##c": 1000, "d": 4}}, "added_tokens": []}'
-    assert np.flatnonzero(~begins_word(text.encode(), tokenizer_info(1000))).tolist() == [3]
+    assert np.flatnonzero(~tokenizer_info(1000).begins_word(text.encode())).tolist() == [3]
 
 
 def test_swapped_and_moved_shards_change_no_content(dataset):

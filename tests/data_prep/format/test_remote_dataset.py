@@ -227,7 +227,7 @@ def test_damaged_pieces_are_fetched_once_more(local, remote, web, tmp_path):
 def test_a_cache_that_damages_what_it_is_given(remote, monkeypatch):
     write_bytes = Path.write_bytes
     monkeypatch.setattr(Path, "write_bytes", lambda path, data: write_bytes(path, b"\xff" * len(data)))
-    with pytest.raises(UserError, match="damages what is put there"):
+    with pytest.raises(UserError, match="damages its files"):
         remote.n_tokens(0)
 
 
@@ -319,7 +319,7 @@ def test_threads_that_want_one_block_fetch_it_once(local, remote, web):
 PROCESS = """
 import sys
 import numpy as np
-from data_prep.format.reader import Dataset
+from data_prep.format import Dataset
 url, cache, bound, seed, uses, local = sys.argv[1:]
 remote, local = Dataset(url, cache, int(bound)), Dataset(local)
 rng = np.random.default_rng(int(seed))
@@ -378,7 +378,7 @@ def test_tokenizer_files_are_checked(tmp_path):
         assert (remote.tokenizer_path / "tokenizer.json").read_bytes() == sound
         kept.unlink()
         memory.pipe("/bucket/set/tokenizer/tokenizer.json", b"{}")
-        with pytest.raises(DamagedData, match=r"tokenizer\.json is not the file that the data set was made with"):
+        with pytest.raises(DamagedData, match=r"tokenizer\.json is not the tokenizer of the data set"):
             _ = remote.begins_word
         memory.rm("/bucket/set/tokenizer", recursive=True)
         with pytest.raises(DamagedData, match=r"tokenizer\.json is missing"):

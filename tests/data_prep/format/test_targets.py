@@ -14,15 +14,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import Dataset
-from data_prep.format.integrity_checks import check_index
-from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, block_record, read_index
-from data_prep.format.shard_writer import ShardWriter
+from data_prep.format import Dataset, ShardWriter
+from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, RECORDS, check_index, read_index
 from data_prep.inspection import document, summary, verify
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
 from launchers.app import app
-from launchers.commands.prep_show import _with_targets
 from tests.support.datasets import make_dataset
 from tests.support.prep import prepare_files
 from tests.support.wordpiece_set import wordpiece_set
@@ -96,12 +93,12 @@ def test_the_stock_reader_gets_the_bits(dataset):
 
 
 def test_the_index_is_that_of_version_1_and_two_fields(dataset):
-    assert block_record(1) == BLOCK_RECORD
-    assert block_record(2).names == (*BLOCK_RECORD.names, "targets_offset", "targets_xxh3")
-    assert block_record(2).itemsize == BLOCK_RECORD.itemsize + 16
+    assert RECORDS[1] == BLOCK_RECORD
+    assert RECORDS[2].names == (*BLOCK_RECORD.names, "targets_offset", "targets_xxh3")
+    assert RECORDS[2].itemsize == BLOCK_RECORD.itemsize + 16
     shard = dataset.manifest.shards[0]
     index = (dataset.path / "shards" / shard.index_name).read_bytes()
-    record = np.frombuffer(index, block_record(2), shard.blocks, INDEX_HEADER.itemsize)[0]
+    record = np.frombuffer(index, RECORDS[2], shard.blocks, INDEX_HEADER.itemsize)[0]
     assert record["targets_offset"] == member(dataset, "targets")[1]
 
 
@@ -223,12 +220,12 @@ def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
     assert prepared.manifests[out].left_out() == {"unchanged": 2, "unreadable": 1}
     assert list(verify(out)) == []
     shown = [document(dataset, number) for number in range(dataset.manifest.totals.documents)]
-    marked = [_with_targets(one.ids, one.targets, dataset.tokenizer_path) for one in shown]
+    run = lambda *words: CliRunner().invoke(app, ["prep", *words]).stdout  # noqa: E731
+    marked = [run("show", str(out), str(number)).splitlines()[-1] for number in range(len(shown))]
     assert marked == ["the ⟦ships⟧ sail", "the ship ⟦sailed⟧", "⟦the ship sail⟧"]
     reason = json.loads((out / "quarantine.jsonl").read_text())["reason"]
     assert reason == ("field 'wrong' is null" if kind == "parquet" else "field 'wrong' is not a string")
     facts = summary(dataset)
-    run = lambda *words: CliRunner().invoke(app, ["prep", *words]).stdout  # noqa: E731
     assert "7 tokens to repair (63.64%)" in run("info", str(out))
     assert run("show", str(out), "0").endswith(
         "tokens    4\nwords     3\ntargets   2 tokens to repair\n\nthe ⟦ships⟧ sail\n"

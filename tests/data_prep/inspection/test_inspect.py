@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import Dataset
-from data_prep.format.token_frequencies import unigram_entropy
+from data_prep.format import Dataset, entropy, write_manifest
 from data_prep.inspection import document, summary
-from data_prep.inspection import summarize as inspect
-from data_prep.inspection.summarize import Lengths
-from data_prep.jobs.merge import write_manifest
+from data_prep.inspection.summarize import PERCENTILES, Lengths
 from launchers.app import app
 from pretrain.data import packed_fill
 from tests.support.datasets import make_dataset
@@ -54,13 +51,10 @@ def test_facts_of_the_whole(books):
     assert (facts["unknown"], facts["unknown_rate"]) == (1, 1 / len(tokens))
     assert facts["left_out"] == {"empty": 7, "exact copy": 7, "too short": 1}
     p = [count / len(tokens) for count in counts.values()]
-    assert facts["unigram_entropy"] == pytest.approx(-sum(x * math.log(x) for x in p)) == unigram_entropy(books)
+    assert facts["unigram_entropy"] == pytest.approx(-sum(x * math.log(x) for x in p)) == entropy(books.token_counts())
     top = [(row["id"], row["token"], row["count"]) for row in facts["most_frequent"]]
     assert top == sorted(((id, WORDS[id], n) for id, n in counts.items()), key=lambda row: (-row[2], row[0]))
     assert facts["most_frequent"][0]["share"] == counts[5] / len(tokens)
-    assert facts["rank_frequency"] == [
-        {"rank": rank, "count": n} for rank, n in enumerate(sorted(counts.values(), reverse=True), 1)
-    ]
     assert facts["vocabulary_used"] == len(counts)
     assert json.loads(json.dumps(facts)) == facts
 
@@ -107,8 +101,8 @@ def test_lengths(values, cut, seq_len):
         lengths.add(np.array(part, dtype=np.uint32))
     facts, exact = lengths.summary(), np.array(values)
     assert [facts["mean"], facts["min"], facts["max"]] == [pytest.approx(exact.mean()), exact.min(), exact.max()]
-    ranks = np.percentile(exact, inspect.PERCENTILES, method="inverted_cdf")
-    assert [facts[f"p{percentile}"] for percentile in inspect.PERCENTILES] == ranks.tolist()
+    ranks = np.percentile(exact, PERCENTILES, method="inverted_cdf")
+    assert [facts[f"p{percentile}"] for percentile in PERCENTILES] == ranks.tolist()
     bins = lengths.histogram()
     for bin in bins:
         inside = exact[(exact >= bin["from"]) & (exact <= bin["to"])]
@@ -117,10 +111,7 @@ def test_lengths(values, cut, seq_len):
     assert sum(bin["documents"] for bin in bins) == len(values)
     assert bins[0]["documents"]
     assert bins[-1]["documents"]
-    rows = [min(seq_len - 2, length - start) + 2 for length in values for start in range(0, length, seq_len - 2)]
-    fill = lengths.fill_alone(seq_len)
-    assert fill["alone"] == pytest.approx(sum(rows) / (len(rows) * seq_len))
-    assert (fill["rows_alone"], fill["documents_cut"]) == (len(rows), (exact > seq_len - 2).sum())
+    assert lengths.documents_cut(seq_len) == (exact > seq_len - 2).sum()
 
 
 def test_packed_fill(tmp_path):
@@ -129,11 +120,11 @@ def test_packed_fill(tmp_path):
     assert packed_fill(dataset, 6) == (4 + 2 + 4 + 2 + 2 + 10) / 30
 
 
-def test_memory_does_not_grow_with_documents(books, monkeypatch):
-    """Lengths are counted in portions, and portions change nothing."""
-    whole = summary(books)
-    monkeypatch.setattr(inspect, "_GATHER_DOCUMENTS", 2)
-    assert summary(books) == whole
+def test_lengths_of_many_blocks_are_counted_in_parts(tmp_path):
+    dataset = make_dataset(tmp_path / "set", [[7] * (n % 5 + 1) for n in range(150)], block_tokens=1)
+    assert dataset.n_blocks == 150
+    bins = summary(dataset)["length_histogram"]
+    assert [bin["documents"] for bin in bins] == [30, 60, 60]
 
 
 def test_info_prints_tables_and_json(books):

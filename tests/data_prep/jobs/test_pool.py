@@ -14,25 +14,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_prep.jobs import Workers
+from data_prep.jobs import Workers, plan_only
+from data_prep.tokenizer import train
+from tests.support.prep import jsonl, request, texts
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
     import sys, time
     from pathlib import Path
-    from data_prep.jobs import process_pool as pool
+    from data_prep.jobs import Workers
     def work(bench, task, report):
         Path(sys.argv[1], f"{task}.begun").touch()
         time.sleep(float(sys.argv[2]))
-    def bench(out):
-        return None
-    pool._bench = bench
     if __name__ == "__main__":
-        Path(sys.argv[1], "prep").mkdir()
-        Path(sys.argv[1], "prep/plan.json").touch()
         print("started", flush=True)
-        with pool.Workers(2) as workers:
-            workers.run(work, range(10), Path(sys.argv[1]), lambda progress: None)
+        with Workers(2) as workers:
+            workers.run(work, range(10), Path(sys.argv[1], "out"), lambda progress: None)
 """
 
 
@@ -42,6 +39,9 @@ def start(tmp_path) -> Iterator[Callable[[float], subprocess.Popen]]:
     with contextlib.ExitStack() as stack:
 
         def start(seconds: float) -> subprocess.Popen:
+            train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+            (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 50)))
+            plan_only(request([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out"))
             (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
             process = subprocess.Popen(
                 [sys.executable, str(tmp_path / "script.py"), str(tmp_path), str(seconds)],

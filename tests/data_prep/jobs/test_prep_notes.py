@@ -1,20 +1,16 @@
 """What `prep run` and `prep merge` say of the documents and shards that they made."""
 
 import json
-import re
 
 import pytest
 import webdataset as wds
 from torch.utils.data import DataLoader
 
-from data_prep.format.shard_format import SHARD_BYTES
-from data_prep.jobs import PreparationSettings, Workers
-from data_prep.jobs.prepare import merge_tasks
+from data_prep.jobs import PreparationSettings, Workers, merge_tasks
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
 from data_prep.tokenizer import train
 from tests.support.datasets import make_dataset
-from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, texts
 
 LONG = " ".join(["blades"] * 40)
@@ -28,10 +24,8 @@ def tokenizer(tmp_path_factory):
 
 
 def notes(paths, tokenizer, out, separator="blank", **more) -> list[str]:
-    """Without that on a single shard."""
     settings = PreparationSettings(reading=Options(separator=separator))
-    told = prepare_files(paths, tokenizer, out, 1, settings, **more).notes
-    return [note for note in told if "one shard" not in note]
+    return prepare_files(paths, tokenizer, out, 1, settings, **more).notes
 
 
 def test_a_text_file_s_split_is_told_with_a_warning_for_short_documents(tmp_path, tokenizer):
@@ -43,8 +37,7 @@ def test_a_text_file_s_split_is_told_with_a_warning_for_short_documents(tmp_path
         "--separator file and another --out."
     )
     with Workers(1) as workers:  # as the last piece of an array, from the records alone
-        merged = [note for note in merge_tasks(tmp_path / "out", workers).notes if "one shard" not in note]
-    assert merged == [split, warning]
+        assert merge_tasks(tmp_path / "out", workers).notes == [split, warning]
 
 
 @pytest.mark.parametrize(
@@ -93,28 +86,9 @@ def test_a_record_of_an_earlier_version_is_kept(tmp_path, tokenizer):
     assert not any("warning" in note for note in prepared.notes)
 
 
-def test_the_advice_on_a_single_shard_gives_several(tmp_path, tokenizer, capsys):
-    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(1, 300)))
-    options = ["prep", "run", "--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--workers", "1"]
-    told = command(capsys, *options, "--out", tmp_path / "one").err
-    assert told.count("one shard") == 1
-    advice = re.search(r"prepare again with (--task-mb) (\S+) and another --out\.", told)
-    assert advice, told
-    again = command(capsys, *options, "--out", tmp_path / "several", *advice.groups())
-    assert int(re.search(r"(\d+) shards", again.out)[1]) >= 8
-    assert "one shard" not in again.err
-
-
-def test_a_single_input_that_cannot_be_cut(tmp_path, tokenizer):
-    (tmp_path / "a.txt").write_text(LONG)
-    told = prepare_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out", 1,
-                         PreparationSettings(Options(separator="file"), shard_bytes=SHARD_BYTES)).notes  # fmt: skip
-    assert "split the input into several files" in told[-1]
-
-
 @pytest.mark.process
 def test_a_stock_dataloader_needs_a_shard_for_each_worker(tmp_path):
-    """What the note and docs/data-format.md say of it."""
+    """As docs/data-format.md says."""
     make_dataset(tmp_path / "set", [[5]] * 30, block_tokens=10, shard_bytes=1)
     urls = sorted(map(str, (tmp_path / "set" / "shards").glob("*.tar")))
     assert len(urls) == 3

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.errors import UserError
-from data_prep.jobs import PrepareRequest
-from data_prep.jobs.prepare import plan_only
+from data_prep.jobs import PrepareRequest, plan_only
 from data_prep.sources import find_inputs
 from data_prep.tokenizer import train
 from launchers.slurm import PrepArray

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.format import Collocations, Dataset
-from data_prep.format.collocation_list import read_collocations, write_collocations
 from data_prep.inspection import CollocationCounts, collocation_search, find_collocations
 from launchers.app import app
 from pretrain.checkpoint import batch_settings, differences, identity_of
@@ -112,7 +111,7 @@ def text(tmp_path) -> tuple[Dataset, list[list[Word]]]:
 
 @pytest.mark.parametrize(("min_count", "max_words", "together"), [(2, 5, 7), (3, 2, 1 << 22), (4, 3, 100)])
 def test_pmi_is_the_least_over_all_segmentations(text, min_count, max_words, together, monkeypatch):
-    monkeypatch.setattr(collocation_search, "_TOGETHER", together)
+    monkeypatch.setattr(collocation_search, "_CHUNK", together)
     dataset, runs = text
     found = find(dataset, min_count=min_count, max_words=max_words)
     wanted = {n: one for n, one in rated(runs, min_count, max_words).items() if round(one[1], 4) > 0}
@@ -297,7 +296,7 @@ def config_of(data: Path, path: Path, **masking) -> Config:
 
 def written(path: Path, ngrams: list[Ngram], tokenizer: str) -> Path:
     listed.cache_clear()
-    write_collocations(path, made(ngrams, tokenizer), {"count": [7] * len(ngrams)}, {})
+    made(ngrams, tokenizer).write(path, {"count": [7] * len(ngrams)}, {})
     return path
 
 
@@ -363,7 +362,7 @@ def test_another_tokenizer_and_bad_files_are_refused(tmp_path):
 
 def test_a_list_is_read_as_it_was_written(tmp_path):
     ngrams: list[Ngram] = [((6,), (7, 8), (9,)), ((6,), (7, 8))]
-    found = read_collocations(written(tmp_path / "list", ngrams, "t"))
+    found = Collocations.read(written(tmp_path / "list", ngrams, "t"))
     assert ngrams_of(found) == ngrams
     assert found.digest == made(ngrams, "t").digest
     assert len({found.digest, made(ngrams[:1], "t").digest, made([((6, 7), (8,), (9,)), ngrams[1]], "t").digest}) == 3

@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import Dataset, ShardInfo, shard_format
-from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, index_fingerprint, xxh3
+from data_prep.format import Dataset, ShardInfo, manifest
+from data_prep.format.manifest import index_fingerprint
+from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, xxh3
 from data_prep.inspection import verify
 from tests.support.datasets import make_dataset, tar_member
 
@@ -361,7 +362,7 @@ def test_manifest_that_is_no_object(dataset, text):
 
 
 def test_manifest_too_large_to_read(dataset, monkeypatch):
-    monkeypatch.setattr(shard_format, "MAX_MANIFEST_BYTES", 100)
+    monkeypatch.setattr(manifest, "MAX_MANIFEST_BYTES", 100)
     with pytest.raises(UserError, match="it has more than 100 bytes"):
         Dataset(dataset.path)
 

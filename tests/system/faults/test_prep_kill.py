@@ -21,7 +21,7 @@ from tests.support.prep import jsonl, prepare_files, texts, tree
 SCRIPT = """
 import sys
 from pathlib import Path
-from data_prep.jobs.preparation_plan import PreparationSettings
+from data_prep.jobs import PreparationSettings
 from tests.support.prep import prepare_files
 if __name__ == "__main__":
     corpus, out = map(Path, sys.argv[1:3])

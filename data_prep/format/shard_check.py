@@ -1,0 +1,152 @@
+"""Deep check of one shard: every byte of its tar and index, compared with the manifest.
+
+The tar is never unpacked, and no size in it is trusted. The index says where each member is, and each header must have
+exactly the bytes that the writer gives to it. So links, devices, other paths and other files are reported.
+"""
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.files import map_file, sha256_file
+from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, shard_index
+from data_prep.format.shard_format import ENDS_DTYPE, bit_members, block_key, document_ids, member_bytes, xxh3
+from data_prep.format.shard_writer import TAR_BLOCK, member_header
+
+_CHUNK = 1 << 20  # tokens that are checked at once
+_KINDS = {b"0": "file", b"1": "hard link", b"2": "symbolic link", b"5": "folder"}
+
+
+def shard_problems(folder: Path, manifest: Manifest, shard: ShardInfo) -> tuple[list[str], np.ndarray | None]:
+    """All problems of a shard in `folder`/shards, and its block table [blocks] if the index is sound."""
+    tar, index = folder / "shards" / shard.name, folder / "shards" / shard.index_name
+    problems = _file_problem(tar, shard.bytes, shard.sha256)
+    if wrong := _file_problem(index, shard.index_bytes, shard.index_sha256):
+        return problems + wrong, None
+    dtype = manifest.tokenizer.dtype
+    try:
+        table, lengths = shard_index(map_file(index), shard, dtype, manifest.format_version)
+    except ValueError as error:
+        return [*problems, f"{shard.index_name}: {error}"], None
+    table = table.copy()
+    try:
+        content = np.frombuffer(map_file(tar), "u1") if tar.stat().st_size else np.zeros(0, "u1")
+    except OSError:
+        return problems, table  # reported by _file_problem
+    problems += [f"{shard.name}{line}" for line in _content_problems(content, table, lengths, manifest.tokenizer)]
+    return problems, table
+
+
+def _file_problem(path: Path, size: int, digest: str) -> list[str]:
+    try:
+        if not path.is_file():
+            return [f"{path.name}: missing"]
+        if (actual := path.stat().st_size) != size:
+            return [f"{path.name}: {actual} bytes instead of {size}"]
+        if (computed := sha256_file(path)) != digest:
+            return [f"{path.name}: SHA-256 {computed} instead of {digest}"]
+    except OSError as error:
+        return [f"{path.name}: it cannot be read: {error.strerror}"]
+    return []
+
+
+def _content_problems(tar: np.ndarray, table: np.ndarray, lengths: np.ndarray, info: TokenizerInfo) -> Iterator[str]:
+    ends = [
+        np.where(table[f"{name}_offset"], table[f"{name}_offset"].astype(np.int64) + size, 0)
+        for name, size in member_bytes(table, info.dtype.itemsize).items()
+    ]
+    lost = np.max(ends, axis=0) > len(tar)
+    if lost.any():
+        documents, tokens = (int(table[lost][name].sum()) for name in ("documents", "tokens"))
+        first = table[lost][0]
+        yield (
+            f": {lost.sum()} of {len(table)} blocks ({documents} documents, {tokens} tokens) lie beyond the end of "
+            f"the file, from block {block_key(first['task'], first['number'])} on"
+        )
+    for record in table[~lost]:
+        first = int(record["first_document"])
+        part = lengths[first : first + int(record["documents"])]
+        for problem in _block_problems(tar, record, part, info):
+            yield f" block {block_key(record['task'], record['number'])}: {problem}"
+    if difference := _tar_problem(tar, table, info.dtype):
+        yield f": {difference}"
+
+
+def _block_problems(tar: np.ndarray, record: np.void, lengths: np.ndarray, info: TokenizerInfo) -> Iterator[str]:
+    arrays = {
+        name: tar[offset : offset + count * dtype.itemsize].view(dtype)
+        for name, offset, dtype, count in _members(record, info.dtype)
+    }
+    if "words" not in arrays and info.continuation_prefix is None:
+        yield "it has no word starts, and the vocabulary alone does not determine them"
+    damaged = set()
+    for name, array in arrays.items():
+        if (computed := xxh3(array)) != record[f"{name}_xxh3"]:
+            damaged.add(name)
+            yield f"the {name} have checksum {computed:016x} instead of {int(record[f'{name}_xxh3']):016x}"
+    if "ends" not in damaged and not np.array_equal(np.cumsum(lengths, dtype=np.uint64), arrays["ends"]):
+        yield "the document ends differ from the document lengths of the index"
+    if "ids" in arrays.keys() - damaged:
+        try:
+            document_ids(arrays["ids"].tobytes(), len(lengths))
+        except ValueError as error:
+            yield f"the ids are not valid: {error}"
+    if "tokens" not in damaged:
+        yield from _token_problems(arrays["tokens"], info)
+
+
+def _members(record: np.void, dtype: np.dtype) -> Iterator[tuple[str, int, np.dtype, int]]:
+    """Name, offset, dtype and elements of each member of a block, in the order of the tar. `ids` are bytes of JSON."""
+    documents, tokens, byte = int(record["documents"]), int(record["tokens"]), np.dtype("u1")
+    members: dict[str, tuple[np.dtype, int]] = dict.fromkeys(bit_members(record.dtype), (byte, -(-tokens // 8)))
+    members |= {"ends": (ENDS_DTYPE, documents), "ids": (byte, int(record["ids_bytes"])), "tokens": (dtype, tokens)}
+    for name, (kind, count) in sorted(members.items()):
+        if offset := int(record[f"{name}_offset"]):
+            yield name, offset, kind, count
+
+
+def _token_problems(tokens: np.ndarray, info: TokenizerInfo) -> Iterator[str]:
+    largest, counts = 0, dict.fromkeys(("pad", "cls", "sep", "mask"), 0)
+    for start in range(0, len(tokens), _CHUNK):
+        part = tokens[start : start + _CHUNK]
+        largest = max(largest, int(part.max()))
+        for name in counts:
+            counts[name] += int(np.count_nonzero(part == info.special_ids[name]))
+    if largest >= info.vocab_size:
+        yield f"id {largest} is not in the vocabulary of {info.vocab_size}"
+    for name, count in counts.items():
+        if count:
+            yield f"{count} {name} tokens in the documents"
+
+
+def _tar_problem(tar: np.ndarray, table: np.ndarray, dtype: np.dtype) -> str | None:
+    """The first difference between the members of `tar`, uint8 [bytes], and the block table [blocks]."""
+    position = 0
+    for record in table:
+        key = block_key(record["task"], record["number"])
+        for name, offset, kind, count in _members(record, dtype):
+            file, header = member_header(key, name, kind, count)
+            start, end = position + len(header), position + len(header) + count * kind.itemsize
+            if tar[position:start].tobytes() != header:
+                found = _described(tar[position : position + TAR_BLOCK].tobytes())
+                return f"{found} is in the place of the header of member {file!r}"
+            if offset != start:
+                return f"member {file!r} starts at {start}, in the index at {offset}"
+            position = -(-end // TAR_BLOCK) * TAR_BLOCK
+            if tar[end:position].any():
+                return f"bytes that are not 0 follow member {file!r}"
+    end = -(-(position + 2 * TAR_BLOCK) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
+    if tar[position:end].any():
+        return f"{_described(tar[position : position + TAR_BLOCK].tobytes())} is not in the index"
+    return None if len(tar) == end else f"it has {len(tar)} bytes instead of {end}, the end marker included"
+
+
+def _described(header: bytes) -> str:
+    """Name and kind of the member with a tar header."""
+    try:
+        member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return "something that is no tar header"
+    return f"member {member.name[:100]!a} ({_KINDS.get(member.type, f'type {member.type!r}')})"

@@ -1,0 +1,111 @@
+"""Deep check of a data set: reads every byte and reports all problems, not only the first."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.errors import UserError
+from data_prep.files import sha256_file
+from data_prep.format import Dataset, Manifest, SourceInfo, TokenizerInfo, shard_problems, tokenizer_digest
+from data_prep.format.manifest import fingerprint
+from data_prep.format.shard_format import RECORDS, block_keys
+from data_prep.processes import ordered_map
+from data_prep.tokenizer import describe
+
+Progress = Callable[[int, int], None]
+
+
+def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> Iterator[str]:
+    """One line per problem, naming shard and block; none for a sound data set. Problems come in manifest order.
+
+    Checks the checksums of tars, indexes, blocks and tokenizer files; the members of tars; document ends and ids; that
+    ids are in the vocabulary and none is pad, cls, sep or mask; the counts of inputs; the fingerprint; and that there
+    are no other files. `workers` processes check one shard each. `progress` receives the bytes read and those of the
+    data set. Nothing is written, unpacked or executed.
+
+    Raises:
+        UserError: if the folder has no readable manifest, or a worker process is killed.
+    """
+    manifest = Dataset(folder).manifest
+    yield from _tokenizer_problems(folder / "tokenizer", manifest.tokenizer)
+    check = functools.partial(shard_problems, folder, dataclasses.replace(manifest, shards=[], sources=[]))
+    tables = []
+    done, total = 0, sum(shard.bytes for shard in manifest.shards)
+    for shard, report in zip(manifest.shards, ordered_map(check, manifest.shards, workers), strict=True):
+        problems, table = report
+        yield from problems
+        if table is not None:
+            tables.append(table)
+        done += shard.bytes
+        if progress:
+            progress(done, total)
+    if len(tables) == len(manifest.shards):
+        yield from _manifest_problems(manifest, tables)
+    known = {name for shard in manifest.shards for name in (shard.name, shard.index_name)}
+    yield from _unknown_files(folder / "shards", known)
+
+
+def _tokenizer_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
+    sound = bool(info.files)
+    for name, digest in info.files.items():
+        path = folder / name
+        if not path.is_file():
+            yield f"tokenizer/{name}: missing"
+        elif sha256_file(path) != digest:
+            yield f"tokenizer/{name}: the file is not the one the data was made with (SHA-256 differs)"
+        else:
+            continue
+        sound = False
+    yield from (f"tokenizer/{line}" for line in _unknown_files(folder, set(info.files)))
+    if sound:
+        yield from _description_problems(folder, info)
+
+
+def _description_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
+    """Differences between the manifest's description of the tokenizer and its files."""
+    try:
+        described = dataclasses.replace(describe(folder), sha256=tokenizer_digest(folder, info.files)[0])
+    except UserError as error:
+        yield f"tokenizer: {error}"
+        return
+    for name in ("sha256", "vocab_size", "special_ids", "all_special_ids", "continuation_prefix"):
+        stored, actual = getattr(info, name), getattr(described, name)
+        if stored != actual:
+            yield f"manifest.json: the tokenizer's {name} is {stored!r}, its files say {actual!r}"
+
+
+def _manifest_problems(manifest: Manifest, tables: list[np.ndarray]) -> Iterator[str]:
+    info, version = manifest.tokenizer, manifest.format_version
+    computed = fingerprint(info.sha256, info.dtype, tables, version)
+    if computed != manifest.fingerprint:
+        yield f"manifest.json: the fingerprint is {manifest.fingerprint} but the indexes give {computed}"
+    table = np.concatenate([*tables, np.zeros(0, RECORDS[version])])
+    if len(np.unique(block_keys(table))) < len(table):
+        yield "manifest.json: two blocks have the same key"
+    yield from _source_problems(manifest.sources, table)
+
+
+def _source_problems(sources: list[SourceInfo], table: np.ndarray) -> Iterator[str]:
+    """Inputs with other counts than the blocks of their tasks."""
+    table = table[np.argsort(table["task"], kind="stable")]
+    sums = {name: np.append(0, np.cumsum(table[name].astype(np.int64))) for name in ("documents", "tokens")}
+    covered = 0
+    for source in sources:
+        first, last = np.searchsorted(table["task"], [source.first_task, source.first_task + source.tasks])
+        covered += last - first
+        for name, ends in sums.items():
+            if (actual := ends[last] - ends[first]) != getattr(source, name):
+                yield f"manifest.json: {source.name!r} has {getattr(source, name)} {name}, its blocks have {actual}"
+    if sources and covered != len(table):
+        yield f"manifest.json: the inputs' tasks have {covered} blocks, the shards {len(table)}"
+
+
+def _unknown_files(folder: Path, known: set[str]) -> Iterator[str]:
+    """Files in a folder that are not in the manifest. Temporary files of interrupted writers (.*.tmp) may exist."""
+    if folder.is_dir():
+        for name in sorted(path.name for path in folder.iterdir()):
+            if name not in known and not (name.startswith(".") and name.endswith(".tmp")):
+                yield f"{name if name.isprintable() else ascii(name)}: not in the manifest"
