@@ -16,7 +16,7 @@ from data_prep.format.shard_format import ENDS_DTYPE, bit_members, block_key, do
 from data_prep.format.shard_writer import TAR_BLOCK, member_header
 
 _CHUNK = 1 << 20  # tokens that are checked at once
-_KINDS = {b"0": "file", b"1": "hard link", b"2": "symbolic link", b"5": "folder"}
+_KINDS = {b"1": "hard link", b"2": "symbolic link", b"3": "device", b"4": "device", b"5": "folder", b"6": "FIFO"}
 
 
 def shard_problems(folder: Path, manifest: Manifest, shard: ShardInfo) -> tuple[list[str], np.ndarray | None]:
@@ -129,9 +129,11 @@ def _tar_problem(tar: np.ndarray, table: np.ndarray, dtype: np.dtype) -> str | N
         for name, offset, kind, count in _members(record, dtype):
             file, header = member_header(key, name, kind, count)
             start, end = position + len(header), position + len(header) + count * kind.itemsize
-            if tar[position:start].tobytes() != header:
-                found = _described(tar[position : position + TAR_BLOCK].tobytes())
-                return f"{found} is in the place of the header of member {file!r}"
+            found = tar[position:start].tobytes()
+            if found[:TAR_BLOCK] != header[:TAR_BLOCK]:
+                return f"{_described(found) or 'something else'} stands where {file!r} should be"
+            if found != header:
+                return f"member {file!r} does not begin as the .npy array of the index"
             if offset != start:
                 return f"member {file!r} starts at {start}, in the index at {offset}"
             position = -(-end // TAR_BLOCK) * TAR_BLOCK
@@ -139,14 +141,16 @@ def _tar_problem(tar: np.ndarray, table: np.ndarray, dtype: np.dtype) -> str | N
                 return f"bytes that are not 0 follow member {file!r}"
     end = -(-(position + 2 * TAR_BLOCK) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
     if tar[position:end].any():
-        return f"{_described(tar[position : position + TAR_BLOCK].tobytes())} is not in the index"
+        found = _described(tar[position:end].tobytes())
+        return f"{found} is not in the index" if found else "data follow its end marker or its last member"
     return None if len(tar) == end else f"it has {len(tar)} bytes instead of {end}, the end marker included"
 
 
-def _described(header: bytes) -> str:
-    """Name and kind of the member with a tar header."""
+def _described(data: bytes) -> str:
+    """Name, kind and size of the member whose tar header begins `data`; empty if that is no tar header."""
     try:
-        member = tarfile.TarInfo.frombuf(header, "utf-8", "surrogateescape")
+        member = tarfile.TarInfo.frombuf(data[:TAR_BLOCK], "utf-8", "surrogateescape")
     except tarfile.HeaderError:
-        return "something that is no tar header"
-    return f"member {member.name[:100]!a} ({_KINDS.get(member.type, f'type {member.type!r}')})"
+        return ""
+    kind = "file" if member.type == tarfile.REGTYPE else _KINDS.get(member.type, f"type {member.type!r}")
+    return f"member {member.name[:100]!a} ({kind} of {member.size} bytes)"
