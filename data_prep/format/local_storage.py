@@ -75,7 +75,7 @@ class LocalStorage:
         check_span(path, span, out)
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
-        """Sizes of those of these files of `shards/` that exist (None: unknown), by name."""
+        """Sizes (None: unknown) of these files of `shards/`, by name, without files that do not exist."""
         try:
             with os.scandir(self._shards) as entries:
                 existing = {entry.name for entry in entries}

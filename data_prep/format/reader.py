@@ -38,7 +38,7 @@ class Dataset:
 
     Args:
         location: a folder, or a URL that fsspec knows. Parts of a remote data set are fetched and cached.
-        cache_dir: cache folder for remote data sets, of at most `cache_bytes`; by default that of `maskwright prep`.
+        cache_dir: cache folder for remote data sets, of at most `cache_bytes`; by default the one of `maskwright prep`.
 
     Raises:
         UserError: for a data set that is missing, not finished or of another format version, and a URL that cannot or

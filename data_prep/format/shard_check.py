@@ -15,7 +15,7 @@ from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, shard_
 from data_prep.format.shard_format import ENDS_DTYPE, bit_members, block_key, document_ids, member_bytes, xxh3
 from data_prep.format.shard_writer import TAR_BLOCK, member_header
 
-_CHUNK = 1 << 20  # tokens that are checked at once
+_CHUNK = 1 << 20  # tokens of one check
 _KINDS = {b"1": "hard link", b"2": "symbolic link", b"3": "device", b"4": "device", b"5": "folder", b"6": "FIFO"}
 
 
@@ -147,7 +147,7 @@ def _tar_problem(tar: np.ndarray, table: np.ndarray, dtype: np.dtype) -> str | N
 
 
 def _described(data: bytes) -> str:
-    """Name, kind and size of the member whose tar header begins `data`; empty if that is no tar header."""
+    """Name, kind and size of the member whose tar header begins `data`; empty for other data."""
     try:
         member = tarfile.TarInfo.frombuf(data[:TAR_BLOCK], "utf-8", "surrogateescape")
     except tarfile.HeaderError:

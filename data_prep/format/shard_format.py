@@ -93,7 +93,7 @@ def read_index(data: bytes | mmap.mmap) -> tuple[np.void, np.ndarray, np.ndarray
         raise ValueError(f"it has {len(data)} bytes, less than its header")
     header = np.frombuffer(data, INDEX_HEADER, 1)[0]
     if header["magic"] != INDEX_MAGIC or header["version"] not in RECORDS:
-        raise ValueError(f"its header is not that of an index of version {FORMAT_VERSION} or {TARGETS_VERSION}")
+        raise ValueError(f"its header is not of index version {FORMAT_VERSION} or {TARGETS_VERSION}")
     blocks, documents = int(header["blocks"]), int(header["documents"])
     record = RECORDS[int(header["version"])]
     lengths_offset = INDEX_HEADER.itemsize + blocks * record.itemsize

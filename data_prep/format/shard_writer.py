@@ -52,7 +52,7 @@ def tar_header(name: str, size: int) -> bytes:
 
 
 def member_header(key: str, name: str, dtype: np.dtype, count: int) -> tuple[str, bytes]:
-    """File name of a block's member, and the bytes before its data: a tar header and, except for `ids`, that of .npy.
+    """File name of a block's member, and the bytes before its data: a tar header and, except for `ids`, an .npy header.
 
     The data are `count` elements of `dtype`; of `ids`, the bytes of a JSON list.
     """

@@ -20,7 +20,7 @@ from data_prep.format import Collocations, Dataset, SpanHashes
 
 _NONE = -1  # no frequent n-gram begins here
 _NEVER = np.uint32(2**32 - 1)
-_CHUNK = 1 << 22  # positions that are processed at once
+_CHUNK = 1 << 22  # positions of one step
 
 Report = Callable[[str, int, int], None]
 """Progress display; arguments: a stage, the work done and all work."""

@@ -14,7 +14,7 @@ from data_prep.inspection.show_document import TokenDecoder, open_vocabulary
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 SEQ_LENS = (128, 512, 1024, 8192)
 SPECIALS = 2  # [CLS] and [SEP] of each row
-_MERGED_BLOCKS = 64  # blocks whose document lengths are counted at once
+_MERGED_BLOCKS = 64  # blocks of one count of document lengths
 
 Progress = Callable[[int, int], None]
 
@@ -91,7 +91,7 @@ def summary(
     """Statistics that `prep info` shows, ready for JSON. Reads every token.
 
     Memory holds one block, and a count per id of the vocabulary for each source. `progress` receives the tokens read
-    and those of the data set. Raises UserError for an empty data set and DamagedData for a damaged one.
+    and all tokens. Raises UserError for an empty data set and DamagedData for a damaged one.
     """
     manifest, vocabulary = dataset.manifest, open_vocabulary(dataset)
     if not manifest.totals.documents:

@@ -119,7 +119,7 @@ def _quarantined(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path
 
 
 def encoder_notes(records: Sequence[TaskRecord]) -> list[str]:
-    """The reasons for which tasks did not use a faster encoder."""
+    """Why tasks did not use a faster encoder."""
     return sorted({record.note for record in records if record.note})
 
 

@@ -1,4 +1,4 @@
-"""The documents of one task: read, clean, count what is left out, and list unreadable rows."""
+"""The documents of one task: read and clean them, count dropped documents, and list unreadable rows."""
 
 import contextlib
 from collections import Counter, deque

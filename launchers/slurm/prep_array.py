@@ -186,7 +186,6 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[ArrayS
     Raises:
         UserError: if OUT has no plan, or a damaged one.
     """
-    from data_prep.jobs.prepare import finished, incomplete
 
     from data_prep.jobs import read_plan, unfinished_stages
 

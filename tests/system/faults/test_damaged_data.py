@@ -199,7 +199,7 @@ class Bomb:
 HOSTILE = {
     "parent": (
         lambda: member("../evil.tokens.npy", payload=b"x"),
-        "'../evil.tokens.npy' (file of 1 bytes) stands where",
+        "'../evil.tokens.npy' (file of 1 bytes)",
     ),
     "absolute": (lambda: member("/tmp/evil.npy", payload=b"x"), "'/tmp/evil.npy' (file of 1 bytes) stands where"),
     "symlink": (lambda: member("link", tarfile.SYMTYPE, link="/etc/passwd"), "'link' (symbolic link of"),
@@ -247,10 +247,8 @@ def test_pickles_in_a_shard_are_refused_and_not_loaded(dataset, tmp_path, suffix
     parts = [part for _, part, _ in members(dataset)]
     write_tar(dataset, [*parts, tar_member(f"00000_000000009.{suffix}", payload)])
     (problem,) = [p for p in verify(dataset.path) if "is not in the index" in p]
-    assert (
-        problem
-        == f"{tar_path(dataset).name}: member '00000_000000009.{suffix}' (file of {len(payload)} bytes) is not in the index"
-    )
+    found = f"member '00000_000000009.{suffix}' (file of {len(payload)} bytes)"
+    assert problem == f"{tar_path(dataset).name}: {found} is not in the index"
     again = Dataset(dataset.path)  # it reads by the index, and so never comes near that member
     for block in range(again.n_blocks):
         again.tokens(block), again.document_ends(block), again.ids(block)
@@ -261,7 +259,7 @@ def test_duplicate_swapped_and_missing_members(dataset):
     parts = [part for _, part, _ in members(dataset)]
     names = [name for name, _, _ in members(dataset)]
     write_tar(dataset, [parts[0], parts[0], *parts[1:]])
-    (problem,) = verify(dataset.path)
+    (problem,) = [problem for problem in verify(dataset.path) if "stands where" in problem]
     assert re.fullmatch(rf".*: member '{names[0]}' \(file of \d+ bytes\) stands where '{names[1]}' should be", problem)
     write_tar(dataset, [*parts, parts[-1]])
     (problem,) = [problem for problem in verify(dataset.path) if "is not in the index" in problem]
