@@ -160,9 +160,7 @@ class Manifest:
 
     def left_out(self) -> dict[str, int]:
         """Documents left out of the whole preparation, by reason."""
-        counts: Counter[str] = Counter()
-        for source in self.sources:
-            counts.update(source.left_out)
+        counts = sum((Counter(source.left_out) for source in self.sources), Counter())
         return dict(sorted(counts.items()))
 
 

@@ -141,8 +141,8 @@ def _tar_problem(tar: np.ndarray, table: np.ndarray, dtype: np.dtype) -> str | N
                 return f"bytes that are not 0 follow member {file!r}"
     end = -(-(position + 2 * TAR_BLOCK) // tarfile.RECORDSIZE) * tarfile.RECORDSIZE
     if tar[position:end].any():
-        found = _described(tar[position:end].tobytes())
-        return f"{found} is not in the index" if found else "data follow its end marker or its last member"
+        member = _described(tar[position:end].tobytes())
+        return f"{member} is not in the index" if member else "data follow its end marker or its last member"
     return None if len(tar) == end else f"it has {len(tar)} bytes instead of {end}, the end marker included"
 
 

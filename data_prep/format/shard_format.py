@@ -23,34 +23,16 @@ INDEX_MAGIC = b"MWBLOCKS"
 MAX_IDS_BYTES = 64 << 20  # of one block; parsed, JSON takes many times its size
 
 INDEX_HEADER = np.dtype(
-    [
-        ("magic", "S8"),
-        ("version", "<u4"),
-        ("token_bytes", "<u4"),
-        ("blocks", "<u8"),
-        ("documents", "<u8"),
-        ("tokens", "<u8"),
-    ]
+    [("magic", "S8"), ("version", "<u4"), ("token_bytes", "<u4")]
+    + [(name, "<u8") for name in ("blocks", "documents", "tokens")]
 )
 # Offsets are from the start of the tar to the first array element, past the tar and .npy headers; a checksum is
 # xxh3_64 of the array's bytes alone (of ids: of the JSON). An offset is 0 where the block has no such member.
 BLOCK_RECORD = np.dtype(
-    [
-        ("task", "<u4"),
-        ("number", "<u4"),
-        ("documents", "<u8"),
-        ("tokens", "<u8"),
-        ("first_document", "<u8"),
-        ("tokens_offset", "<u8"),
-        ("ends_offset", "<u8"),
-        ("words_offset", "<u8"),
-        ("tokens_xxh3", "<u8"),
-        ("ends_xxh3", "<u8"),
-        ("words_xxh3", "<u8"),
-        ("ids_offset", "<u8"),
-        ("ids_bytes", "<u8"),
-        ("ids_xxh3", "<u8"),
-    ]
+    [("task", "<u4"), ("number", "<u4"), ("documents", "<u8"), ("tokens", "<u8"), ("first_document", "<u8")]
+    + [(f"{member}_offset", "<u8") for member in ("tokens", "ends", "words")]
+    + [(f"{member}_xxh3", "<u8") for member in ("tokens", "ends", "words")]
+    + [("ids_offset", "<u8"), ("ids_bytes", "<u8"), ("ids_xxh3", "<u8")]
 )
 RECORDS = {
     FORMAT_VERSION: BLOCK_RECORD,

@@ -10,7 +10,7 @@ mining association rules", 1994). So n-grams are counted exactly as pairs of (n 
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ Report = Callable[[str, int, int], None]
 """Progress display; arguments: a stage, the work done and all work."""
 
 
+@dataclass
 class _Ngrams:
     """The frequent n-grams of n words, by number.
 
@@ -35,19 +36,13 @@ class _Ngrams:
     sizes [F] uint32: the smallest size of a list that has it.
     """
 
-    pmi: NDArray[np.float32]
-    sizes: NDArray[np.uint32]
-
-    def __init__(
-        self,
-        counts: NDArray[np.int64],
-        log_p: NDArray[np.float64],
-        first: NDArray[np.int32] | None = None,
-        last: NDArray[np.int32] | None = None,
-    ):
-        self.counts, self.log_p, self.best = counts, log_p, log_p
-        nothing = np.zeros(0, np.int32)
-        self.first, self.last = nothing if first is None else first, nothing if last is None else last
+    counts: NDArray[np.int64]
+    log_p: NDArray[np.float64]
+    first: NDArray[np.int32]
+    last: NDArray[np.int32]
+    best: NDArray[np.float64]
+    pmi: NDArray[np.float32] = field(init=False)
+    sizes: NDArray[np.uint32] = field(init=False)
 
 
 @dataclass(frozen=True)
@@ -130,14 +125,15 @@ def _count(
     numbers = np.full(len(counts) + 1, _NONE, np.int32)  # numbers[_NONE] is the last element
     numbers[frequent] = np.arange(len(frequent))
     parts[:] = numbers[parts]
-    levels = [_Ngrams(counts[frequent], np.log(counts[frequent] / max(int(runs.sum()), 1)))]
+    log_p, nothing = np.log(counts[frequent] / max(int(runs.sum()), 1)), np.zeros(0, np.int32)
+    levels = [_Ngrams(counts[frequent], log_p, nothing, nothing, log_p)]
     smallest = np.full(len(parts), _NEVER)
     for n in range(2, max_words + 1):
         report(f"counting n-grams of {n} words", n - 2, max_words - 1)
         keys, counts = _pairs(parts, min_count)
         _renumber(parts, keys)
         log_p = np.log(counts / max(int(np.maximum(runs - n + 1, 0).sum()), 1))
-        level = _Ngrams(counts, log_p, (keys >> np.uint64(32)).astype(np.int32), keys.astype(np.int32))
+        level = _Ngrams(counts, log_p, (keys >> np.uint64(32)).astype(np.int32), keys.astype(np.int32), log_p)
         levels.append(level)
         _rate(levels)
         level.sizes = _sizes(level, n, max_words)

@@ -11,27 +11,17 @@ from data_prep.format import Dataset
 from data_prep.tokenizer import load
 
 
-@dataclass(frozen=True)
-class TokenDecoder:
-    """Decoder of token ids."""
-
-    _tokenizer: Tokenizer
-
-    def token(self, id: int) -> str | None:
-        """The token as in the vocabulary; None for an unknown id."""
-        return self._tokenizer.id_to_token(id)
-
-    def text(self, ids: Sequence[int]) -> str:
-        """The text of the ids. Special tokens appear with their names."""
-        return self._tokenizer.decode(ids, skip_special_tokens=False)
-
-
-def open_vocabulary(dataset: Dataset) -> TokenDecoder | None:
-    """The decoder of a data set; None if it has no tokenizer files. Raises DamagedData for other files."""
+def open_vocabulary(dataset: Dataset) -> Tokenizer | None:
+    """The tokenizer of a data set; None if it has no tokenizer files. Raises DamagedData for other files."""
     if not dataset.manifest.tokenizer.files:
         return None
     dataset.check_tokenizer()
-    return TokenDecoder(load(dataset.tokenizer_path))
+    return load(dataset.tokenizer_path)
+
+
+def text_of(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """The text of token ids. Special tokens appear with their names."""
+    return tokenizer.decode(ids, skip_special_tokens=False)
 
 
 @dataclass(frozen=True)
@@ -66,8 +56,8 @@ def document(dataset: Dataset, number: int) -> ShownDocument:
     documents = dataset.manifest.totals.documents
     if not 0 <= number < documents:
         raise UserError(f"{dataset.location} has no document {number}; it has {documents:,}, counted from 0.")
-    vocabulary = open_vocabulary(dataset)
-    if vocabulary is None:
+    tokenizer = open_vocabulary(dataset)
+    if tokenizer is None:
         raise UserError(f"{dataset.location} has no tokenizer files to decode its documents with.")
     block, index = dataset.find_document(number)
     ends = dataset.document_ends(block)
@@ -86,8 +76,8 @@ def document(dataset: Dataset, number: int) -> ShownDocument:
         ids=ids,
         word_starts=_word_starts(dataset, block, part, ids),
         targets=None if targets is None else targets[part],
-        text=vocabulary.text(ids.tolist()),
-        tokens=[vocabulary.token(id) or f"<{id}>" for id in ids.tolist()],
+        text=text_of(tokenizer, ids.tolist()),
+        tokens=[tokenizer.id_to_token(id) or f"<{id}>" for id in ids.tolist()],
     )
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset, SourceInfo, entropy
-from data_prep.inspection.show_document import TokenDecoder, open_vocabulary
+from data_prep.inspection.show_document import open_vocabulary, text_of
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 SEQ_LENS = (128, 512, 1024, 8192)
@@ -93,7 +94,7 @@ def summary(
     Memory holds one block, and a count per id of the vocabulary for each source. `progress` receives the tokens read
     and all tokens. Raises UserError for an empty data set and DamagedData for a damaged one.
     """
-    manifest, vocabulary = dataset.manifest, open_vocabulary(dataset)
+    manifest, tokenizer = dataset.manifest, open_vocabulary(dataset)
     if not manifest.totals.documents:
         raise UserError(f"{dataset.location} holds no document.")
     dataset.check_files()
@@ -113,7 +114,7 @@ def summary(
         "document_length": lengths.summary(),
         "length_histogram": lengths.histogram(),
         "fill": [{"seq_len": n, "documents_cut": lengths.documents_cut(n)} for n in sorted(set(seq_lens))],
-        "most_frequent": _most_frequent(total.token_counts, vocabulary, top),
+        "most_frequent": _most_frequent(total.token_counts, tokenizer, top),
         "vocabulary_used": int(np.count_nonzero(total.token_counts)),
         "tokenizer": {
             "sha256": manifest.tokenizer.sha256,
@@ -177,9 +178,7 @@ def _statistics(group: _Group, dataset: Dataset) -> dict[str, Any]:
     unk = dataset.manifest.tokenizer.special_ids.get("unk")
     unknown = int(counts[unk]) if unk is not None else 0
     text_bytes = sum(source.text_bytes for source in group.inputs)
-    left_out: Counter[str] = Counter()
-    for source in group.inputs:
-        left_out.update(source.left_out)
+    left_out = sum((Counter(source.left_out) for source in group.inputs), Counter())
     return {
         "documents": group.documents,
         "tokens": tokens,
@@ -195,13 +194,13 @@ def _statistics(group: _Group, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _most_frequent(counts: np.ndarray, vocabulary: TokenDecoder | None, top: int) -> list[dict[str, Any]]:
+def _most_frequent(counts: np.ndarray, tokenizer: Tokenizer | None, top: int) -> list[dict[str, Any]]:
     order = np.argsort(-counts, kind="stable")[:top]
     return [
         {
             "id": int(id),
-            "token": vocabulary.token(int(id)) if vocabulary else None,
-            "text": vocabulary.text([int(id)]) if vocabulary else None,
+            "token": tokenizer.id_to_token(int(id)) if tokenizer else None,
+            "text": text_of(tokenizer, [int(id)]) if tokenizer else None,
             "count": int(counts[id]),
             "share": int(counts[id]) / int(counts.sum()),
         }

@@ -23,7 +23,8 @@ def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> 
 
     Checks the checksums of tars, indexes, blocks and tokenizer files; the members of tars; document ends and ids; that
     ids are in the vocabulary and none is pad, cls, sep or mask; the counts of inputs; the fingerprint; and that there
-    are no other files. `workers` processes check one shard each. `progress` receives the bytes read and all bytes. Nothing is written, unpacked or executed.
+    are no other files. `workers` processes check one shard each. `progress` receives the bytes read and all bytes.
+    Nothing is written, unpacked or executed.
 
     Raises:
         UserError: if the folder has no readable manifest, or a worker process is killed.

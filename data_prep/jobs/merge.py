@@ -63,10 +63,7 @@ def _no_documents(plan: PreparationPlan, records: Sequence[TaskRecord], split: s
 
 
 def _left_out(records: Sequence[TaskRecord]) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for record in records:
-        counts.update(record.left_out)
-    return dict(sorted(counts.items()))
+    return dict(sorted(sum((Counter(record.left_out) for record in records), Counter()).items()))
 
 
 def _sources(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -> list[SourceInfo]:

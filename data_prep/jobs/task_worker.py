@@ -174,14 +174,19 @@ class _Task:
             self.documents.left_out[UNCHANGED] += int((usable & ~changed).sum())
             usable &= changed
         sizes = np.array([_utf8_bytes(row.text) for row in batch])
-        names = [row.id for row in batch] if self.plan.settings.reading.id_field is not None else None
+        names: list[Any] | None = [row.id for row in batch] if self.plan.settings.reading.id_field is not None else None
         for split, chosen in self._split(batch).items():
             chosen = chosen & usable
             self.text_bytes[split] += int(sizes[chosen].sum())
             self.documents_written += int(chosen.sum())
             self.tokens += int(lengths[chosen].sum())
             self.short += int((lengths[chosen] < SHORT_TOKENS).sum())
-            writers[split].add(*_chosen(chosen, ids, lengths, words, names, targets))
+            if chosen.all():
+                writers[split].add(ids, lengths, words, names, targets)
+            else:
+                tokens = np.repeat(chosen, lengths)
+                some = names and [name for name, one in zip(names, chosen, strict=True) if one]
+                writers[split].add(ids[tokens], lengths[chosen], _at(words, tokens), some, _at(targets, tokens))
 
     def _usable(self, batch: list[SourceRow], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Mask of documents with tokens and without pad, cls, sep or mask ids, bool [n_documents]. Counts the rest."""
@@ -209,22 +214,5 @@ def _utf8_bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def _chosen(
-    chosen: np.ndarray,
-    ids: np.ndarray,
-    lengths: np.ndarray,
-    words: np.ndarray | None,
-    names: list[Any] | None,
-    targets: np.ndarray | None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, list[Any] | None, np.ndarray | None]:
-    """Select documents of a batch: token ids, lengths, word starts, names, targets."""
-    if chosen.all():
-        return ids, lengths, words, names, targets
-    tokens = np.repeat(chosen, lengths)
-    return (
-        ids[tokens],
-        lengths[chosen],
-        None if words is None else words[tokens],
-        None if names is None else [name for name, one in zip(names, chosen, strict=True) if one],
-        None if targets is None else targets[tokens],
-    )
+def _at(values: np.ndarray | None, mask: np.ndarray) -> np.ndarray | None:
+    return None if values is None else values[mask]

@@ -53,12 +53,12 @@ def _write(dataset: "Dataset", found: "CollocationCounts", min_count: int, out: 
     """Write the list. Return the text of each n-gram, or None if the data set has no tokenizer."""
     import numpy as np
 
-    from data_prep.inspection import open_vocabulary
+    from data_prep.inspection import open_vocabulary, text_of
 
-    listed, vocabulary = found.listed, open_vocabulary(dataset)
+    listed, tokenizer = found.listed, open_vocabulary(dataset)
     ends = np.cumsum(listed.word_sizes)[np.cumsum(listed.n_words) - 1]
     ngrams = np.split(listed.tokens, ends[:-1])
-    texts = [vocabulary.text(ids.tolist()) if vocabulary else None for ids in ngrams]
+    texts = [text_of(tokenizer, ids.tolist()) if tokenizer else None for ids in ngrams]
     settings = {
         "data_set_fingerprint": dataset.manifest.fingerprint,
         "sample": {"blocks": found.blocks, "tokens": found.tokens, "words": found.words},

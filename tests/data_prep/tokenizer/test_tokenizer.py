@@ -14,8 +14,9 @@ import pytest
 from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, find_inputs
-from data_prep.tokenizer import FILES, CorpusSample, Encoders, copy_files, describe, fetch, load, train
+from data_prep.tokenizer import CorpusSample, Encoders, copy_files, describe, fetch, load, train
 from data_prep.tokenizer.encoders import HuggingFaceEncoder
+from data_prep.tokenizer.hf_tokenizer import FILES
 from tests.support.hostile_json import DIGITS, NESTED
 
 TEXTS = [
