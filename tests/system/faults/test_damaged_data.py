@@ -341,7 +341,7 @@ MANIFESTS = {
     "text": (lambda m: m.update(shards="x"), "shards is 'x', not a list"),
     "null": (lambda m: m["sources"].append(None), r"sources\[0\] is None, not an object"),
     "missing": (lambda m: m.pop("sources"), "sources is missing"),
-    "unknown": (lambda m: m["totals"].update(more=1), "'totals.more' is not a key of the format"),
+    "unknown": (lambda m: m["totals"].update(more=1), "totals.'more' is not a key of the format"),
     "vocabulary": (lambda m: m["tokenizer"].update(vocab_size=1 << 40), "vocab_size is 1099511627776, not from 1"),
     "special": (lambda m: m["tokenizer"]["special_ids"].update(mask=5000), "special id 5000 is not in the voc"),
     "tasks": (lambda m: m["sources"].append(INPUT | {"first_task": 1 << 32}), "'x' has 1 tasks from 4294967296 on"),
