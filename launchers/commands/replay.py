@@ -68,10 +68,6 @@ def _compare(found: "Replayed", other: "Replayed", run: Path, diff: Path, as_jso
     sys.exit(0 if what is None else 1)
 
 
-def _documents(found: "Replayed", rows: int) -> list[list["BatchDocument"]]:
-    return found.rows.rows(0, rows).documents(found.vocabulary)
-
-
 def _segments(found: "Replayed", document: "BatchDocument", spelling: "Spelling") -> list["Segment"]:
     from launchers.display import marked
 
@@ -83,7 +79,7 @@ def _print_json(found: "Replayed", rows: int) -> None:
     from launchers.display import plain_text
 
     spelling = open_spelling(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
-    for number, documents in enumerate(_documents(found, rows)):
+    for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         shown = [
             asdict(document) | {"text": plain_text(_segments(found, document, spelling)) if spelling else None}
             for document in documents
@@ -101,7 +97,7 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
     console.print(coloured(CAUSAL_LEGEND if found.rows.causal else LEGEND))
-    for number, documents in enumerate(_documents(found, rows)):
+    for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         predictions = sum(len(document.predictions) for document in documents)
         filled = sum(len(document.original) for document in documents)
         console.print(Text(f"\nrow {number}", style="bold"), end="")

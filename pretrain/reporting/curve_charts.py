@@ -1,6 +1,5 @@
 """Charts of the HTML page, thinned to a number of points that any browser can draw."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,81 +11,60 @@ BUCKETS = 800
 _SHORTEST_WINDOW = 9  # steps: the loss of a single batch is noisy
 
 
-@dataclass(frozen=True)
-class ChartLine:
-    """A line of a chart. style: "raw" (faint), "smooth" (strong), "points" (with dots) or "line"."""
-
-    metric: str
-    label: str
-    style: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    """A chart of lines on one axis. unit: the format of the values. log: whether the axis is logarithmic at first."""
-
-    title: str
-    unit: str
-    lines: tuple[ChartLine, ...]
-    log: bool = False
-
-
-def _averaged(title: str, unit: str, metric: str, log: bool = False) -> Chart:
-    return Chart(title, unit, (ChartLine(metric, "each step", "raw"), ChartLine(metric, "average", "smooth")), log)
-
-
-CHARTS = (
-    Chart(
+_EACH, _AVERAGE = ("each step", "raw"), ("average", "smooth")  # label and style: faint, or strong
+_HELD_OUT = ("held-out", "points")  # with dots
+_CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (  # title, unit, (metric, label, style)
+    (
         "Loss",
         "nats",
         (
-            ChartLine("train/loss", "training, each step", "raw"),
-            ChartLine("train/loss", "training, average", "smooth"),
-            ChartLine("eval/loss", "held-out", "points"),
-            ChartLine("eval/ema_loss", "held-out, averaged weights", "points"),
+            ("train/loss", "training, each step", "raw"),
+            ("train/loss", "training, average", "smooth"),
+            ("eval/loss", *_HELD_OUT),
+            ("eval/ema_loss", "held-out, averaged weights", "points"),
         ),
     ),
-    Chart(
+    (
         "Masked accuracy",
         "share",
         (
-            ChartLine("train/masked_accuracy", "training, each step", "raw"),
-            ChartLine("train/masked_accuracy", "training, average", "smooth"),
-            ChartLine("eval/masked_accuracy", "held-out", "points"),
+            ("train/masked_accuracy", "training, each step", "raw"),
+            ("train/masked_accuracy", "training, average", "smooth"),
+            ("eval/masked_accuracy", *_HELD_OUT),
         ),
     ),
-    Chart("Learning rate", "number", (ChartLine("train/learning_rate", "learning rate", "line"),)),
-    _averaged("Gradient norm", "number", "train/grad_norm", log=True),
-    _averaged("Real tokens a second", "count", "speed/tokens_per_second"),
-    _averaged("Model FLOPs utilization", "share", "speed/mfu"),
-    _averaged("Waiting for data", "share", "speed/data_wait"),
-    Chart("Mask rate", "share", (ChartLine("train/mask_rate", "mask rate", "line"),)),
-    Chart("Sequence length", "count", (ChartLine("data/seq_len", "slots of a row", "line"),)),
+    ("Learning rate", "number", (("train/learning_rate", "learning rate", "line"),)),
+    ("Gradient norm", "number", (("train/grad_norm", *_EACH), ("train/grad_norm", *_AVERAGE))),
+    ("Real tokens a second", "count", (("speed/tokens_per_second", *_EACH), ("speed/tokens_per_second", *_AVERAGE))),
+    ("Model FLOPs utilization", "share", (("speed/mfu", *_EACH), ("speed/mfu", *_AVERAGE))),
+    ("Waiting for data", "share", (("speed/data_wait", *_EACH), ("speed/data_wait", *_AVERAGE))),
+    ("Mask rate", "share", (("train/mask_rate", "mask rate", "line"),)),
+    ("Sequence length", "count", (("data/seq_len", "slots of a row", "line"),)),
 )
+_LOGARITHMIC = ("Gradient norm",)  # at first
 _ONLY_IF_IT_CHANGES = ("train/mask_rate", "data/seq_len")
 
 
 def charts_of(measured: JournalTable) -> list[dict[str, Any]]:
-    """The charts of the measured metrics, as JSON values."""
-    found = []
-    for chart in CHARTS:
-        lines = [made for line in chart.lines if (made := _line(measured, line))]
+    """The charts of the measured metrics, as JSON values. unit: the format of the values."""
+    charts = []
+    for title, unit, specs in _CHARTS:
+        lines = [line for spec in specs if (line := _line(measured, *spec))]
         if lines:
-            found.append({"title": chart.title, "unit": chart.unit, "log": chart.log, "lines": lines})
-    return found
+            charts.append({"title": title, "unit": unit, "log": title in _LOGARITHMIC, "lines": lines})
+    return charts
 
 
-def _line(measured: JournalTable, line: ChartLine) -> dict[str, Any] | None:
-    series = measured.series(line.metric)
-    if not np.isfinite(series.values).any():
+def _line(measured: JournalTable, metric: str, label: str, style: str) -> dict[str, Any] | None:
+    series = measured.series(metric)
+    finite = series.values[np.isfinite(series.values)]
+    if not len(finite) or (metric in _ONLY_IF_IT_CHANGES and np.ptp(finite) == 0):
         return None
-    if line.metric in _ONLY_IF_IT_CHANGES and np.ptp(series.values[np.isfinite(series.values)]) == 0:
-        return None
-    if line.style == "smooth":
+    if style == "smooth":
         if len(series.steps) < 20:
             return None
         series = Series(series.steps, averaged(series.values))
-    return line_of(line.label, line.style, thinned(*series, BUCKETS))
+    return line_of(label, style, thinned(*series, BUCKETS))
 
 
 def line_of(label: str, style: str, points: Series, **more: Any) -> dict[str, Any]:

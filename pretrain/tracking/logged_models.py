@@ -255,7 +255,7 @@ def register(
         raise UserError(f"--step {which} is neither a step nor best or last")
     with short_errors(f"registering a model of {run} in MLflow"):
         tracked = MlflowRun.of_folder(run, uri, trust_folder)
-        if step is None or step not in map(_step, ready_models(tracked)):
+        if step is None or str(step) not in [model.tags["step"] for model in ready_models(tracked)]:
             log_models(run, which if step is None else "all", step, uri, trust_folder)
         model = _choose(ready_models(tracked), run, which)
         version = _version(tracked, name, model)
@@ -264,17 +264,13 @@ def register(
     return Registered(name, version, model.name, loss_of(model))
 
 
-def _step(model: "LoggedModel") -> int:
-    return int(model.tags["step"])
-
-
 def _choose(models: list["LoggedModel"], run: Path, which: str) -> "LoggedModel":
     """The lowest loss, and of equals, or where there is none, the model that was logged last."""
     if not models:
         raise UserError(f"{run} has no checkpoint to register")
     if which != "best":
-        step = max(map(_step, models)) if which == "last" else int(which)
-        models = [model for model in models if _step(model) == step]
+        step = max(int(model.tags["step"]) for model in models) if which == "last" else int(which)
+        models = [model for model in models if int(model.tags["step"]) == step]
     elif math.isinf(min(map(loss_of, models))):
         raise UserError(
             f"no checkpoint of {run} was evaluated at its step, so none is the best: give --step N, and next time "
