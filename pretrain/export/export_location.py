@@ -11,7 +11,7 @@ def chosen_checkpoint(folder: RunFolder, step: int | None) -> Path:
     """The checkpoint of a step, or the newest.
 
     Raises:
-        UserError: if there is none.
+        UserError: if the run has no checkpoint.
     """
     checkpoints = dict(committed(folder.checkpoints))
     if not checkpoints:

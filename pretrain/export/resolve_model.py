@@ -1,4 +1,4 @@
-"""A finished model, as people name it: a Hugging Face folder, or a run, which is exported."""
+"""A finished model, as users name it: a Hugging Face folder, or a run, which is exported."""
 
 import re
 from pathlib import Path
@@ -87,7 +87,7 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UnusableInput(
-            f"{folder} lacks weights that {type(model).__name__} needs ({missing[0]}{more}); export or copy it anew, "
+            f"{folder} lacks weights that {type(model).__name__} needs ({missing[0]}{more}); export or copy it again, "
             "or give a model that was trained with this head"
         )
     return model.float().eval()
@@ -97,12 +97,12 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """The tokenizer in a model's folder; a BPE's dropout, a regularizer of training that makes ids random, is off.
 
     Raises:
-        UserError: if there is none.
+        UserError: if the folder has no tokenizer that can be loaded.
     """
     from transformers import AutoTokenizer
 
     if not (folder / "tokenizer.json").is_file():  # transformers would make an empty one
-        raise UnusableInput(f"{folder} holds no tokenizer.json; export the run anew, or copy its tokenizer there")
+        raise UnusableInput(f"{folder} holds no tokenizer.json; export the run again, or copy its tokenizer there")
     try:
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
     except Exception as error:  # the tokenizers library raises no other for a file that it cannot read
@@ -115,7 +115,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def ids_around(tokenizer: "PreTrainedTokenizerBase", folder: Path, causal: bool) -> dict[str, int]:
-    """The ids that a language model's texts are made of beside their own: cls, and of a masked model also sep and mask.
+    """The ids that a language model's texts are made of in addition to their own: cls, and of a masked model also sep and mask.
 
     Of many causal models bos is what cls is of others.
 
@@ -180,7 +180,9 @@ def check_vocabulary(name: str, vocabulary: dict[str, int], dataset: Dataset) ->
         vocabulary: the model's tokens and their ids.
     """
     if not dataset.manifest.tokenizer.files:
-        raise UnusableInput(f"{dataset.location} carries no tokenizer, by which to see that it is the models'")
+        raise UnusableInput(
+            f"{dataset.location} has no tokenizer to compare with the model's. Prepare it again with one."
+        )
     dataset.check_tokenizer()
     ours = Tokenizer.from_file(str(dataset.tokenizer_path / "tokenizer.json"))
     if ours.get_vocab(with_added_tokens=True) != vocabulary:

@@ -39,7 +39,7 @@ def check_start(config: Config, world_size: int) -> None:
 def check_resume(config: Config) -> Checkpoint | None:
     """Find the checkpoint of the run folder from which the run resumes.
 
-    Returns None if there is none, or if run.resume is `never` or names a checkpoint.
+    Returns None without a checkpoint, or if run.resume is `never` or names a checkpoint.
 
     Raises:
         UserError: if the run cannot resume from it.

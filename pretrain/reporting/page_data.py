@@ -1,4 +1,4 @@
-"""The content of a run's HTML page, from its run folder, as one JSON value. What is missing or damaged is left out."""
+"""The content of a run's HTML page, from its run folder, as one JSON value. Missing and damaged values are left out."""
 
 import os
 import time

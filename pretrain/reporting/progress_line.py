@@ -19,7 +19,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "speed/mfu": lambda value: f"MFU {value:.1%}",
     "train/learning_rate": lambda value: f"lr {value:.2e}",
     "train/grad_norm": lambda value: f"grad norm {value:.2f}",
-}  # in the order of a line, of which a narrow terminal cuts the end
+}  # in the order of a line; a narrow terminal cuts its end
 
 
 class ProgressLine:

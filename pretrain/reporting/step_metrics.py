@@ -18,7 +18,7 @@ class StepInfo:
     """The values of a step that the host knows before the step's sums arrive from the device.
 
     before: the position of its batch in the stream. rows, seq_len: the shape of the batch.
-    seconds: duration of the step. waited: seconds of it in which this rank waited for data.
+    seconds: duration of the step. waited: seconds that this rank waited for data.
     """
 
     step: int

@@ -74,7 +74,7 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
 def evaluation(measured: JournalTable, step: int) -> dict[str, Point]:
     """The points of the evaluation at a step; if it was evaluated twice, the later values are valid.
 
-    An equal value of the first time has the time of that line, with which MLflow has it.
+    If the values are equal, the time is that of the first line, as in MLflow.
     """
     found = {}
     for name, (lines, values) in measured.columns.items():
@@ -90,7 +90,7 @@ def chosen(offered: list[Candidate], which: str, logged: list[float]) -> list[Ca
     """The candidates that `track.models` asks for.
 
     Args:
-        which: all; last, of the newest step; best, each whose held-out loss is below those of all before it.
+        which: all; last, of the newest step; best, each whose held-out loss is below the losses of all earlier ones.
         logged: losses of the models that MLflow has already.
     """
     if which == "last" and offered:
@@ -170,7 +170,7 @@ def ready_models(tracked: MlflowRun) -> list["LoggedModel"]:
 
 
 def loss_of(model: "LoggedModel") -> float:
-    """The held-out loss that is linked to a logged model; infinity if there is none."""
+    """The held-out loss that is linked to a logged model; infinity if it was not evaluated."""
     name = _loss_name(model.name.endswith(_AVERAGED))
     values = [metric.value for metric in model.metrics or [] if metric.key == name]
     return values[-1] if values else math.inf
@@ -217,7 +217,7 @@ def _log(
 
 
 def _link(tracked: MlflowRun, config: Config, one: Candidate, model_id: str) -> None:
-    """Say which evaluation is this model's; the run keeps one row, as the time is that of the journal's line."""
+    """Link the evaluation of this model. The run keeps one row, as both have the time of the journal's line."""
     dataset: tuple[str, str] | tuple[None, None] = None, None
     with contextlib.suppress(UserError, OSError):  # the held-out data may be gone
         if config.data.valid is not None:
@@ -265,7 +265,7 @@ def register(
 
 
 def _choose(models: list["LoggedModel"], run: Path, which: str) -> "LoggedModel":
-    """The lowest loss, and of equals, or where there is none, the model that was logged last."""
+    """The model with the lowest loss. Of equal or missing losses, the model that was logged last."""
     if not models:
         raise UserError(f"{run} has no checkpoint to register")
     if which != "best":

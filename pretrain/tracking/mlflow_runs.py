@@ -118,7 +118,7 @@ class MlflowRun:
 
     @classmethod
     def of_folder(cls, run_dir: Path, uri: str | None = None, trust_folder: bool = False) -> "MlflowRun":
-        """The MLflow run of a run folder; the arguments are those of run_target.
+        """The MLflow run of a run folder; the arguments are as in run_target.
 
         Raises:
             UserError: if the server does not have it. MLflow's and the network's own errors.
@@ -183,7 +183,7 @@ def _find(client: "MlflowClient", experiment_id: str, key: str) -> "Run | None":
 
 
 def _tagged(client: "MlflowClient", experiment_id: str, tag: str, value: str) -> list["Run"]:
-    """The experiment's runs with this tag, without deleted ones. Raises ValueError for a value that is no key."""
+    """The experiment's runs with this tag, without deleted ones. Raises ValueError for an invalid key."""
     if not value.isalnum():  # a foreign run folder may hold anything, and it becomes part of a filter
         raise ValueError(f"{value[:50]!r} is not a key of a run")
     runs: list[Run] = []

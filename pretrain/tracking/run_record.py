@@ -68,7 +68,7 @@ def require_record(run_dir: Path) -> RunRecord:
     """The record of a run folder. Raises UserError if it is missing or damaged."""
     record = load_record(run_dir)
     if record is None:
-        raise UserError(f"{run_dir} has no mlflow_run.json. Name the folder of a run that training has begun.")
+        raise UserError(f"{run_dir} has no mlflow_run.json. Name the folder of a run.")
     return record
 
 
