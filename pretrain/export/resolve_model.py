@@ -115,7 +115,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
 
 def ids_around(tokenizer: "PreTrainedTokenizerBase", folder: Path, causal: bool) -> dict[str, int]:
-    """The ids that a language model's texts are made of in addition to their own: cls, and of a masked model also sep and mask.
+    """The special ids in the texts of a language model: cls, and of a masked model also sep and mask.
 
     Of many causal models bos is what cls is of others.
 
@@ -180,9 +180,7 @@ def check_vocabulary(name: str, vocabulary: dict[str, int], dataset: Dataset) ->
         vocabulary: the model's tokens and their ids.
     """
     if not dataset.manifest.tokenizer.files:
-        raise UnusableInput(
-            f"{dataset.location} has no tokenizer to compare with the model's. Prepare it again with one."
-        )
+        raise UnusableInput(f"{dataset.location} has no tokenizer to compare with the model's.")
     dataset.check_tokenizer()
     ours = Tokenizer.from_file(str(dataset.tokenizer_path / "tokenizer.json"))
     if ours.get_vocab(with_added_tokens=True) != vocabulary:
