@@ -7,8 +7,7 @@ import psutil
 
 from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
-from pretrain.distributed import Cores, Threads, threads_of, usable_cores
-from pretrain.distributed.cpu_quota import limits_of
+from pretrain.distributed import Cores, Threads, limits_of, threads_of, usable_cores
 from pretrain.planning import GIB, Finding, check_memory, judge
 
 _SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL needs up to some hundred MB

@@ -31,7 +31,7 @@ def newest_verified(
     def skip(path: Path, problem: str) -> None:
         problems.append(problem)
         if dist.get_rank() == 0:
-            report(f"checkpoint {path.name} is damaged and passed over: {problem}")
+            report(f"checkpoint {path.name} is damaged and skipped: {problem}")
 
     found = first_intact(folder, check, order=lambda step: -step, skip=skip)
     if problems and found is None:

@@ -135,7 +135,7 @@ def fetch_newest(url: str, folder: Path, report: Callable[[str], None]) -> Path 
                 return final
             shutil.rmtree(temporary, ignore_errors=True)
             problems.append(problem)
-            report(f"the copy of {step_name(step)} is damaged and passed over: {problem}")
+            report(f"the copy of {step_name(step)} is damaged and skipped: {problem}")
     if problems:
         raise UserError(
             f"{_named(url)}: no copy is intact ({problems[0]}); restore one, or take checkpoint.remote away"

@@ -16,7 +16,7 @@ _OWN_OPTIONS = (
     ("job-name", "cluster.job_name"),
     ("nodes", "cluster.nodes"),
     ("ntasks-per-node", "cluster.gpus_per_node"),
-    ("open-mode", "nothing: the log of a job that starts again goes on"),
+    ("open-mode", "nothing: a job that starts again appends to its log"),
     ("output", "cluster.output"),
     ("requeue", "cluster.requeue"),
     ("no-requeue", "cluster.requeue"),
@@ -53,7 +53,7 @@ class ClusterConfig(Section):
     gpus_per_node: int = Field(1, ge=1, description="training processes on each node, one a GPU")
     cpu: bool = Field(False, description="ask for no GPUs: the processes train on CPU, over gloo")
     cpus_per_process: int | None = Field(None, ge=1, description="cores of each; by default 4, or 1 with cpu")
-    spare_nodes: int = Field(0, ge=0, description="nodes more, to go on without one that fails")
+    spare_nodes: int = Field(0, ge=0, description="additional nodes, to replace one that fails")
     job_name: Word | None = Field(None, description="by default the run folder's name")
     partition: Word | None = Field(None, description="as for sbatch")
     account: Word | None = Field(None, description="as for sbatch")
@@ -68,7 +68,7 @@ class ClusterConfig(Section):
     requeue: bool = Field(True, description="queue the job again at the time limit, a preemption or a lost node")
     max_restarts: int = Field(3, ge=0, description="new starts on the same nodes after a failure")
     max_requeues: int = Field(5, ge=1, description="starts from the queue without a new checkpoint")
-    health_seconds: int = Field(60, ge=5, description="a node that has not said by then how it is, is ill")
+    health_seconds: int = Field(60, ge=5, description="time limit of the health check of a node")
     options: list[Word] = Field(default_factory=list, description="more options of sbatch: --NAME or --NAME=VALUE")
     modules: list[Word] = Field(default_factory=list, description="environment modules to load")
     setup: str | None = Field(None, description="lines of bash to run before, such as conda activate")

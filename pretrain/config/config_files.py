@@ -126,7 +126,7 @@ class _Loader(yaml.SafeLoader):
     """YAML as people mean it: `5e-4` is a number, `24:00:00` is text, and no key of a mapping is given twice.
 
     YAML 1.1 reads the first as a string and the second as the number 86400. PyYAML keeps the last of two equal keys.
-    Aliases count as often as they are used: a few lines of them can stand for more values than fit in memory.
+    Each use of an alias counts: a few lines of them can expand to more values than fit in memory.
     """
 
     def get_single_node(self) -> yaml.Node | None:
@@ -184,7 +184,7 @@ def _parse_yaml(text: str, where: str) -> Any:
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping. Raises UserError if the file cannot be read or is none."""
+    """Read a YAML mapping. Raises UserError if the file cannot be read or has no mapping."""
     values = _parse_yaml(_read_text(path), str(path))
     if not isinstance(values, dict):
         what = "is empty" if values is None else "has no sections"

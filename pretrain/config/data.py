@@ -35,7 +35,7 @@ class DataConfig(Section):
     packing: Literal["best_fit", "concat", "none"] = Field("best_fit", description="how documents share rows")
     window_blocks: int = Field(256, ge=1, le=4096, description="blocks packed and shuffled together")
     shuffled_ngrams: int = Field(0, ge=0, description="n: shuffle each document's n-grams of words; 0: natural order")
-    damage_budget: int = Field(0, ge=0, description="tokens of damaged blocks that others may stand in for, in a run")
+    damage_budget: int = Field(0, ge=0, description="most tokens of damaged blocks that a run may replace by others")
     cache_dir: Path | None = Field(None, description="where parts of remote data sets are kept")
     cache_gb: float = Field(50, gt=0, description="the most that cache_dir may hold")
 
@@ -81,7 +81,7 @@ class RateSchedule(Section):
 
 
 class SpanConfig(Section):
-    p: float = Field(0.2, gt=0, lt=1, description="a span goes on after each word with a probability of 1 - p")
+    p: float = Field(0.2, gt=0, lt=1, description="a span continues after each word with a probability of 1 - p")
     max_words: int = Field(10, ge=1, le=64, description="words of the longest span")
 
 

@@ -16,9 +16,7 @@ class RunConfig(Section):
     dir: Path = Field(description="the run folder: config, journal, status, checkpoints, exports")
     seed: int = Field(0, ge=0, lt=2**64, description="keys the order, the masks and the initial weights")
     resume: str = Field("auto", description="auto, required, never, or the path of a checkpoint folder")
-    trust_checkpoint: bool = Field(
-        False, description="go on from a checkpoint of another run, so from weights of whoever made it"
-    )
+    trust_checkpoint: bool = Field(False, description="start from a checkpoint of another run; trust whoever made it")
     allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
     deterministic: bool = Field(False, description="on a GPU, only operations that give the same bits each time")
 
@@ -35,7 +33,7 @@ class CheckpointConfig(Section):
     every_minutes: float | None = Field(None, gt=0, description="also after so many minutes without a checkpoint")
     asynchronous: bool = Field(True, description="write in the background, from a copy of the state in host memory")
     keep: int = Field(2, ge=1, description="newest checkpoints kept")
-    keep_every: int | None = Field(None, ge=1, description="those of multiples of so many steps are kept for ever")
+    keep_every: int | None = Field(None, ge=1, description="keep checkpoints at multiples of this for ever")
     max_failures: int = Field(3, ge=1, description="saves in a row that may fail, as on a full disk")
     remote: str | None = Field(None, description="URL of a folder for copies, of this run alone: s3://bucket/run")
 
@@ -78,7 +76,7 @@ class TrackConfig(Section):
     models: Literal["none", "last", "best", "all"] = Field(
         "none", description="checkpoints that MLflow gets as logged models"
     )
-    system_seconds: float = Field(30.0, ge=0, description="between two looks at each node's load; 0: none")
+    system_seconds: float = Field(30.0, ge=0, description="between two samples of the load of each node; 0: none")
     group_norms_every: int = Field(100, ge=0, description="steps between gradient norms of layers; 0: none")
 
     @field_validator("system_seconds")
@@ -92,7 +90,7 @@ class TrackConfig(Section):
     def _somewhere(self) -> "TrackConfig":
         if self.models != "none" and self.uri == "none":
             raise ValueError(
-                "models needs MLflow, but uri is none. Set models to none; `maskwright track models` logs them later."
+                "models needs MLflow, but uri is `none`. Set models to none; `maskwright track models` logs them later."
             )
         return self
 
@@ -110,7 +108,7 @@ class TrackConfig(Section):
 
 class GuardConfig(Section):
     dry_run: bool = Field(True, description="a trial step, discarded, before the first one: memory, compilation")
-    max_skipped: int = Field(5, ge=1, description="steps skipped in a row, as they are not finite, that end the run")
+    max_skipped: int = Field(5, ge=1, description="the run ends after this many steps in a row that are not finite")
     spike_threshold: float = Field(
         6.0, ge=0, description="deviations above the median of recent losses that make a spike; 0: do not look"
     )
@@ -122,9 +120,9 @@ class GuardConfig(Section):
     hang_seconds: float = Field(
         600.0, ge=0, description="without progress for so long, the run ends; 0: never. Longer at the start"
     )
-    slow_factor: float = Field(1.5, ge=0, description="times the others' own time that makes a rank slow; 0: off")
+    slow_factor: float = Field(1.5, ge=0, description="a rank is slow at so many times the others' time; 0: off")
     replica_check_steps: int = Field(1000, ge=0, description="steps between comparisons of the ranks' weights; 0: off")
-    data_wait: float = Field(0.1, ge=0, le=1, description="share of waiting for data that is told; 0: never")
+    data_wait: float = Field(0.1, ge=0, le=1, description="warn above this share of waiting for data; 0: never")
 
     @model_validator(mode="after")
     def _makes_sense(self) -> "GuardConfig":

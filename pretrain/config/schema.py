@@ -116,14 +116,14 @@ class Config(Section):
                 ramp = self.train.batch_ramp and not later
                 raise ValueError(
                     f"curriculum.{later}.after_step ({stage.after_step}) must be larger than "
-                    + (f"the {before} steps in which train.batch_ramp ends" if ramp else "in the stage before")
+                    + (f"the {before} steps of train.batch_ramp" if ramp else "in the stage before")
                 )
 
     def _compiles(self) -> None:
         if self.zero.stage == 3:
             raise ValueError("train.compile is for zero.stage 0 to 2, whose weights stay in place; set one of the two")
         if self.train.fused_kernels:
-            raise ValueError("train.compile makes kernels of its own; set it or train.fused_kernels to false")
+            raise ValueError("train.compile generates its own kernels; set it or train.fused_kernels to false")
 
     def _predicts(self) -> None:
         rate, shortest = self.masking.rate, min(stage.seq_len for stage in self.stages)

@@ -46,7 +46,7 @@ class ScheduleConfig(Section):
     kind: Literal["wsd", "cosine", "linear", "constant"] = "wsd"
     warmup_steps: int = Field(0, ge=0)
     decay: Literal["linear", "cosine", "1-sqrt"] = Field("linear", description="wsd: how the rate falls at the end")
-    decay_fraction: float = Field(0.2, ge=0, le=1, description="wsd: the last part of train.steps, in which it falls")
+    decay_fraction: float = Field(0.2, ge=0, le=1, description="wsd: the last part of train.steps, where it falls")
     decay_steps: int | None = Field(None, ge=0, description="wsd: the last steps, instead of decay_fraction")
     min_ratio: float = Field(0.0, ge=0, lt=1, description="share of the peak rate at the end of the decay")
 
@@ -61,7 +61,7 @@ class ScheduleConfig(Section):
 
 class RampConfig(Section):
     start: int = Field(ge=1, description="rows of the first batches")
-    increment: int = Field(ge=1, description="rows by which batches grow, up to train.global_batch_size")
+    increment: int = Field(ge=1, description="rows added to a batch at each growth, up to train.global_batch_size")
     rows: int = Field(ge=1, description="rows in all over which they grow")
 
     def sizes(self, last: int) -> list[tuple[int, int]]:
@@ -109,7 +109,7 @@ class TrainConfig(Section):
     activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
     compile: bool = Field(False, description="torch.compile of a native encoder: minutes at the first step")
     fused_kernels: bool = Field(False, description="Triton kernels for what lies between matrix products; needs a GPU")
-    profile: ProfileConfig | None = Field(None, description="steps of which to write a trace and a table of times")
+    profile: ProfileConfig | None = Field(None, description="steps to profile: a trace and a table of times")
 
     @model_validator(mode="after")
     def _grows(self) -> "TrainConfig":
@@ -139,7 +139,7 @@ class TrainConfig(Section):
 
 class StageConfig(Section):
     after_step: int = Field(ge=1, description="the stage begins with the step after this one")
-    seq_len: SeqLen | None = Field(None, description="as data.seq_len; that of the stage before by default")
+    seq_len: SeqLen | None = Field(None, description="as data.seq_len; by default as in the stage before")
     global_batch_size: int | None = Field(None, ge=1, description="as train.global_batch_size; likewise")
     micro_batch_size: int | None = Field(None, ge=1, description="as train.micro_batch_size; likewise")
 

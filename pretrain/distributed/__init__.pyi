@@ -12,6 +12,7 @@ from .rank_agreement import run_on_rank_zero as run_on_rank_zero
 from .rendezvous import local_processes as local_processes
 from .threads import Cores as Cores
 from .threads import Threads as Threads
+from .threads import limits_of as limits_of
 from .threads import thread_settings as thread_settings
 from .threads import threads_of as threads_of
 from .threads import usable_cores as usable_cores

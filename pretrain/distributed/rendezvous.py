@@ -47,7 +47,7 @@ def local_processes(environment: Mapping[str, str]) -> int:
 
 
 def check(environment: Mapping[str, str]) -> None:
-    """Refuse an environment that no launcher made, or in which mpirun was not told where rank 0 is.
+    """Refuse an environment that no launcher made, or where mpirun does not know the address of rank 0.
 
     Raises:
         UserError: naming what is missing.

@@ -1,11 +1,11 @@
-"""Threads per process: their number, and how they wait for each other."""
+"""Threads per process: their number, from the limits on cores of this host, and how they wait for each other."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from pretrain.distributed.cpu_quota import cpu_quota
-
+_QUOTA = ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # of control groups version 1; version 2 has both in cpu.max
 _NUMBER = "OMP_NUM_THREADS"
 _SPINS = "1000"
 """How often a waiting thread looks before it sleeps: microseconds, and libgomp's own choice for busy cores. By default
@@ -80,3 +80,41 @@ def wait_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]
     if "OMP_WAIT_POLICY" in environment or "GOMP_SPINCOUNT" in environment:
         return {}
     return {"GOMP_SPINCOUNT": _SPINS}
+
+
+def limits_of(name: str) -> list[str]:
+    """The contents of the files of this name in the Linux control groups of this process (version 1 or 2)."""
+    try:
+        table = Path("/proc/self/cgroup").read_text()
+    except OSError:
+        return []
+    return [text for folder in control_groups(table) if (text := _read(folder / name)) is not None]
+
+
+def control_groups(table: str) -> list[Path]:
+    """The folders of this process's control groups and of those around them, from /proc/self/cgroup; both versions."""
+    found = []
+    for line in table.splitlines():
+        _, controllers, path = line.split(":", 2)
+        root = Path("/sys/fs/cgroup", *([controllers] if controllers else []))
+        inner = root / path.lstrip("/")
+        found += [inner, *(folder for folder in inner.parents if folder.is_relative_to(root))]
+    return found
+
+
+def cpu_quota() -> float | None:
+    """The number of cores whose time this process may use; None without a limit."""
+    return least_quota(limits_of("cpu.max") + [" ".join(pair) for pair in zip(*map(limits_of, _QUOTA), strict=False)])
+
+
+def least_quota(limits: Sequence[str]) -> float | None:
+    """The least number of cores that control groups grant: of `QUOTA PERIOD` in microseconds, or `max PERIOD`."""
+    pairs = [limit.split() for limit in limits]
+    return min((int(quota) / int(period) for quota, period in pairs if quota.isdecimal()), default=None)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

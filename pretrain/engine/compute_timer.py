@@ -31,7 +31,7 @@ class ComputeTimer:
             self._seconds += time.monotonic() - self._start
 
     def take(self) -> float:
-        """Seconds that are known by now and were not taken yet; on a GPU those of steps a little earlier."""
+        """Seconds measured since the last call; on a GPU, of slightly earlier steps."""
         while self._pending and self._pending[0][1].query():
             start, end = self._pending.popleft()
             self._seconds += start.elapsed_time(end) / 1000

@@ -64,7 +64,7 @@ _FIRST_LOSS_SCALE = 12  # power of 2; DeepSpeed's 16 costs some skipped steps at
 def deepspeed_config(config: Config, parameters: int, device: str) -> dict[str, Any]:
     """The DeepSpeed configuration of a run.
 
-    The two batch sizes only satisfy DeepSpeed's checks: the engine tells it at each micro-batch whether a step ends
+    The two batch sizes only satisfy DeepSpeed's checks: the engine sets at each micro-batch whether a step ends
     there, so their number and shape may vary from step to step.
 
     Args:
@@ -115,7 +115,7 @@ def _ours(config: Config, parameters: int, device: str) -> dict[str, Any]:
         "bf16": {"enabled": config.train.precision == "bf16", "check_grad_overflow": False},
         "fp16": {"enabled": config.train.precision == "fp16", "initial_scale_power": _FIRST_LOSS_SCALE},
         "zero_optimization": zero,
-        "zero_force_ds_cpu_optimizer": False,  # PyTorch's fused AdamW is nearly as fast, and not compiled anew
+        "zero_force_ds_cpu_optimizer": False,  # PyTorch's fused AdamW is nearly as fast, and needs no compiler
         "steps_per_print": 2**31,
         "wall_clock_breakdown": False,
         "timers": {"throughput": {"enabled": False}},  # it waits for the device before each forward pass
@@ -167,7 +167,7 @@ def _check_meaning(config: Config) -> None:
     for key in _OF_GRADIENT_BUCKETS:
         if uses_flat_gradients(config) and _has(config.deepspeed, key):
             raise UserError(
-                f"deepspeed.{key} has no effect with zero.stage 1, where gradients are reduced all at once; remove it"
+                f"deepspeed.{key} has no effect with zero.stage 1, where gradients are reduced in one call; remove it"
             )
 
 

@@ -59,12 +59,12 @@ def local_weights(engine: Any) -> list[Tensor]:
 
 
 def _own_share(parameter: Any, rank: int) -> Tensor:
-    """A rank's part of a weight that ZeRO 3 shares out: the last parts are padded with memory as it was found."""
+    """A rank's part of a weight under ZeRO 3, without padding, which is uninitialized memory."""
     return _within(parameter.ds_tensor.data, parameter, rank)
 
 
 def _within(part: Tensor, parameter: Any, rank: int) -> Tensor:
-    """Of a rank's part of a tensor that ZeRO 3 cuts as it does `parameter`, what is not padding."""
+    """A rank's part of a tensor, without padding, if ZeRO 3 partitions it as it does `parameter`."""
     return part[: max(0, parameter.ds_numel - rank * parameter.ds_tensor.ds_numel)]
 
 

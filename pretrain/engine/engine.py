@@ -27,8 +27,7 @@ from pretrain.distributed import rendezvous, run_on_all_ranks, tcp_store
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, local_weights, reduced_gradients, replicated_weights
-from pretrain.engine.flat_gradients import FlatGradients
-from pretrain.engine.gradient_clipping import Clipping
+from pretrain.engine.flat_gradients import Clipping, FlatGradients
 from pretrain.engine.gradient_norms import GroupNorms
 from pretrain.engine.host_copy import HostCopies
 from pretrain.engine.resharding import (
@@ -146,7 +145,7 @@ class Engine:
 
     @property
     def groups(self) -> list[str]:
-        """Parts of the model of which `step` measures gradient norms."""
+        """Parts of the model whose gradient norms `step` measures."""
         return self._norms.groups
 
     def step(self, batches: Sequence[DeviceBatch], predictions: Tensor, lr: float, group_norms: bool = False) -> Tensor:
@@ -159,9 +158,9 @@ class Engine:
         Args:
             batches: this rank's micro-batches, as many on every rank; their number and shapes may differ from the
                 last step's.
-            predictions: those of the global batch, on the device.
+            predictions: their number in the global batch, on the device.
             lr: learning rate of this step.
-            group_norms: measure the gradient norms of `groups` too; alike on every rank.
+            group_norms: measure the gradient norms of `groups` too; the same on every rank.
 
         Returns:
             fp64 [4] on the device: cross-entropy and correct predictions summed over all ranks, gradient norm before
@@ -310,13 +309,8 @@ class Engine:
     def release(self) -> None:
         """Free the model and its memory, but stay in the process group. The engine is unusable afterwards."""
         self._engine.destroy()
-        del (
-            self._engine,
-            self._flat,
-            self._clipping,
-            self._norms,
-            self._states,
-        )  # each holds the optimizer, or copies of its state
+        # Each holds the optimizer, or copies of its state.
+        del self._engine, self._flat, self._clipping, self._norms, self._states
         gc.collect()
         get_accelerator().empty_cache()
 

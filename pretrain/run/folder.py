@@ -39,7 +39,7 @@ class Status:
     next_action: str
     time: float
     retry: bool = True
-    """Of a run that failed or stopped: may a supervisor start it again of its own accord? Not after a user's request,
+    """Of a run that failed or stopped: may a supervisor start it again? Not after a user's request,
     nor after an error that would only come again."""
 
     @property
@@ -180,7 +180,7 @@ class RunFolder:
         return False
 
     def holder(self) -> str:
-        """Who held the folder last: `process P on HOST`, and `, Slurm job J`; nothing if nobody did."""
+        """Who held the folder last: `process P on HOST`, and `, Slurm job J`; empty if no process did."""
         try:
             return (self.path / ".lock").read_text()
         except OSError:
@@ -200,7 +200,7 @@ class RunFolder:
             file.write(reason.encode())
 
     def ask_to_pause(self) -> None:
-        """Have the run stop after a checkpoint because Slurm wants it to, and go on later; `ask_to_stop`, which
+        """Have the run stop after a checkpoint because Slurm wants it to, and continue later; `ask_to_stop`, which
         `touch RUN/STOP` is too, has the last word.
 
         Raises:
@@ -255,7 +255,7 @@ class RunFolder:
             OSError: if it cannot be written.
         """
         with self._turn():
-            with contextlib.suppress(UserError):  # what cannot be read is written anew
+            with contextlib.suppress(UserError):  # an unreadable file is replaced
                 if self.recorded_status().state == "failed":
                     return
             self.write_status("running", step, total_steps, reason, next_action)
@@ -319,7 +319,7 @@ class RunFolder:
 def report_failure(folder: RunFolder | None, reason: str, retry: bool = True) -> bool:
     """Print a failure and record it in status.json, once over all ranks; True on the rank that did.
 
-    Before the run folder is claimed, all ranks fail alike and rank 0 prints it; status.json is then not this run's.
+    Before the run folder is claimed, all ranks fail the same way; rank 0 prints it, and status.json stays unchanged.
     """
     prints = os.environ.get("RANK", "0") == "0"
     if folder is not None and folder.claimed:

@@ -29,7 +29,7 @@ class JournalTable:
     """All L lines of a journal, in file order.
 
     steps [L] int64, times [L] float64 (Unix seconds).
-    slots [L] int64: those of the global batch; 0 on lines that are not of a training step.
+    slots [L] int64: slots of the global batch; 0 on lines that are not of a training step.
     columns: for each metric its lines [n] int64, and its values [n] float64 on them.
     torn: how many lines could not be read.
     """

@@ -100,7 +100,7 @@ def test_auto_and_required_take_the_newest_sound_one(run, start, capsys):
     damage(run, 8)
     assert start(run) == 4
     assert start(run, resume="required") == 4
-    assert "step-00000008 is damaged and passed over" in capsys.readouterr().err
+    assert "step-00000008 is damaged and skipped" in capsys.readouterr().err
 
 
 def test_an_empty_run_starts_only_under_auto_and_never(tmp_path, start, refusal):

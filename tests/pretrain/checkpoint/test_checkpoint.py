@@ -74,7 +74,7 @@ def test_a_flipped_byte_is_named_and_the_older_one_taken(folder, name, place):
     step, told = newest(folder)
     assert step == 1
     assert len(told) == 1
-    assert "step-00000002 is damaged and passed over" in told[0]
+    assert "step-00000002 is damaged and skipped" in told[0]
     assert name in told[0]
 
 

@@ -117,7 +117,7 @@ def test_a_damaged_copy_is_passed_over(url, folder, tmp_path, damage):
     back.mkdir()
     said: list[str] = []
     assert remote_copies.fetch_newest(url, back, said.append) == back / "step-00000001"
-    assert any("step-00000002 is damaged and passed over" in line for line in said)
+    assert any("step-00000002 is damaged and skipped" in line for line in said)
     assert [path.name for path in back.iterdir()] == ["step-00000001"]
     FS.rm(f"/{url.removeprefix('memory://')}/step-00000001/{MODEL}")
     with pytest.raises(UserError, match="no copy is intact"):

@@ -95,7 +95,7 @@ def test_a_ramp_becomes_stages_before_the_curriculum_s(write):
         ),
         (
             ["train.batch_ramp={start: 16, increment: 8, rows: 96}", "curriculum=[{after_step: 5}]"],
-            "curriculum.0.after_step (5) must be larger than the 5 steps in which train.batch_ramp ends",
+            "curriculum.0.after_step (5) must be larger than the 5 steps of train.batch_ramp",
         ),
     ],
 )

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.distributed import Cores, thread_settings, threads
-from pretrain.distributed.cpu_quota import control_groups, least_quota
-from pretrain.distributed.threads import choose_cores, choose_threads
+from pretrain.distributed.threads import choose_cores, choose_threads, control_groups, least_quota
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
 from pretrain.engine import slow_precision
-from pretrain.engine.gradient_clipping import Clipping
+from pretrain.engine.flat_gradients import Clipping
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, run,
     done = train(data, run)
     assert done.returncode == 0, done.stderr
     for file in files:
-        assert f"is damaged and passed over: {file} differs from its checksum" in done.stderr
+        assert f"is damaged and skipped: {file} differs from its checksum" in done.stderr
     assert "resumed after step 8" in done.stderr
     assert runs.losses(run) == runs.losses(whole), "repeated steps are the same"
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
@@ -72,7 +72,7 @@ def test_damaged_manifests_make_a_run_fall_back(data, run, whole):
     done = train(data, run)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-    assert f"is damaged and passed over: {first / 'manifest.json'} cannot be used" in done.stderr
+    assert f"is damaged and skipped: {first / 'manifest.json'} cannot be used" in done.stderr
     assert f"{second}: the state in its manifest is not valid: dealt is 'many'" in done.stderr
     assert "resumed after step 8" in done.stderr
     assert runs.losses(run) == runs.losses(whole)
