@@ -22,8 +22,7 @@ from webdataset.filters import _shuffle
 
 from benchmarks.harness import options, run, table, write_page
 from data_prep.errors import UserError
-from data_prep.format import Dataset
-from data_prep.format.shard_format import BLOCK_TOKENS
+from data_prep.format import BLOCK_TOKENS, Dataset
 from pretrain.data import Position
 from pretrain.data.packing import PackedLayout, pack, randoms_needed
 from pretrain.data.stream import RowStream

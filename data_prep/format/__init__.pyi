@@ -7,6 +7,7 @@ from .manifest import TokenizerInfo as TokenizerInfo
 from .manifest import tokenizer_digest as tokenizer_digest
 from .reader import Dataset as Dataset
 from .reader import entropy as entropy
+from .shard_check import manifest_problems as manifest_problems
 from .shard_check import shard_problems as shard_problems
 from .shard_format import BLOCK_TOKENS as BLOCK_TOKENS
 from .shard_format import FORMAT_VERSION as FORMAT_VERSION

@@ -1,4 +1,4 @@
-"""Deep check of one shard: every byte of its tar and index, compared with the manifest.
+"""Deep check of shards: every byte of their tars and indexes, compared with the manifest.
 
 The tar is never unpacked, and no size in it is trusted. The index says where each member is, and each header must have
 exactly the bytes that the writer gives to it. So links, devices, other paths and other files are reported.
@@ -11,8 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.files import map_file, sha256_file
-from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, shard_index
-from data_prep.format.shard_format import ENDS_DTYPE, bit_members, block_key, document_ids, member_bytes, xxh3
+from data_prep.format.manifest import Manifest, ShardInfo, SourceInfo, TokenizerInfo, fingerprint, shard_index
+from data_prep.format.shard_format import (
+    ENDS_DTYPE,
+    RECORDS,
+    bit_members,
+    block_key,
+    block_keys,
+    document_ids,
+    member_bytes,
+    xxh3,
+)
 from data_prep.format.shard_writer import TAR_BLOCK, member_header
 
 _CHUNK = 1 << 20  # tokens of one check
@@ -154,3 +163,30 @@ def _described(data: bytes) -> str:
         return ""
     kind = "file" if member.type == tarfile.REGTYPE else _KINDS.get(member.type, f"type {member.type!r}")
     return f"member {member.name[:100]!a} ({kind} of {member.size} bytes)"
+
+
+def manifest_problems(manifest: Manifest, tables: list[np.ndarray]) -> Iterator[str]:
+    """Differences between the manifest and the block tables of all shards."""
+    info, version = manifest.tokenizer, manifest.format_version
+    computed = fingerprint(info.sha256, info.dtype, tables, version)
+    if computed != manifest.fingerprint:
+        yield f"manifest.json: the fingerprint is {manifest.fingerprint} but the indexes give {computed}"
+    table = np.concatenate([*tables, np.zeros(0, RECORDS[version])])
+    if len(np.unique(block_keys(table))) < len(table):
+        yield "manifest.json: two blocks have the same key"
+    yield from _source_problems(manifest.sources, table)
+
+
+def _source_problems(sources: list[SourceInfo], table: np.ndarray) -> Iterator[str]:
+    """Inputs with other counts than the blocks of their tasks."""
+    table = table[np.argsort(table["task"], kind="stable")]
+    sums = {name: np.append(0, np.cumsum(table[name].astype(np.int64))) for name in ("documents", "tokens")}
+    covered = 0
+    for source in sources:
+        first, last = np.searchsorted(table["task"], [source.first_task, source.first_task + source.tasks])
+        covered += last - first
+        for name, ends in sums.items():
+            if (actual := ends[last] - ends[first]) != getattr(source, name):
+                yield f"manifest.json: {source.name!r} has {getattr(source, name)} {name}, its blocks have {actual}"
+    if sources and covered != len(table):
+        yield f"manifest.json: the inputs' tasks have {covered} blocks, the shards {len(table)}"

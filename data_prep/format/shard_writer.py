@@ -127,16 +127,13 @@ class ShardWriter:
     def __exit__(self, kind, error, trace) -> None:
         try:
             if error is None:
-                self._finish()
+                if self._pending_tokens:
+                    self._close_block()
+                self._close_shard()
         except BaseException:
             self._stack.__exit__(*sys.exc_info())  # the unfinished shard does not get its name
             raise
         self._stack.__exit__(kind, error, trace)
-
-    def _finish(self) -> None:
-        if self._pending_tokens:
-            self._close_block()
-        self._close_shard()
 
     def add(
         self,

@@ -5,13 +5,9 @@ import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
-from data_prep.format import Dataset, Manifest, SourceInfo, TokenizerInfo, shard_problems, tokenizer_digest
-from data_prep.format.manifest import fingerprint
-from data_prep.format.shard_format import RECORDS, block_keys
+from data_prep.format import Dataset, TokenizerInfo, manifest_problems, shard_problems, tokenizer_digest
 from data_prep.processes import ordered_map
 from data_prep.tokenizer import describe
 
@@ -43,7 +39,7 @@ def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> 
         if progress:
             progress(done, total)
     if len(tables) == len(manifest.shards):
-        yield from _manifest_problems(manifest, tables)
+        yield from manifest_problems(manifest, tables)
     known = {name for shard in manifest.shards for name in (shard.name, shard.index_name)}
     yield from _unknown_files(folder / "shards", known)
 
@@ -75,32 +71,6 @@ def _description_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
         stored, actual = getattr(info, name), getattr(described, name)
         if stored != actual:
             yield f"manifest.json: the tokenizer's {name} is {stored!r}, its files say {actual!r}"
-
-
-def _manifest_problems(manifest: Manifest, tables: list[np.ndarray]) -> Iterator[str]:
-    info, version = manifest.tokenizer, manifest.format_version
-    computed = fingerprint(info.sha256, info.dtype, tables, version)
-    if computed != manifest.fingerprint:
-        yield f"manifest.json: the fingerprint is {manifest.fingerprint} but the indexes give {computed}"
-    table = np.concatenate([*tables, np.zeros(0, RECORDS[version])])
-    if len(np.unique(block_keys(table))) < len(table):
-        yield "manifest.json: two blocks have the same key"
-    yield from _source_problems(manifest.sources, table)
-
-
-def _source_problems(sources: list[SourceInfo], table: np.ndarray) -> Iterator[str]:
-    """Inputs with other counts than the blocks of their tasks."""
-    table = table[np.argsort(table["task"], kind="stable")]
-    sums = {name: np.append(0, np.cumsum(table[name].astype(np.int64))) for name in ("documents", "tokens")}
-    covered = 0
-    for source in sources:
-        first, last = np.searchsorted(table["task"], [source.first_task, source.first_task + source.tasks])
-        covered += last - first
-        for name, ends in sums.items():
-            if (actual := ends[last] - ends[first]) != getattr(source, name):
-                yield f"manifest.json: {source.name!r} has {getattr(source, name)} {name}, its blocks have {actual}"
-    if sources and covered != len(table):
-        yield f"manifest.json: the inputs' tasks have {covered} blocks, the shards {len(table)}"
 
 
 def _unknown_files(folder: Path, known: set[str]) -> Iterator[str]:
