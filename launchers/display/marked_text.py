@@ -35,11 +35,11 @@ def marked(
     kinds = {prediction.place: prediction.kind for prediction in document.predictions if prediction.kind != "next"}
     inside = [place for place, id in enumerate(document.original) if place in kinds or id not in outside]
 
-    def together(place: int) -> tuple[Kind | None, int]:
+    def kind_and_unit(place: int) -> tuple[Kind | None, int]:
         kind = kinds.get(place)
         return kind, -1 if kind is None else place if units is None else units[place]
 
-    for (kind, _), places in groupby(inside, key=together):
+    for (kind, _), places in groupby(inside, key=kind_and_unit):
         here = list(places)
         ids = [document.original[place] for place in here]
         text = spelling.text(ids)
