@@ -47,5 +47,10 @@ def test_no_room_imports_inner_modules_of_another():
     assert sorted(inner_imports() - exceptions()) == [], "import these names from the room, or export them there"
 
 
+def test_no_exception_is_left_over():
+    stale = sorted(exceptions() - inner_imports())
+    assert stale == [], "run python -m tests.contracts.test_room_imports"
+
+
 if __name__ == "__main__":
     EXCEPTIONS.write_text("".join(f"{line}\n" for line in sorted(inner_imports() & exceptions())), encoding="utf-8")
