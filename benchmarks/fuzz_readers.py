@@ -25,6 +25,7 @@ import xxhash
 
 from benchmarks.harness import options, warn_if_busy, write_page
 from benchmarks.harness import table as markdown_table
+from data_prep.cache import Cache
 from data_prep.files import write_json
 from data_prep.format import Collocations, Dataset
 from data_prep.jobs import PreparationSettings, read_plan
@@ -40,10 +41,7 @@ from data_prep.jobs.preparation_plan import (
 )
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path
 from data_prep.reading import read_json
-from data_prep.sources import Options, SourceRow
-from data_prep.sources.input_types import Counts
-from data_prep.sources.parquet_tables import parquet_units, read_parquet
-from data_prep.sources.text_lines import read_lines
+from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine
 from data_prep.tokenizer import describe
 from evaluation.finetuning import FinetuneResults
 from evaluation.finetuning.example_files import read_json as read_questions
@@ -295,20 +293,20 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
         return found.scores
 
     yield Reader("kept scores", kept, reopened, "lines", dict[str, float])
-    options = Options("text", "id")
+    options, cache = Options("text", "id"), Cache(folder / "cache", 0)
     lines = folder / "input.jsonl"
     lines.write_text('{"text": "a b", "id": 1}\n{"text": "c", "id": "x"}\n')
 
     def documents() -> list[SourceRow]:
-        return list(read_lines(lines, str(lines), "jsonl", 0, _size(lines), options, 1 << 20, Counts()))
+        return list(RowReader(SourceInput("", str(lines), "jsonl"), 0, _size(lines), options, cache))
 
     yield Reader("input .jsonl", lines, documents, "lines")
     parquet = folder / "input.parquet"
     pq.write_table(pa.table({"text": ["a", "b"], "id": [1, 2]}), parquet)
 
     def rows() -> list[SourceRow]:
-        groups = len(parquet_units(str(parquet), options, str(parquet)))
-        return list(read_parquet(parquet, str(parquet), 0, groups, options, 1 << 20, Counts()))
+        source = SourceInput("", str(parquet), "parquet")
+        return list(RowReader(source, 0, len(examine(source, cache, options).unit_bytes or ()), options, cache))
 
     yield Reader("input .parquet", parquet, rows, "bytes")
 

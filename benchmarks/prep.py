@@ -26,12 +26,11 @@ import zstandard
 
 from benchmarks.harness import ROOT, call, options, run, table, warn_if_busy, write_page
 from data_prep.cache import Cache
+from data_prep.compressed import decompressed_chunks
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset, ShardWriter
 from data_prep.sources import Options, RowReader, SourceInput, find_inputs
-from data_prep.sources.input_types import Counts
-from data_prep.sources.text_lines import text_chunks
 from data_prep.tokenizer import Encoders, describe, load
 
 OURS_A_ROUND = 3  # it takes only seconds, so other work on the machine matters: the median counts
@@ -132,7 +131,7 @@ def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
 
     def decompress() -> bytes:
         with open(file, "rb") as compressed:
-            return b"".join(text_chunks(compressed, ".zst", Counts()))
+            return b"".join(decompressed_chunks(compressed, ".zst"))
 
     chunked, text = took(decompress)
     at_once, _ = took(lambda: zstandard.ZstdDecompressor().decompress(data, max_output_size=len(text)))

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 import xxhash
 
 from data_prep.errors import UserError, first_line
-from data_prep.sources.input_types import HUB, Counts, Options, SourceRow
+from data_prep.sources.input_types import HUB, InputRange, Options, SourceRow
 from data_prep.sources.parquet_tables import batch_rows, check_schema, column_names
 
 _UNIT_ROWS, _BATCH_ROWS = 1000, 250
@@ -117,17 +117,15 @@ def examine_hub(location: str, options: Options) -> tuple[int, str, tuple[int, .
     return sum(units), digest, units
 
 
-def read_hub(
-    location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
-) -> Iterator[SourceRow]:
-    """Rows of units [first, last)."""
-    data = _load(location)
+def read_hub(part: InputRange) -> Iterator[SourceRow]:
+    """The rows of a range of a data set of the Hub."""
+    location, data = part.source.location, _load(part.source.location)
     schema = data.features.arrow_schema
-    check_schema(schema, options, location)
+    check_schema(schema, part.options, location)
     with _errors(location):
-        columns = data.select_columns(column_names(schema, options)).with_format("arrow")
-        rows = columns.select(range(first * _UNIT_ROWS, min(last * _UNIT_ROWS, len(data))))
+        columns = data.select_columns(column_names(schema, part.options)).with_format("arrow")
+        rows = columns.select(range(part.first * _UNIT_ROWS, min(part.last * _UNIT_ROWS, len(data))))
         for table in rows.iter(_BATCH_ROWS):
             for batch in table.to_batches():
-                counts.bytes_read += batch.nbytes
-                yield from batch_rows(batch, options, max_bytes, counts)
+                part.bytes_read += batch.nbytes
+                yield from batch_rows(batch, part)

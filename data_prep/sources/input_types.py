@@ -3,15 +3,17 @@
 import operator
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.urls import file_name
 
 COMPRESSIONS = (".gz", ".zst")
 SUFFIXES = (*(kind + end for kind in (".jsonl", ".txt") for end in ("", *COMPRESSIONS)), ".parquet")
 HUB = "hub:"
+MAX_DOCUMENT_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,21 @@ class SourceRow(NamedTuple):
 
 
 @dataclass
-class Counts:
-    """Running totals of a range: stored bytes read, bytes of text, and lines (or table rows)."""
+class InputRange:
+    """The units [first, last) of an input and how to read them, with running totals of the rows read so far.
 
-    bytes_read: int = 0
-    text_bytes: int = 0
-    lines: int = 0
+    Totals: stored bytes, bytes of text, and lines (or table rows).
+    """
+
+    source: SourceInput
+    first: int
+    last: int
+    options: Options
+    cache: Cache
+    max_bytes: int = MAX_DOCUMENT_BYTES
+    bytes_read: int = field(default=0, init=False)
+    text_bytes: int = field(default=0, init=False)
+    lines: int = field(default=0, init=False)
 
 
 def kind_of(location: str) -> str | None:

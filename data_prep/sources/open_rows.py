@@ -10,11 +10,10 @@ import xxhash
 from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.reading import open_regular
-from data_prep.sources.input_types import Counts, Options, SourceInput, SourceRow
+from data_prep.sources.input_types import InputRange, Options, SourceInput, SourceRow
 from data_prep.sources.text_lines import is_one_unit, read_lines
 from data_prep.urls import identity, is_url, open_remote, remote_errors, shown
 
-MAX_DOCUMENT_BYTES = 64 << 20
 _SAMPLES, _SAMPLE_BYTES = 64, 16 << 10
 
 
@@ -97,42 +96,29 @@ def _examine_remote(source: SourceInput, cache: Cache, options: Options) -> Exam
             return Examined(size, digest, parquet_units(str(path), options, source.location))
 
 
-class RowReader(Counts):
-    """The rows of units [first, last) of an input, in order. Its counts are running totals while it is iterated over.
+class RowReader(InputRange):
+    """The rows of a range of an input, in order.
 
     A document of more than `max_bytes` of UTF-8 becomes a row with a reason. At the end, `bytes_read` is the size of
     the range by `examine` (for the Hub: of the columns read) and `lines` its number of lines or table rows. Lines of
     rows are relative to the range. Raises UserError for an input that cannot be opened.
     """
 
-    def __init__(
-        self,
-        source: SourceInput,
-        first: int,
-        last: int,
-        options: Options,
-        cache: Cache,
-        max_bytes: int = MAX_DOCUMENT_BYTES,
-    ) -> None:
-        super().__init__()
-        self._source, self._cache = source, cache
-        self._range = (first, last, options, max_bytes, self)
-
     def __iter__(self) -> Iterator[SourceRow]:
         self.bytes_read = self.text_bytes = self.lines = 0
-        location, kind = self._source.location, self._source.kind
-        if kind == "hub":
+        if self.source.kind == "hub":
             from data_prep.sources.hub import read_hub
 
-            yield from read_hub(location, *self._range)
+            yield from read_hub(self)
             return
-        with self._cache.local(location) as path:
+        with self.cache.local(self.source.location) as path:
             try:
-                if kind == "parquet":
+                if self.source.kind == "parquet":
                     from data_prep.sources.parquet_tables import read_parquet
 
-                    yield from read_parquet(path, location, *self._range)
+                    yield from read_parquet(path, self)
                 else:
-                    yield from read_lines(path, location, kind, *self._range)
+                    yield from read_lines(path, self)
             except OSError as error:
-                raise UserError(f"{shown(location)} cannot be read: {error.strerror or error}.") from error
+                reason = error.strerror or error
+                raise UserError(f"{shown(self.source.location)} cannot be read: {reason}.") from error

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from data_prep.errors import UnusableInput, first_line
 from data_prep.reading import open_regular
-from data_prep.sources.input_types import Counts, Options, SourceRow, too_long
+from data_prep.sources.input_types import InputRange, Options, SourceRow, too_long
 from data_prep.urls import shown
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
@@ -27,7 +27,7 @@ def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
                 f"{shown(location)} has no column {field!r}; its columns are {', '.join(schema.names)}."
             )
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
-        is_id = field == options.id_field
+        is_id = field == options.id_field != options.text_field
         if not (_is_string(value) or (is_id and pa.types.is_integer(value))):
             wanted = "strings or integers" if is_id else "strings"
             raise UnusableInput(
@@ -69,16 +69,16 @@ def _column(batch: pa.RecordBatch, field: str) -> pa.Array:
     return pc.struct_field(column, rest) if rest else column
 
 
-def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
-    """The rows of a batch, or one row with a reason if the batch is damaged. Adds its rows to `counts.lines`."""
-    line = counts.lines
-    counts.lines += batch.num_rows
+def batch_rows(batch: pa.RecordBatch, part: InputRange) -> Iterator[SourceRow]:
+    """The rows of a batch, or one row with a reason if the batch is damaged. Adds its rows to `part.lines`."""
+    options, line = part.options, part.lines
+    part.lines += batch.num_rows
     try:
-        texts, reasons = _strings(_column(batch, options.text_field), max_bytes, counts)
+        texts, reasons = _strings(_column(batch, options.text_field), part)
         wrongs: list[str | None] = []
         bad: dict[int, str] = {}
         if options.wrong_field:
-            wrongs, bad = _strings(_column(batch, options.wrong_field), max_bytes, counts)
+            wrongs, bad = _strings(_column(batch, options.wrong_field), part)
         ids = _plain(_column(batch, options.id_field)).to_pylist() if options.id_field else None
     except (pa.ArrowException, UnicodeDecodeError) as error:
         yield SourceRow(line + 1, "", f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}")
@@ -96,7 +96,7 @@ def batch_rows(batch: pa.RecordBatch, options: Options, max_bytes: int, counts: 
             yield SourceRow(line, text, "", id, wrongs[index] if wrongs else None)
 
 
-def _strings(column: pa.Array, max_bytes: int, counts: Counts) -> tuple[list[str | None], dict[int, str]]:
+def _strings(column: pa.Array, part: InputRange) -> tuple[list[str | None], dict[int, str]]:
     """The texts, and by index the reasons why a text that is not null is missing."""
     reasons: dict[int, str] = {}
     try:
@@ -114,11 +114,11 @@ def _strings(column: pa.Array, max_bytes: int, counts: Counts) -> tuple[list[str
                 texts[index] = None
                 reasons[index] = f"invalid UTF-8: {error.reason} at byte {error.start} of the document"
     lengths = pc.binary_length(plain)
-    counts.text_bytes += pc.sum(lengths).as_py() or 0
-    if (pc.max(lengths).as_py() or 0) > max_bytes:
+    part.text_bytes += pc.sum(lengths).as_py() or 0
+    if (pc.max(lengths).as_py() or 0) > part.max_bytes:
         for index, length in enumerate(lengths.to_pylist()):
-            if length is not None and length > max_bytes:
-                texts[index], reasons[index] = None, too_long("document", max_bytes)
+            if length is not None and length > part.max_bytes:
+                texts[index], reasons[index] = None, too_long("document", part.max_bytes)
     return texts, reasons
 
 
@@ -164,22 +164,20 @@ def _group_bytes(file: pq.ParquetFile, group: int, options: Options) -> int:
     return sum(metadata.column(index).total_uncompressed_size for index in columns)
 
 
-def read_parquet(
-    path: Path, location: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
-) -> Iterator[SourceRow]:
-    """Rows of the row groups [first, last). For a damaged group, there is a row with a reason; the next one follows."""
-    columns = _fields(options)
-    with _parquet(str(path), options, location) as file:
-        for group in range(first, last):
-            size, rows = _group_bytes(file, group, options), file.metadata.row_group(group).num_rows
-            bytes_before, lines_before = counts.bytes_read, counts.lines
+def read_parquet(path: Path, part: InputRange) -> Iterator[SourceRow]:
+    """The rows of a range of row groups. For a damaged group, there is a row with a reason; the next one follows."""
+    columns = _fields(part.options)
+    with _parquet(str(path), part.options, part.source.location) as file:
+        for group in range(part.first, part.last):
+            size, rows = _group_bytes(file, group, part.options), file.metadata.row_group(group).num_rows
+            bytes_before, lines_before = part.bytes_read, part.lines
             batch_size = min(_BATCH_ROWS, max(1, _BATCH_BYTES * rows // max(size, 1)))
             try:
                 for batch in file.iter_batches(batch_size, [group], columns, use_threads=False):
-                    yield from batch_rows(batch, options, max_bytes, counts)
-                    counts.bytes_read = bytes_before + size * (counts.lines - lines_before) // rows
+                    yield from batch_rows(batch, part)
+                    part.bytes_read = bytes_before + size * (part.lines - lines_before) // rows
             except _DAMAGE as error:
                 if getattr(error, "errno", None):  # the disk failed
                     raise
-                yield SourceRow(counts.lines + 1, "", f"row group {group} is damaged from here on: {first_line(error)}")
-            counts.bytes_read, counts.lines = bytes_before + size, lines_before + rows
+                yield SourceRow(part.lines + 1, "", f"row group {group} is damaged from here on: {first_line(error)}")
+            part.bytes_read, part.lines = bytes_before + size, lines_before + rows

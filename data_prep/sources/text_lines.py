@@ -16,7 +16,7 @@ import orjson
 from data_prep.compressed import DAMAGE, decompressed_chunks
 from data_prep.errors import UnusableInput
 from data_prep.reading import open_regular
-from data_prep.sources.input_types import Counts, Options, SourceRow, compression_of, getter, too_long
+from data_prep.sources.input_types import InputRange, Options, SourceRow, compression_of, getter, too_long
 from data_prep.urls import shown
 
 Batches = Iterator[list[bytes | None]]
@@ -33,47 +33,44 @@ def is_one_unit(location: str, kind: str, options: Options) -> bool:
     return bool(compression_of(location)) or (kind == "txt" and options.separator == "file")
 
 
-def read_lines(
-    path: Path, location: str, kind: str, first: int, last: int, options: Options, max_bytes: int, counts: Counts
-) -> Iterator[SourceRow]:
+def read_lines(path: Path, part: InputRange) -> Iterator[SourceRow]:
     """Rows of bytes [first, last), or of units [0, 1) if the file is one unit."""
+    location, kind, separator = part.source.location, part.source.kind, part.options.separator
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        if is_one_unit(location, kind, options):
-            start, end = 0, size if last > first else 0
+        if is_one_unit(location, kind, part.options):
+            start, end = 0, size if part.last > part.first else 0
         else:
-            start, end = _boundaries(file, first, last, _separator_test(kind, options.separator), max_bytes, location)
+            start, end = _boundaries(file, part, _separator_test(kind, separator))
         compression = compression_of(location)
-        if compression and end:
-            chunks = text_chunks(file, compression, counts)
-        else:
-            chunks = _plain_chunks(file, start, end, counts)
-        batches = _line_batches(chunks, max_bytes, start == 0)
-        rows = _jsonl_rows if kind == "jsonl" else _line_rows if options.separator == "line" else _txt_rows
+        compressed = bool(compression and end)
+        chunks = text_chunks(file, compression, part) if compressed else _plain_chunks(file, start, end, part)
+        batches = _line_batches(chunks, part.max_bytes, start == 0)
+        rows = _jsonl_rows if kind == "jsonl" else _line_rows if separator == "line" else _txt_rows
         try:
-            yield from rows(batches, options, max_bytes, counts)
+            yield from rows(batches, part)
         except DAMAGE as error:
-            yield SourceRow(counts.lines + 1, "", f"the file is damaged or truncated from here on: {error}")
-        counts.bytes_read = end - start
+            yield SourceRow(part.lines + 1, "", f"the file is damaged or truncated from here on: {error}")
+        part.bytes_read = end - start
 
 
-def _plain_chunks(file: BinaryIO, start: int, end: int, counts: Counts) -> Iterator[bytes]:
+def _plain_chunks(file: BinaryIO, start: int, end: int, part: InputRange) -> Iterator[bytes]:
     """The bytes [start, end) of an uncompressed file."""
     file.seek(start)
     while start < end and (chunk := file.read(min(_CHUNK_BYTES, end - start))):
         start += len(chunk)
-        counts.bytes_read += len(chunk)
-        counts.text_bytes += len(chunk)
+        part.bytes_read += len(chunk)
+        part.text_bytes += len(chunk)
         yield chunk
 
 
-def text_chunks(file: BinaryIO, compression: str, counts: Counts) -> Iterator[bytes]:
+def text_chunks(file: BinaryIO, compression: str, part: InputRange) -> Iterator[bytes]:
     """The text of a .gz or .zst file. Raises an error of DAMAGE at the end of a truncated or damaged stream."""
     for chunk in decompressed_chunks(file, compression):
-        counts.bytes_read = file.tell()
+        part.bytes_read = file.tell()
         for start in range(0, len(chunk), _CHUNK_BYTES):
             yield chunk[start : start + _CHUNK_BYTES]
-        counts.text_bytes += len(chunk)
+        part.text_bytes += len(chunk)
 
 
 def _line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Batches:
@@ -101,7 +98,8 @@ def _line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Ba
         yield [b"".join(head).removeprefix(mark) if size <= max_bytes else None]
 
 
-def _jsonl_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
+def _jsonl_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
+    options = part.options
     get_text, get_id, get_wrong = map(getter, (options.text_field, options.id_field, options.wrong_field))
     id_types = (str, int) if options.id_field else (type(None),)
     wrong_type = str if options.wrong_field else type(None)
@@ -118,10 +116,10 @@ def _jsonl_rows(batches: Batches, options: Options, max_bytes: int, counts: Coun
             if type(text) is str and type(id) in id_types and type(wrong) is wrong_type:
                 yield new(SourceRow, (number, text, "", id, wrong))
             elif line is None:
-                yield SourceRow(number, "", too_long("line", max_bytes))
+                yield SourceRow(number, "", too_long("line", part.max_bytes))
             elif line.strip():
                 yield SourceRow(number, "", _why_not(line, options))
-        counts.lines = number
+        part.lines = number
 
 
 def _why_not(line: bytes, options: Options) -> str:
@@ -146,20 +144,20 @@ def _why_not(line: bytes, options: Options) -> str:
     return f"id field {options.id_field!r} is neither a string nor an integer"
 
 
-def _line_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
+def _line_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
     number = 0
     for lines in batches:
         for line in lines:
             number += 1
             if line is None:
-                yield SourceRow(number, "", too_long("line", max_bytes))
+                yield SourceRow(number, "", too_long("line", part.max_bytes))
             elif line and not line.isspace():
                 yield _document(number, line)
-        counts.lines = number
+        part.lines = number
 
 
-def _txt_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts) -> Iterator[SourceRow]:
-    separates = _separator_test("txt", options.separator) or (lambda line: False)
+def _txt_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
+    separates, max_bytes = _separator_test("txt", part.options.separator) or (lambda line: False), part.max_bytes
     parts: list[bytes] = []
     size, start, number = 0, 1, 0  # size: of the document so far, with its line feeds
     for lines in batches:
@@ -176,7 +174,7 @@ def _txt_rows(batches: Batches, options: Options, max_bytes: int, counts: Counts
                 size += len(line) + 1
             if size > max_bytes + 1:
                 parts.clear()
-        counts.lines = number
+        part.lines = number
     if size and (row := _ended(start, parts, size, max_bytes)):
         yield row
 
@@ -217,18 +215,16 @@ def _separator_test(kind: str, separator: str) -> Callable[[bytes], bool] | None
     return frozenset((separator.encode(), separator.encode() + b"\r")).__contains__
 
 
-def _boundaries(
-    file: BinaryIO, first: int, last: int, separates: Callable[[bytes], bool] | None, max_bytes: int, location: str
-) -> tuple[int, int]:
+def _boundaries(file: BinaryIO, part: InputRange, separates: Callable[[bytes], bool] | None) -> tuple[int, int]:
     size = os.fstat(file.fileno()).st_size
-    if not 0 <= first <= last <= size:
+    if not 0 <= part.first <= part.last <= size:
         raise UnusableInput(
-            f"{shown(location)} changed while it was read (it has {size} bytes now); run the command again."
+            f"{shown(part.source.location)} changed while it was read (it has {size} bytes now); run the command again."
         )
-    start = _boundary(file, first, separates, max_bytes, last)
-    if first == last or start is None:
+    start = _boundary(file, part.first, separates, part.max_bytes, part.last)
+    if part.first == part.last or start is None:
         return 0, 0
-    end = _boundary(file, last, separates, max_bytes, size)
+    end = _boundary(file, part.last, separates, part.max_bytes, size)
     return start, size if end is None else end
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from data_prep.cache import Cache
 from data_prep.errors import UserError
-from data_prep.sources import Options, RowReader, SourceRow, examine, find_inputs
-from data_prep.sources.input_types import Counts
+from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine, find_inputs
 from data_prep.sources.parquet_tables import batch_rows
 from tests.support.forked import ROOT
 
@@ -140,9 +139,10 @@ def test_invalid_utf8_is_a_row_with_a_reason(tmp_path):
 def test_damaged_offsets_are_a_row_with_a_reason():
     offsets = pa.py_buffer(b"".join(n.to_bytes(4, "little", signed=True) for n in (0, 5, 1 << 30, 8)))
     bad = pa.Array.from_buffers(pa.string(), 3, [None, offsets, pa.py_buffer(b"abcdefgh")])
-    good, counts = pa.record_batch({"text": ["a", "b"]}), Counts()
+    good = pa.record_batch({"text": ["a", "b"]})
+    part = RowReader(SourceInput("", "", "parquet"), 0, 3, Options(), Cache("/nonexistent", 0))
     batches = (good, pa.record_batch({"text": bad}), good)
-    rows = [row for batch in batches for row in batch_rows(batch, Options(), 1 << 20, counts)]
+    rows = [row for batch in batches for row in batch_rows(batch, part)]
     assert [row.text for row in rows] == ["a", "b", "", "a", "b"]
     assert [row.line for row in rows] == [1, 2, 3, 6, 7]
     assert "the 3 table rows from here on are damaged" in rows[2].reason
@@ -227,18 +227,19 @@ FLIPS = """
 import sys
 from pathlib import Path
 from data_prep.errors import UserError
-from data_prep.sources.input_types import Counts, Options
-from data_prep.sources.parquet_tables import parquet_units, read_parquet
+from data_prep.cache import Cache
+from data_prep.sources import Options, RowReader, SourceInput, examine
 
 path, options = Path(sys.argv[1]), Options("text")
+source, cache = SourceInput("", str(path), "parquet"), Cache(path.parent / "cache", 0)
 valid = path.read_bytes()
 for bit in range(8 * len(valid)):
     damaged = bytearray(valid)
     damaged[bit // 8] ^= 1 << bit % 8
     path.write_bytes(damaged)
     try:
-        groups = len(parquet_units(str(path), options, str(path)))
-        list(read_parquet(path, str(path), 0, groups, options, 1 << 20, Counts()))
+        groups = len(examine(source, cache, options).unit_bytes)
+        list(RowReader(source, 0, groups, options, cache))
     except UserError as error:
         assert str(error).isprintable() and len(str(error)) <= 300, error
 """
