@@ -102,6 +102,10 @@ class Writer:
         ids: list[int] = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         masks = ids.count(self.tokenizer.mask_token_id)
         if self.causal:
+            if request.method or request.iterations:
+                raise UserError(
+                    f"{self._name} is a causal model: it writes from left to right. Remove --method and --iterations."
+                )
             if masks:
                 raise UserError(
                     f"{self._name} is a causal model, which fills no masks; end the prompt where the text should "
@@ -109,6 +113,8 @@ class Writer:
                 )
             total, start = 1 + len(ids) + (request.length or LENGTH), [self._ids["cls"], *ids]
         else:
+            if masks and request.length is not None:
+                raise UserError(f"The prompt has {masks} masks, which say how many tokens to write. Remove --length.")
             free = [] if masks else [self._ids["mask"]] * (request.length or LENGTH)
             start = [self._ids["cls"], *ids, *free, self._ids["sep"]]
             total = len(start)

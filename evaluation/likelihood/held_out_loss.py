@@ -41,12 +41,13 @@ class HeldOutQuestion:
     """A batch and the properties of its K predictions.
 
     batch: all its labels are used. row [K]: row number in the held-out set.
-    word_class [K]: index in WORD_CLASSES.
+    word_class [K]: index in WORD_CLASSES. length [K]: tokens of the document piece, without specials.
     """
 
     batch: Batch
     row: NDArray[np.int64]
     word_class: NDArray[np.int64]
+    length: NDArray[np.int64]
 
     def stream(self, causal: bool) -> Stream:
         batch, used = self.batch, self.batch.labels != IGNORED
@@ -89,14 +90,16 @@ def _question(batch: Batch, rows: Rows, is_ordinary: NDArray[np.bool_], first_ro
     begins = (rows.flags.reshape(-1) & WORD_START) != 0
     ends_before = begins | ~is_ordinary[rows.tokens.reshape(-1)]  # a row ends with [SEP] or padding
     word_class = np.where(begins[places], np.where(ends_before[places + 1], 0, 1), 2)
-    return HeldOutQuestion(batch, first_row + places // batch.seq_len, word_class)
+    bounds = batch.cu_seqlens[: batch.n_documents + 1].astype(np.int64)
+    document = np.searchsorted(bounds, places, side="right") - 1
+    return HeldOutQuestion(batch, first_row + places // batch.seq_len, word_class, np.diff(bounds)[document] - 2)
 
 
 @dataclass(frozen=True)
 class HeldOutAnswers:
     """A model's answers and the properties of its M predictions. All arrays are [M].
 
-    loss float64, in nats. right bool. label: the correct token. row, word_class: see HeldOutQuestion.
+    loss float64, in nats. right bool. label: the correct token. row, word_class, length: see Question.
     """
 
     loss: NDArray[np.float64]
@@ -104,6 +107,7 @@ class HeldOutAnswers:
     label: NDArray[np.int64]
     row: NDArray[np.int64]
     word_class: NDArray[np.int64]
+    length: NDArray[np.int64]
 
     def by_row(self) -> NDArray[np.float64]:
         """Sums per row with predictions [3, rows]: loss, correct predictions, predictions."""
@@ -125,8 +129,8 @@ def measure(
     for question in held_out:
         stream = question.stream(predictor.causal)
         answers = predictor(stream)
-        known = stream.labels, question.row, question.word_class
-        parts.append(HeldOutAnswers(-answers.log_probabilities, answers.right, *known))
+        known = question.row, question.word_class, question.length
+        parts.append(HeldOutAnswers(-answers.log_probabilities, answers.right, stream.labels, *known))
         progress(int(question.row.max(initial=0)) + 1, held_out.masks.rows)
     if not sum(len(part.label) for part in parts):
         raise UserError(f"{held_out.dataset.location}: at a mask rate of {held_out.masks.rate:g} no token is predicted")
@@ -142,12 +146,14 @@ def held_out_results(measured: HeldOutAnswers, counts: NDArray[np.int64]) -> dic
         counts: [vocab_size] token counts that define frequent and rare tokens.
     """
     frequency = np.searchsorted(10 ** np.arange(18), counts[measured.label], side="right")
+    length = np.log2(np.maximum(measured.length, 1)).astype(np.int64)
     found = _figures(measured, np.ones(len(measured.loss), dtype=np.bool_))
     return found | {
         "perplexity": float(np.exp(found["loss"])),
         "rows": len(np.unique(measured.row)),
         "by_frequency": _parts(measured, frequency, lambda n: _range(10 ** (n - 1), 10**n - 1) if n else "0"),
         "by_word_class": _parts(measured, measured.word_class, lambda n: WORD_CLASSES[n]),
+        "by_length": _parts(measured, length, lambda n: _range(2**n, 2 ** (n + 1) - 1)),
     }
 
 

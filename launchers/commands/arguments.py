@@ -33,6 +33,15 @@ def local(place: str | Path) -> Path:
     return Path(place)
 
 
+def refuse_unread(context: typer.Context, reader: str, *parameters: str) -> None:
+    """Raise UserError for the first of these options on the command line: only the option `reader` uses them."""
+    for name in parameters:
+        source = context.get_parameter_source(name)
+        if source and source.name == "COMMANDLINE":
+            option = f"--{name.replace('_', '-')}"
+            raise UserError(f"{option} is used only with {reader}. Add {reader}, or remove {option}.")
+
+
 def check_folder_of(file: Path) -> None:
     """Raise UserError if the parent folder of an output file is missing."""
     if not file.resolve().parent.is_dir():

@@ -11,13 +11,14 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from data_prep.tokenizer import printable
-from launchers.commands.arguments import check_inputs, local
+from launchers.commands.arguments import check_inputs, local, refuse_unread
 from launchers.display import CommandProgress, check_json_output, tables, write_json_output
 from pretrain.config import percent
 
 _GROUPS = {
     "by_frequency": "Loss by frequency of the token in the counted text",
     "by_word_class": "Loss by position of the token in its word",
+    "by_length": "Loss by length of the document or piece, in tokens",
 }
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "held_out.loss": ("held-out loss, nats", "{:+.4f}".format),
@@ -27,6 +28,7 @@ _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
 
 
 def evaluate(
+    context: typer.Context,
     models: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[MODEL]...", help="Hugging Face model folders, or run folders (newest checkpoint)"),
@@ -94,6 +96,12 @@ def evaluate(
         )
     if baseline and counts is None:
         raise UserError("--baseline unigram needs token counts. Add --counts with the training data set.")
+    if counts and data is None and not baseline:
+        raise UserError("--counts is used only with --data or --baseline unigram. Add one of them, or remove --counts.")
+    if pairs is None:
+        refuse_unread(context, "--pairs", "limit", "pll")
+    if data is None:
+        refuse_unread(context, "--data", "rows", "seq_len", "mask_rate", "strategy")
     if not 0 < mask_rate < 1:
         hint = percent(mask_rate) or "Write for example 0.15."
         raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")

@@ -305,8 +305,11 @@ def test_the_command_writes_text_and_json(folder):
 
 def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
     for arguments, message in [
+        ([folder / "mlm", "--prompt", "the [MASK]", "--length", 3], "has 1 masks, .* Remove --length"),
         ([folder / "mlm", "--length", 23], "would have 25 tokens, and .* takes 24 at most"),
         ([folder / "clm", "--length", 24], "would have 25 tokens"),
+        ([folder / "clm", "--method", "gibbs"], "Remove --method"),
+        ([folder / "clm", "--iterations", 3], "and --iterations"),
         ([folder / "clm", "--prompt", "the [MASK]"], "fills no masks"),
         ([tmp_path], "not a Hugging Face model folder or a run folder"),
         ([folder / "mlm", "--temperature", "inf"], "--temperature must be a finite number, 0 or more, not inf."),

@@ -96,7 +96,7 @@ def test_masks_depend_on_data_rate_and_strategy_alone(corpus):
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_word_class_is_what_the_tokens_say(kind, corpus):
+def test_word_class_and_length_are_what_the_tokens_say(kind, corpus):
     """In this text, byte-level tokens begin a word with a space, or as a point; a text's first ones do not tell."""
     tokenizer = AutoTokenizer.from_pretrained(str(corpus[kind] / "tokenizer"))
     questions = held_out(corpus[kind])
@@ -104,10 +104,12 @@ def test_word_class_is_what_the_tokens_say(kind, corpus):
     found, special = set(), tokenizer.all_special_ids
     for question in questions:
         places = question.stream(False).places
-        for place, row, number in zip(places, question.row, question.word_class, strict=True):
+        for place, row, number, length in zip(places, question.row, question.word_class, question.length, strict=True):
             column = place % 32
             names = tokenizer.convert_ids_to_tokens(text[row].tolist())
             first = max(at for at in range(column) if text[row, at] == tokenizer.cls_token_id)
+            last = min(at for at in range(column, 32) if text[row, at] == tokenizer.sep_token_id)
+            assert length == last - first - 1
 
             def begins(at: int, names=names, row=row) -> bool:
                 if kind == "wordpiece":
@@ -129,6 +131,7 @@ def test_parts_of_the_held_out_loss():
         label=np.array([0, 1, 2, 2]),
         row=np.array([0, 0, 1, 3]),
         word_class=np.array([0, 0, 1, 2]),
+        length=np.array([1, 2, 3, 4]),
     )
     found = held_out_results(measured, np.array([0, 9, 10]))
     assert (found["loss"], found["masked_accuracy"], found["predictions"], found["rows"]) == (3.0, 0.5, 4, 3)
@@ -137,6 +140,7 @@ def test_parts_of_the_held_out_loss():
     assert losses == {
         "by_frequency": {"0": 1.0, "1-9": 2.0, "10-99": 4.5},
         "by_word_class": {"whole word": 1.5, "first piece": 3.0, "later piece": 6.0},
+        "by_length": {"1": 1.0, "2-3": 2.5, "4-7": 6.0},
     }
     assert found["by_frequency"]["10-99"] == {"loss": 4.5, "masked_accuracy": 0.5, "predictions": 2}
     assert measured.by_row().tolist() == [[3.0, 3.0, 6.0], [1.0, 0.0, 1.0], [2.0, 1.0, 1.0]]
@@ -345,6 +349,13 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
         (["m"], "Add --data (a held-out data set), --pairs"),
         (["m", "m", "--data", "x"], "m is named twice"),
         (["--baseline", "unigram", "--data", "x"], "needs token counts"),
+        (["m", "--pairs", "x", "--counts", "x"], "--counts is used only with --data"),
+        (["m", "--data", "x", "--limit", "3"], "--limit is used only with --pairs"),
+        (["m", "--data", "x", "--pll", "original"], "--pll is used only with --pairs"),
+        (["m", "--pairs", "x", "--rows", "3"], "--rows is used only with --data"),
+        (["m", "--pairs", "x", "--seq-len", "64"], "--seq-len is used only with --data"),
+        (["m", "--pairs", "x", "--mask-rate", "0.15"], "--mask-rate is used only with --data"),
+        (["m", "--pairs", "x", "--strategy", "token"], "--strategy is used only with --data"),
         (["m", "--data", "x", "--mask-rate", "1"], "--mask-rate must be more than 0 and less than 1, not 1."),
         (["m", "--data", "x", "--json", "."], ". is a folder. Name a file"),
         (
