@@ -25,7 +25,6 @@ import xxhash
 
 from benchmarks.harness import options, warn_if_busy, write_page
 from benchmarks.harness import table as markdown_table
-from data_prep.cache import Cache
 from data_prep.files import write_json
 from data_prep.format import Collocations, Dataset
 from data_prep.jobs import PreparationSettings, read_plan
@@ -42,6 +41,7 @@ from data_prep.jobs.preparation_plan import (
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path
 from data_prep.reading import read_json
 from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine
+from data_prep.storage import Cache
 from data_prep.tokenizer import describe
 from evaluation.finetuning import FinetuneResults
 from evaluation.finetuning.example_files import read_json as read_questions

@@ -25,12 +25,11 @@ import webdataset as wds
 import zstandard
 
 from benchmarks.harness import ROOT, call, options, run, table, warn_if_busy, write_page
-from data_prep.cache import Cache
-from data_prep.compressed import decompressed_chunks
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset, ShardWriter
 from data_prep.sources import Options, RowReader, SourceInput, find_inputs
+from data_prep.storage import Cache, decompressed_chunks
 from data_prep.tokenizer import Encoders, describe, load
 
 OURS_A_ROUND = 3  # it takes only seconds, so other work on the machine matters: the median counts

@@ -4,9 +4,9 @@ import contextlib
 import io
 from collections.abc import Iterator
 
-from data_prep.compressed import DAMAGE, decompressed
 from data_prep.errors import UnusableInput, working_directory
 from data_prep.files import open_plain
+from data_prep.storage import DAMAGE, decompressed
 from data_prep.urls import file_name, is_url, open_remote, remote_errors, shown
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 import orjson
 
-from data_prep.array_files import load_integers, save_array
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
-from data_prep.compressed import DAMAGE, decompressed
 from data_prep.errors import DamagedData, MissingFile, UserError
 from data_prep.reading import read_bytes
+from data_prep.storage import DAMAGE, decompressed, load_integers, save_array
 
 NGRAM_WORDS = 13
 MIN_WORDS = 8

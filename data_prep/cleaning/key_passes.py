@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import xxhash
 
-from data_prep.array_files import load_integers, save_array
 from data_prep.cleaning.word_hashes import mix
 from data_prep.errors import DamagedData
+from data_prep.storage import load_integers, save_array
 
 _BYTES_A_KEY = 128  # measured working memory of a pass
 _ROWS = 1 << 18  # rows of a file that are read in one step

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from data_prep.errors import DamagedData, MissingDataSet, UnusableInput
 from data_prep.files import map_file, open_plain, read_into
-from data_prep.folder_kinds import kind_of, not_a
 from data_prep.format import manifest as manifest_file
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
+from data_prep.storage import kind_of, not_a
 
 STAT_THREADS = 16
 RESTORE = "restore it or prepare the data set again"

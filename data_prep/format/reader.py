@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.cache import CACHE, CACHE_BYTES
 from data_prep.errors import DamagedData, UserError
 from data_prep.files import map_file, read_into
 from data_prep.format.local_storage import RESTORE, LocalStorage, Span
@@ -21,6 +20,7 @@ from data_prep.format.shard_format import (
     document_ids,
     xxh3,
 )
+from data_prep.storage import CACHE, CACHE_BYTES
 from data_prep.urls import is_url, open_remote, shown
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import Any
 
 import xxhash
 
-from data_prep.cache import Cache
 from data_prep.errors import DamagedData, UserError
 from data_prep.files import atomic_writer, read_into
 from data_prep.format import manifest as manifest_file
 from data_prep.format.local_storage import RESTORE, STAT_THREADS, Span, check_span, index_problem
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
+from data_prep.storage import Cache
 from data_prep.urls import BACKOFF_SECONDS, Remote, identity, open_remote, remote_errors, retried, shown, true_error
 
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.array_files import load_integers, row_writer
 from data_prep.cleaning import document_hashes, resolve_repeats, signatures
 from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import sha256_file, write_json
@@ -26,6 +25,7 @@ from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.reading import read_json, typed
 from data_prep.sources import SourceRow
+from data_prep.storage import load_integers, row_writer
 
 if TYPE_CHECKING:
     from data_prep.jobs.task_documents import Workbench

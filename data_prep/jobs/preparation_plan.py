@@ -13,14 +13,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from data_prep.cache import Cache
 from data_prep.cleaning import Cleaning
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import refuse_file, write_json
-from data_prep.folder_kinds import kind_of, not_a
 from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
 from data_prep.reading import PathText, read_json, unusable
 from data_prep.sources import Examined, Options, SourceInput
+from data_prep.storage import Cache, kind_of, not_a
 from data_prep.urls import shown
 
 MAX_PLAN_BYTES = 1 << 30

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from data_prep.cache import CACHE, CACHE_BYTES, Cache
 from data_prep.cleaning import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
 from data_prep.errors import UserError, interrupted
 from data_prep.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file, write_json
@@ -38,6 +37,7 @@ from data_prep.jobs.task_documents import Workbench
 from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.task_worker import TaskRecord, read_record, run_task, verified_record
 from data_prep.sources import SourceInput, examine
+from data_prep.storage import CACHE, CACHE_BYTES, Cache
 from data_prep.tokenizer import copy_files, describe
 from data_prep.urls import is_url
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from data_prep.cache import Cache
 from data_prep.errors import UserError
+from data_prep.storage import Cache
 from data_prep.urls import file_name
 
 COMPRESSIONS = (".gz", ".zst")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import xxhash
 
-from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.reading import open_regular
 from data_prep.sources.input_types import InputRange, Options, SourceInput, SourceRow
 from data_prep.sources.text_lines import is_one_unit, read_lines
+from data_prep.storage import Cache
 from data_prep.urls import identity, is_url, open_remote, remote_errors, shown
 
 _SAMPLES, _SAMPLE_BYTES = 64, 16 << 10

@@ -13,10 +13,10 @@ from typing import BinaryIO
 
 import orjson
 
-from data_prep.compressed import DAMAGE, decompressed_chunks
 from data_prep.errors import UnusableInput
 from data_prep.reading import open_regular
 from data_prep.sources.input_types import InputRange, Options, SourceRow, compression_of, getter, too_long
+from data_prep.storage import DAMAGE, decompressed_chunks
 from data_prep.urls import shown
 
 Batches = Iterator[list[bytes | None]]

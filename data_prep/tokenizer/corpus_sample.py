@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from data_prep.cache import Cache
 from data_prep.sources import Examined, Options, RowReader, SourceInput, examine
+from data_prep.storage import Cache
 from data_prep.urls import shown
 
 MIN_SHARE = 1_000_000

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
-from data_prep.folder_kinds import not_a
 from data_prep.reading import parse_json, read_bytes, read_json
+from data_prep.storage import not_a
 from data_prep.urls import redact
 from pretrain.checkpoint import differences
 from pretrain.config import Config, flat, save_config

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from data_prep.files import check_writable
-from data_prep.folder_kinds import require_run
+from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument, local
 from pretrain.run import RunFolder
 

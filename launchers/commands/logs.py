@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
-from data_prep.folder_kinds import require_run
+from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument
 from launchers.watch import log_lines, logs_of
 from pretrain.run import RunFolder

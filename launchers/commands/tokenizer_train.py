@@ -31,9 +31,9 @@ def tokenizer_train(
 
     Example: `maskwright tokenizer train --input 'text/*.jsonl.zst' --kind wordpiece --vocab-size 30522 --out tok`
     """
-    from data_prep.cache import CACHE, Cache
     from data_prep.files import check_writable, refuse_file
     from data_prep.sources import Options, find_inputs
+    from data_prep.storage import CACHE, Cache
     from data_prep.tokenizer import CorpusSample, train
 
     refuse_file(out)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from data_prep.folder_kinds import require_run
+from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument, UriOption, YesOption
 
 

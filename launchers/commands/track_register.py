@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from data_prep.folder_kinds import require_run
+from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument, UriOption, YesOption
 
 

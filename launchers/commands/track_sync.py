@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.errors import UserError
-from data_prep.folder_kinds import require_run
+from data_prep.storage import require_run
 from launchers.commands.arguments import UriOption, YesOption
 from launchers.display import CommandProgress
 

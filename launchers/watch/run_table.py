@@ -67,7 +67,7 @@ def look_at_all(given: list[Path]) -> list[Seen]:
     Raises:
         UserError: if there is a single run and it cannot be read.
     """
-    from data_prep.folder_kinds import is_run
+    from data_prep.storage import is_run
     from pretrain.reporting import runs_below
 
     paths = dict.fromkeys(run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path]))

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer, models
 
 from data_prep.errors import UnusableInput, UserError, one_line
-from data_prep.folder_kinds import is_run, not_a
 from data_prep.format import Dataset
 from data_prep.reading import MAX_CONFIG_BYTES, read_json, typed, unusable
+from data_prep.storage import is_run, not_a
 from pretrain.checkpoint import committed
 from pretrain.export.export_location import chosen_checkpoint
 from pretrain.run import RunFolder

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.folder_kinds import require_run
 from data_prep.reading import cannot_read, typed, unusable
+from data_prep.storage import require_run
 from pretrain.checkpoint import batch_identity, batch_settings, committed, differences, identity_of, read
 from pretrain.config import Config, load_config
 from pretrain.data import BatchRows, MixturePosition, Sources, batch_checksum, open_sources, stages_of, training_loader

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.folder_kinds import require_run
 from data_prep.reading import MAX_NUMBER
+from data_prep.storage import require_run
 from pretrain.config import Config, flat, on_one_line, read_yaml
 from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
 from pretrain.reporting.event_timeline import Start, breaks_of, marks_of, speeds, time_spent

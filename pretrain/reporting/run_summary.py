@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.folder_kinds import is_run
+from data_prep.storage import is_run
 from pretrain import checkpoint
 from pretrain.run import Entry, RunFolder, Status, read_environment
 from pretrain.run.journal import read_latest

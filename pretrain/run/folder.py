@@ -15,8 +15,8 @@ from typing import IO, Literal
 
 from data_prep.errors import NO_ROOM, MissingFile, UserError
 from data_prep.files import atomic_writer, file_lock, make_folder, no_link, write_json
-from data_prep.folder_kinds import require_run
 from data_prep.reading import read_json
+from data_prep.storage import require_run
 
 State = Literal["starting", "running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 # Names that other folders have too: of a data set, a model, a study, or a key of the report.
 AMBIGUOUS = {"config.yaml", "report.html", "tokenizer", "system", "profile", "slurm", "checkpoints", "exports"}
 # It recognizes folders of all kinds for error messages, and is below the room `run`.
-RECOGNIZES = ROOT / "data_prep/folder_kinds.py"
+RECOGNIZES = ROOT / "data_prep/storage/folder_kinds.py"
 CLASS = ROOT / "pretrain/run/folder.py"
 
 

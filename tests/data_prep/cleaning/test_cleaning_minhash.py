@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from data_prep.array_files import save_array
 from data_prep.cleaning.key_passes import resolve_repeats
 from data_prep.cleaning.near_duplicates import VALUES, bands_and_rows, signatures, sketches
+from data_prep.storage import save_array
 
 
 def detection_probability(similarity: float, bands: int, rows: int) -> float:

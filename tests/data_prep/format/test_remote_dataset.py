@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.cache import Cache
 from data_prep.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from data_prep.format.remote_storage import RemoteStorage
 from data_prep.inspection import document, summary
+from data_prep.storage import Cache
 from launchers.app import app
 from tests.support.datasets import make_dataset
 from tests.support.web import serving

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from data_prep.folder_kinds import kind_of
+from data_prep.storage import kind_of
 from tests.support.datasets import make_dataset
 from tests.support.in_process import command
 from tests.support.runs import tiny_config, write_config

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine, find_inputs
 from data_prep.sources.parquet_tables import batch_rows
+from data_prep.storage import Cache
 from tests.support.forked import ROOT
 
 TEXTS = [f"document {index} é " * (index % 7) for index in range(100)]
@@ -227,7 +227,7 @@ FLIPS = """
 import sys
 from pathlib import Path
 from data_prep.errors import UserError
-from data_prep.cache import Cache
+from data_prep.storage import Cache
 from data_prep.sources import Options, RowReader, SourceInput, examine
 
 path, options = Path(sys.argv[1]), Options("text")

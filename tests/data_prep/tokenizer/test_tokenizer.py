@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.cache import Cache
 from data_prep.errors import UserError
 from data_prep.sources import Options, find_inputs
+from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample, Encoders, copy_files, describe, fetch, load, train
 from data_prep.tokenizer.encoders import HuggingFaceEncoder
 from data_prep.tokenizer.hf_tokenizer import FILES

@@ -1,0 +1,9 @@
+"""Files and folders on disk: number arrays, compressed files, a bounded cache of remote files, kinds of folders.
+
+`save_array` and `load_integers` write and check .npy files. `Cache` keeps files, and parts of files, behind URLs.
+`require_run` and `not_a` make the message when a command gets a folder of another kind.
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
