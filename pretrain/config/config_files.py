@@ -14,7 +14,7 @@ from data_prep.errors import MissingFile, UnusableInput, working_directory
 from data_prep.files import atomic_writer
 from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
 from pretrain.config.cluster import ClusterConfig
-from pretrain.config.error_text import nearest, shown, value_refusal
+from pretrain.config.error_text import nearest, shown, value_refusal, yaml_problem
 from pretrain.config.schema import Config
 
 _MAX_VALUES = 100_000  # of a config
@@ -172,11 +172,9 @@ def _parse_yaml(text: str, where: str) -> Any:
     except _RepeatedKeyError as error:
         raise UnusableInput(f"{where}: {error}") from None
     except yaml.YAMLError as error:
-        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or error
+        mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
-        raise UnusableInput(
-            f"{where}:{line} is not valid YAML: {problem}. Check its colons, quotes and indentation."
-        ) from None
+        raise UnusableInput(f"{where}:{line} is not valid YAML: {yaml_problem(error)}") from None
     except (ValueError, OverflowError, RecursionError):
         raise UnusableInput(
             f"{where}: a date or number in it cannot be read, or it is nested too deep or too large. Correct it."

@@ -15,6 +15,7 @@ _KINDS = {
     "section of keys": ("dict_type", "model_type", "model_attributes_type"),
 }
 _KIND_OF = {problem: kind for kind, problems in _KINDS.items() for problem in problems}
+_NUMBERS = ("whole number", "number", "finite number")
 _BOUNDS = {
     "greater_than": "more than {gt}",
     "greater_than_equal": "{ge} or more",
@@ -26,6 +27,20 @@ _LENGTHS = {
     "string_too_short": "at least {min_length} characters",
     "string_too_long": "at most {max_length} characters",
 }
+_THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
+_YAML_PROBLEMS = (  # what PyYAML says, and what that means
+    (r"'\\t'", "a tab stands where YAML wants spaces. Indent with spaces."),
+    ("mapping values", "a colon stands inside a value. Put the value in quotes, or check the indentation."),
+    ("block end", "the indentation does not match the lines above. Align the keys of a section."),
+    ("constructor", "a tag such as !!python is not allowed. Remove it."),
+    ("document start", "it is not a mapping of sections. Name the config file."),
+    ("alias", "a value begins with *. Put it in quotes."),
+    ("end of stream", "a quote is not closed. Close it."),
+    ("','", "a bracket or brace is not closed. Close it."),
+    ("cannot start any token", "a value begins with a character that has a meaning in YAML. Put it in quotes."),
+    ("escape character", "a backslash stands in double quotes. Use single quotes."),
+    ("unacceptable character", "it has control characters. Name a text file."),
+)
 _LONGEST = 60  # characters of a value that a message shows
 
 
@@ -93,18 +108,42 @@ def _wanted(problem: Mapping[str, Any], context: Mapping[str, Any]) -> str:
 
 def _suggestion(kind: str, context: Mapping[str, Any], value: Any) -> str:
     """What to write instead, where that can be guessed."""
+    wanted = _KIND_OF.get(kind, "")
+    if wanted == "section of keys" and value is None:
+        return "Add keys below it, or remove it."
+    if (
+        isinstance(value, list | tuple)
+        and len(value) == 1
+        and wanted not in ("list", "section of keys")
+        and not isinstance(value[0], list)
+    ):
+        return f"Write {_plain(value[0])} without brackets."
+    if wanted in _NUMBERS and isinstance(value, str):
+        meant = _number(value, whole=wanted == "whole number")
+        return "" if meant is None else f"Write {_plain(meant)}."
     if kind in ("less_than", "less_than_equal") and context.get("lt", context.get("le")) <= 1:
         return percent(value)
-    if kind in ("list_type", "tuple_type") and isinstance(value, str | int | float):
+    if wanted == "list" and isinstance(value, str | int | float) and not isinstance(value, bool):
         return f"Write it in brackets: [{_plain(value)}]."
-    if kind == "string_type" and isinstance(value, bool | int | float):  # YAML reads yes, no, on and off as booleans
-        return "Put it in quotes."
+    if wanted == "text" and isinstance(value, int | float) and not isinstance(value, bool):
+        return f"Put it in quotes: '{_plain(value)}'."
+    if wanted == "text" and isinstance(value, bool):
+        return "YAML reads yes, no, on and off as true and false: put the word in quotes."
     if kind in ("literal_error", "enum"):
-        names = re.split(r", | or ", str(context["expected"]).replace("'", ""))
-        word = "none" if value is False else value  # YAML's no, off and false
-        near = nearest(word, names, 0.7) if isinstance(word, str) else None
-        return f"Did you mean {near}?" if near else ""
+        return _choice(str(context["expected"]), value)
+    if kind in ("bool_parsing", "bool_type") and isinstance(value, str):
+        return f"Did you mean {word}?" if (word := nearest(value, ("true", "false"))) else ""
     return ""
+
+
+def _choice(expected: str, value: Any) -> str:
+    names = re.split(r", | or ", expected.replace("'", ""))
+    if value is False:  # YAML's no, off and false
+        value = "none"
+    if value is None or isinstance(value, bool | list | Mapping):
+        return ""
+    word = nearest(str(value), names, 0.7)
+    return f"Did you mean {word}?" if word else ""
 
 
 def percent(value: Any) -> str:
@@ -116,6 +155,27 @@ def percent(value: Any) -> str:
     return f"For {_plain(value)} percent, write {_plain(number / 100)}." if 2 <= number < 100 else ""
 
 
+def _number(text: str, whole: bool) -> int | float | None:
+    """The number that a text was meant to be: 15%, 1,000, 1 000, 0,15, 1k, 1e3, '5'."""
+    text = text.strip().strip("'\"").strip()
+    if re.fullmatch(r"[-+]?\d{1,3}([,' ]\d{3})+", text):
+        text = re.sub(r"[,' ]", "", text)
+    elif re.fullmatch(r"[-+]?\d+,\d+", text):
+        text = text.replace(",", ".")
+    match = re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d{1,2})?) ?(%|[a-z]*)", text, re.IGNORECASE)
+    if not match:
+        return None
+    number, unit = float(match[1]), match[2].lower()
+    if unit == "%":
+        number /= 100
+    else:
+        number *= _THOUSANDS.get(unit, 1)
+    number = round(number, 12)
+    if whole:
+        return int(number) if number == int(number) else None
+    return number
+
+
 def _plain(value: Any) -> str:
     """A number without a needless `.0` or exponent; text is unchanged."""
     if isinstance(value, bool):
@@ -123,3 +183,10 @@ def _plain(value: Any) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) < 1e15 else f"{value:.12g}"
     return str(value) if len(str(value)) <= _LONGEST else reprlib.repr(value)
+
+
+def yaml_problem(error: Exception) -> str:
+    """Describe a YAML error, and how to fix it."""
+    problem = str(getattr(error, "problem", None) or error)
+    found = (said for pattern, said in _YAML_PROBLEMS if re.search(pattern, problem))
+    return next(found, "check its colons, quotes and indentation.")

@@ -79,5 +79,4 @@ def test_every_step_is_replayed(whole):
     for step in range(1, STEPS + 1):
         found = replay(run, step)
         assert found.rows.seq_len == LENGTHS[step - 1]
-    halves = [replay(run, 9, rank).rows for rank in (0, 1)]
-    assert [len(half) for half in halves] == [12, 12]
+    assert len(replay(run, 9).rows) == 24

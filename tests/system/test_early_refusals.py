@@ -31,10 +31,10 @@ MODEL = "a folder that `maskwright export` wrote"
 CASES = {
     "export NONE": "does not exist",
     "export EMPTY": "is an empty folder, not a run folder",
-    "export RUN": "there is no checkpoint to export",
+    "export RUN": "has no checkpoint to export",
     "evaluate NONE --data DATA": MODEL,
     "evaluate EMPTY --data DATA": MODEL,
-    "evaluate RUN --data DATA": "there is no checkpoint to export",
+    "evaluate RUN --data DATA": "has no checkpoint to export",
     "evaluate MODEL --data NONE": "No data set at",
     "evaluate MODEL --pairs NONE": "No file",
     "evaluate MODEL --baseline unigram --counts NONE --pairs TEXT": "No data set at",

@@ -318,12 +318,12 @@ def export_refused(*arguments) -> str:
 
 
 def test_exports_that_cannot_be(reference, tmp_path):
-    assert "no checkpoint of step 5; there are 8, 12" in export_refused(reference, 5, None)
+    assert "no checkpoint of step 5. It has 8, 12." in export_refused(reference, 5, None)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine")
     assert "is not an empty folder" in export_refused(reference, None, tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["file"]
-    assert "there is no checkpoint to export" in export_refused(tmp_path / "full", None, None)
+    assert "has no checkpoint to export" in export_refused(tmp_path / "full", None, None)
     damaged = tmp_path / "damaged"
     shutil.copytree(reference, damaged)
     (file,) = (damaged / "checkpoints/step-00000012/deepspeed").glob("*zero_pp_rank_1*optim_states.pt")

@@ -199,7 +199,6 @@ MISTAKES = {
         Mistake(f"{FINETUNE} odd.tsv", "odd.tsv, line 1 has no column 'sentence'", "--columns"),
         Mistake(f"{FINETUNE} dev.tsv --columns sentence", "--columns sentence", "TEXT,LABEL"),
         Mistake("finetune model --task classification --train odd.tsv --valid odd.tsv", "'a', 'b', 'c'", "--columns"),
-        Mistake(f"{FINETUNE} dev.tsv --metric bleu", "bleu", "accuracy"),
         Mistake(f"{FINETUNE} dev.tsv --lr 0", "--lr", "more than 0"),
         Mistake("finetune model --task sentiment --train train.tsv --valid dev.tsv", "--task", "classification", 2),
         Mistake("finetune model --task questions --train train.tsv --valid dev.tsv", "train.tsv", "SQuAD"),

@@ -67,7 +67,7 @@ def test_unknown_key_names_the_nearest(write, override, wanted):
         ("data.seq_len=4", "data.seq_len must be 8 or more, not 4."),
         ("model.size=huge", "size 'huge' is no preset; write one of tiny, mini, small, base, large, 1b"),
         ("model.size.layers=2", "model.size.hidden is missing"),
-        ("masking=", "masking must be a section of keys, but it is empty."),
+        ("masking=", "masking must be a section of keys, but it is empty. Add keys below it, or remove it."),
         ("optim=5", "optim must be a section of keys, not 5."),
         ("deepspeed=[1]", "deepspeed must be a section of keys, not a list."),
     ],
@@ -79,16 +79,34 @@ def test_wrong_type_or_value_is_named(write, override, wanted):
 @pytest.mark.parametrize(
     ("override", "wanted"),
     [
+        ("masking.rate=15%", "masking.rate must be a number, not '15%'. Write 0.15."),
         ("masking.rate=15", "masking.rate must be less than 1, not 15. For 15 percent, write 0.15."),
+        ("masking.rate='0,15'", "masking.rate must be a number, not '0,15'. Write 0.15."),
+        ("schedule.decay_fraction=20 %", "schedule.decay_fraction must be a number, not '20 %'. Write 0.2."),
         ("masking.replacement.mask=80", "must be 1 or less, not 80. For 80 percent, write 0.8."),
-        ("train.steps=[5]", "train.steps must be a whole number, not a list."),
+        ("train.steps=1,000", "train.steps must be a whole number, not '1,000'. Write 1000."),
+        ("train.steps=1 000", "train.steps must be a whole number, not '1 000'. Write 1000."),
+        ("train.steps=1k", "train.steps must be a whole number, not '1k'. Write 1000."),
+        ("train.steps=1.5M", "train.steps must be a whole number, not '1.5M'. Write 1500000."),
+        ("train.steps='1e3'", "train.steps must be a whole number, not '1e3'. Write 1000."),
+        ("train.steps='\"5\"'", "Write 5."),
+        ("train.steps=[5]", "train.steps must be a whole number, not a list. Write 5 without brackets."),
         ("train.steps=2024-01-31", "train.steps must be a whole number, not 2024-01-31."),
+        (
+            "train.precision=[bf16]",
+            "train.precision must be bf16, fp16 or fp32, not a list. Write bf16 without brackets.",
+        ),
         ("train.precision=BF16", "not 'BF16'. Did you mean bf16?"),
+        ("train.compile=ture", "train.compile must be true or false, not 'ture'. Did you mean true?"),
         ("zero.offload=no", "zero.offload must be none or cpu, not false. Did you mean none?"),
+        ("optim.betas=0.9", "optim.betas must be a list, not 0.9. Write it in brackets: [0.9]."),
         ("cluster.modules=cuda", "cluster.modules must be a list, not 'cuda'. Write it in brackets: [cuda]."),
-        ("data.valid=5", "data.valid must be text, not 5. Put it in quotes."),
-        ("track.experiment=yes", "track.experiment must be text, not true. Put it in quotes."),
-        ("masking.strategy={tokn: 1}", "A key of masking.strategy must be token, whole_word, span, ngram or"),
+        ("data.valid=5", "data.valid must be text, not 5. Put it in quotes: '5'."),
+        ("track.experiment=yes", "track.experiment must be text, not true. YAML reads yes, no, on and off as true and"),
+        (
+            "masking.strategy={tokn: 1}",
+            "A key of masking.strategy must be token, whole_word, span, ngram or collocation",
+        ),
         ("cluster.account=''", "cluster.account must not be empty."),
     ],
 )
@@ -108,7 +126,7 @@ def test_other_spellings_of_numbers(write, override):
     [
         ("train.steps", "'train.steps' is not KEY=VALUE. Write it without spaces, for example train.steps=100."),
         ("other.yaml", "'other.yaml' is a second config file. Name one, and change keys with KEY=VALUE."),
-        ("train.steps=[1", "override 'train.steps=[1': line 1 is not valid YAML: expected ',' or ']'"),
+        ("train.steps=[1", "override 'train.steps=[1': line 1 is not valid YAML: a bracket or brace is not closed."),
     ],
 )
 def test_overrides_that_are_none(write, override, wanted):
