@@ -41,7 +41,7 @@ def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
     runs.wait_for_step(second, 1, seconds=900)
     begun.send_signal(signal.SIGINT)
     assert begun.wait(300) == 75, (tmp_path / "log").read_text()
-    assert "goes on" in (tmp_path / "log").read_text()
+    assert "resumes it" in (tmp_path / "log").read_text()
     before = (first / "study.log").read_text(), (first / "study.json").stat().st_mtime_ns
 
     gone_on = runs.start_maskwright(tmp_path / "log", "study", "run", tmp_path / "study", real=True)
