@@ -109,3 +109,4 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
         ("MLflow", page),
     ):
         console.print(f"{name:<38}{escape(str(value))}", soft_wrap=True)
+    console.print("\nNext: open the page in a browser, then train on your own text as docs/quickstart.md shows.")

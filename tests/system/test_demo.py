@@ -21,7 +21,7 @@ def test_demo_goes_from_text_to_a_filled_mask_and_goes_on_when_repeated(tmp_path
     assert (run / "report.html").read_text().startswith("<!doctype html>")
     model = run / "exports/step-00000006"
     assert json.loads((model / "config.json").read_text())["architectures"] == ["ModernBertForMaskedLM"]
-    for words in ("unigram entropy of the held-out text", "held-out loss", "Emerald [MASK]", "mlflow ui"):
+    for words in ("unigram entropy of the held-out text", "held-out loss", "Emerald [MASK]", "mlflow ui", "Next: open"):
         assert words in result.stdout, words
     store = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     logged = store.search_logged_models([store.get_experiment_by_name("demo").experiment_id])
