@@ -11,7 +11,7 @@ from tests.system.soak.soak import soak
     [
         (10, 0, {}),
         (24, 1, {"zero__stage": 2, "train__precision": "bf16"}),
-        (10, 2, {"zero__stage": 3, "checkpoint__asynchronous": False}),
+        (10, 3, {"zero__stage": 3, "checkpoint__asynchronous": False}),
     ],
 )
 def test_soak(faults, seed, settings, tmp_path):
