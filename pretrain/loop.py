@@ -173,9 +173,7 @@ class Loop:
         lr *= self._faults.lr_factor(before.dealt)
         batches = [batch.wait() for batch in fed.batches]
         self._run.marker.enter("collective")
-        deferred = [
-            batch.deferred for batch in batches if batch.deferred is not None
-        ]  # sums that only the device knows
+        deferred = [batch.deferred for batch in batches if batch.deferred is not None]  # only the device knows them
         sums = self._engine.total(self._own_sums(fed).pack(), torch.stack(deferred).sum(0) if deferred else None)
         norms_due = _is_due(config.track.group_norms_every, self._step + 1)
         output = self._engine.step(batches, sums[StepSums.PREDICTIONS], lr, group_norms=norms_due)

@@ -58,7 +58,7 @@ _ROW_SETTINGS = {
 
 @dataclass(frozen=True)
 class RunParts:
-    """The fixed parts of a run, the same on every rank but for `rank`, `lock` and `marker`.
+    """The fixed parts of a run, the same on every rank except `rank`, `lock` and `marker`.
 
     data, valid: the training data, and the held-out data or None.
     stages: the stages of the curriculum.
@@ -190,7 +190,7 @@ def first_state(config: Config, loader: Loader) -> ResumeState:
 def state_before(
     run: RunParts, saved: Checkpoint | None, history: GuardHistory, loader: Loader
 ) -> tuple[Checkpoint | None, ResumeState]:
-    """The checkpoint before a spike, or that of the start of this process, and the state to resume from."""
+    """The checkpoint before a spike, or the one this process started from, and the state to resume from."""
     found = checkpoint_before(run.folder.checkpoints, history) or saved
     then = ResumeState.of(found) if found else first_state(run.config, loader)
     run_on_rank_zero(lambda: checkpoint.set_aside(run.folder.checkpoints, then.steps_done))

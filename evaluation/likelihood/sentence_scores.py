@@ -152,7 +152,7 @@ class _Line:
 
 
 class ScoreCache:
-    """Scores of one model and score form, by `key_of`, with which a stopped evaluation resumes.
+    """Scores of one model and score form, by `key_of`. A stopped evaluation resumes with them.
 
     A file may also hold the scores of others. Without a file, scores are in memory only.
 

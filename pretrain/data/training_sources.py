@@ -70,7 +70,7 @@ class Sources:
         return dataset
 
     def check_files(self, config: DataConfig, held_out: Dataset | None = None) -> None:
-        """Check that all files exist and have their full size, also those of a held-out set.
+        """Check that all files exist and have their full size, also the files of a held-out set.
 
         With a budget for damage, print missing and short shards as a warning instead.
 

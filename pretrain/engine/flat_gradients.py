@@ -95,7 +95,7 @@ class FlatGradients:
 class Clipping:
     """Gradient norm and clipping under ZeRO 1 and 2, without blocking the host. It replaces DeepSpeed's clipping.
 
-    DeepSpeed asks the device in each step whether the norm is finite. Here the optimizer skips what is not finite
+    DeepSpeed asks the device in each step whether the norm is finite. Here the optimizer skips such a step
     (`found_inf`), but in fp16 DeepSpeed must know on the host whether to lower its loss scale.
 
     Args:

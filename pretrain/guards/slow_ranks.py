@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from statistics import median
 
 _STEPS = 50  # over which times are compared
-_FIRST_STEPS = 10  # of a process, in which the first window of the data is planned: waiting for it is normal
-_LEAST_SECONDS = 0.001  # a step: what is less is noise
+_FIRST_STEPS = 10  # of a process. They plan the first window of the data, and waiting for it is normal
+_LEAST_SECONDS = 0.001  # of a step; less is noise
 
 
 def slow_ranks(times: Sequence[Sequence[float]], factor: float) -> dict[int, tuple[float, float]]:

@@ -106,7 +106,7 @@ class StepResult:
 
 
 def after_step(history: GuardHistory, result: StepResult, guard: GuardConfig) -> GuardHistory:
-    """Add one step to the history. Losses are compared only with those of batches of the same shape."""
+    """Add one step to the history. Losses are compared only between batches of the same shape."""
     if result.skipped or not math.isfinite(result.loss):
         in_row = (*history.skipped_in_row, result.point)[-guard.max_skipped :]
         return replace(history, skipped=history.skipped + 1, skipped_in_row=in_row)

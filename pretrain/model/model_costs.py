@@ -1,6 +1,6 @@
 """Costs of a native encoder, from formulas: floating-point operations of a step, parameters, activation memory.
 
-Operations count as in publications: multiplications and additions of matrix products, thrice those of the forward pass
+Operations count as in publications: multiplications and additions of matrix products, three times the forward pass
 (Hoffmann et al., "Chinchilla", 2022, appendix F; Chowdhery et al., "PaLM", 2022, appendix B), for real tokens, the
 pairs of tokens that attend to each other, and predictions. Padding and recomputation do not count.
 
