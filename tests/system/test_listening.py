@@ -1,5 +1,6 @@
-"""Where a run listens: on one machine for that machine alone, on several for their common network alone."""
+"""Listening addresses of a run: loopback on one machine, the common network on several."""
 
+import contextlib
 import ipaddress
 import os
 import shutil
@@ -19,7 +20,10 @@ from tests.support import runs
 def listening(process: psutil.Process) -> list[str]:
     """The addresses on which a process listens, from the system's list."""
     folder, found = Path(f"/proc/{process.pid}"), []
-    own = {os.readlink(path) for path in (folder / "fd").iterdir()}
+    own = set()
+    for descriptor in (folder / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # a running process closes files while this reads them
+            own.add(os.readlink(descriptor))
     for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
         for line in (folder / "net" / table).read_text().splitlines()[1:]:
             address, state, inode = (line.split()[field] for field in (1, 3, 9))
