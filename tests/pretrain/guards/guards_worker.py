@@ -55,7 +55,7 @@ def step(engine: Engine, number: int) -> list[float]:
     batches = varying.global_batches(number, dist.get_world_size())[dist.get_rank()]
     predictions = engine.total([sum(batch.n_predictions for batch in batches)])
     feed = DeviceFeed(engine.device)
-    return engine.step([feed(batch) for batch in batches], predictions[0], varying.LR).tolist()
+    return engine.step([feed(batch).wait() for batch in batches], predictions[0], varying.LR).tolist()
 
 
 def same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], what: str) -> None:
