@@ -125,7 +125,7 @@ def measure(case: Case, data: Path, args: argparse.Namespace) -> Measured:
     check_losses(rounds)
     with process(work) as side:
         warm_up(side, work)
-        parts = asked(side, -min(3, work.round_steps))
+        parts = asked(side, "parts", min(3, work.round_steps))
     one, slots = rounds[work.setting.title][0], case.rows[args.device] * case.seq_len // args.micro
     torch.set_num_threads(args.threads)
     predictions = round(case.rate * one.tokens / one.steps / args.micro)
@@ -141,7 +141,7 @@ def in_turns(works: list[Work], count: int) -> dict[str, list[Round]]:
             warm_up(side, work)
         for number in range(count):
             for side, work in zip(sides, works, strict=True):
-                rounds[work.setting.title].append(asked(side, work.round_steps))
+                rounds[work.setting.title].append(asked(side, "round", work.round_steps))
             rates = ", ".join(f"{title}: {found[-1].rate:,.0f}" for title, found in rounds.items())
             print(f"{works[0].case.name}, round {number + 1}, real tokens/s: {rates}", flush=True)
     return rounds
@@ -153,7 +153,7 @@ def in_sequence(works: list[Work], count: int) -> dict[str, list[Round]]:
     for work in works:
         with process(work) as side:
             warm_up(side, work)
-            found = rounds[work.setting.title] = [asked(side, work.round_steps) for _ in range(count)]
+            found = rounds[work.setting.title] = [asked(side, "round", work.round_steps) for _ in range(count)]
         print(f"{work.case.name}, {work.setting.title}: {spread([one.rate for one in found], ',.0f')}", flush=True)
     return rounds
 
@@ -163,8 +163,8 @@ def steps_of(work: Work) -> int:
     if work.device == "cuda":
         return 40
     with process(work) as side:
-        asked(side, 1)
-        return min(20, max(2, math.ceil(6 / asked(side, 1).seconds)))
+        asked(side, "round", 1)
+        return min(20, max(2, math.ceil(6 / asked(side, "round", 1).seconds)))
 
 
 def best_of_transformers(work: Work, seconds: float) -> tuple[list[Setting], dict[str, float | None]]:
@@ -206,7 +206,7 @@ def trial(work: Work) -> float | None:
     try:
         with process(work) as side:
             warm_up(side, work)
-            rate = float(asked(side, work.round_steps).rate)
+            rate = float(asked(side, "round", work.round_steps).rate)
     except (UserError, TimeoutError) as error:
         print(f"{work.case.name}, {work.setting.title}: {str(error).strip().splitlines()[-1]}", flush=True)
         return None
@@ -216,10 +216,10 @@ def trial(work: Work) -> float | None:
 
 def warm_up(side: Any, work: Work) -> None:
     """The first steps, which allocate memory and compile models: one, or two rounds if shapes vary."""
-    asked(side, 1)
+    asked(side, "round", 1)
     if work.device == "cuda" or work.setting.compiled:
-        asked(side, work.round_steps)
-        asked(side, work.round_steps)
+        asked(side, "round", work.round_steps)
+        asked(side, "round", work.round_steps)
 
 
 @contextmanager
@@ -239,10 +239,10 @@ def process(work: Work) -> Iterator[Any]:
         child.join()
 
 
-def asked(side: Any, steps: int) -> Any:
-    """The answer of a side."""
+def asked(side: Any, measurement: str, steps: int) -> Any:
+    """The answer of a side to one of step_sides.MEASUREMENTS."""
     try:
-        side.send(steps)
+        side.send((measurement, steps))
         if not side.poll(TIMEOUT):
             raise TimeoutError(f"no answer in {TIMEOUT:.0f} s")
         answer = side.recv()

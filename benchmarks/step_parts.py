@@ -41,6 +41,23 @@ def parts_of(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, floa
     return {part: times[part] / whole for part in PARTS} | _data(side.work, steps)
 
 
+def dearest_operations(side: Side, batches: Iterator[Batch], steps: int, most: int = 10) -> list[tuple[str, float]]:
+    """The operations that take most of a step: GPU kernels, or on a CPU torch's operators; milliseconds per step."""
+    cuda = side.work.device == "cuda"
+    taken = [next(batches) for _ in range(steps + 1)]
+    side.step(taken[0])
+    with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as profiled:
+        for batch in taken[1:]:
+            side.step(batch)
+        if cuda:
+            torch.cuda.synchronize()
+    times = [
+        (one.key, one.self_device_time_total if cuda else one.self_cpu_time_total) for one in profiled.key_averages()
+    ]
+    times.sort(key=lambda item: -item[1])
+    return [(name, microseconds / 1e3 / steps) for name, microseconds in times[:most]]
+
+
 def _marked(model: nn.Module) -> Iterator[Any]:
     """Hooks that open and close the parts; "embedding" includes its norm, "attention" its projections."""
     opened: list[record_function] = []
@@ -152,11 +169,11 @@ def gemm_tflops(shape: EncoderShape, tokens: int, predictions: int, device: str)
             "of weights": lambda: y.t() @ x,  # noqa: B023
         }
         for way, call in ways.items():
-            found[f"{name}, {way}"] = flops / _seconds(call, device) / 1e12
+            found[f"{name}, {way}"] = flops / seconds_of(call, device) / 1e12
     return found
 
 
-def _seconds(call: Callable[[], Any], device: str) -> float:
+def seconds_of(call: Callable[[], Any], device: str) -> float:
     """The shortest of several times of a call."""
     calls = 20 if device == "cuda" else 1
     times = []

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -23,7 +24,7 @@ from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from benchmarks.harness import memory
-from benchmarks.step_parts import parts_of
+from benchmarks.step_parts import dearest_operations, parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
 from data_prep.format import Dataset
@@ -131,6 +132,10 @@ class Transformers:
         if shape.arch == "modernbert":
             self.model.sparse_prediction = True
         self.model.to(self.device, torch.bfloat16 if work.half else torch.float32)
+        if work.setting.packed:
+            import packed_encoders  # optional: it needs a GPU
+
+            packed_encoders.pack(self.model)
         if work.setting.compiled:
             self.model.compile()
         matrices, others = [], []
@@ -243,13 +248,14 @@ SIDES = {"maskwright": Maskwright, "deepspeed": Engined, "transformers": Transfo
 
 
 def serve(pipe: Connection, work: Work) -> None:
-    """Answer requests until None: measure a number of steps, or the parts of -number steps."""
+    """Answer requests until None. A request is the name of a measurement and its number of steps."""
     try:
         torch.set_num_threads(work.threads)
         side: Side = SIDES[work.setting.side](work)
         batches = side.batches()
-        while (steps := pipe.recv()) is not None:
-            pipe.send(measured(side, batches, steps) if steps > 0 else parts_of(side, batches, -steps))
+        while (request := pipe.recv()) is not None:
+            name, steps = request
+            pipe.send(MEASUREMENTS[name](side, batches, steps))
     except EOFError:
         return
     except UserError as error:
@@ -275,8 +281,25 @@ def measured(side: Side, batches: Iterator[Batch], steps: int) -> Round:
     torch.cuda.synchronize() if cuda else None
     done.seconds = time.perf_counter() - begin
     done.peak_bytes = torch.cuda.max_memory_allocated() if cuda else memory("VmHWM")
+    done.host_waits = host_waits(side, next(batches)) if cuda else None
     of_all = np.concatenate(lengths)
     done.tokens, done.pairs = int(of_all.sum()), int((of_all**2).sum())
-    done.flops = step_flops(work.shape, of_all, sum(predictions))
+    done.predictions = sum(predictions)
+    done.flops = step_flops(work.shape, of_all, done.predictions)
     done.losses = [float(loss) / count for loss, count in zip(losses, predictions, strict=True)]
     return done
+
+
+def host_waits(side: Side, batch: Batch) -> int:
+    """Operations of a step for which the host waits for the GPU, as torch reports them."""
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            side.step(batch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing" in str(warning.message) for warning in found)
+
+
+MEASUREMENTS = {"round": measured, "parts": parts_of, "operations": dearest_operations}

@@ -34,6 +34,7 @@ class Case:
 
 
 _BERT, _MODERN = ("bert", 0.15, 30522), ("modernbert", 0.3, 50368)
+_MMBERT = ("modernbert", 0.3, 256_000)  # ModernBERT-base with a multilingual vocabulary
 
 
 def _case(name: str, form: tuple[str, float, int], cpu: int, cuda: int) -> Case:
@@ -50,6 +51,8 @@ CASES = {
         _case("base-128", _BERT, cpu=16, cuda=512),
         _case("base-512", _BERT, cpu=4, cuda=128),
         _case("modernbert-base-1024", _MODERN, cpu=2, cuda=64),
+        _case("modernbert-base-8192", _MODERN, cpu=1, cuda=8),
+        _case("mmbert-base-1024", _MMBERT, cpu=2, cuda=64),
         _case("large-512", _BERT, cpu=2, cuda=128),
     )
 }
@@ -64,6 +67,7 @@ class Setting:
     fused: with Maskwright's Triton kernels.
     attention, padding (to the "longest" of a batch, or "row": to seq_len), by_length: only for transformers.
     autocast: transformers on a GPU with fp32 weights and bf16 autocast; otherwise bf16 weights and fp32 copies.
+    packed: transformers with the package packed-encoders, which removes the padding.
     """
 
     side: str
@@ -74,6 +78,7 @@ class Setting:
     padding: str = "longest"
     by_length: bool = False
     autocast: bool = False
+    packed: bool = False
 
     @property
     def title(self) -> str:
@@ -84,6 +89,7 @@ class Setting:
         if self.micro > 1:
             words.append(f"{self.micro} micro-batches")
         words += ["compiled"] * self.compiled + ["fused kernels"] * self.fused + ["autocast"] * self.autocast
+        words += ["packed-encoders"] * self.packed
         return ", ".join(words)
 
 
@@ -151,9 +157,11 @@ class Round:
 
     slots, tokens: all slots of its batches, and slots with a token.
     pairs: sum of the documents' squared lengths.
+    predictions: labels that count.
     flops: operations that the model needs (pretrain.model.model_costs).
     losses: mean cross-entropy of each step.
     peak_bytes: peak memory of the device or of the process.
+    host_waits: operations of one further step for which the host waits for the GPU; None on a CPU.
     """
 
     steps: int = 0
@@ -161,9 +169,11 @@ class Round:
     slots: int = 0
     tokens: int = 0
     pairs: int = 0
+    predictions: int = 0
     flops: float = 0.0
     losses: list[float] = field(default_factory=list)
     peak_bytes: int = 0
+    host_waits: int | None = None
 
     @property
     def rate(self) -> float:

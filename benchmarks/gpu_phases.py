@@ -1,0 +1,249 @@
+"""Phases of benchmarks/gpu_table.py: each measures one thing and returns JSON values."""
+
+import platform
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks import engine
+from benchmarks.engine_ranks import compare_engines, on_ranks
+from benchmarks.step import asked, best_of_transformers, in_sequence, process, warm_up
+from benchmarks.step_parts import gemm_tflops, seconds_of
+from benchmarks.step_work import CASES, SEED, Round, Setting, Work
+from pretrain.model import peak_tflops
+from pretrain.model.attention import Backend, DocumentBounds, attention
+from pretrain.model.model_costs import pairs_seen
+
+# In order of value: what is measured before the time is over is worth the most.
+GPU_CASES = (
+    "base-512",
+    "modernbert-base-1024",
+    "base-128",
+    "large-512",
+    "mmbert-base-1024",
+    "modernbert-base-8192",
+)
+CPU_CASES = ("mini-128",)
+VARIANTS = {
+    "plain": Setting("maskwright"),
+    "fused": Setting("maskwright", fused=True),
+    "compiled": Setting("maskwright", compiled=True),
+    "fused and compiled": Setting("maskwright", fused=True, compiled=True),
+}
+PACKED = Setting("transformers", autocast=True, packed=True)
+HEADS, PER_HEAD = 12, 64
+MEDIAN_LENGTH, SIGMA = 250, 1.0  # log-normal lengths of documents, in tokens, for the phase of attention
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to measure with.
+
+    data: a data set folder. device: cuda or cpu. threads: of a CPU. quick: few steps, to try the script.
+    """
+
+    data: Path
+    device: str
+    threads: int
+    quick: bool
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """Names of the cases, see benchmarks.step_work.CASES."""
+        return GPU_CASES if self.device == "cuda" and not self.quick else CPU_CASES
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of each side."""
+        return 1 if self.quick else 3
+
+    def work(self, case: str, setting: Setting) -> Work:
+        """The task of one side."""
+        steps = 2 if self.quick else 20 if self.device == "cuda" else 4
+        return Work(CASES[case], setting, self.data, self.device, self.threads, steps)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A named measurement, and the minutes after which it is ended."""
+
+    name: str
+    minutes: float
+    measure: Callable[[Request], Result]
+
+
+def phases(request: Request) -> list[Phase]:
+    """All phases in order of value."""
+    steps = [Phase(f"steps {case}", 8, partial(steps_of, case)) for case in request.cases]
+    rivals = [Phase(f"rivals {case}", 10, partial(rivals_of, case)) for case in request.cases]
+    return [
+        Phase("versions", 2, versions),
+        Phase("products", 3, products),
+        *(phase for pair in zip(steps, rivals, strict=True) for phase in pair),
+        Phase("attention", 4, attention_of_backends),
+        Phase("operations", 4, operations),
+        Phase("repeated runs", 4, repeated_runs),
+        Phase("ranks", 10, ranks),
+    ]
+
+
+def versions(request: Request) -> Result:
+    """Versions of packages, and the devices."""
+    found: Result = {"python": platform.python_version()}
+    for name in ("torch", "triton", "transformers", "deepspeed", "flash-attn", "packed-encoders"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    if request.device == "cuda":
+        count = torch.cuda.device_count()
+        found |= {"devices": [torch.cuda.get_device_name(number) for number in range(count)]}
+        found |= {"CUDA": torch.version.cuda, "peak TFLOP/s": peak_tflops(torch.cuda.get_device_name())}
+    return found
+
+
+def products(request: Request) -> Result:
+    """TFLOP/s of the matrix products of each case."""
+    torch.set_num_threads(request.threads)
+    found = {}
+    for name in request.cases:
+        work = request.work(name, VARIANTS["plain"])
+        slots = work.case.rows[request.device] * work.case.seq_len
+        found[name] = gemm_tflops(work.shape, slots, round(work.case.rate * slots), request.device)
+    return found
+
+
+def steps_of(case: str, request: Request) -> Result:
+    """The step of a case in each variant, one after the other; the message of a variant that failed."""
+    variants = VARIANTS if request.device == "cuda" else {"plain": VARIANTS["plain"]}
+    return {name: _measured(request, request.work(case, setting)) for name, setting in variants.items()}
+
+
+def rivals_of(case: str, request: Request) -> Result:
+    """transformers with its fastest settings, and with packed-encoders for ModernBERT."""
+    work = request.work(case, VARIANTS["plain"])
+    best, trials = best_of_transformers(work, seconds=0.0 if request.quick else 300.0)
+    settings = [setting for setting in best if trials.get(setting.title, 1.0)]
+    if request.device == "cuda" and work.case.arch == "modernbert":
+        settings.append(PACKED)
+    found = {setting.title: _measured(request, replace(work, setting=setting)) for setting in settings}
+    return {"sides": found, "trials": trials}
+
+
+def _measured(request: Request, work: Work) -> Result:
+    """Medians of the rounds of a side; or the reason why it failed."""
+    try:
+        (rounds,) = in_sequence([work], request.rounds).values()
+    except Exception as error:
+        return {"failed": str(error).strip().splitlines()[-1]}
+    return summary(work, rounds)
+
+
+def summary(work: Work, rounds: list[Round]) -> Result:
+    """Figures of a side.
+
+    "TFLOP/s": operations of the whole model, for real tokens. "computed TFLOP/s": without the part of the last
+    layer's MLP that Maskwright skips, because only predicted tokens pass it.
+    """
+    shape = work.shape
+    matrices = 3 if shape.rotary else 2
+    rates = [one.rate for one in rounds]
+    skipped = [6 * (one.tokens - one.predictions) * matrices * shape.hidden * shape.intermediate for one in rounds]
+    return {
+        "tokens per second": statistics.median(rates),
+        "least": min(rates),
+        "most": max(rates),
+        "TFLOP/s": statistics.median(one.flops / one.seconds for one in rounds) / 1e12,
+        "computed TFLOP/s": statistics.median(
+            (one.flops - less) / one.seconds for one, less in zip(rounds, skipped, strict=True)
+        )
+        / 1e12,
+        "peak bytes": max(one.peak_bytes for one in rounds),
+        "slots filled": sum(one.tokens for one in rounds) / sum(one.slots for one in rounds),
+        "squared lengths per step": sum(one.pairs for one in rounds) / sum(one.steps for one in rounds),
+        "host waits per step": rounds[-1].host_waits,
+        "loss of the first round": statistics.fmean(rounds[0].losses),
+    }
+
+
+def attention_of_backends(request: Request) -> Result:
+    """A layer's attention, forward and backward, for each backend: 12 heads of 64 dimensions."""
+    rows: list[tuple[int, int | None]] = [(512, None), (1024, None), (1024, 64), (8192, None), (8192, 64)]
+    backends: list[Backend] = ["varlen", "sdpa"] if request.device == "cuda" else ["sdpa"]
+    found: Result = {}
+    for seq_len, reach in rows[:1] if request.quick else rows:
+        width = "all tokens" if reach is None else f"{reach} tokens on either side"
+        found[f"rows of {seq_len:,}, {width}"] = {
+            backend: _attention(request.device, backend, seq_len, reach) for backend in backends
+        }
+    return found
+
+
+def _attention(device: str, backend: Backend, seq_len: int, reach: int | None) -> Result:
+    """Milliseconds, and TFLOP/s of the pairs of tokens that attend to each other."""
+    n, dtype = (65_536, torch.bfloat16) if device == "cuda" else (2048, torch.float32)
+    lengths = document_lengths(n, seq_len)
+    bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)
+    documents = DocumentBounds.of(bounds, n, seq_len, len(lengths), backend, reaches=(reach,))
+    generator = torch.Generator(device).manual_seed(SEED)
+    numbers = torch.randn((4, n, HEADS, PER_HEAD), generator=generator, device=device, dtype=dtype)
+    *inputs, gradient = numbers.unbind()
+    leaves = [tensor.requires_grad_() for tensor in inputs]
+    seconds = seconds_of(lambda: torch.autograd.grad(attention(*leaves, documents, reach), leaves, gradient), device)
+    flops = 12 * HEADS * PER_HEAD * pairs_seen(lengths, reach, causal=False)
+    return {"milliseconds": seconds * 1e3, "TFLOP/s": flops / seconds / 1e12}
+
+
+def document_lengths(n: int, seq_len: int) -> NDArray[np.int64]:
+    """Log-normal lengths of documents that fill `n` slots in rows of `seq_len`."""
+    rng, lengths, used = np.random.default_rng(SEED), [], 0
+    while used < n:
+        length = max(3, round(rng.lognormal(np.log(MEDIAN_LENGTH), SIGMA)))
+        lengths.append(min(length, seq_len - used % seq_len))
+        used += lengths[-1]
+    return np.array(lengths)
+
+
+def operations(request: Request) -> Result:
+    """The ten operations that take most of a step, in milliseconds per step, for the first cases."""
+    found: Result = {}
+    variants = ("plain", "fused and compiled") if request.device == "cuda" else ("plain",)
+    for case in request.cases[:2]:
+        for variant in variants:
+            work = request.work(case, VARIANTS[variant])
+            with process(work) as side:
+                warm_up(side, work)
+                found[f"{case}, {variant}"] = asked(side, "operations", 1 if request.quick else 5)
+    return found
+
+
+def repeated_runs(request: Request) -> Result:
+    """Two runs with one seed: the largest relative difference of their losses, 0 if they are equal bit by bit."""
+    found: Result = {}
+    for case in request.cases[:2]:
+        work = request.work(case, VARIANTS["plain"])
+        one, other = (in_sequence([work], 1)[work.setting.title][0].losses for _ in range(2))
+        differences = [abs(a - b) / abs(a) for a, b in zip(one, other, strict=True)]
+        found[case] = {"steps": len(one), "largest difference": max(differences), "equal": one == other}
+    return found
+
+
+def ranks(request: Request) -> Result:
+    """Milliseconds of a step with DistributedDataParallel and with the engine's ZeRO 1, for each number of ranks."""
+    settings: Result = {"stages": [1], "accumulation": 1, "rounds": 5, "steps": 10, "skip": 3}
+    settings |= (engine.GPU if request.device == "cuda" else engine.CPU) | (engine.QUICK if request.quick else {})
+    most = torch.cuda.device_count() if request.device == "cuda" else 2
+    found: Result = {}
+    for count in (count for count in (1, 2, 4, 8) if count <= most):
+        rounds = on_ranks(compare_engines, settings, count, request.device)["rounds"]
+        found[str(count)] = {side: 1e3 * statistics.median(one[side] for one in rounds) for side in rounds[0]}
+    return found

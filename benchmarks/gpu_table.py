@@ -1,0 +1,199 @@
+"""The table of speeds on this machine's GPUs: each model in each variant, its floor, and its rivals.
+
+    python -m benchmarks.gpu_table
+    python -m benchmarks.gpu_table --device cpu --quick --out /tmp/gpu_table.md
+
+The phases run in order of value, each in its own process with a time limit. After each phase, the results so far are in
+a JSON file and on a page. A phase that fails or takes too long costs only its own results. The script needs no git, no
+network and no MLflow.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.gpu_phases import Phase, Request, phases
+from benchmarks.harness import ROOT, options, run, table, warn_if_busy, write_page
+from benchmarks.step import bundled
+from data_prep.files import write_json
+
+# Real tokens per second on one H100, predicted before any measurement, for the fastest variant.
+PREDICTED = {
+    "modernbert-base-1024": 440_000,
+    "base-512": 670_000,
+    "large-512": 222_000,
+    "mmbert-base-1024": 300_000,
+}
+Results = dict[str, dict[str, Any]]
+
+
+def main() -> None:
+    args = arguments()
+    if args.phase:
+        measure_here(args)
+        return
+    warn_if_busy()
+    with tempfile.TemporaryDirectory(prefix="gpu-table-") as folder:
+        data = args.data or bundled(Path(folder))
+        request = Request(data, args.device, args.threads, args.quick)
+        results: Results = {}
+        end = time.monotonic() + 60 * args.minutes
+        for phase in phases(request):
+            if args.only and phase.name.split()[0] not in args.only:
+                continue
+            seconds = min(60 * phase.minutes, end - time.monotonic())
+            results[phase.name] = outcome(phase, request, seconds, Path(folder)) if seconds > 0 else {"skipped": True}
+            write_json(args.json, {"device": args.device, "quick": args.quick, "phases": results})
+            print(f"{phase.name}: {results[phase.name].get('failed', 'done')}", flush=True)
+    write_page(args.out, page(results, request), ("torch", "transformers", "deepspeed"))
+    if all("failed" in one for one in results.values()):
+        sys.exit("error: no phase succeeded")
+
+
+def arguments() -> argparse.Namespace:
+    parser = options(__doc__, "gpu_table")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--device", choices=["cuda", "cpu"], default=device)
+    parser.add_argument("--quick", action="store_true", help="a small model and few steps, to try the script")
+    parser.add_argument("--only", nargs="+", metavar="PHASE", help="first words of the names of phases, such as steps")
+    parser.add_argument("--minutes", type=float, default=120.0, help="no phase starts or runs after this time")
+    parser.add_argument("--json", type=Path, help="file of results (default: the page's name with .json)")
+    parser.add_argument("--data", type=Path, help="a data set folder (default: documents cut from the bundled text)")
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of a CPU")
+    parser.add_argument("--phase", help=argparse.SUPPRESS)  # measure this one here, and write its result to --json
+    args = parser.parse_args()
+    args.json = args.json or args.out.with_suffix(".json")
+    return args
+
+
+def outcome(phase: Phase, request: Request, seconds: float, folder: Path) -> dict[str, Any]:
+    """Run a phase in a process of its own group. Returns its result, or why there is none."""
+    answer = folder / "answer.json"
+    answer.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "benchmarks.gpu_table", "--phase", phase.name, "--json", answer]
+    command += ["--data", request.data, "--device", request.device, "--threads", str(request.threads)]
+    command += ["--quick"] * request.quick
+    begin = time.monotonic()
+    child = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
+    try:
+        code = child.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return {"failed": f"ended after its limit of {seconds / 60:.1f} minutes"}
+    finally:
+        end_group(child)
+    taken = {"seconds": round(time.monotonic() - begin, 1)}
+    if code or not answer.exists():
+        return taken | {"failed": f"exit code {code}"}
+    return taken | {"result": json.loads(answer.read_text())}
+
+
+def end_group(child: "subprocess.Popen[bytes]") -> None:
+    """End a phase with all processes that it started."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def measure_here(args: argparse.Namespace) -> None:
+    """Measure one phase in this process."""
+    request = Request(args.data, args.device, args.threads, args.quick)
+    (phase,) = (phase for phase in phases(request) if phase.name == args.phase)
+    write_json(args.json, phase.measure(request))
+
+
+def page(results: Results, request: Request) -> str:
+    """The page of results."""
+    found = {name: one["result"] for name, one in results.items() if "result" in one}
+    missing = [[name, one.get("failed", "no time was left")] for name, one in results.items() if "result" not in one]
+    sections = [f"## {name}\n\n{_renderer(name)(result, found)}" for name, result in found.items()]
+    notes = f"## Not measured\n\n{table(['phase', 'reason'], *missing, left=2)}" if missing else ""
+    title = "Speed on a GPU" if request.device == "cuda" else "The GPU table, tried on a CPU"
+    return f"""# {title}
+
+Real tokens per second: padding does not count. Documents have log-normal lengths. MFU: operations of the whole model
+for real tokens, relative to the peak of the data sheet; "computed" leaves out what Maskwright skips. A host wait is an
+operation for which the host waits for the GPU. Predictions were written before the first measurement.
+
+{chr(10).join(f"{section}{chr(10)}" for section in sections)}
+{notes}"""
+
+
+def _renderer(name: str) -> Callable[[dict[str, Any], Results], str]:
+    kind, _, case = name.partition(" ")
+    if kind == "steps":
+        return lambda result, found: _steps(case, result, found)
+    if kind == "rivals":
+        return lambda result, found: _steps(case, result["sides"], found)
+    return {"products": _products, "attention": _attention, "operations": _operations}.get(kind, _plain)
+
+
+def _steps(case: str, result: dict[str, Any], found: Results) -> str:
+    peak = found.get("versions", {}).get("peak TFLOP/s")
+    rows = []
+    for name, one in result.items():
+        if "failed" in one:
+            rows.append([name, f"failed: {one['failed']}", *[""] * 6])
+            continue
+        shares = [f"{one[kind] / peak:.1%}" if peak else "" for kind in ("TFLOP/s", "computed TFLOP/s")]
+        rate = f"{one['tokens per second']:,.0f} ({one['least']:,.0f} to {one['most']:,.0f})"
+        waits = "" if one["host waits per step"] is None else f"{one['host waits per step']}"
+        memory = f"{one['peak bytes'] / 2**30:.1f} GiB"
+        rows.append([name, rate, f"{one['TFLOP/s']:.3g}", *shares, memory, f"{one['slots filled']:.1%}", waits])
+    header = [
+        "",
+        "real tokens/s",
+        "TFLOP/s",
+        "MFU",
+        "MFU, computed",
+        "peak memory",
+        "slots filled",
+        "host waits a step",
+    ]
+    note = f"\n\nPredicted for one H100: at least {PREDICTED[case]:,} real tokens/s." if case in PREDICTED else ""
+    return table(header, *rows) + note
+
+
+def _products(result: dict[str, Any], found: Results) -> str:
+    rows = [[case, name, f"{rate:.3g}"] for case, rates in result.items() for name, rate in rates.items()]
+    return table(["model", "product", "TFLOP/s"], *rows, left=2)
+
+
+def _attention(result: dict[str, Any], found: Results) -> str:
+    rows = [
+        [shape, backend, f"{one['milliseconds']:.2f}", f"{one['TFLOP/s']:.3g}"]
+        for shape, backends in result.items()
+        for backend, one in backends.items()
+    ]
+    return table(["shape", "backend", "ms, forward and backward", "TFLOP/s"], *rows, left=2)
+
+
+def _operations(result: dict[str, Any], found: Results) -> str:
+    rows = [[side, f"`{name[:80]}`", f"{ms:.2f}"] for side, times in result.items() for name, ms in times]
+    return table(["model", "operation", "ms per step"], *rows, left=2)
+
+
+def _plain(result: dict[str, Any], found: Results) -> str:
+    return table(["", ""], *([name, _shown(value)] for name, value in result.items()), left=2)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(_shown(one) for one in value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    run(main)
