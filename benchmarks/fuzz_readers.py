@@ -60,8 +60,7 @@ from pretrain.guards.watchdog import Beat
 from pretrain.model import EncoderShape
 from pretrain.reporting import record_environment
 from pretrain.reporting.prediction_table import predictions_of
-from pretrain.run import Entry, Journal, RunFolder, Status, read_environment, read_journal, read_journal_table
-from pretrain.run.journal import read_latest, read_step
+from pretrain.run import Entry, Journal, JournalReader, JournalTable, RunFolder, Status
 from pretrain.tracking import RunRecord, load_record
 from tests.support.mutations import Reader, attack, verdict
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
@@ -148,7 +147,7 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
     for start in range(2):
         now = {"python": "3.11", "processes": 2, "hosts": [{"host": "a", "ranks": [0], "gpus": [{"name": "x"}]}]}
         record_environment(run.environment, now, start)
-    yield Reader("environment.json", run.environment, lambda: read_environment(run.environment))
+    yield Reader("environment.json", run.environment, lambda: run.read_environment())
 
     def record_again() -> None:
         record_environment(run.environment, {"python": "3"}, 1)
@@ -164,11 +163,11 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
     journal.close()
     # A missing journal is an OSError; the caller handles it.
     guarded = lambda read: lambda: _or_os_error(read)  # noqa: E731
-    entries = guarded(lambda: read_journal(run.journal, batches=True))
+    entries = guarded(lambda: JournalReader(run.journal).entries(batches=True))
     yield Reader("journal.jsonl", run.journal, entries, "lines", list[Entry] | None)
-    latest = guarded(lambda: (read_latest(run.journal), read_step(run.journal, 2)))
+    latest = guarded(lambda: (JournalReader(run.journal).latest(), JournalReader(run.journal).training_step(2)))
     yield Reader("journal.jsonl, end", run.journal, latest, "lines")
-    yield Reader("journal.jsonl, columns", run.journal, guarded(lambda: read_journal_table(run.journal)), "lines")
+    yield Reader("journal.jsonl, columns", run.journal, guarded(lambda: JournalTable.read(run.journal)), "lines")
     beat = run.path / "beat.json"
     write_json(beat, asdict(Beat(1, 2, "data")))
     yield Reader("heartbeat", beat, lambda: read_json(beat, Beat), kind=Beat)

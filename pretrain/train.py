@@ -17,7 +17,7 @@ from data_prep.errors import UserError
 from data_prep.processes import die_with_parent, leave
 from pretrain.config import Config, load_config
 from pretrain.distributed import local_processes, thread_settings, threads_of
-from pretrain.run import EXIT_CODES, LOCK_VARIABLE, RunFolder, State, StopRequest, report_failure, start_phases
+from pretrain.run import EXIT_CODES, RunFolder, StartPhase, State, StopRequest, report_failure
 
 
 def main() -> int:
@@ -29,10 +29,9 @@ def main() -> int:
     arguments = parser.parse_args()
     die_with_parent()
     processes = local_processes(os.environ)
-    if os.environ.get("RANK", "0") == "0" and LOCK_VARIABLE not in os.environ:  # `maskwright train` has said it
+    if os.environ.get("RANK", "0") == "0" and not StartPhase.has_begun():
         number = os.environ.get("WORLD_SIZE", 1)
-        start_phases.begin(f"Starting a run with {number} processes, {threads_of(processes)}.")
-        start_phases.say_phase(start_phases.LIBRARIES)
+        StartPhase.begin(f"Starting a run with {number} processes, {threads_of(processes)}.")
     os.environ.update(thread_settings(processes))  # before PyTorch is imported, which reads them
     pretrain.engine.import_deepspeed()
     return run_rank(arguments.config, arguments.overrides)
@@ -69,7 +68,7 @@ def train(config: Config, folder: RunFolder) -> State:
     )
 
     # Load the data, and the checkpoint to resume from.
-    start_phases.enter(folder, start_phases.DATA)
+    StartPhase.DATA.enter(folder)
     if config.run.deterministic:
         pretrain.engine.make_deterministic()
     run = open_run(config, folder)
@@ -77,17 +76,17 @@ def train(config: Config, folder: RunFolder) -> State:
     loader = open_loader(run)
     state = start_state(saved, config, run.data) if saved else first_state(config, loader)
     pretrain.distributed.run_on_rank_zero(
-        lambda: folder.write_status("starting", state.steps_done, config.train.steps, start_phases.MODEL, "none")
+        lambda: folder.write_status("starting", state.steps_done, config.train.steps, StartPhase.MODEL.value, "none")
     )
-    folder.claimed = True
+    folder.claim()
 
     # Build the model and its optimizer, and try the largest step.
-    start_phases.enter(folder, start_phases.MODEL)
+    StartPhase.MODEL.enter(folder)
     watchdog = pretrain.guards.Watchdog(folder, run.marker, run.rank, run.hosts, config.guard.hang_seconds)
     watchdog.start()
     stop = StopRequest(folder.stop)
     engine = build_engine(run, saved)
-    start_phases.enter(folder, start_phases.FIRST_STEP)
+    StartPhase.FIRST_STEP.enter(folder)
     if config.guard.dry_run:
         pretrain.guards.dry_run(engine, loader, state, config.longest_row)
 

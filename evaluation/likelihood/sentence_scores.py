@@ -21,10 +21,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from data_prep.errors import UnusableInput, UserError
+from data_prep.files import AppendLog
 from data_prep.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
 from pretrain.checkpoint import hash_file
-from pretrain.run import AppendLog
 
 Form = Literal["original", "within-word"]
 Progress = Callable[[int, int], None]

@@ -40,8 +40,7 @@ from launchers.slurm.submission import submitted_config
 from launchers.slurm.supervisor_record import read_history, write_history
 from pretrain.checkpoint import committed
 from pretrain.config import Config
-from pretrain.run import REFUSAL_VARIABLE, RunFolder, State
-from pretrain.run.journal import last_step
+from pretrain.run import REFUSAL_VARIABLE, JournalReader, RunFolder, State
 from pretrain.tracking import LAST_SECONDS
 
 _POLL_SECONDS = 0.5
@@ -158,7 +157,7 @@ class Supervisor:
 
     def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
         ending = ending_of(client.own_fields())
-        at, warned = last_step(self.run.journal), self.warned_at is not None
+        at, warned = JournalReader(self.run.journal).last_step(), self.warned_at is not None
         return Outcome(
             state, reason, retry and not self.ended, at, self._checkpoint(), warned and not self.ended, ending
         )

@@ -12,8 +12,7 @@ from pretrain.checkpoint import batch_identity, batch_settings, committed, diffe
 from pretrain.config import Config, load_config
 from pretrain.data import BatchRows, MixturePosition, Sources, batch_checksum, open_sources, stages_of, training_loader
 from pretrain.masking import Vocabulary
-from pretrain.run import RunFolder
-from pretrain.run.journal import read_step
+from pretrain.run import JournalReader, RunFolder
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def replay(run: Path, step: int) -> Replayed:
 def _record(folder: RunFolder, step: int) -> tuple[dict[str, float], _Batch, MixturePosition]:
     """The journal's metrics, batch and position of a step."""
     try:
-        entry, steps = read_step(folder.journal, step)
+        entry, steps = JournalReader(folder.journal).training_step(step)
     except FileNotFoundError:
         raise UserError(f"{folder.path} has no journal.jsonl: the run has not finished a step yet.") from None
     except OSError as error:

@@ -11,18 +11,18 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 from data_prep.errors import NO_ROOM, MissingFile, UserError
 from data_prep.files import atomic_writer, file_lock, make_folder, no_link, write_json
 from data_prep.reading import read_json
 from data_prep.storage import require_run
+from pretrain.run.environment_file import read_environment
 
 State = Literal["starting", "running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
-MAX_STATUS_BYTES = 1 << 20
 _NEW_STATUS = "delete it: the next start of the run writes a new one"
-LOCK_VARIABLE = "MASKWRIGHT_LOCK"
+_LOCK_VARIABLE = "MASKWRIGHT_LOCK"
 """Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""
 _FOR_NOW = "asked by Slurm, to go on later"
 EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "starting": 1, "running": 1}
@@ -53,22 +53,12 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def refuse(reason: str, retry: bool) -> None:
-    """Write to the supervisor's file why a run ends before it locks its folder.
-
-    Such a run may not write status.json.
-    """
-    if path := os.environ.get(REFUSAL_VARIABLE):
-        with contextlib.suppress(OSError):
-            write_json(Path(path), {"reason": reason, "retry": retry})
-
-
 class RunFolder:
-    """Paths of a run folder. `claimed`: the run of this process holds the lock and may write status.json."""
+    """Paths of a run folder, its lock and its status."""
 
     def __init__(self, path: Path):
         self.path = path
-        self.claimed = False
+        self.is_claimed = False
         self.config = path / "config.yaml"
         self.environment = path / "environment.json"
         self.journal = path / "journal.jsonl"
@@ -156,9 +146,18 @@ class RunFolder:
         file.flush()
         return file
 
+    @staticmethod
+    def inheritable(lock: IO[str]) -> dict[str, str]:
+        """Environment variables with which a process that inherits the file descriptor of a lock holds the folder."""
+        return {_LOCK_VARIABLE: str(lock.fileno())}
+
+    def claim(self) -> None:
+        """Let this process write status.json from now on: its run holds the lock and has recorded its start."""
+        self.is_claimed = True
+
     def _inherited_lock(self) -> IO[str] | None:
         """The lock of this folder that the command which started this process holds."""
-        descriptor = int(os.environ.get(LOCK_VARIABLE, -1))
+        descriptor = int(os.environ.get(_LOCK_VARIABLE, -1))
         try:
             if os.path.samestat(os.fstat(descriptor), os.stat(self.path / ".lock")):
                 return os.fdopen(descriptor, "a+")
@@ -242,7 +241,9 @@ class RunFolder:
             file.truncate()
 
     def enter(self, phase: str) -> None:
-        """Record the phase of a starting run. Later phases report a full disk."""
+        """Record the phase of a starting run that holds the folder. Later phases report a full disk."""
+        if not self.is_claimed and _LOCK_VARIABLE not in os.environ:
+            return
         with contextlib.suppress(UserError, OSError):
             status = self.recorded_status()
             if status.state == "starting":
@@ -296,6 +297,10 @@ class RunFolder:
         status = self.recorded_status()
         return status if status.is_over else _ended_silently(status)
 
+    def read_environment(self) -> dict[str, Any] | None:
+        """The recorded environment of the run's starts; None if the file is missing or damaged."""
+        return read_environment(self.environment)
+
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
         """Let one rank write at a time: ranks often fail at the same time."""
@@ -309,7 +314,7 @@ class RunFolder:
             UserError: if status.json is missing or cannot be read.
         """
         try:
-            status: Status = read_json(self.status, Status, MAX_STATUS_BYTES, hint=_NEW_STATUS)
+            status: Status = read_json(self.status, Status, hint=_NEW_STATUS)
             return status
         except MissingFile:
             require_run(self.path)
@@ -319,14 +324,15 @@ class RunFolder:
 def report_failure(folder: RunFolder | None, reason: str, retry: bool = True) -> bool:
     """Print a failure and record it in status.json, once over all ranks; True on the rank that did.
 
-    Before the run folder is claimed, all ranks fail the same way; rank 0 prints it, and status.json stays unchanged.
+    Before the run folder is claimed, all ranks fail the same way. Rank 0 prints it, and writes it to the supervisor's
+    file, because such a run may not write status.json.
     """
     prints = os.environ.get("RANK", "0") == "0"
-    if folder is not None and folder.claimed:
-        with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the cause of the failure
+    with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the cause of the failure
+        if folder is not None and folder.is_claimed:
             prints = folder.fail(reason, "fix the cause, then run the same command again", retry)
-    elif prints:
-        refuse(reason, retry)
+        elif prints and (path := os.environ.get(REFUSAL_VARIABLE)):
+            write_json(Path(path), {"reason": reason, "retry": retry})
     if prints:
         print(f"error: {reason}", file=sys.stderr, flush=True)
     return prints

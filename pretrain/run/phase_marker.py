@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 Phase = Literal[
     "start", "data", "collective", "forward", "backward", "reduction", "step", "journal", "evaluation", "checkpoint"
 ]
-PHASES: tuple[Phase, ...] = get_args(Phase)  # in the order in which a step goes through them
+"""In the order in which a step goes through them."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,15 @@ class PhaseMarker:
         listener: called at the start of each phase; None for no listener.
     """
 
-    def __init__(self) -> None:
-        self.at, self.first_step = At(0, "start", time.monotonic()), 0
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.at, self.first_step = At(0, "start", clock()), 0
         self.listener: Callable[[Phase], None] | None = None
 
     def enter(self, phase: Phase, step: int | None = None) -> None:
         """Enter a phase; the step stays the same if none is given."""
         if self.at.phase == "start" and phase != "start":
             self.first_step = self.at.step if step is None else step
-        self.at = At(self.at.step if step is None else step, phase, time.monotonic())
+        self.at = At(self.at.step if step is None else step, phase, self._clock())
         if self.listener:
             self.listener(phase)

@@ -17,8 +17,7 @@ from data_prep.errors import UserError
 from data_prep.files import open_plain, write_json
 from data_prep.urls import redact
 from pretrain.config import OFFLINE
-from pretrain.run import Entry, RunFolder
-from pretrain.run.journal import read_lines
+from pretrain.run import Entry, JournalReader, RunFolder
 from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_reason
 from pretrain.tracking.run_record import RunRecord, load_record, new_key, require_record
 from pretrain.tracking.tracking_target import Target, page_of_record, resolve_target, run_target, sync_command
@@ -204,7 +203,8 @@ class Sender:
     def _entries(self, start: int, stop: float = math.inf) -> Iterator[tuple[int, Entry]]:
         """(end offset, entry) of the journal's lines between two byte offsets."""
         with contextlib.suppress(FileNotFoundError):  # nothing was measured yet
-            yield from ((end, entry) for end, entry in read_lines(self._folder.journal, start, stop) if entry)
+            lines = JournalReader(self._folder.journal).lines(start, stop)
+            yield from ((end, entry) for end, entry in lines if entry)
 
     def _send_journal(self, run: MlflowRun) -> int:
         sent = 0

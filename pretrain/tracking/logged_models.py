@@ -19,7 +19,7 @@ from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export import export_run
-from pretrain.run import JournalTable, RunFolder, read_journal_table, step_name
+from pretrain.run import JournalTable, RunFolder, step_name
 from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_errors
 from pretrain.tracking.model_package import MLFLOW_NOTE, card_text, write_package
 from pretrain.tracking.run_record import describe_input
@@ -61,7 +61,7 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
     Raises:
         UserError: if the manifest of a checkpoint is damaged.
     """
-    measured = read_journal_table(folder.journal)
+    measured = JournalTable.read(folder.journal)
     found = []
     for step, path in reversed(checkpoint.committed(folder.checkpoints)):
         saved, metrics = checkpoint.read(path).time, evaluation(measured, step)

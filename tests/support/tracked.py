@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.run import Journal
-from pretrain.run.journal import parse_entry
+from pretrain.run import Entry, Journal
 from pretrain.tracking import RunRecord, Tracker, load_record
 
 
@@ -33,7 +32,7 @@ def expected(run_dir: Path) -> list[tuple[str, int, float]]:
     """What MLflow must hold, sorted: of each (metric, step) the value of the first line that has it."""
     first: dict[tuple[str, int], float] = {}
     for line in (run_dir / "journal.jsonl").read_bytes().splitlines():
-        entry = parse_entry(line)
+        entry = Entry.from_line(line)
         assert entry is not None
         for name, value in entry.metrics.items():
             first.setdefault((name, entry.step), value)

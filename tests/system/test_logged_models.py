@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from data_prep.errors import UserError
 from pretrain.export import export_run
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from pretrain.tracking import load_record, log_models, logged_models, register, sync
 from pretrain.tracking.logged_models import loss_of, models_of
 from pretrain.tracking.mlflow_runs import MlflowRun
@@ -76,7 +76,7 @@ def test_a_run_logs_each_checkpoint_with_its_own_evaluation(run: Path) -> None:
     tracked = MlflowRun.of_folder(run)
     found = {model.name: model for model in models_of(tracked)}
     assert sorted(found) == sorted(NAMES)
-    measured = {entry.step: entry.metrics for entry in read_journal(run / "journal.jsonl")}
+    measured = {entry.step: entry.metrics for entry in JournalReader(run / "journal.jsonl").entries()}
     for name, model in found.items():
         metrics = measured[int(model.tags["step"])]
         assert str(model.status) == "READY"

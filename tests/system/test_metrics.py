@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from pretrain.reporting import replay, summarize
-from pretrain.run import Entry, RunFolder, read_journal
+from pretrain.run import Entry, JournalReader, RunFolder
 from pretrain.tracking import load_record, run_page
 from tests.support import runs
 from tests.support.datasets import SPECIAL_IDS, make_dataset
@@ -65,7 +65,7 @@ def watched(tmp_path_factory) -> tuple[RunFolder, str]:
 
 @pytest.fixture(scope="module")
 def entries(watched) -> list[Entry]:
-    return read_journal(watched[0].journal, batches=True)
+    return JournalReader(watched[0].journal).entries(batches=True)
 
 
 def _data(folder: Path) -> None:

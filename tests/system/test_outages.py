@@ -19,7 +19,6 @@ from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.reporting import reporter
 from pretrain.run import Entry, RunFolder
-from pretrain.run.journal import format_entry
 from pretrain.tracking import RunRecord, Tracker, mlflow_runs, sync
 from pretrain.tracking.tracking_target import connect
 from tests.support import runs as trainings
@@ -149,7 +148,7 @@ def test_a_hundred_thousand_points_through_a_line_that_fails(
     """Every tenth request fails, before or after the server has taken it."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     lines = [
-        format_entry(Entry(step, 1.7e9 + step, {f"train/m{i}": math.sin(step * i) for i in range(10)}))
+        Entry(step, 1.7e9 + step, {f"train/m{i}": math.sin(step * i) for i in range(10)}).to_line()
         for step in itertools.chain(range(1, 6001), range(5001, 10_101))  # resumed at 5,000
     ]
     (run_dir / "journal.jsonl").write_bytes(b"".join(lines))

@@ -15,7 +15,7 @@ import torch
 from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.reporting import replay
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs
 
 pytestmark = pytest.mark.slow
@@ -51,7 +51,9 @@ def train(data: Path, run: Path, steps: int, processes: int, stage: int) -> str:
 
 def batches(run: Path) -> dict[int, Any]:
     """Of every step, where its batch begins and its checksum."""
-    return {entry.step: entry.batch for entry in read_journal(run / "journal.jsonl", batches=True) if entry.batch}
+    return {
+        entry.step: entry.batch for entry in JournalReader(run / "journal.jsonl").entries(batches=True) if entry.batch
+    }
 
 
 @pytest.mark.parametrize("last_stage", [0, 1])
