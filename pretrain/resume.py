@@ -1,6 +1,7 @@
 """Open a run and find its start: step 0, or an intact checkpoint with the same settings."""
 
 import json
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from pretrain.data import (
     stages_of,
     training_loader,
 )
-from pretrain.distributed import host_names, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
+from pretrain.distributed import all_gather_json, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, layout_of, slow_precision
 from pretrain.guards import GuardHistory, ResumeState, check_fits, checkpoint_before, go_back, state_problem
 from pretrain.kernels import operations
@@ -93,7 +94,7 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
     description = run_on_all_ranks(lambda: describe(config, data.tokenizer))
     require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
     run_on_rank_zero(lambda: data.check_files(config.data, valid))
-    hosts = host_names()
+    hosts = all_gather_json(socket.gethostname())
     return RunParts(config, folder, data, valid, stages, description, hosts, dist.get_rank(), lock, PhaseMarker())
 
 

@@ -16,7 +16,7 @@ import pretrain.reporting
 from data_prep.errors import UserError
 from data_prep.processes import die_with_parent, leave
 from pretrain.config import Config, load_config
-from pretrain.distributed import local_processes, thread_settings, threads_of
+from pretrain.distributed import Threads
 from pretrain.run import EXIT_CODES, RunFolder, StartPhase, State, StopRequest, report_failure
 
 
@@ -28,11 +28,11 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_args()
     die_with_parent()
-    processes = local_processes(os.environ)
+    threads = Threads.of_rank(os.environ)
     if os.environ.get("RANK", "0") == "0" and not StartPhase.has_begun():
         number = os.environ.get("WORLD_SIZE", 1)
-        StartPhase.begin(f"Starting a run with {number} processes, {threads_of(processes)}.")
-    os.environ.update(thread_settings(processes))  # before PyTorch is imported, which reads them
+        StartPhase.begin(f"Starting a run with {number} processes, {threads}.")
+    os.environ.update(threads.settings())  # before PyTorch is imported, which reads them
     pretrain.engine.import_deepspeed()
     return run_rank(arguments.config, arguments.overrides)
 

@@ -20,7 +20,7 @@ from launchers.local.start_ranks import command_of
 from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
-from pretrain.distributed import threads_of
+from pretrain.distributed import Threads
 from pretrain.planning import check_resume
 from pretrain.run import EXIT_CODES, RunFolder, StartPhase, Status
 
@@ -48,7 +48,7 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
         with on_stop_signals(stop):
             _begin(folder, config.train.steps)
             number = f"{processes} process{'es' if processes > 1 else ''}"
-            StartPhase.begin(f"Starting {folder.path} with {number}, {threads_of(processes)}.")
+            StartPhase.begin(f"Starting {folder.path} with {number}, {Threads.of(processes)}.")
             port = free_port()
             arguments = [str(config_path), *overrides]
             command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)

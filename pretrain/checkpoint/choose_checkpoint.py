@@ -9,7 +9,7 @@ import torch.distributed as dist
 from data_prep.errors import UserError
 from pretrain.checkpoint.manifest import Checkpoint, read, verify
 from pretrain.checkpoint.retention import committed
-from pretrain.distributed import all_gather_json, broadcast_json
+from pretrain.distributed import all_gather_json
 
 Check = Callable[[Checkpoint], str | None]
 
@@ -51,7 +51,7 @@ def first_intact(
 
     `skip` is called with the path of each damaged one, and its problem. Rank 0 lists the folder.
     """
-    names = broadcast_json([path.name for step, path in sorted(committed(folder), key=lambda entry: order(entry[0]))])
+    names = all_gather_json([path.name for _, path in sorted(committed(folder), key=lambda entry: order(entry[0]))])[0]
     for name in names:
         problem = verify_on_all_ranks(folder / name)
         if problem is None and (problem := check(found := read(folder / name))) is None:

@@ -25,7 +25,7 @@ from pretrain.checkpoint.manifest import Files, write_manifest
 from pretrain.checkpoint.remote_copies import RemoteCopies
 from pretrain.checkpoint.retention import committed, discard, remove_leftovers, retained
 from pretrain.config import CheckpointConfig
-from pretrain.distributed import all_gather_json, broadcast_json
+from pretrain.distributed import all_gather_json
 from pretrain.run import step_name
 
 Parts = dict[str, Callable[["HashedFile"], None]]
@@ -142,7 +142,7 @@ class Saver:
         problem = told[0] if told else None
         if self._is_main and not told:
             problem = self._commit(pending, [files for files, _ in outcomes])
-        if problem := broadcast_json(problem):
+        if problem := all_gather_json(problem)[0]:  # that of rank 0
             self._fail(pending, problem)
             return
         self.saved_step, self.failures, self.problem = pending.step, 0, None
