@@ -50,7 +50,7 @@ from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.likelihood import read_pairs
 from evaluation.likelihood.minimal_pairs import MinimalPair
 from evaluation.likelihood.sentence_scores import ScoreCache
-from pretrain.checkpoint import read, write_manifest
+from pretrain.checkpoint import Checkpoint, read
 from pretrain.config import Config, load_config
 from pretrain.data import PLAN_VERSION, MixturePosition, Position
 from pretrain.engine.resharding import load_file
@@ -199,7 +199,7 @@ def _checkpoints(folder: Path) -> Iterator[Reader]:
         "shape": asdict(EncoderShape(11, 1, 8, 1, 16, 8, 0)),
         "config": config.model_dump(mode="json"),
     }
-    write_manifest(path, 1, state, {"model.pt": {"bytes": 9, "xxh3_128": "0" * 32}})
+    Checkpoint(path, 1, state, {"model.pt": {"bytes": 9, "xxh3_128": "0" * 32}}).write()
 
     def opened() -> Any:
         problem = state_problem(read(path))

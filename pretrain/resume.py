@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from pretrain import checkpoint
-from pretrain.checkpoint import Checkpoint, batch_settings, differences, identity_of, stored_identity
+from pretrain.checkpoint import Checkpoint, Identity, differences
 from pretrain.config import Config, save_config
 from pretrain.data import (
     BatchPhase,
@@ -90,7 +90,7 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
     require_equal_on_ranks(config.model_dump_json(), "config")
     contents = (data.fingerprint, data.index_fingerprint, valid.manifest.fingerprint if valid else None)
     require_equal_on_ranks(str(contents), "data set")
-    require_equal_on_ranks(run_on_all_ranks(lambda: batch_settings(config, data)), "collocation list")
+    require_equal_on_ranks(run_on_all_ranks(lambda: Identity.of(config, data).batch_digest()), "collocation list")
     description = run_on_all_ranks(lambda: describe(config, data.tokenizer))
     require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
     run_on_rank_zero(lambda: data.check_files(config.data, valid))
@@ -100,9 +100,7 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
 
 def _lock(folder: RunFolder) -> IO[str]:
     folder.create()
-    lock = folder.lock()
-    checkpoint.remove_leftovers(folder.checkpoints)
-    return lock
+    return folder.lock()
 
 
 def open_loader(run: RunParts) -> Loader:
@@ -161,16 +159,17 @@ def _named(config: Config, folder: RunFolder, path: Path) -> Checkpoint:
             "pass run.trust_checkpoint=true if you trust them"
         )
     path = path.resolve()  # resolves a symbolic link
-    problem = checkpoint.verify_on_all_ranks(path) or state_problem(checkpoint.read(path))
-    if problem:
-        raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
-    return checkpoint.read(path)
+    problems: list[str] = []
+    found = checkpoint.first_intact([path], state_problem, lambda _, problem: problems.append(problem))
+    if found is None:
+        raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problems[0]}")
+    return found
 
 
 def start_state(saved: Checkpoint, config: Config, data: Sources) -> ResumeState:
     """The resume state. The stream resumes at its position, or at the next epoch if its rows have changed."""
     state = ResumeState.of(saved)
-    changed = differences(stored_identity(saved), identity_of(config, data, saved.step, state.init))
+    changed = Identity.stored(saved).changes(Identity.of(config, data, saved.step, state.init))
     if not _ROW_SETTINGS & changed.keys():
         return state
     epochs = [source.epoch for source in state.position.sources]
@@ -205,7 +204,7 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
         "position": state.position.to_json(),
         "replaced_tokens": state.replaced_tokens,
         "guards": state.history.to_json(),
-        "identity": identity_of(config, data, state.steps_done, state.init),
+        "identity": Identity.of(config, data, state.steps_done, state.init).settings,
         "layout": layout_of(config),
         "shape": describe(config, data.tokenizer),
         "data": {"documents": sum(t.documents for t in totals), "tokens": sum(t.tokens for t in totals)},

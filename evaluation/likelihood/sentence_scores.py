@@ -24,7 +24,6 @@ from data_prep.errors import UnusableInput, UserError
 from data_prep.files import AppendLog
 from data_prep.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
-from pretrain.checkpoint import hash_file
 
 Form = Literal["original", "within-word"]
 Progress = Callable[[int, int], None]
@@ -134,8 +133,16 @@ def _masked_stream(
 def model_identity(folder: Path) -> str:
     """Hash of the weights, config and tokenizer of a Hugging Face folder."""
     files = sorted({*folder.glob("*.safetensors"), folder / "config.json", folder / "tokenizer.json"})
-    parts = [f"{file.name} {hash_file(file)}" for file in files if file.is_file()]
+    parts = [f"{file.name} {_hash_file(file)}" for file in files if file.is_file()]
     return xxhash.xxh3_128_hexdigest("\n".join(parts).encode())
+
+
+def _hash_file(path: Path) -> str:
+    digest = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def key_of(sentence: EncodedSentence) -> str:

@@ -22,7 +22,6 @@ from pretrain.run import step_name
 
 _PARTIAL = "manifest.partial.json"
 _ASIDE = "manifest.aside.json"
-_CLOSE_SECONDS = 300.0  # how long the end of a run waits for the last copy
 
 
 class RemoteCopies:
@@ -33,11 +32,21 @@ class RemoteCopies:
         after_step: the step from which the run resumes: copies of later steps no longer count as its checkpoints.
         start: the checkpoint of that step, if the run folder has it. It is copied now if it has no complete copy, for
             example because a kill interrupted the copy.
+        upload: copies one checkpoint.
+        close_seconds: how long the end of a run waits for the last copy.
     """
 
-    def __init__(self, settings: CheckpointConfig, after_step: int, start: Path | None = None):
+    def __init__(
+        self,
+        settings: CheckpointConfig,
+        after_step: int,
+        start: Path | None = None,
+        upload: Callable[[Remote, Path], None] | None = None,
+        close_seconds: float = 300.0,
+    ):
         assert settings.remote is not None
         self._url, self._settings = settings.remote, settings
+        self._copy, self._close_seconds = upload or upload_copy, close_seconds
         self._aside_after: int | None = after_step
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="remote")
         self._running: Future[None] | None = None
@@ -67,10 +76,14 @@ class RemoteCopies:
             print(f"warning: the checkpoint of step {step} was not copied: {problem}", file=sys.stderr, flush=True)
             report(step, {"checkpoint/remote_failed": 1.0})
 
+    def wait(self) -> None:
+        """Wait for the queued copies, some minutes at most."""
+        if self._running:
+            wait([self._running], self._close_seconds)
+
     def close(self) -> None:
         """Wait for the last copy, some minutes at most."""
-        if self._running:
-            wait([self._running], _CLOSE_SECONDS)
+        self.wait()
         late = self.needed()
         self.report_failures(lambda step, metrics: None)
         for path in late:
@@ -92,7 +105,7 @@ class RemoteCopies:
                     _remove_partial(remote)
                     self._aside_after = None
                 if not _is_copied(remote, path):
-                    _upload(remote, path)
+                    self._copy(remote, path)
                 _prune(remote, self._settings)
         except UserError as error:
             with self._lock:
@@ -127,6 +140,7 @@ def fetch_newest(url: str, folder: Path, report: Callable[[str], None]) -> Path 
         for step in _steps(remote):
             report(f"fetching {step_name(step)} from {_named(url)}")
             temporary = folder / f"{step_name(step)}.tmp"
+            shutil.rmtree(temporary, ignore_errors=True)  # of a download that was killed
             problem = _download(remote, step, temporary) or verify(temporary)
             if problem is None:
                 fsync_tree(temporary)
@@ -162,10 +176,11 @@ def _path(remote: Remote, step: int) -> str:
     return f"{remote.path.rstrip('/')}/{step_name(step)}"
 
 
-def _upload(remote: Remote, path: Path) -> None:
+def upload_copy(remote: Remote, path: Path) -> None:
+    """Copy a checkpoint, in place of a copy that is incomplete or from an earlier attempt."""
     checkpoint = read(path)
     target = _path(remote, checkpoint.step)
-    if remote.fs.exists(target):  # incomplete, or from an earlier attempt
+    if remote.fs.exists(target):
         _remove(remote, target)
     for name in sorted(checkpoint.files):
         remote.fs.makedirs(f"{target}/{name}".rpartition("/")[0], exist_ok=True)

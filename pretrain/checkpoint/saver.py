@@ -14,21 +14,21 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 import torch.distributed as dist
 import xxhash
 
 from data_prep.errors import UserError
 from data_prep.files import fsync_path
-from pretrain.checkpoint.manifest import Files, write_manifest
+from pretrain.checkpoint.manifest import Checkpoint, Files
 from pretrain.checkpoint.remote_copies import RemoteCopies
 from pretrain.checkpoint.retention import committed, discard, remove_leftovers, retained
 from pretrain.config import CheckpointConfig
 from pretrain.distributed import all_gather_json
 from pretrain.run import step_name
 
-Parts = dict[str, Callable[["HashedFile"], None]]
+Parts = dict[str, Callable[[IO[bytes]], None]]
 """The files of a rank: the name relative to the checkpoint's folder, and the function that writes the file."""
 Snapshot = Callable[[Path, bool], Parts]
 Report = Callable[[int, dict[str, float]], None]
@@ -64,8 +64,8 @@ class Saver:
         snapshot: called with the folder of the checkpoint, and whether training continues during the save. Returns the
             parts that this rank writes. A collective.
         report: called on rank 0 with a step and the metrics of its checkpoint.
-        remote: remote copies, on rank 0.
-        saved_step: the step of the checkpoint that the run starts from.
+        saved_step: the step of the checkpoint that the run starts from. If checkpoint.remote has no copy of it, rank 0
+            makes one.
     """
 
     def __init__(
@@ -74,12 +74,14 @@ class Saver:
         settings: CheckpointConfig,
         snapshot: Snapshot,
         report: Report,
-        remote: RemoteCopies | None = None,
-        saved_step: int | None = None,
+        saved_step: int = 0,
     ):
-        self._folder, self._settings, self._snapshot = folder, settings, snapshot
-        self._report, self._remote = report, remote
+        self._folder, self._settings, self._snapshot, self._report = folder, settings, snapshot, report
         self._is_main = dist.get_rank() == 0
+        self._remote: RemoteCopies | None = None
+        if settings.remote and self._is_main:
+            start = folder / step_name(saved_step)
+            self._remote = RemoteCopies(settings, saved_step, start if start.exists() else None)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: _PendingSave | None = None
         self._begun = time.monotonic()
@@ -165,7 +167,7 @@ class Saver:
         if present != set(files) or not files:
             return f"{temporary}: files {sorted(present ^ set(files))} are not what the ranks have written"
         try:
-            write_manifest(temporary, pending.step, pending.state, files)
+            Checkpoint(temporary, pending.step, pending.state, files).write()
             temporary.rename(final)
             fsync_path(self._folder)
         except OSError as error:
@@ -220,11 +222,11 @@ def write_parts(folder: Path, parts: Parts, problem: OSError | None = None) -> F
     return files
 
 
-def _written(path: Path, write: Callable[["HashedFile"], None]) -> dict[str, Any]:
+def _written(path: Path, write: Callable[[IO[bytes]], None]) -> dict[str, Any]:
     with open(path, "wb") as file:
         hashed = HashedFile(file)
         try:
-            write(hashed)
+            write(cast(IO[bytes], hashed))
             file.flush()
             os.fsync(file.fileno())
         except (OSError, RuntimeError) as error:  # torch's writer turns an OSError into a RuntimeError

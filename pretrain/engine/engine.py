@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import deepspeed
 import torch
@@ -20,7 +20,7 @@ from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
 
 from data_prep.errors import UserError
-from pretrain.checkpoint import Checkpoint, HashedFile, Parts
+from pretrain.checkpoint import Checkpoint, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
 from pretrain.distributed import prepare_rendezvous, run_on_all_ranks
@@ -273,7 +273,9 @@ class Engine:
         self._states.restart(copy)
         self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
         states = self._states.take()
-        return {str(Path(path).relative_to(folder)): functools.partial(_save, state) for path, state in states.items()}
+        return {
+            str(Path(path).relative_to(folder)): functools.partial(torch.save, state) for path, state in states.items()
+        }
 
     def load(self, start: Checkpoint) -> None:
         """Load a saved state of this or another layout; a collective, before the first step.
@@ -370,7 +372,3 @@ class _States(TorchCheckpointEngine):
 
     def load(self, path: str, map_location: Any = None) -> Any:
         return load_file(Path(path))
-
-
-def _save(state: Any, file: HashedFile) -> None:
-    torch.save(state, cast(IO[bytes], file))

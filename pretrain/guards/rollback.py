@@ -13,7 +13,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from pretrain.checkpoint import Checkpoint, first_intact
+from pretrain.checkpoint import Checkpoint, committed, first_intact
 from pretrain.data import Loader
 from pretrain.guards.resume_state import ResumeState, state_problem
 from pretrain.guards.step_guard import GuardHistory, Rollback
@@ -26,7 +26,8 @@ def checkpoint_before(folder: Path, history: GuardHistory) -> Checkpoint | None:
     """
     assert history.spike
     newest_before = history.spike.step - 1
-    return first_intact(folder, state_problem, order=lambda step: (step >= newest_before, abs(newest_before - step)))
+    saved = sorted(committed(folder), key=lambda one: (one[0] >= newest_before, abs(newest_before - one[0])))
+    return first_intact([path for _, path in saved], state_problem)
 
 
 def go_back(then: ResumeState, history: GuardHistory, loader: Loader, steps: int) -> ResumeState:

@@ -2,18 +2,17 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from pretrain import checkpoint
-from pretrain.checkpoint import HashedFile, Parts, Saver, write_parts
-from pretrain.checkpoint.saver import Snapshot
+from pretrain.checkpoint import Checkpoint, Parts, Saver
+from pretrain.checkpoint.saver import Snapshot, write_parts
 from pretrain.config import CheckpointConfig
 
 MODEL = "deepspeed/model.pt"
 OPTIMIZER = "deepspeed/zero_pp_rank_0_mp_rank_00_optim_states.pt"
 
 
-def in_pieces(sink: HashedFile) -> None:
+def in_pieces(sink: IO[bytes]) -> None:
     """3,000 bytes."""
     for part in range(3):
         sink.write(bytes([part]) * 1000)
@@ -27,7 +26,7 @@ def snapshot(folder: Path, copy: bool) -> Parts:
 def make_checkpoint(folder: Path, step: int) -> Path:
     """A committed checkpoint in a folder of checkpoints."""
     path = folder / f"step-{step:08d}"
-    checkpoint.write_manifest(path, step, {}, write_parts(path, snapshot(path, False)))
+    Checkpoint(path, step, {}, write_parts(path, snapshot(path, False))).write()
     return path
 
 

@@ -4,12 +4,13 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.checkpoint import HashedFile, Parts, newest_verified, saver
+from pretrain.checkpoint import Parts, newest_verified, saver
 from tests.support import checkpoints, kills
 from tests.support.checkpoints import MODEL, OPTIMIZER
 from tests.support.ranks import run_ranks
@@ -165,7 +166,7 @@ def test_a_passed_over_checkpoint_does_not_push_out_a_sound_one(folder, later):
 
 
 def test_a_save_that_raises_leaves_the_previous_checkpoint(folder, capsys):
-    def broken(sink: HashedFile) -> None:
+    def broken(sink: IO[bytes]) -> None:
         checkpoints.in_pieces(sink)
         raise OSError(28, "No space left on device")
 
@@ -231,7 +232,7 @@ def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
     """Their writers never run at once, and the first is committed before the second begins."""
     free, events = threading.Event(), []
 
-    def slow(sink: HashedFile) -> None:
+    def slow(sink: IO[bytes]) -> None:
         assert free.wait(10)
         events.append("written")
         checkpoints.in_pieces(sink)
