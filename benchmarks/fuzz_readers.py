@@ -55,13 +55,14 @@ from pretrain.config import Config, load_config
 from pretrain.data import PLAN_VERSION, MixturePosition, Position
 from pretrain.engine.resharding import load_file
 from pretrain.export.resolve_model import is_causal
-from pretrain.guards import GuardHistory, state_problem
+from pretrain.guards import state_problem
+from pretrain.guards.step_guard import GuardHistory
 from pretrain.guards.watchdog import Beat
 from pretrain.model import EncoderShape
 from pretrain.reporting import record_environment
 from pretrain.reporting.prediction_table import predictions_of
 from pretrain.run import Entry, Journal, JournalReader, JournalTable, RunFolder, Status
-from pretrain.tracking import RunRecord, load_record
+from pretrain.tracking import RunRecord
 from tests.support.mutations import Reader, attack, verdict
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
@@ -155,7 +156,7 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
     yield Reader("environment.json, new start", run.environment, lambda: _or_os_error(record_again))
     record = run.path / "mlflow_run.json"
     write_json(record, asdict(RunRecord("http://a", "b", "c", {"p": "1"}, {"t": "2"}, inputs=[{"name": "d"}])))
-    yield Reader("mlflow_run.json", record, lambda: load_record(run.path), kind=RunRecord | None)
+    yield Reader("mlflow_run.json", record, lambda: RunRecord.load(run.path), kind=RunRecord | None)
     journal = Journal(run.journal)
     for step in range(1, 5):
         batch = {"position": {"dealt": 1}, "rows": 2, "seq_len": 8}

@@ -24,7 +24,7 @@ from pretrain.data import (
 )
 from pretrain.distributed import DeferredReader, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, StepSums, unpack_step
-from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, StreamPoint, check_replicas
+from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, check_replicas
 from pretrain.model import flops_of, peak_tflops
 from pretrain.optim import lr_factor
 from pretrain.reporting.predictions import Samples
@@ -205,9 +205,11 @@ class Loop:
             self._write_status(info.step)
             metrics = step_metrics(info, output, sums, self._engine.groups)
             metrics |= self._flops.metrics(sums.flops, sums.predictions, info.seconds, self._ranks)
-            point, shape, skipped = StreamPoint(info.step, info.before), (info.rows, info.seq_len), output.skipped > 0
-            times = (sums.compute_seconds, info.waited, info.seconds)
-            metrics |= self.guard.record(StepResult(point, shape, metrics["train/loss"], skipped, *times))
+            shape, loss, skipped = (info.rows, info.seq_len), metrics["train/loss"], output.skipped > 0
+            result = StepResult(
+                info.step, info.before, shape, loss, skipped, sums.compute_seconds, info.waited, info.seconds
+            )
+            metrics |= self.guard.record(result)
             if self._config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self._replaced_tokens
             self._report(info.step, metrics | self._epochs(info.before), info.batch(sums, self._settings))

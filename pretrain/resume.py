@@ -3,7 +3,7 @@
 import json
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +28,7 @@ from pretrain.data import (
 )
 from pretrain.distributed import all_gather_json, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, layout_of, slow_precision
-from pretrain.guards import GuardHistory, ResumeState, check_fits, checkpoint_before, go_back, state_problem
+from pretrain.guards import ResumeState, StepGuard, check_fits, roll_back, state_problem
 from pretrain.kernels import operations
 from pretrain.model import (
     Description,
@@ -188,13 +188,16 @@ def first_state(config: Config, loader: Loader) -> ResumeState:
 
 
 def state_before(
-    run: RunParts, saved: Checkpoint | None, history: GuardHistory, loader: Loader
+    run: RunParts,
+    saved: Checkpoint | None,
+    guard: StepGuard,
+    loader: Loader,
+    report: Callable[[int, dict[str, float], dict[str, Any] | None], None],
 ) -> tuple[Checkpoint | None, ResumeState]:
     """The checkpoint before a spike, or the one this process started from, and the state to resume from."""
-    found = checkpoint_before(run.folder.checkpoints, history) or saved
-    then = ResumeState.of(found) if found else first_state(run.config, loader)
-    run_on_rank_zero(lambda: checkpoint.set_aside(run.folder.checkpoints, then.steps_done))
-    return found, run_on_all_ranks(lambda: go_back(then, history, loader, run.config.guard.skip_steps))
+    folder, skip_steps = run.folder.checkpoints, run.config.guard.skip_steps
+    first = lambda: first_state(run.config, loader)  # noqa: E731
+    return roll_back(folder, saved, first, guard.history, loader, skip_steps, report)
 
 
 def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[str, Any]:

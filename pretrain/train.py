@@ -101,8 +101,7 @@ def train(config: Config, folder: RunFolder) -> State:
             run.marker.enter("start")
             engine.release()
             loader = open_loader(run)
-            saved, state = state_before(run, saved, loop.guard.history, loader)
-            pretrain.guards.report_rollback(state, reports.report)
+            saved, state = state_before(run, saved, loop.guard, loader, reports.report)
             engine = build_engine(run, saved)
         end = outcome
 

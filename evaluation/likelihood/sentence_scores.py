@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from data_prep.errors import UnusableInput, UserError
-from data_prep.files import AppendLog
+from data_prep.files import AppendLog, hash_stream
 from data_prep.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
 
@@ -138,11 +138,8 @@ def model_identity(folder: Path) -> str:
 
 
 def _hash_file(path: Path) -> str:
-    digest = xxhash.xxh3_128()
     with open(path, "rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hash_stream(file, xxhash.xxh3_128())
 
 
 def key_of(sentence: EncodedSentence) -> str:

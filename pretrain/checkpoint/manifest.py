@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import xxhash
 
 from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.files import hash_stream, write_json
 from data_prep.reading import open_regular, parse_json, read_bytes, typed, unusable
 
 NAME = "manifest.json"
@@ -139,22 +139,15 @@ def _problem_of(
     try:
         with open_regular(file, follow=False) as opened:
             size = os.fstat(opened.fileno()).st_size
-            if size == entry["bytes"] and (sizes_only or _hash(opened, progress) == entry["xxh3_128"]):
+            if size == entry["bytes"] and (
+                sizes_only or hash_stream(opened, xxhash.xxh3_128(), progress) == entry["xxh3_128"]
+            ):
                 return None
         return f"{file} differs from its checksum"
     except OSError as error:
         return f"{file} cannot be read ({error.strerror})"
     except UserError as error:
         return str(error)
-
-
-def _hash(file: BinaryIO, progress: Callable[[int], None] | None) -> str:
-    digest = xxhash.xxh3_128()
-    while chunk := file.read(1 << 20):
-        digest.update(chunk)
-        if progress:
-            progress(len(chunk))
-    return digest.hexdigest()
 
 
 def checksum_of(manifest: dict[str, Any]) -> str:

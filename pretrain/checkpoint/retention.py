@@ -39,11 +39,6 @@ def remove_leftovers(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def discard(path: Path) -> Path:
-    """Rename a checkpoint before its deletion, and return the new path. Half deleted, it must not look committed."""
-    return path.rename(path.with_name(path.name + ".old.tmp"))
-
-
 def set_aside(folder: Path, after_step: int) -> None:
     """Rename the checkpoints of steps after `after_step`, where the run resumes, and remove interrupted saves.
 

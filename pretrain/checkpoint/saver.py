@@ -23,7 +23,7 @@ from data_prep.errors import UserError
 from data_prep.files import fsync_path
 from pretrain.checkpoint.manifest import Checkpoint, Files
 from pretrain.checkpoint.remote_copies import RemoteCopies
-from pretrain.checkpoint.retention import committed, discard, remove_leftovers, retained
+from pretrain.checkpoint.retention import committed, remove_leftovers, retained
 from pretrain.config import CheckpointConfig
 from pretrain.distributed import all_gather_json
 from pretrain.run import step_name
@@ -185,7 +185,8 @@ class Saver:
         needed = self._remote.needed() if self._remote else set()
         for step, path in steps.items():
             if step not in kept and path not in needed:
-                self._thread.submit(shutil.rmtree, discard(path), ignore_errors=True)
+                old = path.rename(path.with_name(f"{path.name}.old.tmp"))  # half deleted, it must not look committed
+                self._thread.submit(shutil.rmtree, old, ignore_errors=True)
 
     def _fail(self, pending: _PendingSave, problem: str) -> None:
         self.failures += 1

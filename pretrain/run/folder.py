@@ -8,10 +8,9 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
 
 from data_prep.errors import NO_ROOM, MissingFile, UserError
 from data_prep.files import atomic_writer, file_lock, make_folder, no_link, write_json
@@ -21,7 +20,6 @@ from pretrain.run.environment_file import read_environment
 
 State = Literal["starting", "running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
-_NEW_STATUS = "delete it: the next start of the run writes a new one"
 _LOCK_VARIABLE = "MASKWRIGHT_LOCK"
 """Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""
 _FOR_NOW = "asked by Slurm, to go on later"
@@ -301,11 +299,9 @@ class RunFolder:
         """The recorded environment of the run's starts; None if the file is missing or damaged."""
         return read_environment(self.environment)
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
+    def _turn(self) -> contextlib.AbstractContextManager[bool]:
         """Let one rank write at a time: ranks often fail at the same time."""
-        with file_lock(self.path / ".failure", needed=False):
-            yield
+        return file_lock(self.path / ".failure", needed=False)
 
     def recorded_status(self) -> Status:
         """Read status.json without checking whether the processes still exist.
@@ -314,8 +310,7 @@ class RunFolder:
             UserError: if status.json is missing or cannot be read.
         """
         try:
-            status: Status = read_json(self.status, Status, hint=_NEW_STATUS)
-            return status
+            return cast(Status, read_json(self.status, Status, hint="delete it: the next start writes a new one"))
         except MissingFile:
             require_run(self.path)
             raise UserError(f"{self.path} has no status.json: its run has not started. Start it.") from None

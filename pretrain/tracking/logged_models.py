@@ -114,7 +114,7 @@ def log_models(
     Args:
         which: all, best or last.
         step: this checkpoint alone, whatever `which` says.
-        uri, trust_folder: as in run_target.
+        uri, trust_folder: as in Target.of_run.
 
     Returns:
         The names of the models logged now.
@@ -245,7 +245,7 @@ def register(
     Args:
         which: best, by held-out loss, of the logged models and of the checkpoints that are there; last; or a step.
         alias: a name for this version, taken from the one that has it.
-        uri, trust_folder: as in run_target.
+        uri, trust_folder: as in Target.of_run.
 
     Raises:
         UserError: if there is no such model, or MLflow does not take it.

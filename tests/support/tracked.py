@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.run import Entry, Journal
-from pretrain.tracking import RunRecord, Tracker, load_record
+from pretrain.tracking import RunRecord, Tracker
 
 
 def start(
@@ -40,7 +40,7 @@ def expected(run_dir: Path) -> list[tuple[str, int, float]]:
 
 
 def record_of(run_dir: Path) -> RunRecord:
-    record = load_record(run_dir)
+    record = RunRecord.load(run_dir)
     assert record is not None
     return record
 
@@ -53,7 +53,7 @@ def run_id(run_dir: Path) -> str:
 
 def wait_for_step(run_dir: Path, step: int) -> None:
     for _ in range(4800):
-        record = load_record(run_dir)
+        record = RunRecord.load(run_dir)
         if record and record.step == step:
             return
         time.sleep(0.05)

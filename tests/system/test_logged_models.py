@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from data_prep.errors import UserError
 from pretrain.export import export_run
 from pretrain.run import JournalReader
-from pretrain.tracking import load_record, log_models, logged_models, register, sync
+from pretrain.tracking import RunRecord, log_models, logged_models, register, sync
 from pretrain.tracking.logged_models import loss_of, models_of
 from pretrain.tracking.mlflow_runs import MlflowRun
 from tests.support import runs, text_data
@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _own_store(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The address that a user names; the folder's own word would not be enough."""
-    record = load_record(run)
+    record = RunRecord.load(run)
     assert record is not None
     monkeypatch.setenv("MLFLOW_TRACKING_URI", record.uri)
 
