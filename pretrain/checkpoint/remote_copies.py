@@ -7,7 +7,6 @@ remote folder with a manifest is complete. All hosts share the run folder, so ra
 import contextlib
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -46,57 +45,44 @@ class RemoteCopies:
     ):
         assert settings.remote is not None
         self._url, self._settings = settings.remote, settings
-        self._copy, self._close_seconds = upload or upload_copy, close_seconds
+        self._upload, self._close_seconds = upload or upload_copy, close_seconds
         self._aside_after: int | None = after_step
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="remote")
-        self._running: Future[None] | None = None
-        self._lock = threading.Lock()
-        self._waiting: Path | None = None
-        self._copying: Path | None = None
-        self._failures: list[tuple[int, str]] = []
+        self._copies: dict[Path, Future[str | None]] = {}  # each returns the problem or None
         if start:
             self.push(start)
 
     def push(self, path: Path) -> None:
-        """Queue a committed checkpoint for copying, and return immediately."""
-        with self._lock:
-            self._waiting = path
-        self._running = self._thread.submit(self._work)
+        """Queue a committed checkpoint for copying, and return immediately. It replaces one that waits."""
+        for copy in self._copies.values():
+            copy.cancel()
+        self._copies[path] = self._thread.submit(self._copy, path)
 
     def needed(self) -> set[Path]:
         """The checkpoints that may not be deleted, because their copy is queued or in progress."""
-        with self._lock:
-            return {path for path in (self._waiting, self._copying) if path}
+        return {path for path, copy in self._copies.items() if not copy.done()}
 
     def report_failures(self, report: Callable[[int, dict[str, float]], None]) -> None:
         """Warn of copies that failed since the last call; the next checkpoint is copied as usual."""
-        with self._lock:
-            failures, self._failures = self._failures, []
-        for step, problem in failures:
-            print(f"warning: the checkpoint of step {step} was not copied: {problem}", file=sys.stderr, flush=True)
-            report(step, {"checkpoint/remote_failed": 1.0})
+        for path in sorted(self._copies.keys() - self.needed()):
+            copy, step = self._copies.pop(path), step_of(path.name) or 0
+            if not copy.cancelled() and (problem := copy.result()):
+                print(f"warning: the checkpoint of step {step} was not copied: {problem}", file=sys.stderr, flush=True)
+                report(step, {"checkpoint/remote_failed": 1.0})
 
     def wait(self) -> None:
         """Wait for the queued copies, some minutes at most."""
-        if self._running:
-            wait([self._running], self._close_seconds)
+        wait(self._copies.values(), self._close_seconds)
 
     def close(self) -> None:
         """Wait for the last copy, some minutes at most."""
         self.wait()
-        late = self.needed()
-        self.report_failures(lambda step, metrics: None)
-        for path in late:
+        for path in self.needed():
             print(f"warning: {path.name} is not copied to {_named(self._url)} yet", file=sys.stderr, flush=True)
+        self.report_failures(lambda step, metrics: None)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _work(self) -> None:
-        with self._lock:
-            path, self._waiting = self._waiting, None
-            self._copying = path
-        if path is None:  # a newer checkpoint has replaced it
-            return
-        step = step_of(path.name) or 0
+    def _copy(self, path: Path) -> str | None:
         try:
             with _errors(self._url):
                 remote = open_remote(self._url)
@@ -105,14 +91,11 @@ class RemoteCopies:
                     _remove_partial(remote)
                     self._aside_after = None
                 if not _is_copied(remote, path):
-                    self._copy(remote, path)
+                    self._upload(remote, path)
                 _prune(remote, self._settings)
         except UserError as error:
-            with self._lock:
-                self._failures.append((step, str(error)))
-        finally:
-            with self._lock:
-                self._copying = None
+            return str(error)
+        return None
 
 
 def copies(url: str) -> list[int]:

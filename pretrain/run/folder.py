@@ -56,7 +56,6 @@ class RunFolder:
 
     def __init__(self, path: Path):
         self.path = path
-        self.is_claimed = False
         self.config = path / "config.yaml"
         self.environment = path / "environment.json"
         self.journal = path / "journal.jsonl"
@@ -149,9 +148,10 @@ class RunFolder:
         """Environment variables with which a process that inherits the file descriptor of a lock holds the folder."""
         return {_LOCK_VARIABLE: str(lock.fileno())}
 
-    def claim(self) -> None:
-        """Let this process write status.json from now on: its run holds the lock and has recorded its start."""
-        self.is_claimed = True
+    @staticmethod
+    def inherits_lock() -> bool:
+        """Whether the command that started this process holds the lock of its run folder."""
+        return _LOCK_VARIABLE in os.environ
 
     def _inherited_lock(self) -> IO[str] | None:
         """The lock of this folder that the command which started this process holds."""
@@ -240,8 +240,6 @@ class RunFolder:
 
     def enter(self, phase: str) -> None:
         """Record the phase of a starting run that holds the folder. Later phases report a full disk."""
-        if not self.is_claimed and _LOCK_VARIABLE not in os.environ:
-            return
         with contextlib.suppress(UserError, OSError):
             status = self.recorded_status()
             if status.state == "starting":
@@ -319,12 +317,13 @@ class RunFolder:
 def report_failure(folder: RunFolder | None, reason: str, retry: bool = True) -> bool:
     """Print a failure and record it in status.json, once over all ranks; True on the rank that did.
 
-    Before the run folder is claimed, all ranks fail the same way. Rank 0 prints it, and writes it to the supervisor's
-    file, because such a run may not write status.json.
+    Args:
+        folder: None for a run that has not recorded its start, and may not write status.json. All its ranks fail the
+            same way: rank 0 prints the reason and writes it to the supervisor's file.
     """
     prints = os.environ.get("RANK", "0") == "0"
     with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the cause of the failure
-        if folder is not None and folder.is_claimed:
+        if folder:
             prints = folder.fail(reason, "fix the cause, then run the same command again", retry)
         elif prints and (path := os.environ.get(REFUSAL_VARIABLE)):
             write_json(Path(path), {"reason": reason, "retry": retry})

@@ -31,11 +31,12 @@ class StartPhase(Enum):
         """Whether this process or the command that started it has printed the first line."""
         return _BEGAN_VARIABLE in os.environ
 
-    def enter(self, folder: RunFolder) -> None:
-        """On rank 0, print this phase, and record it in the status of a run that holds its folder."""
+    def enter(self, folder: RunFolder | None) -> None:
+        """On rank 0, print this phase and record it. `folder`: of a run that holds it; None only prints."""
         if os.environ.get("RANK", "0") == "0":
             self._print()
-            folder.enter(self.value)
+            if folder:
+                folder.enter(self.value)
 
     def _print(self) -> None:
         began = float(os.environ.setdefault(_BEGAN_VARIABLE, str(time.monotonic())))
