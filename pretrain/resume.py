@@ -1,5 +1,6 @@
 """Open a run and find its start: step 0, or an intact checkpoint with the same settings."""
 
+import functools
 import json
 import socket
 import sys
@@ -195,9 +196,8 @@ def state_before(
     report: Callable[[int, dict[str, float], dict[str, Any] | None], None],
 ) -> tuple[Checkpoint | None, ResumeState]:
     """The checkpoint before a spike, or the one this process started from, and the state to resume from."""
-    folder, skip_steps = run.folder.checkpoints, run.config.guard.skip_steps
-    first = lambda: first_state(run.config, loader)  # noqa: E731
-    return roll_back(folder, saved, first, guard.history, loader, skip_steps, report)
+    first, skip_steps = functools.partial(first_state, run.config, loader), run.config.guard.skip_steps
+    return roll_back(run.folder.checkpoints, saved, first, guard.history, loader, skip_steps, report)
 
 
 def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class Saver:
         report: called on rank 0 with a step and the metrics of its checkpoint.
         saved_step: the step of the checkpoint that the run starts from. If checkpoint.remote has no copy of it, rank 0
             makes one.
+        clock: seconds.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Saver:
         snapshot: Snapshot,
         report: Report,
         saved_step: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ):
         self._folder, self._settings, self._snapshot, self._report = folder, settings, snapshot, report
         self._is_main = dist.get_rank() == 0
@@ -84,7 +86,7 @@ class Saver:
             self._remote = RemoteCopies(settings, saved_step, start if start.exists() else None)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: _PendingSave | None = None
-        self._begun = time.monotonic()
+        self._clock, self._begun = clock, clock()
         self.saved_step = saved_step
         self.failures = 0
         self.problem: str | None = None
@@ -100,7 +102,7 @@ class Saver:
         if self._remote:
             self._remote.report_failures(self._report)
         minutes = self._settings.every_minutes
-        due = self._is_main and minutes is not None and time.monotonic() - self._begun >= minutes * 60
+        due = self._is_main and minutes is not None and self._clock() - self._begun >= minutes * 60
         return float(self._pending is not None and self._pending.files.done()), float(due)
 
     def begin(self, step: int, state: dict[str, Any]) -> None:
@@ -113,7 +115,7 @@ class Saver:
             UserError: on every rank, after checkpoint.max_failures failures in a row.
         """
         self.finish()
-        start = self._begun = time.monotonic()
+        start = self._begun = self._clock()
         temporary = self._folder / f"{step_name(step)}.tmp"
         problem: OSError | None = None
         if self._is_main:
@@ -125,7 +127,7 @@ class Saver:
         dist.barrier()
         parts = self._snapshot(temporary, self._settings.asynchronous)
         files = self._thread.submit(write_parts, temporary, parts, problem)
-        self._pending = _PendingSave(step, state, temporary, files, start, time.monotonic() - start)
+        self._pending = _PendingSave(step, state, temporary, files, start, self._clock() - start)
         if not self._settings.asynchronous:
             self.finish()
 
@@ -137,7 +139,7 @@ class Saver:
         """
         if self._pending is None:
             return
-        start = time.monotonic()
+        start = self._clock()
         pending, self._pending = self._pending, None
         outcomes = all_gather_json(pending.outcome())
         told = [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(outcomes) if problem]
@@ -149,7 +151,7 @@ class Saver:
             return
         self.saved_step, self.failures, self.problem = pending.step, 0, None
         if self._is_main:
-            now = time.monotonic()
+            now = self._clock()
             stalled = {"checkpoint/seconds": pending.stalled + now - start}
             self._report(pending.step, stalled | {"checkpoint/write_seconds": now - pending.begun})
 

@@ -107,6 +107,7 @@ class StepResult:
 
     @property
     def point(self) -> StreamPoint:
+        """The step, and where its batch begins."""
         return StreamPoint(self.step, self.position)
 
 

@@ -9,7 +9,7 @@ from .journal import Entry as Entry
 from .journal import Journal as Journal
 from .journal import JournalReader as JournalReader
 from .journal_table import JournalTable as JournalTable
-from .phase_marker import Phase as Phase
-from .phase_marker import PhaseMarker as PhaseMarker
-from .start_phases import StartPhase as StartPhase
+from .phases import Phase as Phase
+from .phases import PhaseMarker as PhaseMarker
+from .phases import StartPhase as StartPhase
 from .stop_request import StopRequest as StopRequest

@@ -1,6 +1,7 @@
 """Checkpoints of two small files, saved as a run saves its own."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,10 +31,16 @@ def make_checkpoint(folder: Path, step: int) -> Path:
     return path
 
 
-def saver(folder: Path, save: Snapshot = snapshot, told: list[Any] | None = None, **settings: Any) -> Saver:
+def saver(
+    folder: Path,
+    save: Snapshot = snapshot,
+    told: list[Any] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
+) -> Saver:
     """A saver whose reports go to `told`."""
     report = lambda step, metrics: told.append((step, metrics)) if told is not None else None  # noqa: E731
-    return Saver(folder, CheckpointConfig(**settings), save, report)
+    return Saver(folder, CheckpointConfig(**settings), save, report, clock=clock)
 
 
 def commit(folder: Path, step: int, state: dict[str, Any], save: Snapshot = snapshot, **settings: Any) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.checkpoint import Parts, newest_verified, saver
+from pretrain.checkpoint import Parts, newest_verified
 from tests.support import checkpoints, kills
 from tests.support.checkpoints import MODEL, OPTIMIZER
 from tests.support.ranks import run_ranks
@@ -213,10 +213,9 @@ def test_sigkill_at_every_operation_of_a_commit(tmp_path, form):
     assert (steps[0], steps[-1]) == (1, 2)
 
 
-def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path, monkeypatch):
+def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path):
     now = 1000.0
-    monkeypatch.setattr(saver.time, "monotonic", lambda: now)
-    used = checkpoints.saver(tmp_path, every_minutes=2, asynchronous=False)
+    used = checkpoints.saver(tmp_path, clock=lambda: now, every_minutes=2, asynchronous=False)
     assert used.poll() == (0, 0)
     now += 119
     assert used.poll() == (0, 0)
@@ -225,7 +224,7 @@ def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path, monkeypatch):
     used.begin(1, STATE)
     assert used.poll() == (0, 0)
     now += 10_000
-    assert checkpoints.saver(tmp_path).poll() == (0, 0), "not asked for"
+    assert checkpoints.saver(tmp_path, clock=lambda: now).poll() == (0, 0), "not asked for"
 
 
 def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
