@@ -161,7 +161,9 @@ def _named(config: Config, folder: RunFolder, path: Path) -> Checkpoint:
         )
     path = path.resolve()  # resolves a symbolic link
     problems: list[str] = []
-    found = checkpoint.first_intact([path], state_problem, lambda _, problem: problems.append(problem))
+    found = checkpoint.first_intact(
+        path.parent, [path.name], state_problem, lambda _, problem: problems.append(problem)
+    )
     if found is None:
         raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problems[0]}")
     return found

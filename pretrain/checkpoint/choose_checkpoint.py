@@ -32,7 +32,7 @@ def newest_verified(
         if dist.get_rank() == 0:
             report(f"checkpoint {path.name} is damaged and skipped: {problem}")
 
-    found = first_intact([path for _, path in committed(folder)], check, skip)
+    found = first_intact(folder, [path.name for _, path in committed(folder)], check, skip)
     if problems and found is None:
         raise UserError(
             f"{folder}: no checkpoint is intact ({problems[0]}); restore one, or move the folder away to start again"
@@ -41,13 +41,13 @@ def newest_verified(
 
 
 def first_intact(
-    paths: Sequence[Path], check: Check, skip: Callable[[Path, str], object] = lambda *_: None
+    folder: Path, names: Sequence[str], check: Check, skip: Callable[[Path, str], object] = lambda *_: None
 ) -> Checkpoint | None:
-    """The first intact checkpoint of `paths`, as rank 0 lists them; a collective.
+    """The first intact checkpoint of these in a folder, as rank 0 lists them; a collective.
 
     `skip` is called with the path of each damaged one, and its problem.
     """
-    for path in map(Path, all_gather_json([str(path) for path in paths])[0]):
+    for path in [folder / name for name in all_gather_json(names)[0]]:
         problems = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))  # each rank reads some files
         problem = next((problem for problem in problems if problem), None)
         if problem is None and (problem := check(found := read(path))) is None:

@@ -61,7 +61,7 @@ def _checkpoint_before(folder: Path, history: GuardHistory) -> Checkpoint | None
     assert history.spike
     newest_before = history.spike.step - 1
     saved = sorted(committed(folder), key=lambda one: (one[0] >= newest_before, abs(newest_before - one[0])))
-    return first_intact([path for _, path in saved], state_problem)
+    return first_intact(folder, [path.name for _, path in saved], state_problem)
 
 
 def _state_after(then: ResumeState, history: GuardHistory, loader: Loader, skip_steps: int) -> ResumeState:

@@ -91,7 +91,7 @@ def full_disk(folder: Path, small: Path) -> None:
     used.begin(3, {})
     _train(used)
     assert (used.failures, used.problem, used.saved_step) == (0, None, 3)
-    assert first_intact([small / "step-00000003"], lambda found: None)
+    assert first_intact(small, ["step-00000003"], lambda found: None)
     if dist.get_rank() == 0:
         assert [metrics.get("checkpoint/failed") for _, metrics in told] == [1, 2, None]
     sizes[:] = [500, 1 << 20]
@@ -128,7 +128,7 @@ def main() -> None:
     if what == "commit":
         for step in (1, 2):
             _save(folder, step)
-            assert first_intact([folder / f"step-{step:08d}"], lambda found: None)
+            assert first_intact(folder, [f"step-{step:08d}"], lambda found: None)
     elif what == "agree":
         agree(folder)
     elif what == "die":
