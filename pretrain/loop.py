@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from data_prep.errors import UserError
-from pretrain.checkpoint import RemoteCopies, Saver, batch_settings
+from pretrain.checkpoint import Identity, Saver
 from pretrain.data import (
     DeviceBatch,
     DeviceFeed,
@@ -24,14 +24,14 @@ from pretrain.data import (
 )
 from pretrain.distributed import DeferredReader, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, StepSums, unpack_step
-from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, StreamPoint, check_replicas
+from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, check_replicas
 from pretrain.model import flops_of, peak_tflops
 from pretrain.optim import lr_factor
 from pretrain.reporting.predictions import Samples
 from pretrain.reporting.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.reporting.step_profile import Profile
 from pretrain.resume import RunParts, checkpoint_state
-from pretrain.run import State, StopRequest, step_name
+from pretrain.run import State, StopRequest
 
 _STATUS_SECONDS = 5.0
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
@@ -70,14 +70,14 @@ class Loop:
         self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_rank_zero)
         self._faults = Faults(run.rank)
         self._feed = DeviceFeed(device, loader.objective, config.longest_row)
-        self._flops, self._settings = _count_flops(run, device), batch_settings(config, run.data)
+        self._flops, self._settings = _count_flops(run, device), Identity.of(config, run.data).batch_digest()
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
         self._valid = _open_held_out(run)
         self._samples: Samples | None = None
         if self._valid and config.eval.samples:
             path = self._folder.predictions if self._is_rank_zero else None
             self._samples = Samples(config, self._valid, self._feed, path)
-        self._saver = _saver(run, engine, self._step, self._report)
+        self._saver = Saver(self._folder.checkpoints, config.checkpoint, engine.snapshot, self._report, self._step)
         self._profile = Profile(config.train.profile, self._folder.profile, run.marker, self._step)
         self._last_status = 0.0
         self._since: float | None = None  # when the last step ended; None after something else took time
@@ -205,9 +205,11 @@ class Loop:
             self._write_status(info.step)
             metrics = step_metrics(info, output, sums, self._engine.groups)
             metrics |= self._flops.metrics(sums.flops, sums.predictions, info.seconds, self._ranks)
-            point, shape, skipped = StreamPoint(info.step, info.before), (info.rows, info.seq_len), output.skipped > 0
-            times = (sums.compute_seconds, info.waited, info.seconds)
-            metrics |= self.guard.record(StepResult(point, shape, metrics["train/loss"], skipped, *times))
+            shape, loss, skipped = (info.rows, info.seq_len), metrics["train/loss"], output.skipped > 0
+            result = StepResult(
+                info.step, info.before, shape, loss, skipped, sums.compute_seconds, info.waited, info.seconds
+            )
+            metrics |= self.guard.record(result)
             if self._config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self._replaced_tokens
             self._report(info.step, metrics | self._epochs(info.before), info.batch(sums, self._settings))
@@ -322,15 +324,6 @@ class Loop:
 
 def _is_due(every: int, step: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int, dict[str, float]], None]) -> Saver:
-    """Create the saver. Rank 0 also copies checkpoints to checkpoint.remote, beginning with the one of this start."""
-    settings, folder, remote = run.config.checkpoint, run.folder.checkpoints, None
-    if settings.remote and run.rank == 0:
-        start = folder / step_name(steps_done)
-        remote = RemoteCopies(settings, steps_done, start if start.exists() else None)
-    return Saver(folder, settings, engine.snapshot, report, remote, saved_step=steps_done)
 
 
 def _open_held_out(run: RunParts) -> Loader | None:

@@ -7,7 +7,7 @@ import psutil
 
 from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
-from pretrain.distributed import Cores, Threads, limits_of, threads_of, usable_cores
+from pretrain.distributed import Cores, Threads, limits_of
 from pretrain.planning import GIB, Finding, check_memory, judge
 
 _SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL needs up to some hundred MB
@@ -41,7 +41,7 @@ def judge_shm(total: int, free: int) -> Finding:
 
 def _cores() -> Iterator[Finding]:
     processes = max(1, gpu_count())
-    yield judge_cores(usable_cores(), os.cpu_count() or 1, threads_of(processes), processes)
+    yield judge_cores(Cores.usable(), os.cpu_count() or 1, Threads.of(processes), processes)
 
 
 def _memory() -> Iterator[Finding]:

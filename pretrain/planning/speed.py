@@ -6,7 +6,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from pretrain.planning.run_plan import RunPlan
-from pretrain.run import RunFolder, read_environment, read_journal
+from pretrain.run import JournalReader, RunFolder
 
 _SETTLING = 10  # the first steps are skipped: they fill caches and compile kernels
 _LATEST = 1000  # steps that the median covers
@@ -74,7 +74,7 @@ def measured(run: Path) -> Rate:
     """
     folder = RunFolder(run)
     try:
-        entries = read_journal(folder.journal)
+        entries = JournalReader(folder.journal).entries()
     except OSError as error:
         raise UserError(f"Cannot read {folder.journal} ({error.strerror}). Name a run folder with --from.") from None
     speeds = [entry.metrics["speed/tflops"] for entry in entries[_SETTLING:] if "speed/tflops" in entry.metrics]
@@ -89,7 +89,7 @@ def measured(run: Path) -> Rate:
 
 def _devices(folder: RunFolder) -> str:
     """The processes and GPUs in environment.json: ", on 8 processes (NVIDIA H100)"; empty if not known."""
-    values = read_environment(folder.environment) or {}
+    values = folder.read_environment() or {}
     if "hosts" not in values or "processes" not in values:
         return ""
     names = {gpu["name"] for host in values["hosts"] for gpu in host.get("gpus", []) if "name" in gpu}

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from pretrain.reporting.curve_points import Floats, Ints, smooth, thinned
 from pretrain.run import JournalTable
-from pretrain.run.journal_table import Floats, Series, smooth, thinned
 
 BUCKETS = 800
 _SHORTEST_WINDOW = 9  # steps: the loss of a single batch is noisy
@@ -56,20 +56,20 @@ def charts_of(measured: JournalTable) -> list[dict[str, Any]]:
 
 
 def _line(measured: JournalTable, metric: str, label: str, style: str) -> dict[str, Any] | None:
-    series = measured.series(metric)
-    finite = series.values[np.isfinite(series.values)]
+    steps, values = measured.series(metric)
+    finite = values[np.isfinite(values)]
     if not len(finite) or (metric in _ONLY_IF_IT_CHANGES and np.ptp(finite) == 0):
         return None
     if style == "smooth":
-        if len(series.steps) < 20:
+        if len(steps) < 20:
             return None
-        series = Series(series.steps, averaged(series.values))
-    return line_of(label, style, thinned(*series, BUCKETS))
+        values = averaged(values)
+    return line_of(label, style, *thinned(steps, values, BUCKETS))
 
 
-def line_of(label: str, style: str, points: Series, **more: Any) -> dict[str, Any]:
+def line_of(label: str, style: str, steps: Ints, values: Floats, **more: Any) -> dict[str, Any]:
     """A line as JSON values. more: further keys that chart.js reads, such as low and high of a band."""
-    return {"label": label, "style": style, "x": points.steps.tolist(), "y": rounded(points.values)} | more
+    return {"label": label, "style": style, "x": steps.tolist(), "y": rounded(values)} | more
 
 
 def averaged(values: Floats) -> Floats:

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from data_prep.files import AppendLog
 from pretrain.config import Config
 from pretrain.data import Batch, BatchRows, DeviceBatch, DeviceFeed, Loader, batch_checksum
 from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.masking import IGNORED, Vocabulary
-from pretrain.run import AppendLog
 
 SLOTS = 64  # of a passage, at most: short enough to read quickly
 TOP = 3

@@ -20,7 +20,7 @@ from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_st
 from torch import Tensor
 
 from data_prep.processes import leave
-from pretrain.checkpoint import Checkpoint, write_parts
+from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config, OptimConfig
 from pretrain.engine import Engine, init_distributed, layout_of
 from pretrain.engine.resharding import exchange_weights, local_pieces
@@ -29,6 +29,7 @@ from pretrain.optim import Described, Piece, build_optimizer, described
 from pretrain.optim.optimizers import Muon
 from tests.pretrain.engine.gradients_worker import SEQ_LEN, step_gradients, take_step
 from tests.pretrain.engine.varying_worker import global_batches
+from tests.support.checkpoints import write_parts
 from tests.support.optimizers import LR, MATRIX, NAMES, settings
 
 SHAPE = EncoderShape(
