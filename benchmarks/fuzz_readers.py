@@ -47,8 +47,7 @@ from evaluation.finetuning import FinetuneResults
 from evaluation.finetuning.example_files import read_json as read_questions
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.result_file import Epoch, SeedResult
-from evaluation.likelihood import read_pairs
-from evaluation.likelihood.minimal_pairs import MinimalPair
+from evaluation.likelihood.minimal_pairs import MinimalPair, read_pairs
 from evaluation.likelihood.sentence_scores import ScoreCache
 from pretrain.checkpoint import read, write_manifest
 from pretrain.config import Config, load_config

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from data_prep.reading import MAX_FLOAT
-from evaluation.study.arm_run import EVALUATION, FINETUNING, is_done, read_result
+from evaluation.study.arm_run import read_result
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
-from evaluation.study.study_file import Budget, Study, runs_at
+from evaluation.study.study_file import EVALUATION, FINETUNING, Budget, Study
 from pretrain.reporting import line_of, rounded
 from pretrain.run import JournalTable, RunFolder, read_journal_table
-from pretrain.run.journal_table import Floats, Ints, Series
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
 
@@ -64,12 +64,12 @@ class StudyResults:
     lines: list[dict[str, Any]]
 
 
-def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
+def read_results(study: Study, budget: Budget) -> StudyResults:
     """Read the results of all finished runs, and the curves of all begun ones."""
     values: dict[str, dict[str, dict[int, float]]] = {}
     missing, journals = [], dict[str, list[JournalTable]]()
-    for run in runs_at(folder, study, budget):
-        if is_done(study, run):
+    for run in study.runs_at(budget):
+        if run.is_done:
             for key, value in figures(run.folder).items():
                 values.setdefault(key, {}).setdefault(run.arm.name, {})[run.seed] = value
         else:
@@ -130,11 +130,12 @@ def curve(arm: str, runs: list[JournalTable], hue: int) -> dict[str, Any]:
     losses = np.array([series.values[np.isin(series.steps, steps)] for _, series in evaluated])
     tokens, hours = np.mean([_progress(run, steps) for run, _ in evaluated], axis=0)
     axes = {"step": steps.tolist(), "tokens": rounded(tokens), "hours": rounded(hours)}
+    mean = evaluated[0][1]._replace(steps=steps, values=losses.mean(axis=0))
     low, high = rounded(losses.min(axis=0)), rounded(losses.max(axis=0))
-    return line_of(arm, "points", Series(steps, losses.mean(axis=0)), hue=hue, low=low, high=high, axes=axes)
+    return line_of(arm, "points", mean, hue=hue, low=low, high=high, axes=axes)
 
 
-def _progress(run: JournalTable, steps: Ints) -> tuple[Floats, Floats]:
+def _progress(run: JournalTable, steps: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Tokens and hours of training up to each step; repeated steps count once."""
     kept = run.kept
     at = np.searchsorted(run.steps[kept], steps, side="right")

@@ -1,4 +1,4 @@
-"""Run a study on this machine: preview, step times of the arms, and the runs one after the other."""
+"""Run a study on this machine: the step times of the arms, and the runs one after the other."""
 
 import shutil
 import time
@@ -9,17 +9,8 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.files import LockHeldError, file_lock, write_json
-from evaluation.study.arm_run import Maskwright, call, do_run, is_done, train_words, unfinished
-from evaluation.study.study_file import (
-    TIMING_ROUNDS,
-    Arm,
-    Study,
-    StudyRun,
-    equal_time_steps,
-    needs_timing,
-    read_rounds,
-    runs_of,
-)
+from evaluation.study.arm_run import Maskwright, call, do_run, train_words
+from evaluation.study.study_file import TIMING_ROUNDS, Arm, Study, StudyRun
 from pretrain.reporting import duration
 from pretrain.run import RunFolder, read_journal_table
 
@@ -32,21 +23,7 @@ Show = Callable[[int, int, str], None]
 """Called with the steps done, the total steps of this call, and the current task."""
 
 
-def describe(folder: Path, study: Study) -> list[str]:
-    """Lines of a preview: the arms with their steps, and the number of runs. The folder need not exist yet."""
-    steps = equal_time_steps(folder, study) if "time" in study.budgets else {}
-    lines = [f"{folder}: {len(study.arms)} arms, {study.seeds} seeds each, baseline {study.baseline}"]
-    for arm in study.arms:
-        counts = [f"{study.steps:,} steps"] if "tokens" in study.budgets else []
-        if "time" in study.budgets:
-            counts.append(f"{steps[arm.name]:,} steps at equal time" if steps else "equal time: steps not known yet")
-        lines.append("  ".join([f"  {arm.name:<{max(len(one.name) for one in study.arms)}}", *counts]))
-    runs, left = runs_of(folder, study), len(unfinished(folder, study))
-    return [*lines, f"{len(runs)} runs" + (f", {len(runs) - left} of them done" if left < len(runs) else "")]
-
-
 def run_study(
-    folder: Path,
     study: Study,
     maskwright: Maskwright,
     say: Say,
@@ -63,17 +40,18 @@ def run_study(
         UserError: if `only` has an unknown run, or a run whose number of steps is not known yet.
         Stopped: after a request to stop.
     """
-    if only is None and needs_timing(folder, study):
-        measure_times(folder, study, maskwright, say)
-    runs = runs_of(folder, study)
-    chosen = [(number, _chosen(folder, runs, number)) for number in (range(1, len(runs) + 1) if only is None else only)]
-    todo = [(number, run) for number, run in chosen if not is_done(study, run)]
+    if only is None and study.needs_timing:
+        measure_times(study, maskwright, say)
+    runs = study.runs
+    numbers = range(1, len(runs) + 1) if only is None else only
+    chosen = [(number, _chosen(study.folder, runs, number)) for number in numbers]
+    todo = [(number, run) for number, run in chosen if not run.is_done]
     if len(todo) < len(chosen):
         say(f"{len(chosen) - len(todo)} of {len(chosen)} runs are done already")
     total, done, failed = sum(run.steps or 0 for _, run in todo), 0, []
     for number, run in todo:
         title, begun = f"run {number} of {len(runs)}: {run.name}", time.monotonic()
-        if is_done(study, run):  # finished by another process since the start: a job array, or --only
+        if run.is_done:  # finished by another process since the start: a job array, or --only
             say(f"{title}: done meanwhile")
             continue
         say(f"{title}, {run.steps:,} steps")
@@ -82,7 +60,7 @@ def run_study(
             show(done + steps, total, f"{title}, {doing}")
 
         try:
-            do_run(folder, study, run, maskwright, report)
+            do_run(study, run, maskwright, report)
             say(f"{title}: done in {duration(time.monotonic() - begun)}")
         except UserError as error:
             failed.append(f"{run.name}: {error}")
@@ -102,31 +80,33 @@ def _chosen(folder: Path, runs: list[StudyRun], number: int) -> StudyRun:
     return runs[number - 1]
 
 
-def measure_times(folder: Path, study: Study, maskwright: Maskwright, say: Say) -> None:
+def measure_times(study: Study, maskwright: Maskwright, say: Say) -> None:
     """Train each arm for some steps in each round. timing.json is updated after each, and a rerun resumes from it.
 
     Every second round reverses the order of the arms, so that a machine that slows down steadily favours no arm.
 
     Raises UserError if a training fails, or another process measures, and Stopped after a request to stop.
     """
+    folder = study.folder
     try:
         with file_lock(folder / ".timing.lock", wait=False, needed=False):
-            seconds = read_rounds(folder, study, partial=True)
+            seconds = study.read_rounds(partial=True)
             for number in range(TIMING_ROUNDS):
                 for arm in study.arms[:: -1 if number % 2 else 1]:
                     if len(seconds[arm.name]) <= number:
                         say(f"measuring the time of {arm.name}, round {number + 1} of {TIMING_ROUNDS}")
-                        seconds[arm.name].append(_step_seconds(folder, study, arm, maskwright))
+                        seconds[arm.name].append(_step_seconds(study, arm, maskwright))
                         write_json(folder / "timing.json", {"study": study.digest, "seconds": seconds})
     except LockHeldError:  # two processes would train in the same folder and slow each other down
         raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
 
 
-def _step_seconds(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:
+def _step_seconds(study: Study, arm: Arm, maskwright: Maskwright) -> float:
     """Median seconds per step of a short training; its folder is removed afterwards."""
-    run, log = folder / "timing" / arm.name, folder / "timing" / f"{arm.name}.log"
-    if run.parent.is_symlink():  # the removal below would delete the link's target
-        raise UserError(f"{run.parent} is a symbolic link; put a folder there")
+    timing = study.folder / "timing"
+    run, log = timing / arm.name, timing / f"{arm.name}.log"
+    if timing.is_symlink():  # the removal below would delete the link's target
+        raise UserError(f"{timing} is a symbolic link; put a folder there")
     shutil.rmtree(run, ignore_errors=True)
     values = {
         "run.dir": str(run),
@@ -138,7 +118,7 @@ def _step_seconds(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) 
         "track.uri": "none",
         "track.models": "none",
     }
-    call(maskwright, train_words(folder, study, values), log)
+    call(maskwright, train_words(study, values), log)
     seconds = read_journal_table(RunFolder(run).journal).series("speed/step_seconds").values
     shutil.rmtree(run)
     if len(seconds) <= _WARM_UP:

@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from evaluation.likelihood import EvaluationRequest, evaluate, open_model, read_pairs
+from evaluation.likelihood import EvaluationRequest, evaluate
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, held_out_results
-from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results
-from evaluation.likelihood.predictors import Unigram, token_counts
+from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results, read_pairs
+from evaluation.likelihood.predictors import Unigram, open_model, token_counts
 from evaluation.likelihood.sentence_scores import sentence_scores
 from launchers.app import app
 from pretrain.masking import IGNORED, Vocabulary
