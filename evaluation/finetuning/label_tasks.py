@@ -28,9 +28,8 @@ from evaluation.finetuning.feature_batches import (
     label_options,
     with_targets,
 )
-from evaluation.finetuning.learner import Head, Learner
+from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import classification_metrics, names_entities, token_metrics
-from evaluation.finetuning.settings import FinetuneSettings
 
 _GOLD, _UNDECIDED = (
     "gold_label",

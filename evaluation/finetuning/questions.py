@@ -14,9 +14,8 @@ from data_prep.reading import typed
 from data_prep.urls import shown
 from evaluation.finetuning.example_files import read_json, spread
 from evaluation.finetuning.feature_batches import Feature
-from evaluation.finetuning.learner import Head, Learner
+from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import question_metrics
-from evaluation.finetuning.settings import FinetuneSettings
 
 _LONGEST_ANSWER = 30  # tokens
 _SHORTEST = 32  # tokens of a window
