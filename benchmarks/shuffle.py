@@ -1,9 +1,9 @@
 """How well rows are shuffled: Maskwright's windows against webdataset's buffer and a full permutation.
 
-    python -m benchmarks.shuffle --out shuffle.md
+    python -m benchmarks.shuffle --blocks 2000 --out shuffle.md
 
-It takes the bundled text, which has few blocks: batches of which it holds fewer than two are left out. For all figures,
-prepare more text with ids that name books:
+This uses the bundled text. Batch sizes of which a text has fewer than three batches are left out. For all figures,
+prepare more text, with ids that name books:
 
     maskwright prep run --input 'books/*.jsonl.zst' --tokenizer tokenizers/bert --id-field id --out data/books
     python -m benchmarks.shuffle --data data/books --short data/sentences
@@ -318,7 +318,7 @@ def section(name: str, corpus: Corpus, shard: int, seq_len: int) -> str:
         f"## {name}\n\n{corpus.n_blocks:,} blocks, {len(corpus.lengths):,} documents, {corpus.lengths.sum():,} tokens, "
         f"{len(np.unique(corpus.source)):,} sources; webdataset's shards have {shard:,} documents."
     )
-    batches = [rows for rows in BATCHES if 3 * rows * seq_len <= corpus.lengths.sum()]  # the last one is left out
+    batches = [rows for rows in BATCHES if 3 * rows * seq_len <= corpus.lengths.sum()]  # two, and an incomplete last one
     header = ["", "distance", *(f"{name}, {rows:,} rows" for name in ("variance", "together") for rows in batches)]
     full, lines = None, []
     for name, order in orders(corpus, shard, seq_len):

@@ -3,7 +3,7 @@
 import contextlib
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson  # stricter than json: refuses lone surrogates, deep nesting, huge integers
 
@@ -11,6 +11,8 @@ from data_prep.errors import UnusableInput, working_directory
 from data_prep.files import open_plain
 from data_prep.storage import DAMAGE, decompressed
 from data_prep.urls import file_name, is_url, open_remote, remote_errors, shown
+
+Item = TypeVar("Item")
 
 
 def read_text(path: str) -> str:
@@ -45,6 +47,13 @@ def _json_object(place: str, line: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise UnusableInput(f"{place} is not a JSON object. Write one in each line.")
     return value
+
+
+def spread(items: list[Item], count: int | None) -> list[Item]:
+    """Select `count` evenly spaced items; all of them if there are fewer, or without a count."""
+    if count is None or count >= len(items):
+        return items
+    return [items[number * len(items) // count] for number in range(count)]
 
 
 def require_file(path: str) -> None:

@@ -4,7 +4,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 
@@ -12,7 +12,6 @@ from data_prep.errors import UnusableInput
 from data_prep.urls import file_name, shown
 from evaluation.text_files import read_json_lines, read_lines, read_text
 
-Item = TypeVar("Item")
 _CONLLU_CELLS = 10
 _FORM_AND_UPOS = [2, 4]
 
@@ -120,13 +119,6 @@ def read_json(path: str) -> Any:
         return orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise UnusableInput(f"{shown(path)}, line {error.lineno} is not JSON. Questions are in SQuAD's form.") from None
-
-
-def spread(items: list[Item], count: int | None) -> list[Item]:
-    """Select `count` evenly spaced items; all of them if there are fewer, or without a count."""
-    if count is None or count >= len(items):
-        return items
-    return [items[number * len(items) // count] for number in range(count)]
 
 
 def _is_jsonl(path: str) -> bool:

@@ -18,7 +18,6 @@ from evaluation.finetuning.example_files import (
     first_names,
     read_columns,
     read_table,
-    spread,
 )
 from evaluation.finetuning.feature_batches import (
     IGNORED,
@@ -30,6 +29,7 @@ from evaluation.finetuning.feature_batches import (
 )
 from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import classification_metrics, names_entities, token_metrics
+from evaluation.text_files import spread
 
 _GOLD, _UNDECIDED = (
     "gold_label",

@@ -12,10 +12,11 @@ from transformers import AutoModelForQuestionAnswering
 from data_prep.errors import UserError, one_line
 from data_prep.reading import typed
 from data_prep.urls import shown
-from evaluation.finetuning.example_files import read_json, spread
+from evaluation.finetuning.example_files import read_json
 from evaluation.finetuning.feature_batches import Feature
 from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import question_metrics
+from evaluation.text_files import spread
 
 _LONGEST_ANSWER = 30  # tokens
 _SHORTEST = 32  # tokens of a window

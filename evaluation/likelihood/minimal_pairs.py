@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from data_prep.errors import UnusableInput
-from evaluation.text_files import read_json_lines
+from evaluation.text_files import read_json_lines, spread
 
 _Z = float(ndtri(0.975))  # of 95% intervals
 GROUPS = ("field", "linguistics_term", "UID")
@@ -56,10 +56,7 @@ def limited(pairs: Sequence[MinimalPair], most: int) -> list[MinimalPair]:
     members: dict[str, list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
         members[pair.groups.get("UID", "")].append(number)
-    chosen = []
-    for numbers in members.values():
-        take = min(most, len(numbers))
-        chosen += [numbers[place * len(numbers) // take] for place in range(take)]
+    chosen = [number for numbers in members.values() for number in spread(numbers, most)]
     return [pairs[number] for number in sorted(chosen)]
 
 

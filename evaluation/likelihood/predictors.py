@@ -134,7 +134,7 @@ class FinishedModel:
     logits: "EncoderLogits | PaddedLogits"
 
     @torch.no_grad()
-    def __call__(self, stream: Stream) -> Answers:
+    def answers(self, stream: Stream) -> Answers:
         """Compute log-probabilities in fp32 and reduce the logits block by block.
 
         Raises UserError for ids outside the model's vocabulary, or if log-probabilities are not finite.
@@ -277,7 +277,7 @@ class Unigram:
         self.log_probabilities = np.log(smoothed) - np.log(smoothed[ordinary].sum())
         self._likeliest = int(np.argmax(np.where(ordinary, counts, -1)))
 
-    def __call__(self, stream: Stream) -> Answers:
+    def answers(self, stream: Stream) -> Answers:
         return Answers(self.log_probabilities[stream.labels], stream.labels == self._likeliest)
 
 

@@ -86,7 +86,7 @@ def analyze_layers(
     if as_json:
         write_json_output(as_json, _to_json(found, dataset.location, settings))
     for measured in found:
-        _print(measured)
+        print_measures(measured)
     if out:
         for path in draw_charts(found, out):
             typer.echo(str(path))
@@ -100,7 +100,8 @@ def _to_json(found: "list[ModelMeasures]", data: str, settings: "SampleSettings"
     return {"data": data, "settings": asdict(settings), "models": models}
 
 
-def _print(found: "ModelMeasures") -> None:
+def print_measures(found: "ModelMeasures") -> None:
+    """Print the tables of a model."""
     console = tables.output(_WIDTH)
     head = f"\n{found.model}, {found.objective}, {found.layers} layers of {found.hidden}, {found.text} text"
     console.print(Text(head, style="bold"))

@@ -179,7 +179,7 @@ def test_the_file_is_there_before_anything_is_printed(folder, tmp_path, monkeypa
         out,
     ]
     with monkeypatch.context() as patched:
-        patched.setattr("launchers.commands.analyze_layers._print", broken)
+        patched.setattr("launchers.commands.analyze_layers.print_measures", broken)
         run(*words, "--out", tmp_path / "out")
     assert list(json.loads(out.read_text())["models"]) == [str(folder / "clm")]
     monkeypatch.setattr("launchers.display.json_output.write_json", broken)
