@@ -318,7 +318,9 @@ def section(name: str, corpus: Corpus, shard: int, seq_len: int) -> str:
         f"## {name}\n\n{corpus.n_blocks:,} blocks, {len(corpus.lengths):,} documents, {corpus.lengths.sum():,} tokens, "
         f"{len(np.unique(corpus.source)):,} sources; webdataset's shards have {shard:,} documents."
     )
-    batches = [rows for rows in BATCHES if 3 * rows * seq_len <= corpus.lengths.sum()]  # two, and an incomplete last one
+    batches = [
+        rows for rows in BATCHES if 3 * rows * seq_len <= corpus.lengths.sum()
+    ]  # two, and an incomplete last one
     header = ["", "distance", *(f"{name}, {rows:,} rows" for name in ("variance", "together") for rows in batches)]
     full, lines = None, []
     for name, order in orders(corpus, shard, seq_len):

@@ -1,12 +1,10 @@
-"""Read example files: tables or JSON lines, CoNLL columns, and JSON. Each example keeps its file and line."""
+"""Read example files: tables, JSON lines and CoNLL columns. Each example keeps its file and line."""
 
 import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import orjson
 
 from data_prep.errors import UnusableInput
 from data_prep.urls import file_name, shown
@@ -110,15 +108,6 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
     if not sentences:
         raise UnusableInput(f"{shown(path)} has no words")
     return sentences
-
-
-def read_json(path: str) -> Any:
-    """Read a JSON file. Raise UserError with the line number if it is not JSON."""
-    text = read_text(path)
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise UnusableInput(f"{shown(path)}, line {error.lineno} is not JSON. Questions are in SQuAD's form.") from None
 
 
 def _is_jsonl(path: str) -> bool:

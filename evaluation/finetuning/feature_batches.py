@@ -1,6 +1,5 @@
-"""Model inputs with targets, batches of similar length, and labels."""
+"""Model inputs with targets, and batches of similar length."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,13 +71,6 @@ def collate(
         lists = [value for value in values if isinstance(value, list)]
         targets[name] = padded(lists, IGNORED) if lists else torch.tensor(values, device=device)
     return inputs, targets
-
-
-def label_names(found: set[str]) -> list[str]:
-    """Sort labels, integers by value."""
-    if all(re.fullmatch(r"-?\d+", label) for label in found):
-        return sorted(found, key=int)
-    return sorted(found)
 
 
 def label_options(labels: Sequence[str]) -> dict[str, Any]:

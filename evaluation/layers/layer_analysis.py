@@ -113,15 +113,14 @@ def measure(
             set's, or seq_len exceeds a model's limit.
     """
     folders = {name: model_folder(Path(name)) for name in names}
-    limits = {}
+    usual = _USUAL_LENGTH
     for name, folder in folders.items():
         check_vocabulary(name, load_tokenizer(folder).get_vocab(), dataset)
-        limits[name] = longest_text(load_language_model(folder)[0])
-    shortest = min((limit for limit in limits.values() if limit), default=_USUAL_LENGTH)
-    for name, limit in limits.items():
-        if seq_len and limit and seq_len > limit:
-            raise UserError(f"{name} takes texts of {limit} tokens at most; choose a smaller --seq-len")
-    settings = replace(settings, seq_len=seq_len or min(_USUAL_LENGTH, shortest))
+        if limit := longest_text(load_language_model(folder)[0]):
+            if seq_len and seq_len > limit:
+                raise UserError(f"{name} takes texts of {limit} tokens at most; choose a smaller --seq-len")
+            usual = min(usual, limit)
+    settings = replace(settings, seq_len=seq_len or usual)
     return settings, _measure(folders, dataset, settings)
 
 
@@ -161,8 +160,6 @@ def states_of(model: PreTrainedModel, sample: PositionSample, pad: int) -> dict[
             kind: np.flatnonzero((places.row >= first) & (places.row < first + _ROWS))
             for kind, places in sample.places.items()
         }
-        if not any(len(which) for which in here.values()):
-            continue
         layers = encoder(
             input_ids=tokens, attention_mask=(tokens != pad).long(), output_hidden_states=True
         ).hidden_states

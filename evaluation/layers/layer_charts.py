@@ -116,12 +116,9 @@ def _plain(text: str) -> str:
 
 def new_figure(width: float, height: float) -> "Figure":
     """Create an empty figure, in inches. It needs neither a display nor matplotlib's global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), dpi=120, layout="constrained")
 
 
 def _save(figure: "Figure", path: Path, legend_columns: int) -> None:

@@ -13,7 +13,7 @@ from data_prep.format import Dataset
 from data_prep.urls import shown
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, StrategyName, held_out_results, measure
 from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
-from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer, token_counts
+from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer
 from evaluation.likelihood.sentence_scores import Form, ScoreCache, check_lengths, model_identity, sentence_scores
 from pretrain.export import check_vocabulary, load_tokenizer
 
@@ -70,7 +70,8 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
                 f"{counted.location} was made with another tokenizer than {held_out.dataset.location}; count the "
                 "tokens of one that was made with the same"
             )
-        counts = token_counts(counted, _named(progress, f"counting the tokens of {counted.location}"))
+        progress(0, counted.n_blocks, f"counting the tokens of {counted.location}")
+        counts = counted.token_counts()
         models += [Unigram(counted, counts)] if task.baseline else []
     answers: dict[str, HeldOutAnswers] = {}
     credit: dict[str, NDArray[np.float64]] = {}

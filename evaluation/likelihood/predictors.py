@@ -3,7 +3,7 @@
 An exported model runs as the native encoder where the architecture matches, else by transformers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -236,21 +236,6 @@ class PaddedLogits:
 def _tensors(stream: Stream, device: torch.device) -> list[Tensor]:
     arrays = (stream.tokens, stream.positions, stream.cu_seqlens, stream.places)
     return [torch.from_numpy(array).to(device) for array in arrays]
-
-
-def token_counts(
-    dataset: Dataset, progress: Callable[[int, int], None] = lambda done, total: None
-) -> NDArray[np.int64]:
-    """Count each id in a data set: [vocab_size]. Reads the whole data set.
-
-    Args:
-        progress: (blocks read, blocks in total).
-    """
-    counts = np.zeros(dataset.manifest.tokenizer.vocab_size, dtype=np.int64)
-    for block in range(dataset.n_blocks):
-        counts += np.bincount(dataset.tokens(block), minlength=len(counts))
-        progress(block + 1, dataset.n_blocks)
-    return counts
 
 
 class Unigram:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
@@ -27,10 +27,8 @@ class Stopped(Exception):
         self.run = run
 
 
-class Maskwright(Protocol):
-    """Run `maskwright WORDS` and return the exit code. Call `look` every second while the command runs."""
-
-    def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = ...) -> int: ...
+Maskwright = Callable[[Sequence[str], Path, Callable[[], None]], int]
+"""(words, log, look): run `maskwright WORDS` and return the exit code. Call `look` every second meanwhile."""
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
@@ -59,7 +57,7 @@ def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
             raise UserError(f"{run.folder} holds a run of another study, or of other steps; remove it")
         for path in (*run.altered(record), run.folder / RECORD):  # the record is invalid from here on
             _remove(path)
-    if not _is_trained(run):
+    if _recorded(run) != ("completed", run.steps):
         _train(study, run, maskwright, report)
     model = RunFolder(run.folder).export_of(run.steps)  # the export is atomic
     if not (model / "config.json").is_file():
@@ -91,17 +89,17 @@ def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
         "eval.masks": "common",
         "track.parent": name if run.budget == "tokens" else f"{name}, equal time",
     }
-    report("training", _steps_done(run.folder))
+    report("training", _recorded(run)[1])
     code = call(
         maskwright,
         train_words(study, values),
         run.folder / LOG,
-        lambda: report("training", _steps_done(run.folder)),
+        lambda: report("training", _recorded(run)[1]),
         accepted=(0, EXIT_CODES["stopped"]),
     )
     if code:
         raise Stopped(run.folder)
-    if not _is_trained(run):
+    if _recorded(run) != ("completed", run.steps):
         raise UserError(f"{run.folder}: the training ended before step {run.steps}; see {run.folder / LOG}")
 
 
@@ -136,20 +134,13 @@ def call(
     return code
 
 
-def _is_trained(run: StudyRun) -> bool:
+def _recorded(run: StudyRun) -> tuple[str, int]:
+    """State and step in status.json; "" and 0 if the run has not started."""
     try:
-        status = RunFolder(run.folder).read_status()
+        status = RunFolder(run.folder).recorded_status()
     except UserError:
-        return False
-    return status.state == "completed" and status.step == run.steps
-
-
-def _steps_done(folder: Path) -> int:
-    """Steps recorded in status.json; 0 if the run has not started."""
-    try:
-        return RunFolder(folder).recorded_status().step
-    except UserError:
-        return 0
+        return "", 0
+    return status.state, status.step
 
 
 def _remove(path: Path) -> None:
