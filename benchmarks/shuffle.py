@@ -2,7 +2,7 @@
 
     python -m benchmarks.shuffle --blocks 2000 --out shuffle.md
 
-This uses the bundled text. Batch sizes of which a text has fewer than three batches are left out. For all figures,
+This uses the bundled text. A batch size is left out if the text fills fewer than three batches. For all figures,
 prepare more text, with ids that name books:
 
     maskwright prep run --input 'books/*.jsonl.zst' --tokenizer tokenizers/bert --id-field id --out data/books

@@ -71,15 +71,7 @@ class FinetuneResults:
 
     def write(self, path: Path) -> None:
         """Write the file. Raise UserError if that fails."""
-        try:
-            write_json(path, self.to_json())
-        except OSError as error:
-            raise UnusableInput(
-                f"{path} cannot be written ({error.strerror}). To resume, run the same command again."
-            ) from error
-
-    def to_json(self) -> dict[str, Any]:
-        return {
+        values = {
             "task": self.identity["task"],
             "metric": self.metric,
             "scores": self.values(self.metric),
@@ -91,6 +83,12 @@ class FinetuneResults:
             "identity": self.identity,
             "key": self.key,
         }
+        try:
+            write_json(path, values)
+        except OSError as error:
+            raise UnusableInput(
+                f"{path} cannot be written ({error.strerror}). To resume, run the same command again."
+            ) from error
 
     def resume_from(self, path: Path) -> None:
         """Load the seeds of an earlier file of the same fine-tuning, if it exists.

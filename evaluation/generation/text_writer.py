@@ -64,12 +64,11 @@ class Writer:
 
         Raises UserError if the request does not fit the model.
         """
-        start, allowed = self._start(request), self._allowed()
-        new = torch.eq(start[0], self._ids.get("mask", -1))
-        length = 0
+        start, allowed, length = self._start(request), self._allowed(), request.length or LENGTH
         if self.causal:
-            length = request.length or LENGTH
             new = torch.arange(start.shape[1] + length) >= start.shape[1]
+        else:
+            new = torch.eq(start[0], self._ids["mask"])
         batch = max(1, self._max_logits // (len(new) * len(allowed)))
         for first in range(0, request.samples, batch):
             samples = start.expand(min(batch, request.samples - first), -1)

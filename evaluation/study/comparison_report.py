@@ -199,22 +199,18 @@ def cell(found: Mean | Difference | None, unit: Unit) -> str:
 
 def _means_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
     """Table of means: a header and one row per arm."""
-    rows = [["arm", *(one.metric.title for one in found)]]
-    for arm in study.arms:
-        cells = [cell(one.means.get(arm.name), one.metric.unit) for one in found]
-        rows.append([arm.name + (" (baseline)" if arm.name == study.baseline else ""), *cells])
-    return rows
+    names = {arm.name: arm.name + (" (baseline)" if arm.name == study.baseline else "") for arm in study.arms}
+    rows = [[title, *(cell(one.means.get(arm), one.metric.unit) for one in found)] for arm, title in names.items()]
+    return [["arm", *(one.metric.title for one in found)], *rows]
 
 
 def _differences_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
     """Table of differences from the baseline for the compared metrics: a header and one row per arm."""
     compared = [one for one in found if one.metric.better]
-    rows = [["arm", *(one.metric.title + (" (points)" if one.metric.unit == "share" else "") for one in compared)]]
-    for arm in study.arms:
-        if arm.name != study.baseline:
-            cells = [cell(one.from_baseline.get(arm.name), one.metric.unit) for one in compared]
-            rows.append([arm.name, *cells])
-    return rows
+    header = [one.metric.title + (" (points)" if one.metric.unit == "share" else "") for one in compared]
+    names = [arm.name for arm in study.arms if arm.name != study.baseline]
+    rows = [[name, *(cell(one.from_baseline.get(name), one.metric.unit) for one in compared)] for name in names]
+    return [["arm", *header], *rows]
 
 
 def conclusion(found: Comparisons, n_arms: int) -> list[str]:

@@ -75,7 +75,11 @@ def mean_of(values: Sequence[float]) -> Mean:
 
 def differences(pairs: Sequence[tuple[Seeds, Seeds]]) -> list[Difference]:
     """Difference (first minus second) of each pair over their common seeds, at least one. All pairs are one family."""
-    moments = [_paired(one, two) for one, two in pairs]
+    moments = []
+    for one, two in pairs:
+        common = sorted(one.keys() & two.keys())
+        scale = max(abs(side[seed]) for seed in common for side in (one, two))
+        moments.append(_moments([one[seed] - two[seed] for seed in common], scale))
     p_values = [_p_value(mean, sd, n) for n, mean, sd in moments]
     found = []
     for (n, mean, sd), p, (level, adjusted, rejected) in zip(moments, p_values, holm(p_values), strict=True):
@@ -117,12 +121,6 @@ def holm(p_values: Sequence[float]) -> list[tuple[float, float, bool]]:
         rejected += goes_on
         found[index] = (level, adjusted, goes_on)
     return found
-
-
-def _paired(one: Seeds, two: Seeds) -> tuple[int, float, float | None]:
-    common = sorted(one.keys() & two.keys())
-    scale = max(abs(side[seed]) for seed in common for side in (one, two))
-    return _moments([one[seed] - two[seed] for seed in common], scale)
 
 
 def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float | None]:

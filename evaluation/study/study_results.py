@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.reading import MAX_FLOAT
-from evaluation.study.arm_run import read_result
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from evaluation.study.study_file import EVALUATION, FINETUNING, Budget, Study
+from evaluation.study.study_runner import read_result
 from pretrain.reporting import line_of, rounded
 from pretrain.run import JournalTable, RunFolder, read_journal_table
 
