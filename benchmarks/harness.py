@@ -57,14 +57,14 @@ def maskwright(*words: Any, **options: Any) -> str:
     return call([sys.executable, "-m", "launchers.cli", *words], env=environment, **options)
 
 
-def prepare_text(folder: Path, text: Path, vocab_size: int) -> Path:
-    """A data set of a file of text in `folder`, with a tokenizer trained on it."""
+def prepare_text(folder: Path, text: Path, vocab_size: int, *options: Any) -> Path:
+    """A data set of a file of text in `folder`, with a tokenizer trained on it. options: of `prep run`."""
     tokenizer, data = folder / "tokenizer", folder / "data"
     maskwright(
         *("tokenizer", "train", "--input", text, "--kind", "wordpiece"),
         *("--vocab-size", vocab_size, "--out", tokenizer),
     )
-    maskwright("prep", "run", "--input", text, "--tokenizer", tokenizer, "--valid-fraction", 0, "--out", data)
+    maskwright("prep", "run", "--input", text, "--tokenizer", tokenizer, "--valid-fraction", 0, "--out", data, *options)
     return data
 
 

@@ -30,7 +30,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertFo
 
 from benchmarks.harness import BOOKS, options, ratios, seconds_in_turns, spread, table, warn_if_busy, write_page
 from data_prep.tokenizer import train
-from evaluation.likelihood import read_pairs
+from evaluation.likelihood.minimal_pairs import read_pairs
 from evaluation.likelihood.predictors import FinishedModel, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
 

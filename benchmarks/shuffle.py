@@ -1,5 +1,10 @@
 """How well rows are shuffled: Maskwright's windows against webdataset's buffer and a full permutation.
 
+    python -m benchmarks.shuffle --blocks 2000 --out shuffle.md
+
+This uses the bundled text. A batch size is left out if the text fills fewer than three batches. For all figures,
+prepare more text, with ids that name books:
+
     maskwright prep run --input 'books/*.jsonl.zst' --tokenizer tokenizers/bert --id-field id --out data/books
     python -m benchmarks.shuffle --data data/books --short data/sentences
 
@@ -10,6 +15,7 @@ drawn from the real ones; its sources are consecutive blocks, as in web crawls.
 
 import itertools
 import random
+import tempfile
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -20,7 +26,7 @@ from pathlib import Path
 import numpy as np
 from webdataset.filters import _shuffle
 
-from benchmarks.harness import options, run, table, write_page
+from benchmarks.harness import BOOKS, options, prepare_text, run, table, write_page
 from data_prep.errors import UserError
 from data_prep.format import BLOCK_TOKENS, Dataset
 from pretrain.data import Position
@@ -33,7 +39,7 @@ WINDOWS = (16, 64, 256, 1024)  # blocks
 BUFFERS = (1_000, 10_000)  # samples of webdataset's buffer; the first is what its documentation has
 STREAMS = (1, 32)  # ranks times workers, each with its own shards
 SHARDS_AHEAD = 100  # webdataset's buffer of shards
-BATCHES = (256, 4_096)  # rows
+BATCHES = (16, 256, 4_096)  # rows
 BLOCKS_A_SOURCE = 100  # of the made corpus, on average
 DOCUMENTS_A_SHARD = 100_000  # webdataset's own default, of the made corpus
 REAL_SHARDS = 8
@@ -159,13 +165,13 @@ class Quality:
     together: dict[int, float]
 
 
-def quality(corpus: Corpus, order: Order) -> Quality:
+def quality(corpus: Corpus, order: Order, batches: list[int]) -> Quality:
     along = order.row[np.argsort(order.place, kind="stable")]
     source = corpus.source[order.document]
     return Quality(
         distance=float(np.abs(np.diff(along)).mean()),
-        variance={rows: source_variance(order.row // rows, source, order.length) for rows in BATCHES},
-        together={rows: share_together(order.row, rows, order.document) for rows in BATCHES},
+        variance={rows: source_variance(order.row // rows, source, order.length) for rows in batches},
+        together={rows: share_together(order.row, rows, order.document) for rows in batches},
     )
 
 
@@ -269,21 +275,24 @@ def planning(corpus: Corpus, window_blocks: int, seq_len: int) -> tuple[float, f
 
 def main() -> None:
     parser = options(__doc__, "shuffle")
-    parser.add_argument("--data", required=True, type=Path, help="a data set with ids that name books")
-    parser.add_argument("--short", required=True, type=Path, help="a data set of sentences, for the cost of planning")
+    parser.add_argument("--data", type=Path, help="a data set with ids that name books (default: the bundled text)")
+    parser.add_argument("--short", type=Path, help="a data set of sentences, to measure the cost of planning them too")
     parser.add_argument("--seq-len", type=int, default=512)
     parser.add_argument("--blocks", type=int, default=20_000, help="of the made corpus")
     args = parser.parse_args()
-    real = corpus_of(args.data)
+    with tempfile.TemporaryDirectory() as folder:
+        data = args.data or prepare_text(Path(folder), BOOKS, 8192, "--id-field", "id")
+        real, name = corpus_of(data), args.data.name if args.data else "bundled books"
     made = made_corpus(real, args.blocks)
-    names = (args.data.name, f"made, {args.blocks:,} blocks")
     shards = (-(-len(real.lengths) // REAL_SHARDS), DOCUMENTS_A_SHARD)
     tables = [
-        section(name, corpus, shard, args.seq_len)
-        for name, corpus, shard in zip(names, (real, made), shards, strict=True)
+        section(title, corpus, shard, args.seq_len)
+        for title, corpus, shard in zip((name, f"made, {args.blocks:,} blocks"), (real, made), shards, strict=True)
     ]
-    report = report_of(tables, costs(made, repeated(Dataset(args.short), max(WINDOWS)), args.seq_len), args.seq_len)
-    write_page(args.out, report, ("numpy", "webdataset"))
+    corpora = {f"books at {args.seq_len}": (made, args.seq_len)}
+    if args.short:
+        corpora["sentences at 128"] = (repeated(Dataset(args.short), max(WINDOWS)), 128)
+    write_page(args.out, report_of(tables, costs(corpora), args.seq_len), ("numpy", "webdataset"))
 
 
 def orders(corpus: Corpus, shard: int, seq_len: int) -> Iterator[tuple[str, Callable[[], Order]]]:
@@ -309,28 +318,32 @@ def section(name: str, corpus: Corpus, shard: int, seq_len: int) -> str:
         f"## {name}\n\n{corpus.n_blocks:,} blocks, {len(corpus.lengths):,} documents, {corpus.lengths.sum():,} tokens, "
         f"{len(np.unique(corpus.source)):,} sources; webdataset's shards have {shard:,} documents."
     )
-    header = ["", "distance", *(f"{name}, {rows:,} rows" for name in ("variance", "together") for rows in BATCHES)]
+    batches = [
+        rows for rows in BATCHES if 3 * rows * seq_len <= corpus.lengths.sum()
+    ]  # two, and an incomplete last one
+    header = ["", "distance", *(f"{name}, {rows:,} rows" for name in ("variance", "together") for rows in batches)]
     full, lines = None, []
     for name, order in orders(corpus, shard, seq_len):
-        found = quality(corpus, order())
+        found = quality(corpus, order(), batches)
         full = full or found
-        variance = [f"{found.variance[rows] / full.variance[rows]:.2f}" for rows in BATCHES]
-        together = [f"{found.together[rows]:.2%}" for rows in BATCHES]
+        variance = [f"{found.variance[rows] / full.variance[rows]:.2f}" for rows in batches]
+        together = [f"{found.together[rows]:.2%}" for rows in batches]
         lines.append([name, f"{found.distance / full.distance:.2%}", *variance, *together])
         print(lines[-1], flush=True)
     return f"{title}\n\n{table(header, *lines)}\n"
 
 
-def costs(books: Corpus, sentences: Corpus, seq_len: int) -> str:
-    header = ["window", "tokens, MiB", f"planning books at {seq_len}, s", "MiB", "planning sentences at 128, s", "MiB"]
+def costs(corpora: dict[str, tuple[Corpus, int]]) -> str:
+    """A table by window. corpora: a corpus of 2-byte tokens and its row length, by what is planned."""
+    planned = [cell for name in corpora for cell in (f"planning {name}, s", "MiB")]
     lines = []
     for blocks in WINDOWS:
         cells = [f"{blocks}", f"{blocks * BLOCK_TOKENS * 2 / 2**20:,.0f}"]
-        for corpus, length in ((books, seq_len), (sentences, 128)):
+        for corpus, length in corpora.values():
             seconds, peak = planning(corpus, blocks, length)
             cells += [f"{seconds:.2f}", f"{peak:,.0f}"]
         lines.append(cells)
-    return table(header, *lines, left=0)
+    return table(["window", "tokens, MiB", *planned], *lines, left=0)
 
 
 def report_of(tables: list[str], cost: str, seq_len: int) -> str:

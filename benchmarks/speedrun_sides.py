@@ -29,7 +29,7 @@ from benchmarks.train_vs_hf import prepare as prepare_data
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
-from evaluation.likelihood.predictors import Unigram, token_counts
+from evaluation.likelihood.predictors import Unigram
 from pretrain.config import Config
 from pretrain.data import held_out_loader, stages_of
 from pretrain.run import JournalReader
@@ -93,7 +93,7 @@ def unigram_loss(bench: Bench) -> float:
     train = Dataset(bench.work / "train")
     with np.load(bench.held_out) as arrays:
         labels = arrays["labels"][arrays["labels"] >= 0]
-    return -float(Unigram(train, token_counts(train)).log_probabilities[labels].mean())
+    return -float(Unigram(train, train.token_counts()).log_probabilities[labels].mean())
 
 
 def shared_values(bench: Bench, folder: Path) -> dict[str, Any]:

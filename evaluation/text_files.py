@@ -1,13 +1,18 @@
-"""Read text files of users, local or remote: examples and sentences."""
+"""Read text files of users, local or remote: whole, by line, or as JSON lines."""
 
 import contextlib
 import io
 from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import orjson  # stricter than json: refuses lone surrogates, deep nesting, huge integers
 
 from data_prep.errors import UnusableInput, working_directory
 from data_prep.files import open_plain
 from data_prep.storage import DAMAGE, decompressed
 from data_prep.urls import file_name, is_url, open_remote, remote_errors, shown
+
+Item = TypeVar("Item")
 
 
 def read_text(path: str) -> str:
@@ -16,11 +21,39 @@ def read_text(path: str) -> str:
     Raises UserError if the file cannot be read, is not UTF-8, or is empty.
     """
     with _errors(path):
-        data = decompressed(_download(path) if is_url(path) else _content(path), file_name(path))
+        data = decompressed(_content(path), file_name(path))
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any line ending
     if not text.strip():
         raise UnusableInput(f"{shown(path)} is empty. Name a file with text.")
     return text
+
+
+def read_lines(path: str) -> list[tuple[str, str]]:
+    """Read the lines that are not blank, each with its place: "FILE, line N". Raises UserError as `read_text`."""
+    numbered = enumerate(read_text(path).split("\n"), 1)
+    return [(f"{shown(path)}, line {number}", line) for number, line in numbered if line.strip()]
+
+
+def read_json_lines(path: str) -> list[tuple[str, dict[str, Any]]]:
+    """Read JSON objects, one a line, each with its place. Raises UserError also for another line."""
+    return [(place, _json_object(place, line)) for place, line in read_lines(path)]
+
+
+def _json_object(place: str, line: str) -> dict[str, Any]:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        raise UnusableInput(f"{place} is not JSON. Write a JSON object in each line.") from None
+    if not isinstance(value, dict):
+        raise UnusableInput(f"{place} is not a JSON object. Write one in each line.")
+    return value
+
+
+def spread(items: list[Item], count: int | None) -> list[Item]:
+    """Select `count` evenly spaced items; all of them if there are fewer, or without a count."""
+    if count is None or count >= len(items):
+        return items
+    return [items[number * len(items) // count] for number in range(count)]
 
 
 def require_file(path: str) -> None:
@@ -47,12 +80,10 @@ def _errors(path: str) -> Iterator[None]:
 
 
 def _content(path: str) -> bytes:
-    with open_plain(path) as file:
-        return file.read()
-
-
-def _download(url: str) -> bytes:
-    remote = open_remote(url)
-    with remote_errors(url):
+    if not is_url(path):
+        with open_plain(path) as file:
+            return file.read()
+    remote = open_remote(path)
+    with remote_errors(path):
         data: bytes = remote.fs.cat_file(remote.path)
         return data

@@ -1,7 +1,7 @@
 """Fine-tune exported models on sentences, words, questions and cloze repair, with several seeds.
 
-A task reads its files, encodes them and scores predictions. `learner` trains one model, `experiment` opens the task and
-runs all seeds, and `result_file` stores the results.
+`Finetuning` trains and saves the models of one task with `FinetuneSettings`. `FinetuneResults` stores the scores by
+seed and resumes from them. `open_task` reads and checks the examples of a task.
 """
 
 import lazy_loader

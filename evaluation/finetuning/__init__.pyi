@@ -1,5 +1,4 @@
 from .experiment import Finetuning as Finetuning
 from .experiment import open_task as open_task
+from .learner import FinetuneSettings as FinetuneSettings
 from .result_file import FinetuneResults as FinetuneResults
-from .result_file import send_report as send_report
-from .settings import FinetuneSettings as FinetuneSettings

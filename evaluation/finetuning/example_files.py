@@ -1,18 +1,15 @@
-"""Read example files: tables or JSON lines, CoNLL columns, and JSON. Each example keeps its file and line."""
+"""Read example files: tables, JSON lines and CoNLL columns. Each example keeps its file and line."""
 
 import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import orjson  # stricter than json: refuses lone surrogates, deep nesting, huge integers
+from typing import Any
 
 from data_prep.errors import UnusableInput
 from data_prep.urls import file_name, shown
-from evaluation.text_files import read_text
+from evaluation.text_files import read_json_lines, read_lines, read_text
 
-Item = TypeVar("Item")
 _CONLLU_CELLS = 10
 _FORM_AND_UPOS = [2, 4]
 
@@ -43,26 +40,30 @@ def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
     Raises UserError if a column is missing, a line has more or fewer cells than the first, a line is not JSON, or there
     are no rows.
     """
-    lines = _lines(read_text(path), path)
     if _is_jsonl(path):
-        rows = [TableRow(place, _fields(place, line, columns)) for place, line in lines]
+        return [TableRow(place, _fields(place, values, columns)) for place, values in read_json_lines(path)]
+    lines = read_lines(path)
+    place, header = lines[0]
+    names = header.split("\t")
+    if all(name.isdecimal() for name in columns):
+        names = [str(number) for number in range(1, len(names) + 1)]
     else:
-        (first, header), *below = lines
-        names = header.split("\t")
-        if all(name.isdecimal() for name in columns):
-            numbers, below = [int(name) for name in columns], lines
-        else:
-            numbers = _numbers(first, names, columns)
-        rows = [TableRow(place, _chosen(place, _split(place, line, len(names)), numbers)) for place, line in below]
-    if not rows:
+        lines = lines[1:]
+    if absent := [name for name in columns if name not in names]:
+        there = textwrap.shorten(", ".join(map(repr, names)), 120, placeholder=" ...")
+        raise UnusableInput(f"{place} has no column {absent[0]!r}, but {there}. Name columns with --columns.")
+    if not lines:
         raise UnusableInput(f"{shown(path)} has no rows under its header")
-    return rows
+    chosen = [names.index(name) for name in columns]
+    rows = [(place, _split(place, line, len(names))) for place, line in lines]
+    return [TableRow(place, tuple(cells[column] for column in chosen)) for place, cells in rows]
 
 
 def first_names(path: str) -> list[str]:
     """Cells of the first line of a table, header or not, or field names of the first JSON line."""
-    (place, line), *_ = _lines(read_text(path), path)
-    return list(_object(place, line)) if _is_jsonl(path) else line.split("\t")
+    if _is_jsonl(path):
+        return list(read_json_lines(path)[0][1])
+    return read_lines(path)[0][1].split("\t")
 
 
 def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentence]:
@@ -96,9 +97,9 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
             cells = _split(place, line, _CONLLU_CELLS)
             if not cells[0].isdecimal():
                 continue
-        if len(cells) < 2:
-            raise UnusableInput(f"{place}: a word and its label are wanted, and there is {cells[0][:80]!r}")
-        word, label = _chosen(place, cells, numbers or [1, len(cells)])
+        if (least := max(numbers, default=2)) > len(cells):
+            raise UnusableInput(f"{place}: there is no column {least} in {line[:80]!r}")
+        word, label = (cells[number - 1] for number in numbers or [1, len(cells)])
         if not open_sentence:
             sentences.append(LabelledSentence(place, [], []))
         open_sentence = True
@@ -109,36 +110,8 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
     return sentences
 
 
-def read_json(path: str) -> Any:
-    """Read a JSON file. Raise UserError with the line number if it is not JSON."""
-    text = read_text(path)
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise UnusableInput(f"{shown(path)}, line {error.lineno} is not JSON. Questions are in SQuAD's form.") from None
-
-
-def spread(items: list[Item], count: int | None) -> list[Item]:
-    """Select `count` evenly spaced items; all of them if there are fewer, or without a count."""
-    if count is None or count >= len(items):
-        return items
-    return [items[number * len(items) // count] for number in range(count)]
-
-
 def _is_jsonl(path: str) -> bool:
     return re.search(r"\.(jsonl|ndjson)(\.\w+)?$", file_name(path)) is not None
-
-
-def _lines(text: str, path: str) -> list[tuple[str, str]]:
-    numbered = enumerate(text.split("\n"), 1)
-    return [(f"{shown(path)}, line {number}", line) for number, line in numbered if line.strip()]
-
-
-def _numbers(place: str, names: list[str], columns: Sequence[str]) -> list[int]:
-    if absent := [name for name in columns if name not in names]:
-        there = textwrap.shorten(", ".join(map(repr, names)), 120, placeholder=" ...")
-        raise UnusableInput(f"{place} has no column {absent[0]!r}, but {there}. Name columns with --columns.")
-    return [names.index(name) + 1 for name in columns]
 
 
 def _split(place: str, line: str, width: int) -> list[str]:
@@ -151,25 +124,7 @@ def _split(place: str, line: str, width: int) -> list[str]:
     return cells
 
 
-def _chosen(place: str, cells: Sequence[str], numbers: Sequence[int]) -> tuple[str, ...]:
-    for number in numbers:
-        if not 1 <= number <= len(cells):
-            raise UnusableInput(f"{place}: there is no column {number}, but {len(cells)}")
-    return tuple(cells[number - 1] for number in numbers)
-
-
-def _object(place: str, line: str) -> dict[str, Any]:
-    try:
-        value = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        raise UnusableInput(f"{place} is not JSON. Write a JSON object in each line.") from None
-    if not isinstance(value, dict):
-        raise UnusableInput(f"{place}: a JSON object is wanted")
-    return value
-
-
-def _fields(place: str, line: str, columns: Sequence[str]) -> tuple[str, ...]:
-    value = _object(place, line)
+def _fields(place: str, value: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
     for name in columns:
         if not isinstance(value.get(name), str | int):
             raise UnusableInput(f"{place}: the field {name!r} is missing, or neither a text nor an integer of 64 bits")

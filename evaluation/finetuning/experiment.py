@@ -4,10 +4,10 @@ import hashlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -17,10 +17,9 @@ from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_f
 from data_prep.reading import read_json
 from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.label_tasks import Classification, TokenTask
-from evaluation.finetuning.learner import Head, Learner
+from evaluation.finetuning.learner import FinetuneSettings, Learner
 from evaluation.finetuning.questions import Questions
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
-from evaluation.finetuning.settings import FinetuneSettings
 from evaluation.text_files import read_text
 from pretrain.export import load_tokenizer, model_folder, save_model
 from pretrain.model import longest_text
@@ -31,25 +30,13 @@ OnProgress = Callable[[int, int, str], None]
 """Called with the steps done, the total steps of a seed, and the current task."""
 
 
-class FinetuneTask(Protocol):
-    """Encoded training and held-out examples, and their metrics.
+FinetuneTask = Classification | TokenTask | Questions | RepairTask
+"""Encoded training and held-out examples, and their metrics.
 
-    metric: the main one. heads: the models to train. baseline: metrics without a model, described by `without_model`.
-    notes: remarks on the data for reports.
-    """
-
-    metric: str
-    heads: list[Head]
-    baseline: dict[str, float]
-    without_model: str
-    notes: list[str]
-
-    def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
-        """Metrics on the held-out examples. learners: one per head."""
-        ...
-
-
-_TASKS: dict[str, Any] = {
+metric: the main one. heads: the models to train. baseline: metrics without a model, described by `without_model`.
+notes: remarks on the data for reports. evaluate(learners): metrics on the held-out examples, from one learner per head.
+"""
+_TASKS: dict[str, type[FinetuneTask]] = {
     "classification": Classification,
     "tokens": TokenTask,
     "questions": Questions,
@@ -59,8 +46,7 @@ _TASKS: dict[str, Any] = {
 
 def open_task(settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> FinetuneTask:
     """Create the task: read and encode its examples. Raises UserError if the files do not fit the task."""
-    task: FinetuneTask = _TASKS[settings.task](settings, train, valid, tokenizer)
-    return task
+    return _TASKS[settings.task](settings, train, valid, tokenizer)
 
 
 class Finetuning:
@@ -77,12 +63,12 @@ class Finetuning:
 
     def __init__(self, model: Path, settings: FinetuneSettings, files: dict[str, str]) -> None:
         self._folder, self._files = model_folder(model), files
-        self._tokenizer = load_tokenizer(self._folder)
-        if self._tokenizer.pad_token_id is None:
+        tokenizer = load_tokenizer(self._folder)
+        if tokenizer.pad_token_id is None:
             raise UserError(f"{self._folder}: the tokenizer has no pad token, which batches need. Add one.")
-        longest = min(settings.max_length, self._tokenizer.model_max_length, _longest(self._folder))
-        self._settings = replace(settings, max_length=longest)
-        self.task = open_task(self._settings, files["train"], files["valid"], load_tokenizer(self._folder))
+        longest = min(settings.max_length, tokenizer.model_max_length, _longest(self._folder))
+        self._settings, self._pad_id = replace(settings, max_length=longest), tokenizer.pad_token_id
+        self.task = open_task(self._settings, files["train"], files["valid"], tokenizer)
 
     def open_results(self, json_path: Path | None, out: Path | None) -> FinetuneResults:
         """Open the results to resume from `json_path`, or new ones.
@@ -114,7 +100,7 @@ class Finetuning:
     def run_seed(self, seed: int, on_progress: OnProgress) -> tuple[SeedResult, list[Learner]]:
         """Train and evaluate one seed. Return its result and the trained models of the task's heads."""
         begun, heads = time.monotonic(), self.task.heads
-        learners = [Learner(self._folder, head, self._settings, self._tokenizer.pad_token_id, seed) for head in heads]
+        learners = [Learner(self._folder, head, self._settings, self._pad_id, seed) for head in heads]
         total = self._settings.epochs * sum(learner.steps for learner in learners)
         done, epochs = 0, []
         for number in range(self._settings.epochs):
@@ -140,7 +126,7 @@ class Finetuning:
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()
-        tokenizer = load_tokenizer(self._folder)
+        tokenizer = load_tokenizer(self._folder)  # without the truncation of the task
         try:
             with atomic_folder(out) as temporary:
                 for head, learner in zip(self.task.heads, learners, strict=True):

@@ -1,6 +1,5 @@
-"""Model inputs with targets, batches of similar length, and labels."""
+"""Model inputs with targets, and batches of similar length."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from pretrain.philox import derive_key, draw
 
@@ -55,10 +55,10 @@ def collate(
     features: Sequence[Feature], pad_id: int, device: torch.device
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Padded inputs with `attention_mask`, and targets: int64 [batch, longest], or [batch] for integer targets."""
-    longest = max(map(len, features))
 
     def padded(lists: list[list[int]], filler: int) -> Tensor:
-        return torch.tensor([[*values, *[filler] * (longest - len(values))] for values in lists], device=device)
+        rows = [torch.tensor(values, dtype=torch.int64) for values in lists]
+        return pad_sequence(rows, batch_first=True, padding_value=filler).to(device)
 
     inputs = {
         name: padded([feature.inputs[name] for feature in features], pad_id if name == "input_ids" else 0)
@@ -71,13 +71,6 @@ def collate(
         lists = [value for value in values if isinstance(value, list)]
         targets[name] = padded(lists, IGNORED) if lists else torch.tensor(values, device=device)
     return inputs, targets
-
-
-def label_names(found: set[str]) -> list[str]:
-    """Sort labels, integers by value."""
-    if all(re.fullmatch(r"-?\d+", label) for label in found):
-        return sorted(found, key=int)
-    return sorted(found)
 
 
 def label_options(labels: Sequence[str]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Labelling tasks: classification of sentences and pairs, and of words (named entities, parts of speech)."""
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import product
@@ -18,19 +19,17 @@ from evaluation.finetuning.example_files import (
     first_names,
     read_columns,
     read_table,
-    spread,
 )
 from evaluation.finetuning.feature_batches import (
     IGNORED,
     Feature,
     cut_note,
-    label_names,
     label_options,
     with_targets,
 )
-from evaluation.finetuning.learner import Head, Learner
+from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import classification_metrics, names_entities, token_metrics
-from evaluation.finetuning.settings import FinetuneSettings
+from evaluation.text_files import spread
 
 _GOLD, _UNDECIDED = (
     "gold_label",
@@ -56,7 +55,7 @@ class Classification:
         self.metric = "matthews" if columns == COLA else "accuracy"
         rows, left_out = read_labelled(train, columns, settings.limit)
         held_out, left_out_valid = read_labelled(valid, columns, settings.limit_valid)
-        labels, ids = _numbered(train, f"all {len(rows)} examples have", {_label(row) for row in rows})
+        ids = number_labels(train, f"all {len(rows)} examples have", {_label(row) for row in rows})
         for row in held_out:
             if _label(row) not in ids:
                 raise UserError(f"{row.place}: no training example has the label {_label(row)!r}")
@@ -64,9 +63,9 @@ class Classification:
         self._features, cut_held_out = _features(held_out, ids, tokenizer, settings.max_length)
         cut_notes = cut_note(cut + cut_held_out, len(rows) + len(held_out), "examples", settings.max_length)
         self.notes = left_out + left_out_valid + cut_notes
-        options = label_options(labels) | {"problem_type": "single_label_classification"}
+        options = label_options([*ids]) | {"problem_type": "single_label_classification"}
         self.heads = [Head("", AutoModelForSequenceClassification, features, options)]
-        self._classes = len(labels)
+        self._classes = len(ids)
         self._gold = [ids[_label(row)] for row in held_out]
         learnt = [ids[_label(row)] for row in rows]
         self.baseline = classification_metrics(self._gold, naive_bayes(features, learnt, self._features), self._classes)
@@ -140,12 +139,15 @@ def _features(rows: list[TableRow], ids: dict[str, int], tokenizer: Any, max_len
     return features, sum(bool(encoding.overflowing) for encoding in encoded.encodings)
 
 
-def _numbered(path: str, all_have: str, found: set[str]) -> tuple[list[str], dict[str, int]]:
-    """Labels in order, and their numbers. Raises UserError if there are not two."""
-    labels = label_names(found)
+def number_labels(path: str, all_have: str, found: set[str]) -> dict[str, int]:
+    """Numbers of the sorted labels; labels that are all integers are sorted by value.
+
+    Raises UserError if there are not two.
+    """
+    labels = sorted(found, key=int if all(re.fullmatch(r"-?\d+", label) for label in found) else None)
     if len(labels) < 2:
         raise UserError(f"{shown(path)}: {all_have} the label {labels[0]!r}; two labels are needed")
-    return labels, {label: id for id, label in enumerate(labels)}
+    return {label: id for id, label in enumerate(labels)}
 
 
 class TokenTask:
@@ -161,7 +163,8 @@ class TokenTask:
         sentences = spread(read_columns(train, settings.columns), settings.limit)
         held_out = spread(read_columns(valid, settings.columns), settings.limit_valid)
         counts = Counter(label for sentence in sentences for label in sentence.labels)
-        self._labels, ids = _numbered(train, "all words have", set(counts))
+        ids = number_labels(train, "all words have", set(counts))
+        self._labels = [*ids]
         for sentence in held_out:
             for word, label in zip(sentence.words, sentence.labels, strict=True):
                 if label not in ids:

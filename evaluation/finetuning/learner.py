@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from data_prep.errors import UserError
 from evaluation.finetuning.feature_batches import Feature, by_length, collate, shuffled
-from evaluation.finetuning.settings import FinetuneSettings
 from pretrain.config import ScheduleConfig
 from pretrain.export import load_model
 from pretrain.optim import lr_factor
@@ -22,6 +21,29 @@ Read = Callable[[Any], Tensor]
 
 _WARMUP = 0.1  # share of the steps
 _WEIGHT_DECAY = 0.01
+
+
+@dataclass(frozen=True)
+class FinetuneSettings:
+    """Settings of a fine-tuning that affect its result, except the model and the data.
+
+    batch_size: in examples; for questions, in windows.
+    max_length: in tokens, specials included. Longer texts are truncated; questions use windows.
+    dropout: of the encoder and the head; None: as in the model's config.
+    init: "random" trains the same architecture from random weights.
+    limit, limit_valid: number of evenly spaced examples to use of each file; None: all.
+    """
+
+    task: str
+    epochs: int = 3
+    lr: float = 5e-5
+    batch_size: int = 32
+    max_length: int = 128
+    dropout: float | None = None
+    init: Literal["pretrained", "random"] = "pretrained"
+    columns: tuple[str, ...] = ()
+    limit: int | None = None
+    limit_valid: int | None = None
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import orjson
 import torch
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
 from data_prep.errors import UserError, one_line
-from data_prep.reading import typed
+from data_prep.reading import shown_path, typed
 from data_prep.urls import shown
-from evaluation.finetuning.example_files import read_json, spread
 from evaluation.finetuning.feature_batches import Feature
-from evaluation.finetuning.learner import Head, Learner
+from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import question_metrics
-from evaluation.finetuning.settings import FinetuneSettings
+from evaluation.text_files import read_text, spread
 
 _LONGEST_ANSWER = 30  # tokens
 _SHORTEST = 32  # tokens of a window
@@ -108,20 +108,22 @@ def read_questions(path: str) -> list[Question]:
 
     Raises UserError if the file has another format, or an answer is not at its stated position.
     """
-    whole = read_json(path)
     found: list[Question] = []
-    place = "data"
+    name, place = shown_path(shown(path)), "data"
     try:
+        whole = orjson.loads(read_text(path))
         for a, article in enumerate(whole["data"]):
             for p, paragraph in enumerate(article["paragraphs"]):
                 for q, entry in enumerate(paragraph["qas"]):
                     place = f"data[{a}].paragraphs[{p}].qas[{q}]"
-                    found.append(_question(f"{shown(path)}, {place}", entry, paragraph["context"]))
+                    found.append(_question(f"{name}, {place}", entry, paragraph["context"]))
+    except orjson.JSONDecodeError as error:
+        raise UserError(f"{name}, line {error.lineno} is not JSON. Questions are in SQuAD's form.") from None
     except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         reason = str(error) if type(error) is ValueError else repr(error)
-        raise UserError(f"{shown(path)} is not of SQuAD's form: at or after {place}, {one_line(reason, 100)}") from None
+        raise UserError(f"{name} is not of SQuAD's form: at or after {place}, {one_line(reason, 100)}") from None
     if not found:
-        raise UserError(f"{shown(path)} has no questions")
+        raise UserError(f"{name} has no questions")
     return found
 
 

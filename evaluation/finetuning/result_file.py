@@ -71,15 +71,7 @@ class FinetuneResults:
 
     def write(self, path: Path) -> None:
         """Write the file. Raise UserError if that fails."""
-        try:
-            write_json(path, self.to_json())
-        except OSError as error:
-            raise UnusableInput(
-                f"{path} cannot be written ({error.strerror}). To resume, run the same command again."
-            ) from error
-
-    def to_json(self) -> dict[str, Any]:
-        return {
+        values = {
             "task": self.identity["task"],
             "metric": self.metric,
             "scores": self.values(self.metric),
@@ -91,6 +83,12 @@ class FinetuneResults:
             "identity": self.identity,
             "key": self.key,
         }
+        try:
+            write_json(path, values)
+        except OSError as error:
+            raise UnusableInput(
+                f"{path} cannot be written ({error.strerror}). To resume, run the same command again."
+            ) from error
 
     def resume_from(self, path: Path) -> None:
         """Load the seeds of an earlier file of the same fine-tuning, if it exists.
@@ -116,16 +114,23 @@ class FinetuneResults:
                 f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json"
             )
 
+    def send(self, target: Target, name: str, params: dict[str, str]) -> None:
+        """Send the results so far to MLflow. A failure becomes a warning, and the next call sends everything.
 
-def send_report(report: FinetuneResults, target: Target, name: str, params: dict[str, str]) -> None:
-    """Send the results so far. A failure becomes a warning, and the next call sends everything.
+        Args:
+            name: of the MLflow run.
+        """
+        if self.results:
+            seeds = [_seed_results(result, self.key, params) for result in self.results]
+            send_results(target, [TrackedResults(name, self.key, params, list(self._summary()), grows=True), *seeds])
 
-    Args:
-        name: of the MLflow run.
-    """
-    if report.results:
-        seeds = [_seed_results(result, report.key, params) for result in report.results]
-        send_results(target, [TrackedResults(name, report.key, params, list(_summary(report)), grows=True), *seeds])
+    def _summary(self) -> Iterator[Point]:
+        """Mean and deviation over the seeds so far; the step is the number of seeds."""
+        values = {"mean": self.mean(self.metric), "sd": self.deviation(self.metric)}
+        for name, value in (values | {"baseline": self.baseline[self.metric]}).items():
+            if value is not None:
+                time = self.results[-1].epochs[-1].time
+                yield Point(f"{self.metric}/{name}", value, time, len(self.results))
 
 
 def _seed_results(result: SeedResult, key: str, params: dict[str, str]) -> TrackedResults:
@@ -137,12 +142,3 @@ def _seed_results(result: SeedResult, key: str, params: dict[str, str]) -> Track
     ]
     seed = str(result.seed)
     return TrackedResults(f"seed {seed}", f"{key}s{seed}", params | {"seed": seed}, points, parent=key)
-
-
-def _summary(report: FinetuneResults) -> Iterator[Point]:
-    """Mean and deviation over the seeds so far; the step is the number of seeds."""
-    values = {"mean": report.mean(report.metric), "sd": report.deviation(report.metric)}
-    for name, value in (values | {"baseline": report.baseline[report.metric]}).items():
-        if value is not None:
-            time = report.results[-1].epochs[-1].time
-            yield Point(f"{report.metric}/{name}", value, time, len(report.results))

@@ -1,4 +1,7 @@
-"""Generate text: mask-predict, Gibbs sampling, left to right."""
+"""Generate text: mask-predict, Gibbs sampling, left to right.
+
+A `Writer` opens a model and writes the texts of a `GenerationRequest`.
+"""
 
 import lazy_loader
 

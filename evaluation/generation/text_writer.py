@@ -1,6 +1,5 @@
 """Generate texts from a model and a prompt (`maskwright generate`)."""
 
-import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from data_prep.errors import UserError
-from evaluation.generation.decoding import Draws, Predict, gibbs, left_to_right, mask_predict
+from evaluation.generation.decoding import Draws, gibbs, left_to_right, mask_predict
 from pretrain.export import ids_around, load_language_model, load_tokenizer
 from pretrain.model import longest_text
 
@@ -65,12 +64,11 @@ class Writer:
 
         Raises UserError if the request does not fit the model.
         """
-        start, allowed = self._start(request), self._allowed()
-        new = torch.eq(start[0], self._ids.get("mask", -1))
-        length = 0
+        start, allowed, length = self._start(request), self._allowed(), request.length or LENGTH
         if self.causal:
-            length = request.length or LENGTH
             new = torch.arange(start.shape[1] + length) >= start.shape[1]
+        else:
+            new = torch.eq(start[0], self._ids["mask"])
         batch = max(1, self._max_logits // (len(new) * len(allowed)))
         for first in range(0, request.samples, batch):
             samples = start.expand(min(batch, request.samples - first), -1)
@@ -85,16 +83,10 @@ class Writer:
             *_, texts = steps
             yield from ((ids, new.tolist()) for ids in texts.tolist())
 
-    @property
-    def _predict(self) -> Predict:
-        takes = inspect.signature(self._model.forward).parameters
-        last = {"logits_to_keep": 1} if self.causal and "logits_to_keep" in takes else {}
-
-        @torch.inference_mode()
-        def predict(ids: Tensor) -> Tensor:
-            return self._model(input_ids=ids, attention_mask=torch.ones_like(ids), **last).logits
-
-        return predict
+    @torch.inference_mode()
+    def _predict(self, ids: Tensor) -> Tensor:
+        logits: Tensor = self._model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        return logits
 
     def _start(self, request: GenerationRequest) -> Tensor:
         """The initial text, int64 [1, S]."""

@@ -1,4 +1,7 @@
-"""Analyze layers: mutual information, similarity, and their changes over training."""
+"""Analyze layers: mutual information, similarity, and their changes over training.
+
+`measure` gives the `ModelMeasures` of models on a sample of positions (`SampleSettings`), and `draw_charts` draws them.
+"""
 
 import lazy_loader
 

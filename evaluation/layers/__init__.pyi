@@ -1,9 +1,4 @@
-from .layer_analysis import FEWEST as FEWEST
-from .layer_analysis import Information as Information
 from .layer_analysis import ModelMeasures as ModelMeasures
-from .layer_analysis import Similarity as Similarity
 from .layer_analysis import measure as measure
-from .layer_charts import draw_information as draw_information
-from .layer_charts import draw_similarity as draw_similarity
-from .measures import Estimate as Estimate
+from .layer_charts import draw_charts as draw_charts
 from .position_sample import SampleSettings as SampleSettings

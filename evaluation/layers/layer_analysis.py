@@ -15,11 +15,11 @@ from data_prep.format import Dataset, entropy
 from evaluation.layers.measures import (
     GROUPS,
     Estimate,
-    Products,
     cluster,
-    counts_of,
+    covariance,
     estimate,
     linear_cka,
+    product_sums,
     pwcca,
     share_told,
 )
@@ -84,23 +84,19 @@ class Information:
 
 
 @dataclass(frozen=True)
-class LayerMeasures:
-    """All measures of a model on a text."""
-
-    layers: int
-    hidden: int
-    similarities: list[Similarity]
-    information: list[Information]
-
-
-@dataclass(frozen=True)
 class ModelMeasures:
-    """Measures of one model on one text. objective: "mlm" or "clm". text: "natural", or the kind of shuffling."""
+    """Measures of one model on one text.
+
+    objective: "mlm" or "clm". text: "natural", or the kind of shuffling. layers: their number. hidden: their width.
+    """
 
     model: str
     objective: str
     text: str
-    found: LayerMeasures
+    layers: int
+    hidden: int
+    similarities: list[Similarity]
+    information: list[Information]
 
 
 def measure(
@@ -117,15 +113,14 @@ def measure(
             set's, or seq_len exceeds a model's limit.
     """
     folders = {name: model_folder(Path(name)) for name in names}
-    limits = {}
+    usual = _USUAL_LENGTH
     for name, folder in folders.items():
         check_vocabulary(name, load_tokenizer(folder).get_vocab(), dataset)
-        limits[name] = longest_text(load_language_model(folder)[0])
-    shortest = min((limit for limit in limits.values() if limit), default=_USUAL_LENGTH)
-    for name, limit in limits.items():
-        if seq_len and limit and seq_len > limit:
-            raise UserError(f"{name} takes texts of {limit} tokens at most; choose a smaller --seq-len")
-    settings = replace(settings, seq_len=seq_len or min(_USUAL_LENGTH, shortest))
+        if limit := longest_text(load_language_model(folder)[0]):
+            if seq_len and seq_len > limit:
+                raise UserError(f"{name} takes texts of {limit} tokens at most; choose a smaller --seq-len")
+            usual = min(usual, limit)
+    settings = replace(settings, seq_len=seq_len or usual)
     return settings, _measure(folders, dataset, settings)
 
 
@@ -140,10 +135,12 @@ def _measure(folders: dict[str, Path], dataset: Dataset, settings: SampleSetting
         for text, read in rows.items():
             sample = (causal_sample if causal else masked_sample)(read, vocabulary, settings)
             try:
-                found = analyze(states_of(model, sample, vocabulary.pad), sample, settings)
+                states = states_of(model, sample, vocabulary.pad)
+                found = analyze(states, sample, settings)
             except UserError as error:
                 raise UserError(f"{name}: {error}") from error
-            yield ModelMeasures(name, "clm" if causal else "mlm", text, found)
+            n_states, _, hidden = next(iter(states.values())).shape
+            yield ModelMeasures(name, "clm" if causal else "mlm", text, n_states - 1, hidden, *found)
 
 
 @torch.inference_mode()
@@ -163,8 +160,6 @@ def states_of(model: PreTrainedModel, sample: PositionSample, pad: int) -> dict[
             kind: np.flatnonzero((places.row >= first) & (places.row < first + _ROWS))
             for kind, places in sample.places.items()
         }
-        if not any(len(which) for which in here.values()):
-            continue
         layers = encoder(
             input_ids=tokens, attention_mask=(tokens != pad).long(), output_hidden_states=True
         ).hidden_states
@@ -183,7 +178,9 @@ def states_of(model: PreTrainedModel, sample: PositionSample, pad: int) -> dict[
     return found
 
 
-def analyze(states: dict[str, States], sample: PositionSample, settings: SampleSettings) -> LayerMeasures:
+def analyze(
+    states: dict[str, States], sample: PositionSample, settings: SampleSettings
+) -> tuple[list[Similarity], list[Information]]:
     """Measure the states of each kind of position. Kinds with fewer than FEWEST positions are left out.
 
     Information also needs more positions than clusters.
@@ -204,8 +201,7 @@ def analyze(states: dict[str, States], sample: PositionSample, settings: SampleS
     ]
     if not similarities and not information:
         raise UserError(f"the text has fewer than {FEWEST} positions of any kind. Use more text, or another --seq-len.")
-    layers, _, hidden = next(iter(states.values())).shape
-    return LayerMeasures(layers - 1, hidden, similarities, information)
+    return similarities, information
 
 
 def _similarities(kind: str, states: States, group: Indices, seed: int) -> list[Similarity]:
@@ -214,13 +210,14 @@ def _similarities(kind: str, states: States, group: Indices, seed: int) -> list[
     shuffled = np.argsort(draw(derive_key(seed, "analysis chance"), states.shape[1], 0, 0, 0), kind="stable")
     for lower, upper in pairwise(states):
         x, y = lower - lower.mean(axis=0), upper - upper.mean(axis=0)
-        groups = [Products.of(x[group == g], y[group == g]) for g in range(GROUPS)]
-        whole = sum(groups[1:], groups[0])
-        covariances = [(whole - left_out).covariance() for left_out in groups]
-        unrelated = Products.of(x, y[shuffled]).covariance()
+        groups = [product_sums(x[group == g], y[group == g]) for g in range(GROUPS)]
+        everything = np.sum(groups, axis=0)
+        width = x.shape[1]
+        whole = covariance(everything, width)
+        covariances = [covariance(everything - left_out, width) for left_out in groups]
+        unrelated = covariance(product_sums(x, y[shuffled]), width)
         for name, measure in SIMILARITIES.items():
-            without = [measure(covariance) for covariance in covariances]
-            between[name].append(estimate(measure(whole.covariance()), without))
+            between[name].append(estimate(measure(whole), [measure(one) for one in covariances]))
             chance[name].append(measure(unrelated))
     return [Similarity(kind, name, len(group), between[name], chance[name]) for name in SIMILARITIES]
 
@@ -241,5 +238,5 @@ def _information(
 def _told(states: NDArray[np.float32], tokens: Indices, group: Indices, settings: SampleSettings) -> Estimate:
     """Share of the tokens' entropy that clusters explain. The interval keeps the clusters fixed."""
     of_state = cluster(states, settings.clusters, settings.seed)
-    left_out = [share_told(counts_of(of_state[group != g], tokens[group != g])) for g in range(GROUPS)]
-    return estimate(share_told(counts_of(of_state, tokens)), left_out)
+    left_out = [share_told(of_state[group != g], tokens[group != g]) for g in range(GROUPS)]
+    return estimate(share_told(of_state, tokens), left_out)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,14 +27,41 @@ _LINES = {  # (kind of positions, "seen" or "target"): colour, marker, label
 }
 
 
-def draw_similarity(shown: Sequence[ModelMeasures], path: Path) -> None:
+def draw_charts(measured: Sequence[ModelMeasures], folder: Path) -> list[Path]:
+    """Write similarity.png and information.png, and return the paths of those that have something to show.
+
+    The other one is removed if it exists, because an old chart would be mistaken for these models.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    short = _short_names([one.model for one in measured])
+    shown = [replace(one, model=f"{short[one.model]} ({one.objective})") for one in measured]
+    written = []
+    for path, draw, has_values in (
+        (folder / "similarity.png", _draw_similarity, any(one.similarities for one in shown)),
+        (folder / "information.png", _draw_information, any(one.information for one in shown)),
+    ):
+        if has_values:
+            draw(shown, path)
+            written.append(path)
+        else:
+            path.unlink(missing_ok=True)
+    return written
+
+
+def _short_names(names: list[str]) -> dict[str, str]:
+    """Short names by path: the last part of the path, or all of it where the last part is ambiguous."""
+    last = {name: Path(name).resolve().name for name in names}
+    return {name: short if list(last.values()).count(short) == 1 else name for name, short in last.items()}
+
+
+def _draw_similarity(shown: Sequence[ModelMeasures], path: Path) -> None:
     """Write one panel per measure, with one line per model, text and kind of positions, and a dotted one of chance."""
     colours = dict(zip(dict.fromkeys(one.model for one in shown), itertools.cycle(COLOURS), strict=False))
     several = len({one.text for one in shown}) > 1
     figure = new_figure(11, 4.2)
     panels = dict(zip(_MEASURES, figure.subplots(1, len(_MEASURES)), strict=True))
     for one in shown:
-        for similarity in one.found.similarities:
+        for similarity in one.similarities:
             axes, colour = panels[similarity.measure], colours[one.model]
             layers = [layer + 0.5 for layer in range(len(similarity.between))]
             unmasked = similarity.kind == "unmasked"
@@ -47,7 +75,7 @@ def draw_similarity(shown: Sequence[ModelMeasures], path: Path) -> None:
     _save(figure, path, legend_columns=2)
 
 
-def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
+def _draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
     """Write one panel per model and text, with one line per kind of positions and token."""
     models, texts = (
         list(dict.fromkeys(names)) for names in zip(*((one.model, one.text) for one in shown), strict=True)
@@ -56,7 +84,7 @@ def draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
     panels = figure.subplots(len(texts), len(models), squeeze=False, sharey=True)
     for one in shown:
         axes = panels[texts.index(one.text)][models.index(one.model)]
-        for found in one.found.information:
+        for found in one.information:
             colour, marker, label = _LINES[found.kind, found.of]
             _plot(axes, range(len(found.at)), found.at, color=colour, marker=marker, label=label)
         _label(axes, one.model if len(texts) == 1 else f"{one.model}, {one.text}", "layer (0: embeddings)")
@@ -88,12 +116,9 @@ def _plain(text: str) -> str:
 
 def new_figure(width: float, height: float) -> "Figure":
     """Create an empty figure, in inches. It needs neither a display nor matplotlib's global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(width, height), dpi=120, layout="constrained")
 
 
 def _save(figure: "Figure", path: Path, legend_columns: int) -> None:

@@ -23,6 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
+from sklearn.cluster import MiniBatchKMeans
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import mutual_info_score
+from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
 from data_prep.format import entropy
 
@@ -42,6 +46,9 @@ class Estimate:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.value:.3f} ± {self.high - self.value:.3f}"
+
 
 def estimate(value: float, left_out: Sequence[float]) -> Estimate:
     """Interval around `value`, the measure of all positions. left_out: the measure without each of GROUPS groups."""
@@ -59,36 +66,20 @@ class Covariance(NamedTuple):
     yy: Floats
 
 
-@dataclass(frozen=True)
-class Products:
-    """Sums over n positions, of states x [n, d] and y [n, e], and of their products."""
+def product_sums(x: NDArray[Any], y: NDArray[Any]) -> Floats:
+    """Sums over n positions of the products of 1, x [n, d] and y [n, e]: [1 + d + e, 1 + d + e]; groups add up.
 
-    count: int
-    x: Floats
-    y: Floats
-    xx: Floats
-    xy: Floats
-    yy: Floats
+    Subtract a common mean from the states first, to keep precision.
+    """
+    rows = np.concatenate([np.ones((len(x), 1)), x, y], axis=1, dtype=np.float64)
+    return rows.T @ rows
 
-    @classmethod
-    def of(cls, x: NDArray[Any], y: NDArray[Any]) -> "Products":
-        """Sums for states [n, d] and [n, e] of any float dtype. Subtract a common mean first, to keep precision."""
-        x, y = x.astype(np.float64), y.astype(np.float64)
-        return cls(len(x), x.sum(0), y.sum(0), x.T @ x, x.T @ y, y.T @ y)
 
-    def __add__(self, other: "Products") -> "Products":
-        return Products(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
-
-    def __sub__(self, other: "Products") -> "Products":
-        return Products(*(getattr(self, name) - getattr(other, name) for name in self.__dataclass_fields__))
-
-    def covariance(self) -> Covariance:
-        """Products of the centred states."""
-        return Covariance(
-            self.xx - np.outer(self.x, self.x) / self.count,
-            self.xy - np.outer(self.x, self.y) / self.count,
-            self.yy - np.outer(self.y, self.y) / self.count,
-        )
+def covariance(sums: Floats, d: int) -> Covariance:
+    """Products of the centred states, from the sums of `product_sums`. d: width of x."""
+    count, of_each = sums[0, 0], sums[0, 1:]
+    centred = sums[1:, 1:] - np.outer(of_each, of_each) / count
+    return Covariance(centred[:d, :d], centred[:d, d:], centred[d:, d:])
 
 
 def pwcca(found: Covariance) -> float:
@@ -131,9 +122,6 @@ def cluster(states: NDArray[Any], clusters: int, seed: int) -> NDArray[np.int64]
 
     There are fewer clusters if there are fewer distinct states.
     """
-    from sklearn.cluster import MiniBatchKMeans
-    from sklearn.exceptions import ConvergenceWarning
-
     number = min(clusters, len(states))
     means = MiniBatchKMeans(number, batch_size=_BATCH, n_init=1, random_state=seed, max_iter=50)
     with warnings.catch_warnings():
@@ -141,30 +129,16 @@ def cluster(states: NDArray[Any], clusters: int, seed: int) -> NDArray[np.int64]
         return np.asarray(means.fit_predict(states), dtype=np.int64)
 
 
-def counts_of(clusters: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Count the pairs of cluster and token, both [n]: [number of clusters, number of tokens]."""
-    cluster_number, cluster_of = np.unique(clusters, return_inverse=True)
-    token_number, token_of = np.unique(tokens, return_inverse=True)
-    counts = np.zeros((len(cluster_number), len(token_number)), dtype=np.int64)
-    np.add.at(counts, (cluster_of, token_of), 1)
-    return counts
+def share_told(clusters: NDArray[np.int64], tokens: NDArray[np.int64]) -> float:
+    """Share of a token's entropy that its cluster explains, adjusted for chance. clusters, tokens: [n].
 
-
-def share_told(counts: NDArray[np.int64]) -> float:
-    """Share of a token's entropy that its cluster explains, adjusted for chance.
-
-    (I - E) / (H - E): I is the mutual information of the counts [clusters, tokens], H the entropy of the tokens, and E
-    the expectation of I for random clusters. It is 1 if the cluster determines the token, 0 on average for unrelated
+    (I - E) / (H - E): I is the mutual information of cluster and token, H the entropy of the tokens, and E the
+    expectation of I for random clusters. It is 1 if the cluster determines the token, 0 on average for unrelated
     clusters (single values may be negative), and 0 if there is only one token.
     """
-    from sklearn.metrics.cluster import expected_mutual_information
-
-    counts = counts[counts.any(axis=1)][:, counts.any(axis=0)]
-    total = int(counts.sum())
+    counts = contingency_matrix(clusters, tokens)
     whole = entropy(counts.sum(axis=0))
-    if counts.shape[1] < 2:
-        return 0.0
-    found = whole + entropy(counts.sum(axis=1)) - entropy(counts.reshape(-1))
-    by_chance = expected_mutual_information(counts, total)
+    by_chance = expected_mutual_information(counts, len(tokens))
     room = whole - by_chance
+    found = mutual_info_score(None, None, contingency=counts)
     return float((found - by_chance) / room) if room > 1e-9 else 0.0

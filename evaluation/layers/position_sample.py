@@ -17,7 +17,6 @@ from pretrain.philox import derive_key, draw
 
 _WINDOW_BLOCKS = 16
 _ROWS_PER_POSITION = 0.5  # rows to read per requested position of a kind
-_CHUNK = 256  # rows per masking batch
 
 Indices = NDArray[np.int64]
 
@@ -127,16 +126,11 @@ def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) 
         vocabulary, [(TokenUnits(), 1.0)], settings.mask_rate, Replacement(), settings.seed, "analysis"
     )
     different = len(rows.tokens)
-    seen, target, predicted = [], [], []
-    for start in range(0, wanted := max(different, round(settings.positions * _ROWS_PER_POSITION)), _CHUNK):
-        part = _visit(rows, np.arange(start, min(start + _CHUNK, wanted)))
-        masked = objective(part, settings.mask_rate)
-        of_part = np.zeros(part.tokens.size, dtype=np.bool_)
-        of_part[masked.positions[masked.labels != IGNORED]] = True
-        target.append(part.tokens)
-        seen.append(masked.tokens.reshape(part.tokens.shape))
-        predicted.append(of_part.reshape(part.tokens.shape))
-    original, shown, is_predicted = np.concatenate(target), np.concatenate(seen), np.concatenate(predicted)
+    visits = _visit(rows, np.arange(max(different, round(settings.positions * _ROWS_PER_POSITION))))
+    masked, original = objective(visits, settings.mask_rate), visits.tokens
+    shown = masked.tokens.reshape(original.shape)
+    is_predicted = np.zeros_like(original, dtype=np.bool_)
+    is_predicted.reshape(-1)[masked.positions[masked.labels != IGNORED]] = True
     kept, hidden = is_predicted & (shown == original), is_predicted & (shown == vocabulary.mask)
     kinds = {
         "predicted": is_predicted,

@@ -1,6 +1,7 @@
 """Held-out loss, pseudo-log-likelihoods of sentences, and minimal pairs such as BLiMP's.
 
-Start in `evaluate_models`; `minimal_pairs` scores BLiMP.
+`evaluate` answers an `EvaluationRequest`, and `send_evaluation` sends the results to MLflow. `check_pairs` checks a
+file of minimal pairs before a model exists.
 """
 
 import lazy_loader

@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from data_prep.urls import shown
-from evaluation.intervals import paired_bootstrap
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, StrategyName, held_out_results, measure
 from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
-from evaluation.likelihood.predictors import Predictor, Unigram, open_model, token_counts
+from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer
 from evaluation.likelihood.sentence_scores import Form, ScoreCache, check_lengths, model_identity, sentence_scores
-from pretrain.export import check_vocabulary
+from pretrain.export import check_vocabulary, load_tokenizer
 
 _SEQ_LEN = 128
+_RESAMPLES = 2000
+LEAST = 20  # units of a bootstrap; percentiles of fewer are far too narrow
 
 Progress = Callable[[int, int, str], None]
 """(units done, units in total, name of the current task)"""
@@ -69,7 +70,8 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
                 f"{counted.location} was made with another tokenizer than {held_out.dataset.location}; count the "
                 "tokens of one that was made with the same"
             )
-        counts = token_counts(counted, _named(progress, f"counting the tokens of {counted.location}"))
+        progress(0, counted.n_blocks, f"counting the tokens of {counted.location}")
+        counts = counted.token_counts()
         models += [Unigram(counted, counts)] if task.baseline else []
     answers: dict[str, HeldOutAnswers] = {}
     credit: dict[str, NDArray[np.float64]] = {}
@@ -95,6 +97,16 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
         by_uid = {name: np.bincount(uid, of_model).astype(np.float64) for name, of_model in credit.items()}
         comparisons += _comparisons("pairs.accuracy", by_uid, np.bincount(uid).astype(np.float64))
     return {"settings": _settings(task, held_out, counted), "models": results, "comparisons": comparisons}
+
+
+def check_pairs(path: str, limit: int | None, tokenizer: Path, causal: bool, longest: int) -> None:
+    """Raise UserError if a file of pairs cannot be read, or a model of `longest` tokens cannot take a sentence.
+
+    Args:
+        limit: per UID. tokenizer: folder of the model's tokenizer.
+    """
+    sentences = [text for pair in read_pairs(path, limit) for text in (pair.good, pair.bad)]
+    check_lengths(path, open_tokenizer(load_tokenizer(tokenizer), tokenizer, causal), longest, sentences)
 
 
 def _named(progress: Progress, line: str) -> Callable[[int, int], None]:
@@ -156,3 +168,19 @@ def _comparisons(
             }
         )
     return found
+
+
+def paired_bootstrap(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float] | None:
+    """95% percentile bootstrap interval of sum(differences) / sum(weights), from 2,000 resamples of the n units.
+
+    Returns None for fewer than LEAST units. Units must be independent: merge related ones into one unit.
+    Every call with the same n uses the same resamples. Source: Efron and Tibshirani, "An Introduction to the
+    Bootstrap", 1993, chapter 13.
+    """
+    n, random = len(differences), np.random.default_rng(0)
+    if n < LEAST:
+        return None
+    units = (random.integers(n, size=n) for _ in range(_RESAMPLES))
+    ratios = [differences[chosen].sum() / weights[chosen].sum() for chosen in units]
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    return float(low), float(high)

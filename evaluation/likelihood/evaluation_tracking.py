@@ -12,7 +12,7 @@ from data_prep.errors import UserError
 from pretrain.tracking import Point, RunRecord, Target, TrackedResults, send_results
 
 
-def send(found: Mapping[str, Any], target: Target) -> None:
+def send_evaluation(found: Mapping[str, Any], target: Target) -> None:
     """Send the results of `evaluate`. Identical results are sent once. A failure becomes a warning."""
     send_results(target, [_results(name, found["settings"], results) for name, results in found["models"].items()])
 

@@ -128,7 +128,7 @@ def measure(
     parts: list[HeldOutAnswers] = []
     for question in held_out:
         stream = question.stream(predictor.causal)
-        answers = predictor(stream)
+        answers = predictor.answers(stream)
         known = question.row, question.word_class, question.length
         parts.append(HeldOutAnswers(-answers.log_probabilities, answers.right, stream.labels, *known))
         progress(int(question.row.max(initial=0)) + 1, held_out.masks.rows)

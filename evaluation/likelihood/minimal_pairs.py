@@ -4,20 +4,20 @@ File format: BLiMP's (Warstadt et al., "BLiMP: The Benchmark of Linguistic Minim
 line is a JSON object with sentence_good, sentence_bad and, optionally, UID, linguistics_term and field.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from data_prep.errors import UnusableInput
-from data_prep.urls import shown
-from evaluation.intervals import wilson
-from evaluation.text_files import read_text
+from evaluation.text_files import read_json_lines, spread
 
+_Z = float(ndtri(0.975))  # of 95% intervals
 GROUPS = ("field", "linguistics_term", "UID")
 _FORM = "A file of pairs (.jsonl) has a JSON object a line, with sentence_good and sentence_bad."
 
@@ -36,24 +36,17 @@ def read_pairs(path: str, limit: int | None = None) -> list[MinimalPair]:
 
     Raises UserError if the file cannot be read or a line is not a pair.
     """
-    lines = enumerate(read_text(path).split("\n"), 1)
-    pairs = [_pair(line, f"{shown(path)}, line {number}") for number, line in lines if line.strip()]
+    pairs = [_pair(place, values) for place, values in read_json_lines(path)]
     return limited(pairs, limit) if limit else pairs
 
 
-def _pair(line: str, where: str) -> MinimalPair:
-    try:
-        values = orjson.loads(line)
-    except ValueError:
-        raise UnusableInput(f"{where} is not JSON. {_FORM}") from None
-    if not isinstance(values, dict):
-        raise UnusableInput(f"{where} is not a JSON object. {_FORM}")
+def _pair(place: str, values: dict[str, Any]) -> MinimalPair:
     for name in ("sentence_good", "sentence_bad"):
         if not isinstance(values.get(name), str) or not values[name].strip():
-            raise UnusableInput(f"{where} has no text as {name}. {_FORM}")
+            raise UnusableInput(f"{place} has no text as {name}. {_FORM}")
     for kind in GROUPS:
         if isinstance(values.get(kind), dict | list):
-            raise UnusableInput(f"{where} has no text or number as {kind}")
+            raise UnusableInput(f"{place} has no text or number as {kind}")
     groups = {kind: str(values[kind]) for kind in GROUPS if values.get(kind) is not None}
     return MinimalPair(values["sentence_good"], values["sentence_bad"], groups)
 
@@ -63,10 +56,7 @@ def limited(pairs: Sequence[MinimalPair], most: int) -> list[MinimalPair]:
     members: dict[str, list[int]] = defaultdict(list)
     for number, pair in enumerate(pairs):
         members[pair.groups.get("UID", "")].append(number)
-    chosen = []
-    for numbers in members.values():
-        take = min(most, len(numbers))
-        chosen += [numbers[place * len(numbers) // take] for place in range(take)]
+    chosen = [number for numbers in members.values() for number in spread(numbers, most)]
     return [pairs[number] for number in sorted(chosen)]
 
 
@@ -101,3 +91,14 @@ def _accuracy(credit: NDArray[np.float64]) -> dict[str, Any]:
         "pairs": len(credit),
         "interval": list(wilson(float(credit.sum()), len(credit))),
     }
+
+
+def wilson(successes: float, n: int) -> tuple[float, float]:
+    """95% interval of a share.
+
+    Wilson, "Probable inference, the law of succession, and statistical inference", 1927.
+    """
+    share, z2 = successes / n, _Z**2
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = _Z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)

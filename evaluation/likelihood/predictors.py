@@ -3,10 +3,10 @@
 An exported model runs as the native encoder where the architecture matches, else by transformers.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -115,43 +115,26 @@ def _words(encoding: Any, text: str) -> NDArray[np.int64]:
     return np.cumsum([any(character.isspace() for character in characters) for characters in around])
 
 
-class Predictor(Protocol):
-    """A model that computes token probabilities.
+@dataclass
+class FinishedModel:
+    """An exported model.
 
-    name: as given by the user. folder: None for the unigram baseline.
+    name: as given by the user. vocab_size: valid ids are below it.
     causal: a state sees its own and earlier tokens, and predicts the next one; otherwise it predicts its own.
     longest: maximum length of a text in tokens; None: no limit.
+    logits: yields the logits [k, V] of consecutive predictions of a stream, block by block.
     """
 
     name: str
-    folder: Path | None
-    tokenizer: SentenceTokenizer
-    causal: bool
-    longest: int | None
-
-    def __call__(self, stream: Stream) -> Answers: ...
-
-
-class LogitSource(Protocol):
-    """Yield logits [k, V] of consecutive predictions, block by block."""
-
-    def __call__(self, stream: Stream) -> Iterator[Tensor]: ...
-
-
-@dataclass
-class FinishedModel:
-    """A Predictor. vocab_size: valid ids are below it. logits: computes the logits."""
-
-    name: str
-    folder: Path | None
+    folder: Path
     tokenizer: SentenceTokenizer
     vocab_size: int
     causal: bool
     longest: int | None
-    logits: LogitSource
+    logits: "EncoderLogits | PaddedLogits"
 
     @torch.no_grad()
-    def __call__(self, stream: Stream) -> Answers:
+    def answers(self, stream: Stream) -> Answers:
         """Compute log-probabilities in fp32 and reduce the logits block by block.
 
         Raises UserError for ids outside the model's vocabulary, or if log-probabilities are not finite.
@@ -229,7 +212,7 @@ class EncoderLogits:
 class PaddedLogits:
     """Logits of any other model: documents with predictions become padded rows, as many per batch as fit.
 
-    max_bytes: of the logits of a batch, computed at every slot.
+    max_bytes: of the logits of a batch, computed at every slot. A batch has at least one document.
     """
 
     model: PreTrainedModel
@@ -243,40 +226,16 @@ class PaddedLogits:
         asked, first = np.unique(document, return_index=True)
         first = np.append(first, len(document))
         slots = self.max_bytes // (4 * self.model.config.vocab_size)
-        for start, end in _batches(np.diff(bounds)[asked], slots):
-            rows = torch.from_numpy(asked[start:end]).to(tokens.device)
-            here = places[first[start] : first[end]]
+        size = max(1, slots // int(np.diff(bounds)[asked].max(initial=1)))
+        for start in range(0, len(asked), size):
+            rows = torch.from_numpy(asked[start : start + size]).to(tokens.device)
+            here = places[first[start] : first[min(start + size, len(asked))]]
             yield document_logits(self.model, self.pad_id, tokens, cu_seqlens[rows], cu_seqlens[rows + 1], here)
-
-
-def _batches(lengths: NDArray[np.int64], slots: int) -> Iterator[tuple[int, int]]:
-    """Yield (first, end) of consecutive documents that fit into `slots` slots after padding; at least one document."""
-    start = 0
-    while start < len(lengths):
-        taken = np.maximum.accumulate(lengths[start:]) * np.arange(1, len(lengths) - start + 1)
-        end = start + max(1, int(np.searchsorted(taken, slots, side="right")))
-        yield start, end
-        start = end
 
 
 def _tensors(stream: Stream, device: torch.device) -> list[Tensor]:
     arrays = (stream.tokens, stream.positions, stream.cu_seqlens, stream.places)
     return [torch.from_numpy(array).to(device) for array in arrays]
-
-
-def token_counts(
-    dataset: Dataset, progress: Callable[[int, int], None] = lambda done, total: None
-) -> NDArray[np.int64]:
-    """Count each id in a data set: [vocab_size]. Reads the whole data set.
-
-    Args:
-        progress: (blocks read, blocks in total).
-    """
-    counts = np.zeros(dataset.manifest.tokenizer.vocab_size, dtype=np.int64)
-    for block in range(dataset.n_blocks):
-        counts += np.bincount(dataset.tokens(block), minlength=len(counts))
-        progress(block + 1, dataset.n_blocks)
-    return counts
 
 
 class Unigram:
@@ -303,5 +262,9 @@ class Unigram:
         self.log_probabilities = np.log(smoothed) - np.log(smoothed[ordinary].sum())
         self._likeliest = int(np.argmax(np.where(ordinary, counts, -1)))
 
-    def __call__(self, stream: Stream) -> Answers:
+    def answers(self, stream: Stream) -> Answers:
         return Answers(self.log_probabilities[stream.labels], stream.labels == self._likeliest)
+
+
+Predictor = FinishedModel | Unigram
+"""A model that computes the probabilities of tokens."""

@@ -31,7 +31,6 @@ Progress = Callable[[int, int], None]
 
 _MAX_SCORES_BYTES = 4 << 30
 _SLOTS = 8192  # of a stream
-_CACHED_AT_ONCE = 16384  # tokens per write to the cache: some seconds of a small model on a CPU
 _BEGIN = b'{"of": "'  # every line of the cache begins with this
 
 
@@ -59,11 +58,11 @@ def sentence_scores(
     missing = {key: sentence for key, sentence in unique.items() if key not in cache.scores}
     total = sum(len(one.ids) for one in unique.values())
     done = total - sum(len(one.ids) for one in missing.values())
-    for part in _parts(missing):
+    for part in _parts(missing, cache.tokens_at_once):
         ids, words = (np.stack([getattr(one, name) for one in part.values()]) for name in ("ids", "words"))
         log_probabilities = [np.zeros(0)]
         for stream in _streams(predictor, ids, words, form, slots):
-            log_probabilities.append(predictor(stream).log_probabilities)
+            log_probabilities.append(predictor.answers(stream).log_probabilities)
             done += len(stream.labels)
             progress(done, total)
         of_tokens = np.concatenate(log_probabilities).reshape(ids.shape)
@@ -79,13 +78,13 @@ def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: 
             raise UserError(f"{name}: a sentence has {length} tokens, and the model takes {longest}: {text[:60]!r}...")
 
 
-def _parts(sentences: dict[str, EncodedSentence]) -> Iterator[dict[str, EncodedSentence]]:
-    """Yield small groups of sentences of the same length, the shortest first."""
+def _parts(sentences: dict[str, EncodedSentence], most: int) -> Iterator[dict[str, EncodedSentence]]:
+    """Yield groups of sentences of the same length, of at most `most` tokens or one sentence, the shortest first."""
     by_length: dict[int, list[str]] = {}
     for key, sentence in sentences.items():
         by_length.setdefault(len(sentence.ids), []).append(key)
     for length, keys in sorted(by_length.items()):
-        take = max(1, _CACHED_AT_ONCE // max(1, length))
+        take = max(1, most // max(1, length))
         for first in range(0, len(keys), take):
             yield {key: sentences[key] for key in keys[first : first + take]}
 
@@ -162,7 +161,10 @@ class ScoreCache:
 
     Attributes:
         scores: the known scores.
+        tokens_at_once: tokens of the sentences per write: some seconds of a small model on a CPU.
     """
+
+    tokens_at_once = 16384
 
     def __init__(self, path: Path | None = None, of: str = "") -> None:
         """`of` names the model and the form of the score.

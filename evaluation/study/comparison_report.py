@@ -9,7 +9,7 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, write_json
 from evaluation.study.paired_statistics import Difference, Mean, Verdict
-from evaluation.study.study_file import Budget, Study, equal_time_steps, read_rounds, runs_of
+from evaluation.study.study_file import Budget, Study
 from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
 from pretrain.config import on_one_line
 from pretrain.reporting import page
@@ -30,15 +30,16 @@ _HOW = (
 )
 
 
-def write_study_report(folder: Path, study: Study) -> Path:
+def write_study_report(study: Study) -> Path:
     """Write all files of the report from the finished runs. Return the path of the page.
 
     Raises UserError if a file cannot be written.
     """
-    results = {budget: read_results(folder, study, budget) for budget in study.budgets}
-    values = _page_values(folder, study, results)
+    folder = study.folder
+    results = {budget: read_results(study, budget) for budget in study.budgets}
+    values = _page_values(study, results)
     try:
-        write_json(folder / "report.json", _as_json(folder, study, results))
+        write_json(folder / "report.json", _as_json(study, results))
         for name, text in (("report.md", _markdown(values)), ("report.html", page(values, _SCRIPTS))):
             with atomic_writer(folder / name) as file:
                 file.write(text.encode())
@@ -47,14 +48,14 @@ def write_study_report(folder: Path, study: Study) -> Path:
     return folder / "report.html"
 
 
-def _as_json(folder: Path, study: Study, results: dict[Budget, StudyResults]) -> dict[str, Any]:
+def _as_json(study: Study, results: dict[Budget, StudyResults]) -> dict[str, Any]:
     """All results as JSON: values of each run by budget; means, differences, verdict and conclusions by metric."""
     return {
-        "study": str(folder.absolute()),
+        "study": str(study.folder.absolute()),
         "baseline": study.baseline,
         "primary": study.primary,
         "seeds": study.seeds,
-        "seconds_per_step": read_rounds(folder, study),
+        "seconds_per_step": study.read_rounds(),
         "budgets": {
             budget: {
                 "missing": found.missing,
@@ -73,15 +74,15 @@ def _compared(study: Study, found: StudyResults) -> list[Comparisons]:
     return sorted(compared, key=lambda one: one.metric.key != study.primary)
 
 
-def _page_values(folder: Path, study: Study, results: dict[Budget, StudyResults]) -> dict[str, Any]:
+def _page_values(study: Study, results: dict[Budget, StudyResults]) -> dict[str, Any]:
     """Contents of the page as JSON values."""
     train, data, model = (study.config[section] for section in ("train", "data", "model"))
     charts = {
         f"{_BUDGET_TITLES[budget]}: held-out loss, 15% token masks": found.lines for budget, found in results.items()
     }
     return {
-        "name": folder.absolute().name,
-        "path": str(folder.absolute()),
+        "name": study.folder.absolute().name,
+        "path": str(study.folder.absolute()),
         "time": time.time(),
         "baseline": study.baseline,
         "summary": (
@@ -89,27 +90,27 @@ def _page_values(folder: Path, study: Study, results: dict[Budget, StudyResults]
             f"of {train['global_batch_size']} rows of {data['seq_len']} slots; {model['arch']} of "
             f"{model['size']['layers']} layers of {model['size']['hidden']}; baseline {study.baseline}."
         ),
-        "notices": _notices(folder, study, results),
+        "notices": _notices(study, results),
         "charts": [
             {"title": title, "unit": "nats", "log": False, "lines": lines} for title, lines in charts.items() if lines
         ],
         "axes": {"tokens": [], "hours": []},  # each line has its own
         "marks": {},
         "counts": {},
-        "sections": [_section(folder, study, budget, found) for budget, found in results.items()],
+        "sections": [_section(study, budget, found) for budget, found in results.items()],
         "how": [_HOW, _YARDSTICK],
         "arms": [[arm.name, on_one_line(arm.masking)] for arm in study.arms],
     }
 
 
-def _notices(folder: Path, study: Study, results: dict[Budget, StudyResults]) -> list[str]:
+def _notices(study: Study, results: dict[Budget, StudyResults]) -> list[str]:
     """Warnings at the top of the report: unfinished runs, and timing rounds that differ by more than 5%."""
     missing = sorted({name for found in results.values() for name in found.missing})
     notices = []
     if missing:
         names = ", ".join(missing[:6]) + (f" and {len(missing) - 6} more" if missing[6:] else "")
-        notices.append(f"{len(missing)} of {len(runs_of(folder, study))} runs are not done, and are left out: {names}.")
-    for arm, seconds in read_rounds(folder, study).items():
+        notices.append(f"{len(missing)} of {len(study.runs)} runs are not done, and are left out: {names}.")
+    for arm, seconds in study.read_rounds().items():
         if (share := max(seconds) / min(seconds) - 1) > 0.05:
             notices.append(
                 f"{arm}: the timing rounds differ by {share:.0%}, so its number of steps at equal time has the same "
@@ -118,7 +119,7 @@ def _notices(folder: Path, study: Study, results: dict[Budget, StudyResults]) ->
     return notices
 
 
-def _section(folder: Path, study: Study, budget: Budget, found: StudyResults) -> dict[str, Any]:
+def _section(study: Study, budget: Budget, found: StudyResults) -> dict[str, Any]:
     conclusions = []
     for one in _compared(study, found):
         text, *more = conclusion(one, len(study.arms))
@@ -128,7 +129,7 @@ def _section(folder: Path, study: Study, budget: Budget, found: StudyResults) ->
     return {
         "budget": budget,
         "title": _BUDGET_TITLES[budget],
-        "explanation": _explanation(folder, study, budget),
+        "explanation": _explanation(study, budget),
         "conclusions": conclusions,
         "means": _means_table(study, found.comparisons),
         "differences": _differences_table(study, found.comparisons),
@@ -148,12 +149,12 @@ def _section(folder: Path, study: Study, budget: Budget, found: StudyResults) ->
     }
 
 
-def _explanation(folder: Path, study: Study, budget: Budget) -> str:
+def _explanation(study: Study, budget: Budget) -> str:
     """Explanation of the budget: equal tokens or equal time."""
     if budget == "tokens":
         return "All arms train for the same steps, and with the same seed on the same rows in the same order."
     text = f"Each arm trains for as long as {study.baseline} takes for {study.steps:,} steps."
-    if steps := equal_time_steps(folder, study):
+    if steps := study.equal_time_steps:
         each = ", ".join(f"{arm} {count:,}" for arm, count in steps.items())
         text += (
             " The step times were measured before the runs, and the learning rate decays over the steps of the arm: "
@@ -198,22 +199,18 @@ def cell(found: Mean | Difference | None, unit: Unit) -> str:
 
 def _means_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
     """Table of means: a header and one row per arm."""
-    rows = [["arm", *(one.metric.title for one in found)]]
-    for arm in study.arms:
-        cells = [cell(one.means.get(arm.name), one.metric.unit) for one in found]
-        rows.append([arm.name + (" (baseline)" if arm.name == study.baseline else ""), *cells])
-    return rows
+    names = {arm.name: arm.name + (" (baseline)" if arm.name == study.baseline else "") for arm in study.arms}
+    rows = [[title, *(cell(one.means.get(arm), one.metric.unit) for one in found)] for arm, title in names.items()]
+    return [["arm", *(one.metric.title for one in found)], *rows]
 
 
 def _differences_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
     """Table of differences from the baseline for the compared metrics: a header and one row per arm."""
     compared = [one for one in found if one.metric.better]
-    rows = [["arm", *(one.metric.title + (" (points)" if one.metric.unit == "share" else "") for one in compared)]]
-    for arm in study.arms:
-        if arm.name != study.baseline:
-            cells = [cell(one.from_baseline.get(arm.name), one.metric.unit) for one in compared]
-            rows.append([arm.name, *cells])
-    return rows
+    header = [one.metric.title + (" (points)" if one.metric.unit == "share" else "") for one in compared]
+    names = [arm.name for arm in study.arms if arm.name != study.baseline]
+    rows = [[name, *(cell(one.from_baseline.get(name), one.metric.unit) for one in compared)] for name in names]
+    return [["arm", *header], *rows]
 
 
 def conclusion(found: Comparisons, n_arms: int) -> list[str]:

@@ -53,6 +53,7 @@ def define(
         check_start(Config.model_validate(config.model_dump(mode="json") | {"masking": arm.masking}), processes)
     assert config.data.valid is not None  # checked above
     study = Study(
+        folder=config.run.dir,
         arms=tuple(arms),
         baseline=baseline or names[0],
         seeds=seeds,
@@ -66,7 +67,7 @@ def define(
         contents=_contents(config, pairs, finetune),
         config=deciding(config),
     )
-    return continued(config.run.dir, study)
+    return continued(study)
 
 
 def open_unchanged(folder: Path) -> Study:
@@ -138,15 +139,13 @@ def check_inputs(config: Config, pairs: str | None, pairs_limit: int | None, fin
     if not pairs and not finetune:
         return
     from evaluation.finetuning import FinetuneSettings, open_task
-    from evaluation.likelihood import check_lengths, open_tokenizer, read_pairs
+    from evaluation.likelihood import check_pairs
     from pretrain.export import load_tokenizer
 
     longest = config.model.max_positions or config.longest_row
     folder = open_sources(config.data).datasets[0].tokenizer_path
-    tokenizer = load_tokenizer(folder)
     if pairs:
-        sentences = [text for pair in read_pairs(pairs, pairs_limit) for text in (pair.good, pair.bad)]
-        check_lengths(pairs, open_tokenizer(tokenizer, folder, config.causal), longest, sentences)
+        check_pairs(pairs, pairs_limit, folder, config.causal, longest)
     if finetune:
         settings = FinetuneSettings(
             task=finetune["task"],

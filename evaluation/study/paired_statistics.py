@@ -1,7 +1,7 @@
 """Means and paired differences with Student's t intervals; Holm's procedure for multiple differences.
 
 Holm (1979), A simple sequentially rejective multiple test procedure: for any dependence between the differences, the
-chance of at least one false significant difference is at most `alpha`.
+chance of at least one false significant difference is at most ALPHA.
 """
 
 import itertools
@@ -35,7 +35,7 @@ class Difference:
     sd: standard deviation of the n differences; None for one difference, 0 for equal ones.
     p: two-sided, for a mean difference of zero; 1 if the deviation is unknown.
     level: of the test in Holm's procedure and of `interval`. The interval excludes zero, and `p_adjusted` is below
-        `alpha`, exactly if `told_apart` (the difference is significant) is true.
+        ALPHA, exactly if `told_apart` (the difference is significant) is true.
     """
 
     mean: float
@@ -67,31 +67,35 @@ class Verdict:
     left_out: tuple[str, ...]
 
 
-def mean_of(values: Sequence[float], alpha: float = ALPHA) -> Mean:
-    """Mean of at least one value, with Student's t interval at the level 1 - alpha."""
+def mean_of(values: Sequence[float]) -> Mean:
+    """Mean of at least one value, with Student's t interval at the level 1 - ALPHA."""
     n, mean, sd = _moments(values, max(map(abs, values)))
-    return Mean(mean, _interval(mean, sd, n, alpha), n)
+    return Mean(mean, _interval(mean, sd, n, ALPHA), n)
 
 
-def differences(pairs: Sequence[tuple[Seeds, Seeds]], alpha: float = ALPHA) -> list[Difference]:
+def differences(pairs: Sequence[tuple[Seeds, Seeds]]) -> list[Difference]:
     """Difference (first minus second) of each pair over their common seeds, at least one. All pairs are one family."""
-    moments = [_paired(one, two) for one, two in pairs]
+    moments = []
+    for one, two in pairs:
+        common = sorted(one.keys() & two.keys())
+        scale = max(abs(side[seed]) for seed in common for side in (one, two))
+        moments.append(_moments([one[seed] - two[seed] for seed in common], scale))
     p_values = [_p_value(mean, sd, n) for n, mean, sd in moments]
     found = []
-    for (n, mean, sd), p, (level, adjusted, rejected) in zip(moments, p_values, holm(p_values, alpha), strict=True):
+    for (n, mean, sd), p, (level, adjusted, rejected) in zip(moments, p_values, holm(p_values), strict=True):
         interval = _interval(mean, sd, n, level)
         found.append(Difference(mean, sd, n, p, adjusted, 1 - level, interval, rejected))
     return found
 
 
-def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool, alpha: float = ALPHA) -> Verdict | None:
+def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool) -> Verdict | None:
     """Compare arms by their values per seed; None if no two arms share a seed."""
     arms = _complete(values)
     if not arms:
         return None
     pairs = [*itertools.combinations(arms, 2)]
     found: dict[str, dict[str, Difference]] = {name: {} for name in arms}
-    for (one, two), minus in zip(pairs, differences([(arms[a], arms[b]) for a, b in pairs], alpha), strict=True):
+    for (one, two), minus in zip(pairs, differences([(arms[a], arms[b]) for a, b in pairs]), strict=True):
         swapped = minus.interval and (-minus.interval[1], -minus.interval[0])
         found[one][two], found[two][one] = minus, replace(minus, mean=-minus.mean, interval=swapped)
     sign = 1 if higher_is_better else -1
@@ -101,28 +105,22 @@ def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool, alpha: float
     return Verdict(best, len(arms[best]), worse, level, found, tuple(name for name in values if name not in arms))
 
 
-def holm(p_values: Sequence[float], alpha: float = ALPHA) -> list[tuple[float, float, bool]]:
-    """For each p-value: the level of its test, the adjusted p-value, and whether that is below `alpha`.
+def holm(p_values: Sequence[float]) -> list[tuple[float, float, bool]]:
+    """For each p-value: the level of its test, the adjusted p-value, and whether that is below ALPHA.
 
-    The k-th smallest of m is tested at alpha / (m - k + 1). The first that fails its test stops the procedure: all
+    The k-th smallest of m is tested at ALPHA / (m - k + 1). The first that fails its test stops the procedure: all
     later ones fail too, at the same level.
     """
     count = len(p_values)
-    found: list[tuple[float, float, bool]] = [(alpha, 1.0, False)] * count
+    found: list[tuple[float, float, bool]] = [(ALPHA, 1.0, False)] * count
     adjusted, rejected = 0.0, 0
     for rank, index in enumerate(np.argsort(p_values, kind="stable").tolist()):
         adjusted = min(1.0, max(adjusted, (count - rank) * p_values[index]))
-        level = alpha / (count - rejected)
+        level = ALPHA / (count - rejected)
         goes_on = p_values[index] < level
         rejected += goes_on
         found[index] = (level, adjusted, goes_on)
     return found
-
-
-def _paired(one: Seeds, two: Seeds) -> tuple[int, float, float | None]:
-    common = sorted(one.keys() & two.keys())
-    scale = max(abs(side[seed]) for seed in common for side in (one, two))
-    return _moments([one[seed] - two[seed] for seed in common], scale)
 
 
 def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float | None]:
@@ -140,15 +138,11 @@ def _p_value(mean: float, sd: float | None, n: int) -> float:
 
 
 def _interval(mean: float, sd: float | None, n: int, alpha: float) -> tuple[float, float] | None:
+    """Two-sided Student's t interval at the level 1 - alpha; None without a deviation."""
     if not sd:
         return None
-    half = _quantile(n, alpha) * sd / math.sqrt(n)
+    half = -float(stdtrit(n - 1, alpha / 2)) * sd / math.sqrt(n)
     return mean - half, mean + half
-
-
-def _quantile(n: int, alpha: float) -> float:
-    """Two-sided critical value of Student's t for n values at the level alpha."""
-    return -float(stdtrit(n - 1, alpha / 2))
 
 
 def _complete(values: Mapping[str, Seeds]) -> dict[str, dict[int, float]]:

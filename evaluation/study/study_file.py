@@ -1,4 +1,4 @@
-"""Files of a study: its definition (STUDY/study.json), its step times (STUDY/timing.json), and the list of its runs."""
+"""A study and its files: the definition (STUDY/study.json), the step times (STUDY/timing.json), and the runs."""
 
 import contextlib
 import hashlib
@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from data_prep.errors import MissingFile, UserError
-from data_prep.files import write_json
+from data_prep.files import sha256_file, write_json
 from data_prep.reading import parse_json, read_bytes, read_json
 from data_prep.storage import not_a
 from data_prep.urls import redact
@@ -19,6 +19,8 @@ from pretrain.checkpoint import differences
 from pretrain.config import Config, flat, save_config
 from pretrain.run import RunFolder
 
+EVALUATION, FINETUNING, RECORD = "evaluate.json", "finetune.json", "study.json"
+"""Files that a study adds to a run folder. The record marks a finished run and is written last."""
 Budget = Literal["tokens", "time"]
 TIMING_ROUNDS = 2
 _STEP_SECONDS = (1e-6, 1e6)
@@ -34,9 +36,62 @@ class Arm:
     masking: dict[str, Any]
 
 
-class Study(BaseModel):
-    """The definition of a study.
+@dataclass(frozen=True)
+class RunRecord:
+    """RUN/study.json: marks a finished run. settings: digest. files: SHA-256 of the results, by name."""
 
+    settings: str
+    steps: int
+    files: dict[str, str]
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run of a study.
+
+    folder: its run folder. steps: None if the step times must be measured first.
+    settings: digest of everything that determines the run's results: 64 hexadecimal digits.
+    """
+
+    budget: Budget
+    arm: Arm
+    seed: int
+    folder: Path
+    steps: int | None
+    settings: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm.name}, seed {self.seed}" + (", equal time" if self.budget == "time" else "")
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the run has a record of this study and number of steps, and unchanged results."""
+        record = self.read_record()
+        return record is not None and record.settings == self.settings and not self.altered(record)
+
+    def read_record(self) -> RunRecord | None:
+        """Read the record; None if it is missing, damaged, or names files that are not results."""
+        try:
+            record: RunRecord = read_json(self.folder / RECORD, RunRecord)
+        except UserError:
+            return None
+        return record if record.files and {EVALUATION, FINETUNING}.issuperset(record.files) else None
+
+    def altered(self, record: RunRecord) -> list[Path]:
+        """Results that are missing, are links, or differ from the record."""
+        paths = {self.folder / name: digest for name, digest in record.files.items()}
+        return [
+            path
+            for path, digest in paths.items()
+            if path.is_symlink() or not path.is_file() or sha256_file(path) != digest
+        ]
+
+
+class Study(BaseModel):
+    """A study and its definition.
+
+    folder: of the study; not stored.
     baseline: the arm to compare with; its training time defines equal time.
     seeds: number of seeds; run.seed is 1, 2, ... processes: per training.
     budget: "tokens": all arms train for the same steps; "time": for the same time; "both": separate runs for each.
@@ -49,6 +104,7 @@ class Study(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    folder: Path = Field(exclude=True)
     version: Literal[1] = 1
     arms: tuple[Arm, ...]
     baseline: str
@@ -97,80 +153,84 @@ class Study(BaseModel):
         except MissingFile:
             raise not_a(folder, "a study folder", "Make a study with `maskwright study masking`.") from None
         try:
-            parse_json(data, dict[str, Any])
-            return cls.model_validate_json(data, strict=True)
+            values = parse_json(data, dict[str, Any]) | {"folder": str(folder)}
+            return cls.model_validate_json(json.dumps(values), strict=True)
         except ValueError:
             raise UserError(
                 f"{path} is damaged or of another version of Maskwright. Restore it, or begin again."
             ) from None
 
-    def save(self, folder: Path, config: Config) -> None:
+    def save(self, config: Config) -> None:
         """Write study.json and config.yaml. Raise UserError if that fails."""
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            save_config(config, folder / "config.yaml")
-            write_json(folder / "study.json", self.model_dump(mode="json"))
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save_config(config, self.folder / "config.yaml")
+            write_json(self.folder / "study.json", self.model_dump(mode="json"))
         except OSError as error:
-            raise UserError(f"{folder}: the study cannot be written ({error.strerror})") from None
-
-
-@dataclass(frozen=True)
-class StudyRun:
-    """One run of a study. folder: its run folder. steps: None if the step times must be measured first."""
-
-    budget: Budget
-    arm: Arm
-    seed: int
-    folder: Path
-    steps: int | None
+            raise UserError(f"{self.folder}: the study cannot be written ({error.strerror})") from None
 
     @property
-    def name(self) -> str:
-        return f"{self.arm.name}, seed {self.seed}" + (", equal time" if self.budget == "time" else "")
+    def runs(self) -> list[StudyRun]:
+        """All runs, seed by seed, so that an unfinished study can already compare arms. More seeds come last."""
+        runs = {run.folder: run for budget in self.budgets for run in self.runs_at(budget)}
+        return sorted(runs.values(), key=lambda run: run.seed)
 
+    def runs_at(self, budget: Budget) -> list[StudyRun]:
+        """The runs to compare at a budget. The baseline's equal-token runs define equal time, so they serve both."""
+        equal_time, digest = self.equal_time_steps if budget == "time" else {}, self.digest
+        runs = []
+        for seed in range(1, self.seeds + 1):
+            for arm in self.arms:
+                own: Budget = "tokens" if self.budget == "both" and arm.name == self.baseline else budget
+                steps = self.steps if own == "tokens" else equal_time.get(arm.name)
+                path = self.folder / "runs" / own / arm.name / f"seed-{seed}"
+                decides = json.dumps([digest, own, arm.name, seed, steps])
+                runs.append(StudyRun(own, arm, seed, path, steps, hashlib.sha256(decides.encode()).hexdigest()))
+        return runs
 
-def runs_of(folder: Path, study: Study) -> list[StudyRun]:
-    """All runs, seed by seed, so that an unfinished study can already compare arms. More seeds come last."""
-    runs = {run.folder: run for budget in study.budgets for run in runs_at(folder, study, budget)}
-    return sorted(runs.values(), key=lambda run: run.seed)
+    @property
+    def unfinished(self) -> list[int]:
+        """Numbers of the unfinished runs, from 1."""
+        return [number for number, run in enumerate(self.runs, 1) if not run.is_done]
 
+    @property
+    def needs_timing(self) -> bool:
+        """Whether the step times of the arms must be measured first."""
+        return "time" in self.budgets and not self.read_rounds()
 
-def runs_at(folder: Path, study: Study, budget: Budget) -> list[StudyRun]:
-    """The runs to compare at a budget. The baseline's equal-token runs define equal time, so they serve both."""
-    steps = equal_time_steps(folder, study) if budget == "time" else {}
-    runs = []
-    for seed in range(1, study.seeds + 1):
-        for arm in study.arms:
-            own: Budget = "tokens" if study.budget == "both" and arm.name == study.baseline else budget
-            path = folder / "runs" / own / arm.name / f"seed-{seed}"
-            runs.append(StudyRun(own, arm, seed, path, study.steps if own == "tokens" else steps.get(arm.name)))
-    return runs
+    @property
+    def equal_time_steps(self) -> dict[str, int]:
+        """Steps of each arm in the time of the baseline's steps, at least 1; empty until the times are measured."""
+        seconds = {arm: float(np.mean(rounds)) for arm, rounds in self.read_rounds().items()}
+        return {arm: max(1, round(seconds[self.baseline] * self.steps / each)) for arm, each in seconds.items()}
 
+    def read_rounds(self, partial: bool = False) -> dict[str, list[float]]:
+        """Seconds per step, by arm and round. Empty until all rounds are measured, unless `partial`.
 
-def needs_timing(folder: Path, study: Study) -> bool:
-    """Whether the step times of the arms must be measured first."""
-    return "time" in study.budgets and not read_rounds(folder, study)
+        Times in a damaged file or of another study count as not measured.
+        """
+        seconds: dict[str, list[float]] = {}
+        least, most = _STEP_SECONDS
+        with contextlib.suppress(UserError):
+            timing: _Timing = read_json(self.folder / "timing.json", _Timing)
+            sound = all(least <= value <= most for rounds in timing.seconds.values() for value in rounds)
+            seconds = timing.seconds if sound and timing.study == self.digest else {}
+        rounds = {arm.name: seconds.get(arm.name, []) for arm in self.arms}
+        return rounds if partial or all(len(each) == TIMING_ROUNDS for each in rounds.values()) else {}
 
-
-def equal_time_steps(folder: Path, study: Study) -> dict[str, int]:
-    """Steps of each arm in the time of the baseline's steps, at least 1; empty until the step times are measured."""
-    seconds = {arm: float(np.mean(rounds)) for arm, rounds in read_rounds(folder, study).items()}
-    return {arm: max(1, round(seconds[study.baseline] * study.steps / each)) for arm, each in seconds.items()}
-
-
-def read_rounds(folder: Path, study: Study, partial: bool = False) -> dict[str, list[float]]:
-    """Seconds per step, by arm and round. Empty until all rounds are measured, unless `partial`.
-
-    Times in a damaged file or of another study count as not measured.
-    """
-    seconds: dict[str, list[float]] = {}
-    least, most = _STEP_SECONDS
-    with contextlib.suppress(UserError):
-        timing: _Timing = read_json(folder / "timing.json", _Timing)
-        sound = all(least <= value <= most for rounds in timing.seconds.values() for value in rounds)
-        seconds = timing.seconds if sound and timing.study == study.digest else {}
-    rounds = {arm.name: seconds.get(arm.name, []) for arm in study.arms}
-    return rounds if partial or all(len(each) == TIMING_ROUNDS for each in rounds.values()) else {}
+    def describe(self) -> list[str]:
+        """Lines of a preview: the arms with their steps, and the number of runs. The folder need not exist yet."""
+        steps = self.equal_time_steps if "time" in self.budgets else {}
+        lines = [f"{self.folder}: {len(self.arms)} arms, {self.seeds} seeds each, baseline {self.baseline}"]
+        for arm in self.arms:
+            counts = [f"{self.steps:,} steps"] if "tokens" in self.budgets else []
+            if "time" in self.budgets:
+                counts.append(
+                    f"{steps[arm.name]:,} steps at equal time" if steps else "equal time: steps not known yet"
+                )
+            lines.append("  ".join([f"  {arm.name:<{max(len(one.name) for one in self.arms)}}", *counts]))
+        total, left = len(self.runs), len(self.unfinished)
+        return [*lines, f"{total} runs" + (f", {total - left} of them done" if left < total else "")]
 
 
 @dataclass(frozen=True)
@@ -187,13 +247,14 @@ def deciding(config: Config) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in ("masking", "track", "cluster", "run")}
 
 
-def continued(folder: Path, study: Study) -> Study:
-    """Return the study stored in the folder with the new number of seeds, or `study` for a new folder.
+def continued(study: Study) -> Study:
+    """Return the study stored in its folder with the new number of seeds, or `study` for a new folder.
 
     Settings that do not affect results may differ from the stored study.
 
     Raises UserError naming the difference to the stored study, or if the folder is a run folder.
     """
+    folder = study.folder
     if RunFolder(folder).status.exists():
         raise UserError(f"{folder} is the folder of a run; choose another run.dir for the study")
     if not (folder / "study.json").exists():

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.reading import MAX_FLOAT
-from evaluation.study.arm_run import EVALUATION, FINETUNING, is_done, read_result
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
-from evaluation.study.study_file import Budget, Study, runs_at
+from evaluation.study.study_file import EVALUATION, FINETUNING, Budget, Study
+from evaluation.study.study_runner import read_result
 from pretrain.reporting import line_of, rounded
 from pretrain.run import JournalTable, RunFolder
 
@@ -64,12 +64,12 @@ class StudyResults:
     lines: list[dict[str, Any]]
 
 
-def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
+def read_results(study: Study, budget: Budget) -> StudyResults:
     """Read the results of all finished runs, and the curves of all begun ones."""
     values: dict[str, dict[str, dict[int, float]]] = {}
     missing, journals = [], dict[str, list[JournalTable]]()
-    for run in runs_at(folder, study, budget):
-        if is_done(study, run):
+    for run in study.runs_at(budget):
+        if run.is_done:
             for key, value in figures(run.folder).items():
                 values.setdefault(key, {}).setdefault(run.arm.name, {})[run.seed] = value
         else:

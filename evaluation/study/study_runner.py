@@ -1,52 +1,58 @@
-"""Run a study on this machine: preview, step times of the arms, and the runs one after the other."""
+"""Run a study on this machine: the step times of the arms, and the runs one after the other.
+
+A run trains, exports, evaluates and fine-tunes by `maskwright` commands. Intact results are skipped.
+"""
 
 import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from data_prep.errors import UserError
-from data_prep.files import LockHeldError, file_lock, write_json
-from evaluation.study.arm_run import Maskwright, call, do_run, is_done, train_words, unfinished
+from data_prep.files import LockHeldError, file_lock, sha256_file, write_json
+from data_prep.reading import read_bytes, read_json
 from evaluation.study.study_file import (
+    EVALUATION,
+    FINETUNING,
+    RECORD,
     TIMING_ROUNDS,
     Arm,
     Study,
     StudyRun,
-    equal_time_steps,
-    needs_timing,
-    read_rounds,
-    runs_of,
 )
+from pretrain.config import on_one_line
 from pretrain.reporting import duration
-from pretrain.run import JournalTable, RunFolder
+from pretrain.run import EXIT_CODES, JournalTable, RunFolder
 
+LOG = "study.log"  # in a run folder: output of its commands
+_LOG_LINES = 3  # of a failed command, quoted in the error message
 _TIMED_STEPS = 40
 _WARM_UP = 10  # of these, not counted
 
+Maskwright = Callable[[Sequence[str], Path, Callable[[], None]], int]
+"""(words, log, look): run `maskwright WORDS` and return the exit code. Call `look` every second meanwhile."""
 Say = Callable[[str], None]
 """Called with a line for the user."""
 Show = Callable[[int, int, str], None]
 """Called with the steps done, the total steps of this call, and the current task."""
 
 
-def describe(folder: Path, study: Study) -> list[str]:
-    """Lines of a preview: the arms with their steps, and the number of runs. The folder need not exist yet."""
-    steps = equal_time_steps(folder, study) if "time" in study.budgets else {}
-    lines = [f"{folder}: {len(study.arms)} arms, {study.seeds} seeds each, baseline {study.baseline}"]
-    for arm in study.arms:
-        counts = [f"{study.steps:,} steps"] if "tokens" in study.budgets else []
-        if "time" in study.budgets:
-            counts.append(f"{steps[arm.name]:,} steps at equal time" if steps else "equal time: steps not known yet")
-        lines.append("  ".join([f"  {arm.name:<{max(len(one.name) for one in study.arms)}}", *counts]))
-    runs, left = runs_of(folder, study), len(unfinished(folder, study))
-    return [*lines, f"{len(runs)} runs" + (f", {len(runs) - left} of them done" if left < len(runs) else "")]
+class Stopped(Exception):
+    """A study or one of its runs received a request to stop, and the running command has exited cleanly.
+
+    Args:
+        run: the run that received the request; None: the study.
+    """
+
+    def __init__(self, run: Path | None = None) -> None:
+        super().__init__()
+        self.run = run
 
 
 def run_study(
-    folder: Path,
     study: Study,
     maskwright: Maskwright,
     say: Say,
@@ -63,17 +69,18 @@ def run_study(
         UserError: if `only` has an unknown run, or a run whose number of steps is not known yet.
         Stopped: after a request to stop.
     """
-    if only is None and needs_timing(folder, study):
-        measure_times(folder, study, maskwright, say)
-    runs = runs_of(folder, study)
-    chosen = [(number, _chosen(folder, runs, number)) for number in (range(1, len(runs) + 1) if only is None else only)]
-    todo = [(number, run) for number, run in chosen if not is_done(study, run)]
+    if only is None and study.needs_timing:
+        measure_times(study, maskwright, say)
+    runs = study.runs
+    numbers = range(1, len(runs) + 1) if only is None else only
+    chosen = [(number, _chosen(study.folder, runs, number)) for number in numbers]
+    todo = [(number, run) for number, run in chosen if not run.is_done]
     if len(todo) < len(chosen):
         say(f"{len(chosen) - len(todo)} of {len(chosen)} runs are done already")
     total, done, failed = sum(run.steps or 0 for _, run in todo), 0, []
     for number, run in todo:
         title, begun = f"run {number} of {len(runs)}: {run.name}", time.monotonic()
-        if is_done(study, run):  # finished by another process since the start: a job array, or --only
+        if run.is_done:  # finished by another process since the start: a job array, or --only
             say(f"{title}: done meanwhile")
             continue
         say(f"{title}, {run.steps:,} steps")
@@ -82,7 +89,7 @@ def run_study(
             show(done + steps, total, f"{title}, {doing}")
 
         try:
-            do_run(folder, study, run, maskwright, report)
+            do_run(study, run, maskwright, report)
             say(f"{title}: done in {duration(time.monotonic() - begun)}")
         except UserError as error:
             failed.append(f"{run.name}: {error}")
@@ -102,31 +109,33 @@ def _chosen(folder: Path, runs: list[StudyRun], number: int) -> StudyRun:
     return runs[number - 1]
 
 
-def measure_times(folder: Path, study: Study, maskwright: Maskwright, say: Say) -> None:
+def measure_times(study: Study, maskwright: Maskwright, say: Say) -> None:
     """Train each arm for some steps in each round. timing.json is updated after each, and a rerun resumes from it.
 
     Every second round reverses the order of the arms, so that a machine that slows down steadily favours no arm.
 
     Raises UserError if a training fails, or another process measures, and Stopped after a request to stop.
     """
+    folder = study.folder
     try:
         with file_lock(folder / ".timing.lock", wait=False, needed=False):
-            seconds = read_rounds(folder, study, partial=True)
+            seconds = study.read_rounds(partial=True)
             for number in range(TIMING_ROUNDS):
                 for arm in study.arms[:: -1 if number % 2 else 1]:
                     if len(seconds[arm.name]) <= number:
                         say(f"measuring the time of {arm.name}, round {number + 1} of {TIMING_ROUNDS}")
-                        seconds[arm.name].append(_step_seconds(folder, study, arm, maskwright))
+                        seconds[arm.name].append(_step_seconds(study, arm, maskwright))
                         write_json(folder / "timing.json", {"study": study.digest, "seconds": seconds})
     except LockHeldError:  # two processes would train in the same folder and slow each other down
         raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
 
 
-def _step_seconds(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) -> float:
+def _step_seconds(study: Study, arm: Arm, maskwright: Maskwright) -> float:
     """Median seconds per step of a short training; its folder is removed afterwards."""
-    run, log = folder / "timing" / arm.name, folder / "timing" / f"{arm.name}.log"
-    if run.parent.is_symlink():  # the removal below would delete the link's target
-        raise UserError(f"{run.parent} is a symbolic link; put a folder there")
+    timing = study.folder / "timing"
+    run, log = timing / arm.name, timing / f"{arm.name}.log"
+    if timing.is_symlink():  # the removal below would delete the link's target
+        raise UserError(f"{timing} is a symbolic link; put a folder there")
     shutil.rmtree(run, ignore_errors=True)
     values = {
         "run.dir": str(run),
@@ -138,9 +147,128 @@ def _step_seconds(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) 
         "track.uri": "none",
         "track.models": "none",
     }
-    call(maskwright, train_words(folder, study, values), log)
+    call(maskwright, train_words(study, values), log)
     seconds = JournalTable.read(RunFolder(run).journal).series("speed/step_seconds").values
     shutil.rmtree(run)
     if len(seconds) <= _WARM_UP:
         raise UserError(f"the journal of the timing run of {arm.name} has {len(seconds)} steps; see {log}")
     return float(np.median(seconds[_WARM_UP:]))
+
+
+def read_result(path: Path) -> dict[str, Any] | None:
+    """Read the JSON object of a result; None if the file is missing or damaged."""
+    try:
+        values: dict[str, Any] = read_json(path, dict[str, Any], nan=True)
+    except UserError:
+        return None
+    return values
+
+
+def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:
+    """Train, export, evaluate and, if configured, fine-tune. Altered results are computed again.
+
+    Every run is evaluated on the same held-out tokens and masks. Only training runs go to MLflow.
+
+    Args:
+        report: called with the current task and the steps trained so far.
+
+    Raises UserError if a command fails, or the folder holds a different run, and Stopped after a request to stop.
+    """
+    log = run.folder / LOG
+    assert run.steps is not None
+    if record := run.read_record():
+        if record.settings != run.settings:
+            raise UserError(f"{run.folder} holds a run of another study, or of other steps; remove it")
+        for path in (*run.altered(record), run.folder / RECORD):  # the record is invalid from here on
+            _remove(path)
+    if _recorded(run) != ("completed", run.steps):
+        _train(study, run, maskwright, report)
+    model = RunFolder(run.folder).export_of(run.steps)  # the export is atomic
+    if not (model / "config.json").is_file():
+        call(maskwright, ["export", str(run.folder), "--step", str(run.steps)], log)
+    results = [run.folder / EVALUATION]
+    if read_result(results[0]) is None:
+        _remove(results[0])
+        report("evaluation", run.steps)
+        pairs = ["--pairs", study.pairs] if study.pairs else []
+        pairs += ["--limit", str(study.pairs_limit)] if study.pairs_limit else []
+        _measure(maskwright, ["evaluate", str(model), "--data", study.data, *pairs], results[0], log)
+    if study.finetune:
+        report("fine-tuning", run.steps)  # resumes from its file
+        results.append(run.folder / FINETUNING)
+        _measure(maskwright, ["finetune", str(model), *study.finetune], results[1], log)
+    files = {path.name: sha256_file(path) for path in results}
+    write_json(run.folder / RECORD, {"settings": run.settings, "steps": run.steps, "files": files})
+
+
+def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:
+    """Train with the study's config and overrides for arm, seed and budget."""
+    name = study.folder.absolute().name[:200]
+    values = {
+        "run.dir": str(run.folder),
+        "run.seed": run.seed,
+        "run.resume": "auto",
+        "train.steps": run.steps,
+        "masking": run.arm.masking,
+        "eval.masks": "common",
+        "track.parent": name if run.budget == "tokens" else f"{name}, equal time",
+    }
+    report("training", _recorded(run)[1])
+    code = call(
+        maskwright,
+        train_words(study, values),
+        run.folder / LOG,
+        lambda: report("training", _recorded(run)[1]),
+        accepted=(0, EXIT_CODES["stopped"]),
+    )
+    if code:
+        raise Stopped(run.folder)
+    if _recorded(run) != ("completed", run.steps):
+        raise UserError(f"{run.folder}: the training ended before step {run.steps}; see {run.folder / LOG}")
+
+
+def train_words(study: Study, values: dict[str, Any]) -> list[str]:
+    """`maskwright train` arguments: the study's config with overrides in YAML on one line."""
+    overrides = [f"{key}={on_one_line(value)}" for key, value in values.items()]
+    return ["train", str(study.folder / "config.yaml"), *overrides, "--procs", str(study.processes)]
+
+
+def _measure(maskwright: Maskwright, words: list[str], out: Path, log: Path) -> None:
+    """Run a command that writes its results to a JSON file."""
+    call(maskwright, [*words, "--uri", "none", "--json", str(out)], log)
+    if read_result(out) is None:
+        raise UserError(f"`maskwright {words[0]}` wrote no JSON to {out}; see {log}")
+
+
+def call(
+    maskwright: Maskwright,
+    words: list[str],
+    log: Path,
+    look: Callable[[], None] = lambda: None,
+    accepted: Sequence[int] = (0,),
+) -> int:
+    """Run a command and return its exit code. Raise UserError, with the end of its log, for one not in `accepted`."""
+    code = maskwright(words, log, look)
+    if code not in accepted:
+        try:
+            lines = read_bytes(log).decode(errors="replace").splitlines()[-_LOG_LINES:]
+        except UserError:
+            lines = []
+        raise UserError(f"`maskwright {words[0]}` ended with exit code {code}: {' / '.join(lines)} (log: {log})")
+    return code
+
+
+def _recorded(run: StudyRun) -> tuple[str, int]:
+    """State and step in status.json; "" and 0 if the run has not started."""
+    try:
+        status = RunFolder(run.folder).recorded_status()
+    except UserError:
+        return "", 0
+    return status.state, status.step
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"{path} is damaged and cannot be removed ({error.strerror}). Remove it.") from None

@@ -1,6 +1,6 @@
 """`maskwright analyze layers`: similarity and information of a model's layers."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ from launchers.commands.arguments import check_inputs, local
 from launchers.display import CommandProgress, check_json_output, tables, write_json_output
 
 if TYPE_CHECKING:
-    from evaluation.layers import Estimate, ModelMeasures, SampleSettings
+    from evaluation.layers import ModelMeasures, SampleSettings
 
 _WIDTH = 140  # columns of a table that is written to a file
 
@@ -73,7 +73,7 @@ def analyze_layers(
         twice = next(name for name in models if models.count(name) > 1)
         raise UserError(f"{twice} is named twice. Name each model once.")
     check_inputs(models, [data])
-    from evaluation.layers import SampleSettings, measure
+    from evaluation.layers import SampleSettings, draw_charts, measure
 
     asked = SampleSettings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
     dataset = Dataset(data)
@@ -86,47 +86,24 @@ def analyze_layers(
     if as_json:
         write_json_output(as_json, _to_json(found, dataset.location, settings))
     for measured in found:
-        _print(measured)
+        print_measures(measured)
     if out:
-        _draw(found, out)
+        for path in draw_charts(found, out):
+            typer.echo(str(path))
 
 
 def _to_json(found: "list[ModelMeasures]", data: str, settings: "SampleSettings") -> dict[str, Any]:
     models: dict[str, Any] = {}
     for one in found:
-        models.setdefault(one.model, {})[one.text] = {"objective": one.objective, **asdict(one.found)}
+        values = asdict(one)
+        models.setdefault(values.pop("model"), {})[values.pop("text")] = values
     return {"data": data, "settings": asdict(settings), "models": models}
 
 
-def _draw(found: "list[ModelMeasures]", out: Path) -> None:
-    from evaluation.layers import draw_information, draw_similarity
-
-    out.mkdir(parents=True, exist_ok=True)
-    short = _short_names([one.model for one in found])
-    shown = [replace(one, model=f"{short[one.model]} ({one.objective})") for one in found]
-    for path, draw, anything in (
-        (out / "similarity.png", draw_similarity, any(one.found.similarities for one in found)),
-        (out / "information.png", draw_information, any(one.found.information for one in found)),
-    ):
-        if anything:
-            draw(shown, path)
-            typer.echo(str(path))
-        else:
-            path.unlink(missing_ok=True)  # an old chart would be mistaken for these models
-
-
-def _short_names(names: list[str]) -> dict[str, str]:
-    """Short names by path: the last part of the path, or all of it where the last part is ambiguous."""
-    last = {name: Path(name).resolve().name for name in names}
-    return {name: short if list(last.values()).count(short) == 1 else name for name, short in last.items()}
-
-
-def _print(measured: "ModelMeasures") -> None:
-    from evaluation.layers import FEWEST
-
-    found = measured.found
+def print_measures(found: "ModelMeasures") -> None:
+    """Print the tables of a model."""
     console = tables.output(_WIDTH)
-    head = f"\n{measured.model}, {measured.objective}, {found.layers} layers of {found.hidden}, {measured.text} text"
+    head = f"\n{found.model}, {found.objective}, {found.layers} layers of {found.hidden}, {found.text} text"
     console.print(Text(head, style="bold"))
     if found.similarities:
         columns = {f"{one.measure}, {one.kind}\n({one.positions:,})": one.between for one in found.similarities}
@@ -135,7 +112,7 @@ def _print(measured: "ModelMeasures") -> None:
         table.add_row("expected by chance (mean)", *chance, style="dim")
         console.print(table)
     else:
-        console.print(f"Similarity is not shown: the text has fewer than {FEWEST} positions of each kind.")
+        console.print("Similarity is not shown: too few positions. Use more text, or another --seq-len.")
     if found.information:
         columns = {f"{one.of}, {one.kind}\n({one.positions:,})": one.at for one in found.information}
         console.print(_table("information at layer", [str(layer) for layer in range(found.layers + 1)], columns))
@@ -143,9 +120,6 @@ def _print(measured: "ModelMeasures") -> None:
         console.print("Information is not shown: too few positions. Use fewer clusters, more positions or more text.")
 
 
-def _table(title: str, rows: list[str], columns: "dict[str, list[Estimate]]") -> Table:
-    cells = [
-        (row, *(f"{one.value:.3f} ± {one.high - one.value:.3f}" for one in estimates))
-        for row, *estimates in zip(rows, *columns.values(), strict=True)
-    ]
+def _table(title: str, rows: list[str], columns: dict[str, list[Any]]) -> Table:
+    cells = [(row, *map(str, estimates)) for row, *estimates in zip(rows, *columns.values(), strict=True)]
     return tables.table((title, *columns), cells)

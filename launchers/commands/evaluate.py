@@ -109,7 +109,7 @@ def evaluate(
         check_json_output(out)
     check_inputs(names, (data, counts), (pairs,))
 
-    from evaluation.likelihood import EvaluationRequest, send
+    from evaluation.likelihood import EvaluationRequest, send_evaluation
     from evaluation.likelihood import evaluate as run
     from pretrain.tracking import Target
 
@@ -125,7 +125,7 @@ def evaluate(
         if cache:
             cache.unlink(missing_ok=True)  # token counts have no model folder
     if target:
-        send(found, target)
+        send_evaluation(found, target)
     print_results(found)
     if out:
         typer.echo(f"all figures: {out}")

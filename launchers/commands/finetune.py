@@ -90,7 +90,7 @@ def finetune(
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
     check_inputs([model], files=(train, valid))
-    from evaluation.finetuning import FinetuneSettings, Finetuning, send_report
+    from evaluation.finetuning import FinetuneSettings, Finetuning
     from pretrain.tracking import Target
 
     settings = FinetuneSettings(
@@ -113,7 +113,7 @@ def finetune(
     params = {name: str(value) for name, value in results.identity.items()}
     params |= {"model": str(model), "train": shown(train), "valid": shown(valid)}  # readable names, not digests
     name = f"{task} {model.name}"
-    send_report(results, target, name, params)
+    results.send(target, name, params)
     for seed in sorted({*range(1, seeds + 1)} - {result.seed for result in results.results}):
         with CommandProgress() as line:
             result, learners = finetuning.run_seed(seed, line.show)
@@ -123,7 +123,7 @@ def finetune(
         results.results.append(result)
         if json_path is not None:
             results.write(json_path)
-        send_report(results, target, name, params)
+        results.send(target, name, params)
         typer.echo(f"seed {seed}: {results.metric} {score:.4f}, {result.seconds:.0f} s", err=True)
     _print(results, finetuning.task.without_model)
 

@@ -79,7 +79,7 @@ def study_masking(
 
         maskwright study masking configs/bert-mini.yaml --slurm cluster.partition=gpu
     """
-    from evaluation.study import check_inputs, define, describe
+    from evaluation.study import check_inputs, define
     from launchers.local import gpu_count
     from pretrain.config import load_config
 
@@ -92,19 +92,18 @@ def study_masking(
         raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
     finetuning = finetune_parameters(words) if words else {}
     varied = (strategies.split(","), rates.split(","), replacements.split(","))
-    folder = settings.run.dir
     study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, words)
     check_inputs(settings, pairs, pairs_limit, finetuning)
     if dry_run:
-        print("\n".join(describe(folder, study)))
+        print("\n".join(study.describe()))
         return
-    study.save(folder, settings)
+    study.save(settings)
     if slurm:
         from launchers.slurm import submit_study
 
-        print(submit_study(folder, study, settings))
+        print(submit_study(study, settings))
         return
-    run_to_report(folder, study, None)
+    run_to_report(study, None)
 
 
 def finetune_parameters(options: list[str]) -> dict[str, Any]:

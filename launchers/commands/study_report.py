@@ -1,6 +1,5 @@
 """`maskwright study report`: write the report of a study."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launchers.commands.arguments import StudyArgument
@@ -18,13 +17,13 @@ def study_report(study: StudyArgument) -> None:
     """
     from evaluation.study import Study
 
-    print_report(study, Study.open(study))
+    print_report(Study.open(study))
 
 
-def print_report(folder: Path, study: "Study") -> None:
+def print_report(study: "Study") -> None:
     """Write the report of a study and print it."""
     from evaluation.study import write_study_report
 
-    page = write_study_report(folder, study)
-    print((folder / "report.md").read_text(), end="\n\n")
+    page = write_study_report(study)
+    print(page.with_name("report.md").read_text(), end="\n\n")
     print(page)

@@ -1,14 +1,17 @@
 """`maskwright study run`: train the unfinished runs of a study."""
 
+import signal
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from data_prep.errors import UserError
+from data_prep.processes import die_with_parent
 from launchers.commands.arguments import StudyArgument
 from launchers.commands.study_report import print_report
 
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
     from evaluation.study import Study
 
 STOPPED = 75
+PROGRAM = (sys.executable, "-m", "launchers.cli")
+_POLL_SECONDS = 1.0
 
 
 def study_run(
@@ -34,18 +39,18 @@ def study_run(
     """
     from evaluation.study import open_unchanged
 
-    run_to_report(study, open_unchanged(study), only)
+    run_to_report(open_unchanged(study), only)
 
 
-def run_to_report(folder: Path, study: "Study", only: list[int] | None) -> None:
+def run_to_report(study: "Study", only: list[int] | None) -> None:
     """Train the unfinished runs of a study and write the report. With `only`, train those runs without a report."""
     from evaluation.study import run_study
     from launchers.display import CommandProgress
 
-    with study_commands(folder) as maskwright, CommandProgress() as line:
-        failed = run_study(folder, study, maskwright, say, line.show, only)
+    with study_commands(study.folder) as maskwright, CommandProgress() as line:
+        failed = run_study(study, maskwright, say, line.show, only)
     if only is None:
-        print_report(folder, study)
+        print_report(study)
     if failed:
         more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
         raise UserError(f"{failed[0]}{more}; run the same command to retry")
@@ -62,15 +67,60 @@ def study_commands(folder: Path) -> Iterator[Callable[..., int]]:
 
     The job is requeued if the study was asked to stop, for example by Slurm, but not if only a run was.
     """
-    from evaluation.study import Stopped, child_commands
-    from launchers.local import on_stop_signals
+    from evaluation.study import Stopped
     from launchers.slurm import queue_again
 
     try:
-        with child_commands(on_stop_signals) as maskwright:
+        with child_commands() as maskwright:
             yield maskwright
     except Stopped as stopped:
         print(f"stopped; `maskwright study run {folder}` resumes it", file=sys.stderr)
         if stopped.run is None:
             queue_again()
         sys.exit(STOPPED)
+
+
+@contextmanager
+def child_commands(program: Sequence[str] = PROGRAM) -> Iterator[Callable[..., int]]:
+    """Yield a function that runs commands as child processes, one at a time, with their output in a log file.
+
+    A stop request goes to the running command. After it, the function raises Stopped and starts no more commands.
+    """
+    from evaluation.study import Stopped
+    from launchers.local import on_stop_signals
+
+    child: subprocess.Popen[bytes] | None = None
+    requests: list[int] = []
+
+    def stop(number: int) -> None:
+        if not requests and child and child.poll() is None:
+            child.terminate()
+        requests.append(number)
+
+    def run(words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
+        nonlocal child
+        if requests:
+            raise Stopped
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as output:
+            child = subprocess.Popen(
+                [*program, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # so that only this process forwards Ctrl-C, once
+                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+            )
+            if requests:  # the request arrived before the process started
+                child.terminate()
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    code = child.wait(_POLL_SECONDS)
+                    break
+                look()
+        if requests:
+            raise Stopped
+        return code
+
+    with on_stop_signals(stop):
+        yield run

@@ -11,11 +11,11 @@ def study_time(study: StudyArgument) -> None:
 
         maskwright study time runs/study
     """
-    from evaluation.study import measure_times, needs_timing, open_unchanged
+    from evaluation.study import measure_times, open_unchanged
 
     found = open_unchanged(study)
-    if not needs_timing(study, found):
+    if not found.needs_timing:
         print("nothing to measure")
         return
     with study_commands(study) as maskwright:
-        measure_times(study, found, maskwright, say)
+        measure_times(found, maskwright, say)

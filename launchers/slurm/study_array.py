@@ -8,7 +8,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
-from evaluation.study import Study, needs_timing, unfinished
+from evaluation.study import Study
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
 from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
@@ -18,21 +18,21 @@ from pretrain.config import Config
 PARTS = ("time", "run", "report")
 
 
-def submit_study(folder: Path, study: Study, config: Config) -> str:
+def submit_study(study: Study, config: Config) -> str:
     """Submit the unfinished parts, each run as one array element. Returns the message for the user.
 
     Raises:
         UserError: if Slurm is missing or refuses a job, jobs of this study are queued, or a run needs a container.
     """
     client.check_available()
-    numbers = unfinished(folder, study)
+    folder, numbers = study.folder, study.unfinished
     _check(folder, numbers, config)
     made = folder / "slurm"
     made.mkdir(exist_ok=True)
     for part in PARTS:
         with atomic_writer(made / f"{part}.sh") as file:
-            file.write(render(folder, study, config, part).encode())
-    submitted = submit_chain(plan(numbers, needs_timing(folder, study)), made)
+            file.write(render(study, config, part).encode())
+    submitted = submit_chain(plan(numbers, study.needs_timing), made)
     return _words(folder, numbers, [job_id for ids in submitted.values() for job_id in ids])
 
 
@@ -45,13 +45,13 @@ def plan(numbers: Sequence[int], timing: bool) -> list[ChainedJob]:
     return [*jobs, ChainedJob("report", after=jobs[-1].stage if jobs else None)]
 
 
-def render(folder: Path, study: Study, config: Config, part: str) -> str:
+def render(study: Study, config: Config, part: str) -> str:
     """Render the batch script of a part.
 
     Raises:
         UserError: if a value is invalid in a script, or the time limit is malformed or too short.
     """
-    cluster, python, here = config.cluster, Path(os.path.abspath(sys.executable)), folder.absolute()
+    cluster, python, here = config.cluster, Path(os.path.abspath(sys.executable)), study.folder.absolute()
     only = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else ""
     return batch_script(
         cluster,

@@ -19,7 +19,7 @@ ARMS = (["token", "span"], ["0.15"], ["80/10/10"])
 
 
 class Pretended:
-    """Replaces the function of `evaluation.study.child_commands`.
+    """Replaces the function of `launchers.commands.study_run.child_commands`.
 
     called: the words of each command so far. losses: of an arm's held-out tokens, by its name.
     fails: words of a failing command. stop_after: number of training steps before one stop.
@@ -145,18 +145,18 @@ def study_of(config: Path, *changes: str, arms: Sequence[list[str]] = ARMS, **mo
     return define(load_config(config, list(changes)), *arms, **given)
 
 
-def kept(config: Path, *changes: str, **more: Any) -> tuple[Path, Study]:
-    """(folder, study) of a study that is written."""
+def kept(config: Path, *changes: str, **more: Any) -> Study:
+    """A study that is written."""
     loaded = load_config(config, list(changes))
     study = study_of(config, *changes, **more)
-    study.save(loaded.run.dir, loaded)
-    return loaded.run.dir, Study.open(loaded.run.dir)
+    study.save(loaded)
+    return Study.open(loaded.run.dir)
 
 
-def run(folder: Path, study: Study, commands: Pretended | None = None, only: Any = None) -> tuple[list[str], ...]:
+def run(study: Study, commands: Pretended | None = None, only: Any = None) -> tuple[list[str], ...]:
     """(failures, lines, the commands that ran)."""
     commands = commands or Pretended()
     said: list[str] = []
     before = len(commands.called)
-    failed = run_study(folder, study, commands, said.append, only=only)
+    failed = run_study(study, commands, said.append, only=only)
     return failed, said, commands.commands()[before:]

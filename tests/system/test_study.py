@@ -81,9 +81,9 @@ def config(tmp_path) -> Path:
 def test_a_browser_draws_the_page_of_a_study(config, width):
     """Ten arms, so that colours come again with dashes; curves by steps, tokens and time; no message in the console."""
     arms = (["token", "span"], ["0.1", "0.15", "0.3", "0.4", "0.3:0.15"], ["80/10/10"])
-    folder, study = kept(config, arms=arms, budget="both", seeds=3)
-    run_study(folder, study, Pretended({"span-0.4": 5.0, "token-0.1": 3.0}), lambda line: None)
-    page = write_study_report(folder, Study.open(folder))
+    study = kept(config, arms=arms, budget="both", seeds=3)
+    run_study(study, Pretended({"span-0.4": 5.0, "token-0.1": 3.0}), lambda line: None)
+    page = write_study_report(Study.open(study.folder))
     with chromium(f"--window-size={width},900") as browser:
         browser.open(page.as_uri(), "Equal tokens", "Equal time", "Differences from the baseline", "token-0.3to0.15")
         for axis in ("tokens", "time", "steps"):
@@ -101,4 +101,4 @@ def test_a_browser_draws_the_page_of_a_study(config, width):
         assert re.search(r"\[[+-]\d", fold.text)
         assert "line points c1 d1" in dom
         assert browser.said == []
-        browser.picture(folder / "page.png")
+        browser.picture(study.folder / "page.png")

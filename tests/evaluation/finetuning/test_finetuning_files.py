@@ -6,9 +6,10 @@ import json
 import pytest
 
 from data_prep.errors import UserError
-from evaluation.finetuning.example_files import TableRow, read_columns, read_table, read_text, spread
+from evaluation.finetuning.example_files import TableRow, read_columns, read_table
 from evaluation.finetuning.label_tasks import COLA, find_columns
 from evaluation.finetuning.questions import Question, read_questions
+from evaluation.text_files import read_text, spread
 from tests.support.hostile_json import HOSTILE
 from tests.support.web import serving
 
@@ -81,12 +82,12 @@ def test_the_path_of_a_url_tells_the_form_and_its_query_is_not_shown(tmp_path):
         ),
         ("a.tsv", "text\tlabel\nx\ty\t1\n", ("text", "label"), r"line 2: there are 3 cells, and 2 in the first line"),
         ("a.tsv", "a\tx\t1\na\tx\t\t1\n", ("2", "3"), r"line 2: there are 4 cells, and 3 in the first line"),
-        ("a.tsv", "x\t1\n", ("1", "0"), r"line 1: there is no column 0"),
+        ("a.tsv", "x\t1\n", ("1", "0"), r"line 1 has no column '0', but '1', '2'"),
         ("a.tsv", "text\tlabel\n", ("text", "label"), r"no rows"),
         ("a.tsv", " \n", ("text",), r"a\.tsv is empty"),
         ("a.jsonl", '{"text": "x"}\n{"text": \n', ("text",), r"a\.jsonl, line 2 is not JSON"),
         ("a.jsonl", '{"text": ["x"]}\n', ("text",), r"line 1: the field 'text' is missing, or neither"),
-        ("a.jsonl", "[1]\n", ("text",), r"line 1: a JSON object is wanted"),
+        ("a.jsonl", "[1]\n", ("text",), r"line 1 is not a JSON object"),
     ],
 )
 def test_bad_tables_are_a_sentence_with_file_and_line(tmp_path, name, text, columns, said):
@@ -129,7 +130,7 @@ def test_columns_of_words(tmp_path):
     for columns, said in ((("1", "4"), "line 3: there is no column 4"), (("a", "b"), "write the numbers")):
         with pytest.raises(UserError, match=said):
             read_columns(path, columns)
-    with pytest.raises(UserError, match=r"line 2: a word and its label are wanted, and there is 'sail'"):
+    with pytest.raises(UserError, match=r"line 2: there is no column 2 in 'sail'"):
         read_columns(write(tmp_path / "b.conll", "the O\nsail\n"))
 
 

@@ -11,8 +11,8 @@ import torch
 from data_prep.errors import UserError
 from evaluation.finetuning import FinetuneSettings, open_task
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
-from evaluation.finetuning.feature_batches import IGNORED, label_names
-from evaluation.finetuning.label_tasks import Classification, TokenTask, first_tokens
+from evaluation.finetuning.feature_batches import IGNORED
+from evaluation.finetuning.label_tasks import Classification, TokenTask, first_tokens, number_labels
 from evaluation.finetuning.questions import Questions, best_span
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
@@ -122,7 +122,7 @@ def test_labels_that_cannot_be_learnt_are_refused(tmp_path, tokenizer):
     [({"10", "9", "-1"}, ["-1", "9", "10"]), ({"--1", "2", "10"}, ["--1", "10", "2"]), ({"-", "1"}, ["-", "1"])],
 )
 def test_labels_that_are_not_all_integers_are_in_the_order_of_names(labels, wanted):
-    assert label_names(labels) == wanted
+    assert [*number_labels("a", "all have", labels)] == wanted
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.format import entropy
-from evaluation.layers.layer_analysis import LayerMeasures, analyze, states_of
+from evaluation.layers.layer_analysis import Information, Similarity, analyze, states_of
 from evaluation.layers.position_sample import (
     Places,
     PositionSample,
@@ -69,7 +69,9 @@ def test_states_are_those_of_the_text_alone_at_each_position(folder, name, make)
             np.testing.assert_allclose(found[kind][:, number], expected, atol=1e-4)
 
 
-def planted(kind: str, states: list[np.ndarray], seen: np.ndarray, target: np.ndarray) -> LayerMeasures:
+def planted(
+    kind: str, states: list[np.ndarray], seen: np.ndarray, target: np.ndarray
+) -> tuple[list[Similarity], list[Information]]:
     number = np.arange(len(seen))
     sample = PositionSample(
         np.zeros((1, 1), np.int64), {kind: Places(number, number, seen, target, number % 10)}, np.arange(8)
@@ -83,28 +85,26 @@ def test_a_token_that_is_forgotten_while_the_next_is_found_shows():
     of_seen, of_target = (rng.normal(size=(8, 16))[ids] * 10 for ids in (seen, target))
     noise = rng.normal(size=(4, 2000, 16))
     states = [of_seen, of_seen + of_target, noise[0] * 5 + of_target, of_target]
-    found = planted("all", [s + n * 0.1 for s, n in zip(states, noise, strict=True)], seen, target)
-    told = {one.of: [round(at.value, 1) for at in one.at] for one in found.information}
+    similarities, information = planted("all", [s + n * 0.1 for s, n in zip(states, noise, strict=True)], seen, target)
+    told = {one.of: [round(at.value, 1) for at in one.at] for one in information}
     assert told["seen"][0] == 1
     assert told["target"][0] == 0
     assert told["seen"][3] == 0
     assert told["target"][3] == 1
-    assert found.layers == 3
-    assert [one.entropy for one in found.information] == [
-        pytest.approx(entropy(np.bincount(ids))) for ids in (seen, target)
-    ]
-    cka = next(one for one in found.similarities if one.measure == "cka")
+    assert {len(one.between) for one in similarities} == {3}
+    assert [one.entropy for one in information] == [pytest.approx(entropy(np.bincount(ids))) for ids in (seen, target)]
+    cka = next(one for one in similarities if one.measure == "cka")
     assert cka.between[0].value > 0.4 > 10 * max(cka.chance)
-    for one in [*cka.between, *found.information[0].at]:
+    for one in [*cka.between, *information[0].at]:
         assert one.low <= one.value <= one.high
 
 
 def test_rare_tokens_are_not_asked_for_and_few_positions_are_left_out():
     rng = np.random.default_rng(2)
     seen, target = rng.integers(0, 8, 500), rng.integers(0, 500, 500)  # about 8 of the targets are frequent ones
-    found = planted("all", [rng.normal(size=(500, 16))] * 2, seen, target)
-    assert [one.of for one in found.information] == ["seen"]
-    assert [one.between[0].value for one in found.similarities] == [pytest.approx(1), pytest.approx(1)]
+    similarities, information = planted("all", [rng.normal(size=(500, 16))] * 2, seen, target)
+    assert [one.of for one in information] == ["seen"]
+    assert [one.between[0].value for one in similarities] == [pytest.approx(1), pytest.approx(1)]
 
 
 def test_too_few_positions_are_said():
@@ -140,7 +140,7 @@ def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_pat
         texts = found["models"][str(folder / name)]
         assert list(texts) == ["natural", "shuffled words"]
         for text in texts.values():
-            assert text["objective"] == name
+            assert (text["objective"], text["layers"], text["hidden"]) == (name, depth, 16)
             assert [len(one["between"]) for one in text["similarities"]] == [depth] * len(text["similarities"])
             assert [len(one["at"]) for one in text["information"]] == [depth + 1] * len(text["information"])
             assert {one["kind"] for one in text["similarities"]} == (
@@ -179,7 +179,7 @@ def test_the_file_is_there_before_anything_is_printed(folder, tmp_path, monkeypa
         out,
     ]
     with monkeypatch.context() as patched:
-        patched.setattr("launchers.commands.analyze_layers._print", broken)
+        patched.setattr("launchers.commands.analyze_layers.print_measures", broken)
         run(*words, "--out", tmp_path / "out")
     assert list(json.loads(out.read_text())["models"]) == [str(folder / "clm")]
     monkeypatch.setattr("launchers.display.json_output.write_json", broken)

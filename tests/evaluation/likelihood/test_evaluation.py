@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from evaluation.likelihood import EvaluationRequest, evaluate, open_model, read_pairs
+from evaluation.likelihood import EvaluationRequest, evaluate
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, held_out_results
-from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results
-from evaluation.likelihood.predictors import Unigram, token_counts
+from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results, read_pairs
+from evaluation.likelihood.predictors import Unigram, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
 from launchers.app import app
 from pretrain.masking import IGNORED, Vocabulary
@@ -148,7 +148,7 @@ def test_parts_of_the_held_out_loss():
 
 def test_counts_and_the_unigram_baseline(corpus):
     dataset = Dataset(corpus["wordpiece"] / "data" / "train")
-    counts, vocabulary = token_counts(dataset), Vocabulary.of(dataset.manifest.tokenizer)
+    counts, vocabulary = dataset.token_counts(), Vocabulary.of(dataset.manifest.tokenizer)
     tokens = np.concatenate([dataset.tokens(block) for block in range(dataset.n_blocks)])
     assert [counts[id] for id in (5, 30, 60)] == [(tokens == id).sum() for id in (5, 30, 60)]
 

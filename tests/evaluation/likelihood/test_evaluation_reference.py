@@ -11,9 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from data_prep.format import Dataset
-from evaluation.likelihood import open_model
 from evaluation.likelihood.held_out_loss import HeldOut, Masks, measure
-from evaluation.likelihood.predictors import EncoderLogits, PaddedLogits
+from evaluation.likelihood.predictors import EncoderLogits, PaddedLogits, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
 from tests.support.evaluated import corpora, save_model
 

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from data_prep.files import AppendLog
-from evaluation.likelihood import sentence_scores
 from evaluation.likelihood.predictors import FinishedModel
 from evaluation.likelihood.sentence_scores import ScoreCache, model_identity
 from launchers.app import app
@@ -26,8 +25,8 @@ def corpus(tmp_path_factory):
 def asked(monkeypatch):
     """Tokens that models were asked for, and after how many of them Ctrl-C is pressed; 16 tokens are kept at once."""
     state = {"tokens": 0, "most": 10**9}
-    monkeypatch.setattr(sentence_scores, "_CACHED_AT_ONCE", 16)
-    answer = FinishedModel.__call__
+    monkeypatch.setattr(ScoreCache, "tokens_at_once", 16)
+    answer = FinishedModel.answers
 
     def call(self, stream):
         if state["tokens"] + len(stream.labels) > state["most"]:
@@ -35,7 +34,7 @@ def asked(monkeypatch):
         state["tokens"] += len(stream.labels)
         return answer(self, stream)
 
-    monkeypatch.setattr(FinishedModel, "__call__", call)
+    monkeypatch.setattr(FinishedModel, "answers", call)
     return state
 
 

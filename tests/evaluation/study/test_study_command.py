@@ -8,7 +8,7 @@ import yaml
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from evaluation.study import Study, describe
+from evaluation.study import Study
 from launchers.app import app
 from launchers.commands.study_masking import finetune_parameters
 from tests.support.finetuning import tiny_tokenizer
@@ -27,16 +27,15 @@ def config(data, tmp_path):
 
 def test_a_dry_run_tells_arms_and_steps(config, tmp_path):
     study = study_of(config, budget="both", seeds=2)
-    folder = tmp_path / "study"
-    assert describe(folder, study)[1:] == [
+    assert study.describe()[1:] == [
         "  token-0.15  40 steps  equal time: steps not known yet",
         "  span-0.15   40 steps  equal time: steps not known yet",
         "6 runs",
     ]
-    folder, study = kept(config, budget="both", seeds=1)
-    run(folder, study)
-    folder, study = kept(config, budget="both", seeds=2)
-    assert describe(folder, study)[2:] == ["  span-0.15   40 steps  50 steps at equal time", "6 runs, 3 of them done"]
+    study = kept(config, budget="both", seeds=1)
+    run(study)
+    study = kept(config, budget="both", seeds=2)
+    assert study.describe()[2:] == ["  span-0.15   40 steps  50 steps at equal time", "6 runs, 3 of them done"]
 
 
 def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
@@ -67,8 +66,8 @@ def asked(config, *options: str):
 
 
 def test_a_dry_run_refuses_what_the_study_would(config):
-    folder, study = kept(config, "train.steps=9", seeds=2)
-    run(folder, study)
+    study = kept(config, "train.steps=9", seeds=2)
+    run(study)
     done = asked(config, "--seeds", "3")
     assert done.exit_code == 0, done.exception
     assert "6 runs, 4 of them done" in done.output
@@ -77,11 +76,11 @@ def test_a_dry_run_refuses_what_the_study_would(config):
 
 
 def test_the_command_goes_on_with_a_study_of_a_version_with_fewer_settings(config):
-    folder, _ = kept(config, "train.steps=9", seeds=2)
-    values = json.loads((folder / "study.json").read_text())
+    study = kept(config, "train.steps=9", seeds=2)
+    values = json.loads((study.folder / "study.json").read_text())
     del values["config"]["train"]["z_loss"]
-    (folder / "study.json").write_text(json.dumps(values))
-    run(folder, Study.open(folder))
+    (study.folder / "study.json").write_text(json.dumps(values))
+    run(Study.open(study.folder))
     assert "6 runs, 4 of them done" in asked(config, "--seeds", "3").output
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
-from evaluation.study import Study, measure_times, needs_timing
-from evaluation.study.arm_run import EVALUATION, FINETUNING, RECORD
-from evaluation.study.study_file import runs_of
+from evaluation.study import Study, measure_times
+from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD
 from evaluation.study.study_results import figures
 from tests.support.study_runs import Pretended, kept, run, study_config, study_data
 
@@ -35,9 +34,9 @@ def _with_files(place: Path, files: Any) -> None:
 
 @pytest.mark.parametrize("link", [False, True])
 def test_a_record_that_names_foreign_files_removes_none(config, tmp_path: Path, link: bool) -> None:
-    folder, study = kept(config, seeds=1)
-    run(folder, study)
-    place = runs_of(folder, study)[0].folder
+    study = kept(config, seeds=1)
+    run(study)
+    place = study.runs[0].folder
     outside = tmp_path / "letters.txt"
     outside.write_text("dear")
     if link:
@@ -45,35 +44,35 @@ def test_a_record_that_names_foreign_files_removes_none(config, tmp_path: Path, 
         (place / EVALUATION).symlink_to(outside)
     else:
         _with_files(place, dict.fromkeys((str(outside), os.path.relpath(outside, place), "status.json"), "0" * 64))
-    failed, _, did = run(folder, study)
+    failed, _, did = run(study)
     assert failed == []
     assert did == (["evaluate token-0.15/seed-1"] if link else [])
     assert outside.read_text() == "dear"
     assert (place / "status.json").exists()
-    assert run(folder, study)[2] == []
+    assert run(study)[2] == []
 
 
 @pytest.mark.parametrize("files", [{}, {"evaluate.json": 1}, {"evaluate.json\0": "x"}, ["evaluate.json"], "x", None, 7])
 def test_a_damaged_record_is_written_again(config, files: Any) -> None:
-    folder, study = kept(config, seeds=1)
-    run(folder, study)
-    place = runs_of(folder, study)[0].folder
+    study = kept(config, seeds=1)
+    run(study)
+    place = study.runs[0].folder
     sound = (place / RECORD).read_text()
     _with_files(place, files)
-    assert run(folder, study)[0] == []
+    assert run(study)[0] == []
     assert (place / RECORD).read_text() == sound
 
 
 @pytest.mark.parametrize("text", [DEEP, LONG, f'{{"settings": {LONG}}}', "\0", "pipe"])
 def test_damaged_results_are_measured_again(config, text: str) -> None:
-    folder, study = kept(config, seeds=1)
-    run(folder, study)
-    place = runs_of(folder, study)[0].folder
+    study = kept(config, seeds=1)
+    run(study)
+    place = study.runs[0].folder
     for path in ((place / RECORD), (place / EVALUATION)):
         path.unlink()
         os.mkfifo(path) if text == "pipe" else path.write_text(text)
     assert figures(place).keys() == {"steps", "tokens", "seconds", "tokens_per_second"}
-    failed, _, did = run(folder, study)
+    failed, _, did = run(study)
     assert (failed, did) == ([], ["evaluate token-0.15/seed-1"])
     assert "held_out" in figures(place)
 
@@ -116,7 +115,7 @@ def test_figures_of_wrong_types_are_left_out(tmp_path: Path, models: Any) -> Non
     ids=lambda change: str(change)[:30],
 )
 def test_a_damaged_study_is_refused_in_one_line(config, change: dict[str, Any] | str) -> None:
-    folder, _ = kept(config)
+    folder = kept(config).folder
     path = folder / "study.json"
     values = json.loads(path.read_text())
     if change == "pipe":
@@ -136,24 +135,24 @@ def test_a_damaged_study_is_refused_in_one_line(config, change: dict[str, Any] |
     [{"token-0.15": 3}, {"token-0.15": [0.0, 0.0]}, {"token-0.15": [True, 1.0]}, {"token-0.15": [1e-300, 1]}, [], "x"],
 )
 def test_damaged_times_count_as_not_measured(config, seconds: Any) -> None:
-    folder, study = kept(config, budget="time", seeds=1)
-    (folder / "timing.json").write_text(json.dumps({"study": study.digest, "seconds": seconds}))
-    assert needs_timing(folder, study)
+    study = kept(config, budget="time", seeds=1)
+    (study.folder / "timing.json").write_text(json.dumps({"study": study.digest, "seconds": seconds}))
+    assert study.needs_timing
 
 
 def test_measuring_times_removes_nothing_behind_a_link(config, tmp_path: Path) -> None:
-    folder, study = kept(config, budget="time", seeds=1)
+    study = kept(config, budget="time", seeds=1)
     outside = tmp_path / "home" / study.arms[0].name
     outside.mkdir(parents=True)
-    (folder / "timing").symlink_to(outside.parent)
+    (study.folder / "timing").symlink_to(outside.parent)
     with pytest.raises(UserError, match="timing is a symbolic link"):
-        measure_times(folder, study, Pretended(), lambda line: None)
+        measure_times(study, Pretended(), lambda line: None)
     assert outside.is_dir()
 
 
 def test_a_log_that_is_a_pipe_is_not_opened(config) -> None:
-    folder, study = kept(config, seeds=1)
-    log = runs_of(folder, study)[0].folder / "study.log"
+    study = kept(config, seeds=1)
+    log = study.runs[0].folder / "study.log"
 
     class Failing(Pretended):
         def __call__(self, words, log, look=lambda: None):
@@ -161,4 +160,4 @@ def test_a_log_that_is_a_pipe_is_not_opened(config) -> None:
             os.mkfifo(log)
             return 1
 
-    assert run(folder, study, Failing(), only=[1])[0][0].endswith(f"exit code 1:  (log: {log})")
+    assert run(study, Failing(), only=[1])[0][0].endswith(f"exit code 1:  (log: {log})")

@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from evaluation.study import Study
 from evaluation.study.define_study import grid
-from evaluation.study.study_file import runs_of
 from launchers.app import app
 from pretrain.config import MaskingConfig, load_config
 from tests.support.study_runs import kept, study_config, study_data, study_of
@@ -45,7 +44,7 @@ def test_a_study_that_could_not_be_one_is_refused(config, changes, options, word
 
 
 def test_runs_go_seed_by_seed_and_more_seeds_come_last(config, tmp_path):
-    two, three = (runs_of(tmp_path, study_of(config, budget="both", seeds=n)) for n in (2, 3))
+    two, three = (study_of(config, budget="both", seeds=n).runs for n in (2, 3))
     assert [run.name for run in two] == [
         "token-0.15, seed 1",
         "span-0.15, seed 1",
@@ -55,7 +54,7 @@ def test_runs_go_seed_by_seed_and_more_seeds_come_last(config, tmp_path):
         "span-0.15, seed 2, equal time",
     ]
     assert three[:6] == two
-    assert [run.name for run in runs_of(tmp_path, study_of(config, budget="time", seeds=1))] == [
+    assert [run.name for run in study_of(config, budget="time", seeds=1).runs] == [
         "token-0.15, seed 1, equal time",
         "span-0.15, seed 1, equal time",
     ]
@@ -77,9 +76,9 @@ def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, t
     ):
         with pytest.raises(UserError, match=re.escape(words)):
             kept(config, *changes, **options)
-    folder, study = kept(config, "track.experiment=other", seeds=3)
+    study = kept(config, "track.experiment=other", seeds=3)
     assert study.seeds == 3
-    assert load_config(folder / "config.yaml").track.experiment == "other"
+    assert load_config(study.folder / "config.yaml").track.experiment == "other"
 
 
 def test_what_differs_is_said_without_secrets(config):
@@ -97,7 +96,7 @@ def go_on(folder, *words):
 def test_changed_data_are_another_study(config, data, tmp_path):
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("one")
-    folder, _ = kept(config, pairs=str(pairs))
+    folder = kept(config, pairs=str(pairs)).folder
     pairs.write_text("two")
     with pytest.raises(UserError, match=r"holds another study: contents\.--pairs was"):
         kept(config, pairs=str(pairs))
@@ -109,7 +108,7 @@ def test_changed_data_are_another_study(config, data, tmp_path):
 
 
 def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_path):
-    folder, _ = kept(config)
+    folder = kept(config).folder
     own, true = folder / "config.yaml", (folder / "config.yaml").read_text()
     for part, other, words in (
         ("lr: 0.0005", "lr: 0.1", r"optim.lr was 0.0005 and is 0.1; put that back"),
@@ -126,13 +125,13 @@ def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_p
 
 
 def test_a_study_of_a_version_with_fewer_settings_is_gone_on_with(config):
-    folder, study = kept(config)
-    values = json.loads((folder / "study.json").read_text())
+    study = kept(config)
+    values = json.loads((study.folder / "study.json").read_text())
     del values["config"]["train"]["z_loss"], values["arms"][0]["masking"]["static_epochs"]
-    (folder / "study.json").write_text(json.dumps(values))
-    earlier = Study.open(folder)
-    assert go_on(folder, "time") is None
-    _, later = kept(config, seeds=3)
+    (study.folder / "study.json").write_text(json.dumps(values))
+    earlier = Study.open(study.folder)
+    assert go_on(study.folder, "time") is None
+    later = kept(config, seeds=3)
     assert later.digest == earlier.digest != study.digest
     with pytest.raises(UserError, match=r"train.z_loss was 0.0 and is 0.1"):
         kept(config, "train.z_loss=0.1", seeds=3)

@@ -18,10 +18,10 @@ def config(tmp_path):
 
 def test_the_report_says_no_more_than_the_intervals(config):
     arms = (["token", "span", "whole_word"], ["0.15"], ["80/10/10"])
-    folder, study = kept(config, arms=arms, seeds=4)
-    run(folder, study, Pretended({"token-0.15": 4.0, "span-0.15": 4.0, "whole_word-0.15": 5.0}))
-    page = write_study_report(folder, study)
-    found = json.loads((folder / "report.json").read_text())["budgets"]["tokens"]
+    study = kept(config, arms=arms, seeds=4)
+    run(study, Pretended({"token-0.15": 4.0, "span-0.15": 4.0, "whole_word-0.15": 5.0}))
+    page = write_study_report(study)
+    found = json.loads((study.folder / "report.json").read_text())["budgets"]["tokens"]
     said = " ".join(found["conclusions"]["held_out"])
     best, other = ("token-0.15", "span-0.15") if "By held-out loss, token" in said else ("span-0.15", "token-0.15")
     assert f"{best} is recommended over some arms, but not over {other} (4 seeds)." in said
@@ -35,7 +35,7 @@ def test_the_report_says_no_more_than_the_intervals(config):
     text = page.read_text()
     assert "Equal tokens" in text
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
-    assert "| span-0.15 | " in (folder / "report.md").read_text()
+    assert "| span-0.15 | " in (study.folder / "report.md").read_text()
 
 
 def compared(higher: bool, **values):

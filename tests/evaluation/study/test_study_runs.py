@@ -12,7 +12,6 @@ import yaml
 
 from data_prep.errors import UserError
 from evaluation.study import Stopped, run_study, write_study_report
-from evaluation.study.study_file import runs_of
 from launchers.commands.study_run import study_commands
 from pretrain.config import Config, load_config
 from tests.support.forked import ROOT
@@ -34,11 +33,11 @@ def test_a_training_is_told_all_that_its_arm_changes(data, tmp_path):
     place = tmp_path / "it's: a #place"
     place.mkdir()
     config = study_config(place, data)
-    folder, study = kept(config, arms=(["span"], ["0.3:0.15"], ["100/0/0"]))
-    run(folder, study, commands := Pretended(), only=[2])
+    study = kept(config, arms=(["span"], ["0.3:0.15"], ["100/0/0"]))
+    run(study, commands := Pretended(), only=[2])
     words = commands.called[0]
     loaded = load_config(Path(words[1]), [word for word in words[2:] if "=" in word])
-    assert loaded.run.dir == folder / "runs/tokens/span-0.3to0.15-100-0-0/seed-2"
+    assert loaded.run.dir == study.folder / "runs/tokens/span-0.3to0.15-100-0-0/seed-2"
     assert (loaded.run.seed, loaded.train.steps, loaded.eval.masks) == (2, 40, "common")
     assert loaded.track.parent == "study"
     assert (
@@ -52,8 +51,8 @@ def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tm
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("{}")
     finetune = ["--task", "classification", "--train", str(pairs), f"--valid={pairs}", "--epochs", "1"]
-    folder, study = kept(config, pairs=str(pairs), pairs_limit=7, finetune=finetune, seeds=1)
-    failed, said, did = run(folder, study, commands := Pretended())
+    study = kept(config, pairs=str(pairs), pairs_limit=7, finetune=finetune, seeds=1)
+    failed, said, did = run(study, commands := Pretended())
     assert failed == []
     assert did == [
         f"{command} {arm}/seed-1"
@@ -63,21 +62,21 @@ def test_a_study_goes_through_all_its_runs_and_then_has_nothing_to_do(config, tm
     assert said[-2] == "run 2 of 2: span-0.15, seed 1, 40 steps"
     evaluate = commands.called[2]
     assert evaluate[2:8] == ["--data", study.data, "--pairs", str(pairs), "--limit", "7"]
-    assert run(folder, study, commands) == ([], ["2 of 2 runs are done already"], [])
+    assert run(study, commands) == ([], ["2 of 2 runs are done already"], [])
     assert study.primary == "downstream"
     assert set(study.contents) == {"data.train", "data.valid", "--pairs", "--finetune --train", "--finetune --valid"}
 
 
 def test_what_was_done_elsewhere_meanwhile_is_not_done_again(config):
-    folder, study = kept(config, seeds=1)
+    study = kept(config, seeds=1)
     commands, said = Pretended(), []
 
     def say(line):
         said.append(line)
         if len(said) == 1:
-            run(folder, study, only=[2])
+            run(study, only=[2])
 
-    assert run_study(folder, study, commands, say) == []
+    assert run_study(study, commands, say) == []
     assert said[-1] == "run 2 of 2: span-0.15, seed 1: done meanwhile"
     assert commands.commands()
     assert "span" not in " ".join(commands.commands())
@@ -87,12 +86,12 @@ def test_results_that_were_altered_or_lost_are_made_again(config, tmp_path):
     task = tmp_path / "task.tsv"
     task.write_text("text\tlabel\na\t0\nb\t1\n")
     finetune = ["--task", "classification", "--train", str(task), "--valid", str(task)]
-    folder, study = kept(config, seeds=1, finetune=finetune)
-    run(folder, study)
-    first, second = (run.folder for run in runs_of(folder, study))
+    study = kept(config, seeds=1, finetune=finetune)
+    run(study)
+    first, second = (run.folder for run in study.runs)
     (first / "evaluate.json").write_text('{"models": {}, "cut')
     (second / "study.json").unlink()
-    assert run(folder, study)[2] == [
+    assert run(study)[2] == [
         f"{word}/seed-1" for word in ("evaluate token-0.15", "finetune token-0.15", "finetune span-0.15")
     ]
     true = (second / "evaluate.json").read_text()
@@ -104,91 +103,91 @@ def test_results_that_were_altered_or_lost_are_made_again(config, tmp_path):
 
     commands = Pretended()
     commands.fails = find_no_altered_file
-    assert run(folder, study, commands)[0] == []
+    assert run(study, commands)[0] == []
     assert "evaluate span-0.15/seed-1" in commands.commands()
     assert "evaluate token-0.15/seed-1" not in commands.commands()
     assert (second / "evaluate.json").read_text() == true
-    assert run(folder, study)[2] == []
+    assert run(study)[2] == []
 
 
 def test_a_run_of_another_study_is_not_taken_for_ones_own(config):
-    folder, study = kept(config, seeds=1)
-    run(folder, study)
-    place = runs_of(folder, study)[0].folder / "study.json"
+    study = kept(config, seeds=1)
+    run(study)
+    place = study.runs[0].folder / "study.json"
     place.write_text(json.dumps(json.loads(place.read_text()) | {"settings": "of another"}))
-    failed, _, did = run(folder, study)
+    failed, _, did = run(study)
     assert did == []
     assert "holds a run of another study, or of other steps; remove it" in failed[0]
 
 
 def test_a_stopped_training_is_gone_on_with(config):
-    folder, study = kept(config, seeds=1)
+    study = kept(config, seeds=1)
     commands = Pretended()
     commands.stop_after = 17
     with pytest.raises(Stopped):
-        run(folder, study, commands)
-    _, _, did = run(folder, study, commands)
+        run(study, commands)
+    _, _, did = run(study, commands)
     assert did[:2] == ["train token-0.15/seed-1", "export token-0.15/seed-1"]
     assert settings(commands.called[1])["run.resume"] == "auto"
 
 
 def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config, monkeypatch):
     """The job of a study that was is queued again; that of a run would train on what somebody stopped."""
-    folder, study = kept(config, seeds=1)
+    study = kept(config, seeds=1)
     commands = Pretended()
     queued: list[str] = []
     monkeypatch.setattr("launchers.slurm.study_array.queue_again", lambda: queued.append("again"))
     for stop, wanted in (("stop_itself_after", []), ("stop_after", ["again"])):
         setattr(commands, stop, 17)
         with pytest.raises(Stopped) as stopped:
-            run(folder, study, commands)
-        with pytest.raises(SystemExit, match="75"), study_commands(folder):
+            run(study, commands)
+        with pytest.raises(SystemExit, match="75"), study_commands(study.folder):
             raise stopped.value
         assert queued == wanted
 
 
 def test_a_study_sends_nothing_to_mlflow_but_its_trainings(config):
     """Whatever MLFLOW_TRACKING_URI says."""
-    folder, study = kept(config, seeds=1, finetune=["--task", "classification"])
+    study = kept(config, seeds=1, finetune=["--task", "classification"])
     commands = Pretended()
-    run(folder, study, commands)
+    run(study, commands)
     others = [words for words in commands.called if words[0] in ("evaluate", "finetune")]
     assert len(others) == 4
     assert all(words[words.index("--uri") + 1] == "none" for words in others)
 
 
 def test_a_run_that_fails_keeps_no_other_from_its_turn(config):
-    folder, study = kept(config, seeds=2)
+    study = kept(config, seeds=2)
     commands = Pretended()
     commands.fails = lambda words: words[0] == "train" and "span" in str(settings(words)["masking"]["strategy"])
-    failed, _, did = run(folder, study, commands)
+    failed, _, did = run(study, commands)
     assert len(failed) == 2
     assert (
         "span-0.15, seed 1: `maskwright train` ended with exit code 1: first line / error: it went wrong" in failed[0]
     )
     assert did.count("evaluate token-0.15/seed-2") == 1
-    write_study_report(folder, study)
-    text = (folder / "report.md").read_text()
+    write_study_report(study)
+    text = (study.folder / "report.md").read_text()
     assert "2 of 4 runs are not done, and are left out: span-0.15, seed 1, span-0.15, seed 2." in text
     assert "cannot be compared" in text
 
 
 def test_only_some_runs(config):
-    folder, study = kept(config, budget="both", seeds=1)
-    assert run(folder, study, only=[2])[2] == [f"{word} span-0.15/seed-1" for word in ("train", "export", "evaluate")]
+    study = kept(config, budget="both", seeds=1)
+    assert run(study, only=[2])[2] == [f"{word} span-0.15/seed-1" for word in ("train", "export", "evaluate")]
     with pytest.raises(UserError, match=r"run 3 is one of equal time.*`maskwright study time"):
-        run(folder, study, only=[3])
+        run(study, only=[3])
     with pytest.raises(UserError, match="has the runs 1 to 3, and no run 4"):
-        run(folder, study, only=[4])
+        run(study, only=[4])
 
 
 STOPPED_STUDY = """
 import sys
 from pathlib import Path
-from launchers.local import on_stop_signals
-from evaluation.study import Stopped, child_commands
+from evaluation.study import Stopped
+from launchers.commands.study_run import child_commands
 said = Path(sys.argv[1])
-with child_commands(on_stop_signals, ["bash", "-c"]) as run:
+with child_commands(["bash", "-c"]) as run:
     assert run(["echo begun; exit 3"], said) == 3
     try:
         run(["trap 'echo saved; kill $!; exit 75' TERM; echo waits; sleep 60 & wait $!"], said)

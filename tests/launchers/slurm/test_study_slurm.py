@@ -31,9 +31,9 @@ def test_jobs_wait_for_one_another():
 
 def test_a_job_script_asks_for_what_the_cluster_section_says(config):
     cluster = ["cluster.partition=gpu", "cluster.gpus_per_node=2", "cluster.time=2:00:00", "cluster.modules=[cuda]"]
-    folder, study = kept(config, *cluster, "cluster.options=[--mail-type=END]", processes=2)
-    loaded = load_config(folder / "config.yaml")
-    script = render(folder, study, loaded, "run")
+    study = kept(config, *cluster, "cluster.options=[--mail-type=END]", processes=2)
+    loaded = load_config(study.folder / "config.yaml")
+    script = render(study, loaded, "run")
     for line in (
         '#SBATCH --job-name="study-run"',
         '#SBATCH --gres="gpu:2"',
@@ -45,6 +45,6 @@ def test_a_job_script_asks_for_what_the_cluster_section_says(config):
         "module load cuda",
     ):
         assert line in script.splitlines(), line
-    assert script.endswith(f' -m launchers.cli study run {folder} --only "$SLURM_ARRAY_TASK_ID"\n')
-    assert "gres" not in render(folder, study, loaded, "report")
+    assert script.endswith(f' -m launchers.cli study run {study.folder} --only "$SLURM_ARRAY_TASK_ID"\n')
+    assert "gres" not in render(study, loaded, "report")
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from evaluation.likelihood import send
+from evaluation.likelihood import send_evaluation
 from launchers.app import app
 from pretrain.tracking import RunRecord, Target
 from pretrain.tracking.mlflow_runs import MlflowRun
@@ -47,8 +47,8 @@ def test_each_model_has_a_run_with_its_figures_below_the_one_that_trained_it(tmp
     parent = MlflowRun.open(books, trained).id
     (tmp_path / "mlflow_run.json").write_text(json.dumps(asdict(trained)))
     found = {"settings": SETTINGS, "models": {str(tmp_path): RESULTS, "unigram": {"held_out": {"loss": 6.5}}}}
-    send(found, books)
-    send(found, books)
+    send_evaluation(found, books)
+    send_evaluation(found, books)
 
     runs = dict(rows(tmp_path, "select name, run_uuid from runs where status = 'FINISHED'"))
     assert sorted(runs) == [f"evaluate {tmp_path}", "evaluate unigram"]
@@ -74,7 +74,7 @@ def test_each_model_has_a_run_with_its_figures_below_the_one_that_trained_it(tmp
     }
 
     found["models"]["unigram"]["held_out"]["loss"] = 6.25
-    send(found, books)
+    send_evaluation(found, books)
     assert len(rows(tmp_path, "select * from runs")) == 4, "other figures are another evaluation"
 
 
@@ -87,10 +87,10 @@ def test_what_was_begun_is_finished(tmp_path, uri, monkeypatch, caplog):
 
     with monkeypatch.context() as patched:
         patched.setattr(MlflowRun, "log_points", dies)
-        send(found, Target(uri, "books"))
+        send_evaluation(found, Target(uri, "books"))
     assert "did not take the results (no space left)" in caplog.text
     assert rows(tmp_path, "select status from runs") == [("RUNNING",)]
-    send(found, Target(uri, "books"))
+    send_evaluation(found, Target(uri, "books"))
     assert rows(tmp_path, "select status from runs") == [("FINISHED",)]
     assert len(rows(tmp_path, "select * from metrics")) == 7
 

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from evaluation.intervals import LEAST, paired_bootstrap, wilson
-from evaluation.likelihood.minimal_pairs import MinimalPair, units
+from evaluation.likelihood.evaluate_models import LEAST, paired_bootstrap
+from evaluation.likelihood.minimal_pairs import MinimalPair, units, wilson
 
 
 def test_the_interval_of_a_share():
