@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.planning.run_plan import RunPlan
 from pretrain.run import RunFolder, read_environment, read_journal
 
 _SETTLING = 10  # the first steps are skipped: they fill caches and compile kernels
@@ -21,17 +20,17 @@ class Rate:
     tflops: float | None = None
     tokens_per_second: float | None = None
 
-    def seconds(self, plan: RunPlan) -> float:
-        """Seconds that all training steps of a plan take.
+    def seconds(self, tokens: float, flops: float | None, processes: int) -> float:
+        """Seconds that steps with these tokens and operations take.
 
         Raises:
-            UserError: if the model's operations are needed and not known.
+            UserError: if the operations are needed and not known.
         """
         if self.tflops is None:
-            return plan.tokens / (self.tokens_per_second or 1)
-        if plan.flops is None:
+            return tokens / (self.tokens_per_second or 1)
+        if flops is None:
             raise UserError("The operations of a model of arch auto are not known. Give --tokens-per-second.")
-        return plan.flops / (self.tflops * 1e12 * plan.processes)
+        return flops / (self.tflops * 1e12 * processes)
 
 
 @dataclass(frozen=True)
@@ -50,23 +49,28 @@ class RunTime:
     gpu_hours: float
 
 
-def run_times(plan: RunPlan, rate: Rate | None, peak: int | None) -> list[RunTime]:
-    """The time at a rate, or without one at several shares of the GPU's `peak` in TFLOP/s; empty without both.
+def run_times(
+    tokens: float, flops: float | None, processes: int, rate: Rate | None, peak: int | None
+) -> tuple[RunTime, ...]:
+    """The time of a run at a rate, or without one at several shares of the GPU's `peak` in TFLOP/s; empty without both.
+
+    Args:
+        tokens, flops: of all steps; flops: None if not known.
 
     Raises:
         UserError: if the model's operations are needed and not known.
     """
     rates = [rate] if rate else []
-    if rate is None and peak and plan.flops:
+    if rate is None and peak and flops:
         rates = [Rate(f"if {mfu:.0%} of {peak} TFLOP/s", tflops=mfu * peak) for mfu in _ASSUMED_MFU]
-    times = [(speed.source, speed.seconds(plan)) for speed in rates]
-    return [
-        RunTime(source, rate is None, plan.tokens / seconds, seconds, plan.processes * seconds / 3600)
+    times = [(speed.source, speed.seconds(tokens, flops, processes)) for speed in rates]
+    return tuple(
+        RunTime(source, rate is None, tokens / seconds, seconds, processes * seconds / 3600)
         for source, seconds in times
-    ]
+    )
 
 
-def measured(run: Path) -> Rate:
+def measured_rate(run: Path) -> Rate:
     """The median speed of each GPU, or process, in a run's last steps.
 
     Raises:

@@ -12,9 +12,6 @@ import yaml
 from typer.testing import CliRunner
 
 from launchers.app import app
-from pretrain.model import peak_tflops
-from pretrain.model.model_costs import PEAK_TFLOPS
-from pretrain.planning.training_memory import GPU_GB
 from pretrain.run import Journal
 from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT
@@ -164,11 +161,6 @@ def test_missing_data_and_runs_without_speed_are_told(tmp_path):
     assert "give --vocab-size" in refusal("configs/bert-base.yaml")
     (tmp_path / "journal.jsonl").write_text("")
     assert "no measured speed" in refusal(*BASE, "--from", tmp_path)
-
-
-def test_every_gpu_that_has_memory_has_a_peak():
-    assert all(peak_tflops(name) for name in GPU_GB)
-    assert all(any(peak in name for name in GPU_GB) for peak in PEAK_TFLOPS)
 
 
 def test_the_example_in_the_documentation():
