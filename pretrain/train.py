@@ -70,8 +70,6 @@ def train(config: Config, folder: RunFolder) -> State:
 
     # Load the data, and the checkpoint to resume from.
     start_phases.enter(folder, start_phases.DATA)
-    if config.run.deterministic:
-        pretrain.engine.make_deterministic()
     run = open_run(config, folder)
     saved = find_start(config, folder, run.data)
     loader = open_loader(run)
@@ -93,8 +91,8 @@ def train(config: Config, folder: RunFolder) -> State:
 
     # Step, evaluate and save; after a loss spike, again from a checkpoint before it.
     environment = record_start(run, engine, state.steps_done)
-    reports = pretrain.reporting.RankReports(
-        config, folder, run.hosts, (run.data, run.valid), state.steps_done, environment
+    reports = pretrain.reporting.Reports(
+        config, folder, run.rank, run.hosts, run.data, run.valid, state.steps_done, environment
     )
     end: State = "failed"
     try:

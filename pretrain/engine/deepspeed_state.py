@@ -54,11 +54,11 @@ def local_weights(engine: Any) -> list[Tensor]:
     """The weights that belong to this rank. Together, the ranks have all weights."""
     if engine.zero_optimization_stage() < 3:
         return [parameter.data for parameter in engine.module.parameters()]
-    shares = (_own_share(parameter, dist.get_rank()) for parameter in engine.module.parameters())
+    shares = (own_share(parameter, dist.get_rank()) for parameter in engine.module.parameters())
     return [share for share in shares if share.numel()]
 
 
-def _own_share(parameter: Any, rank: int) -> Tensor:
+def own_share(parameter: Any, rank: int) -> Tensor:
     """A rank's part of a weight under ZeRO 3, without padding, which is uninitialized memory."""
     return _within(parameter.ds_tensor.data, parameter, rank)
 

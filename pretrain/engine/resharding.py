@@ -22,14 +22,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from data_prep.errors import UserError, one_line
 from data_prep.reading import open_regular, shown_path
+from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
-from pretrain.optim import Piece
+from pretrain.optim import AVERAGE, Piece, optimizer_order
 
 Layout = dict[str, Any]
+DEEPSPEED_FOLDER = "deepspeed"  # in the folder of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -78,25 +80,20 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
         return [_copied(numel, pieces, places, saved[0]) for numel, pieces in wanted]
 
 
-def whole_weights(
-    folder: Path, layout: Layout, shapes: dict[str, torch.Size], which: str | None = None
-) -> dict[str, Tensor]:
-    """The fp32 weights in a checkpoint of whatever layout, by name.
-
-    Args:
-        shapes: of the model's parameters, in the optimizer's order.
-        which: a tensor of the optimizer's state that runs along with the weights, instead of those.
+def load_weights(saved: Checkpoint, model: nn.Module, averaged: bool = False) -> None:
+    """Load the fp32 weights of a verified checkpoint of any layout into a model, or their averages (optim.ema).
 
     Raises:
         UserError: if the files are not what that layout writes, or lack some of the parameters.
     """
+    folder, layout, names = saved.path / DEEPSPEED_FOLDER, saved.state["layout"], optimizer_order(model)
     with _as_written(folder, layout):
-        saved = _saved(folder, layout, [*shapes])
-        places, found = _places(saved), {}
-        for name, shape in shapes.items():
-            flat = _copied(shape.numel(), [Piece(name, 0, shape.numel(), 0)], places, saved[0])
-            found[name] = (flat.state[which] if which else flat.weights).view(shape)
-        return found
+        flats = _saved(folder, layout, names)
+        places = _places(flats)
+        for name in names:
+            weights = model.get_parameter(name).data
+            flat = _copied(weights.numel(), [Piece(name, 0, weights.numel(), 0)], places, flats[0])
+            weights.copy_((flat.state[AVERAGE] if averaged else flat.weights).view(weights.shape))
 
 
 @contextlib.contextmanager
@@ -168,10 +165,10 @@ def load_resharded(engine: Any, gathered: Sequence[Flat]) -> None:
     _follow(engine)
 
 
-def exchange_weights(engine: Any, key: str) -> None:
-    """Exchange the fp32 weights and the tensors `key` of the optimizer's state that are like them; a collective."""
+def exchange_weights(engine: Any) -> None:
+    """Exchange the fp32 weights and their averages; a collective."""
     for tensor, _ in local_pieces(engine):
-        other = engine.basic_optimizer.state[tensor][key]
+        other = engine.basic_optimizer.state[tensor][AVERAGE]
         weights = tensor.detach().clone()
         tensor.data.copy_(other)
         other.copy_(weights)

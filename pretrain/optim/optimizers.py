@@ -103,12 +103,12 @@ class Muon(ShardedOptimizer):
         exchange = self._exchanges[key]
         matrices = exchange.collect(directions)
         blocks = [block for name, matrix in matrices.items() for block in matrix.chunk(self._blocks[name])]
-        orthogonalize_(blocks, self._muon.newton_schulz_steps, self._dtype)
+        orthogonalize_(blocks, self._muon.newton_schulz_steps, self.orthogonalization_dtype)
         exchange.hand_back(matrices, directions)
         self.descend(tensors, directions, group["lr"], group["weight_decay"])
 
     @property
-    def _dtype(self) -> torch.dtype:
+    def orthogonalization_dtype(self) -> torch.dtype:
         return torch.float32 if self._weight.dtype == torch.float32 else torch.bfloat16
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from pretrain.run import JournalTable
-from pretrain.run.journal_table import Floats, Series, smooth, thinned
+from pretrain.run.journal_table import Floats, Ints, Series, smooth, thinned
 
 BUCKETS = 800
 _SHORTEST_WINDOW = 9  # steps: the loss of a single batch is noisy
@@ -64,12 +64,14 @@ def _line(measured: JournalTable, metric: str, label: str, style: str) -> dict[s
         if len(series.steps) < 20:
             return None
         series = Series(series.steps, averaged(series.values))
-    return line_of(label, style, thinned(*series, BUCKETS))
+    return line_of(label, style, *thinned(*series, BUCKETS))
 
 
-def line_of(label: str, style: str, points: Series, **more: Any) -> dict[str, Any]:
+def line_of(label: str, style: str, steps: Ints, values: Floats, **more: Any) -> dict[str, Any]:
     """A line as JSON values. more: further keys that chart.js reads, such as low and high of a band."""
-    return {"label": label, "style": style, "x": points.steps.tolist(), "y": rounded(points.values)} | more
+    return {"label": label, "style": style, "x": _as_list(steps), "y": _as_list(values)} | {
+        key: _as_list(value) for key, value in more.items()
+    }
 
 
 def averaged(values: Floats) -> Floats:
@@ -89,10 +91,14 @@ def axes_of(measured: JournalTable) -> dict[str, list[float]]:
     return {
         "step": [begin, *steps[some].tolist()],
         "tokens": [0, *np.round(tokens[some]).tolist()],
-        "hours": [0, *rounded(seconds[some] / 3600)],
+        "hours": [0, *_as_list(seconds[some] / 3600)],
     }
 
 
-def rounded(values: Floats) -> list[float]:
-    """Values rounded to five significant digits, more than a screen shows."""
-    return [float(f"{value:.5g}") for value in values.tolist()]
+def _as_list(value: Any) -> Any:
+    """Arrays as lists. Floats are rounded to five significant digits, more than a screen shows."""
+    if isinstance(value, dict):
+        return {key: _as_list(inner) for key, inner in value.items()}
+    if not isinstance(value, np.ndarray):
+        return value
+    return [float(f"{number:.5g}") for number in value.tolist()] if value.dtype.kind == "f" else value.tolist()

@@ -17,7 +17,7 @@ import pytest
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.reporting import reporter
+from pretrain.reporting import Reports
 from pretrain.run import Entry, RunFolder
 from pretrain.run.journal import format_entry
 from pretrain.tracking import RunRecord, Tracker, mlflow_runs, sync
@@ -84,17 +84,11 @@ def test_no_call_of_the_loop_waits_for_the_network(
     connecting: set[int] = set()
     sys.addaudithook(lambda event, _: connecting.add(threading.get_ident()) if event == "socket.connect" else None)
     sections = {"run": {"dir": run_dir}, "data": {"train": "data"}, "train": {"steps": 2000}}
-    config = Config.model_validate(sections | {"track": {"uri": proxy.uri, "experiment": "waiting"}})
+    track = {"uri": proxy.uri, "experiment": "waiting", "system_seconds": 0}
+    config = Config.model_validate(sections | {"track": track})
     proxy.mode = "hold"
-    told = reporter.Reporting(
-        config,
-        RunFolder(run_dir),
-        SimpleNamespace(fingerprint="0", datasets=()),
-        None,
-        0,
-        ENVIRONMENT,
-        SimpleNamespace(latest=dict),
-    )  # type: ignore[arg-type]
+    data = SimpleNamespace(fingerprint="0", datasets=())
+    told = Reports(config, RunFolder(run_dir), 0, ["here"], data, None, 0, ENVIRONMENT)  # type: ignore[arg-type]
     for step in range(1, 2001):
         told.report(step, {"train/loss": 1 / step}, {"rows": 8})
         if step == 1:  # the thread starts with the first step
@@ -103,7 +97,7 @@ def test_no_call_of_the_loop_waits_for_the_network(
             told._tracker.log_artifact(run_dir / "config.yaml")
     assert proxy.requests == {"hold": 1}
     proxy.mode = "pass"
-    told.close("completed", None, retry=False)
+    told.close("completed", None)
     assert connecting
     assert threading.get_ident() not in connecting
     assert history(server.uri, run_id(run_dir)) == expected(run_dir)

@@ -53,7 +53,7 @@ def save_both_ways(folder: Path, precision: str, stage: int) -> None:
     used.close()
     steps(engine, 1)
     checkpoints.commit(folder / "after", 2, {}, engine.snapshot)
-    engine._engine.destroy()
+    engine.release()
 
 
 def main(folder: Path) -> None:

@@ -29,7 +29,7 @@ KEYS = ("exp_avg", "exp_avg_sq")
 
 def record(engine: Engine) -> dict[str, np.ndarray]:
     """The whole state, as DeepSpeed's own accessors (and PyTorch for stage 0) give it."""
-    inner: Any = engine._engine
+    inner: Any = engine.deepspeed
     stage, optimizer = inner.zero_optimization_stage(), inner.basic_optimizer
     if stage in (1, 2):
         # DeepSpeed links the moments to the parameters after stepping the first group, when the second has none yet.
@@ -77,7 +77,7 @@ def save(folder: Path) -> None:
         found = record(engine) | step_all_alike(engine)
         if dist.get_rank() == 0:
             np.savez(path / "record.npz", **found)
-        engine._engine.destroy()
+        engine.release()
     dist.barrier()
 
 
@@ -94,7 +94,7 @@ def load(path: Path, before: Layout, precision: str, zero: str) -> None:
     for name, value in after.items():
         difference = np.abs(value - wanted[name]).max()
         assert difference <= tolerance * np.abs(wanted[name]).max(), f"{path.name} -> {precision} {zero}: {name}"
-    engine._engine.destroy()
+    engine.release()
 
 
 def load_each(folder: Path, processes: int, everywhere: bool) -> None:

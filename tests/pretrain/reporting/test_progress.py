@@ -75,8 +75,6 @@ def lines_on_a_terminal(width: int) -> list[str]:
     for step in (1, 2):
         clock.now += 0.5
         progress.update(step, METRICS)
-        assert progress._live
-        progress._live.refresh()
     progress.close()
     return [line for line in re.split(r"[\r\n]|\x1b\[[?\d]*[a-zA-Z]", out.getvalue()) if line]
 
