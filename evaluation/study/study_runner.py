@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,6 @@ from evaluation.study.study_file import (
     read_rounds,
     runs_of,
 )
-from pretrain.reporting import duration
 from pretrain.run import RunFolder, read_journal_table
 
 _TIMED_STEPS = 40
@@ -83,7 +83,7 @@ def run_study(
 
         try:
             do_run(folder, study, run, maskwright, report)
-            say(f"{title}: done in {duration(time.monotonic() - begun)}")
+            say(f"{title}: done in {timedelta(seconds=round(time.monotonic() - begun))}")
         except UserError as error:
             failed.append(f"{run.name}: {error}")
             say(f"{title}: failed: {error}")

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,6 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from launchers.display import tables
-from pretrain.reporting import duration
 
 if TYPE_CHECKING:
     from pretrain.config import Config
@@ -183,7 +183,8 @@ def _speed(planned: "RunPlan") -> Table:
     title = "Time (assumed, as no speed was measured or given)" if times[0].assumed else "Time"
     table = tables.table(("speed", "tokens/s", "time", "GPU hours"), title=title)
     for one in times:
-        table.add_row(one.source, f"{one.tokens_per_second:,.0f}", duration(one.seconds), f"{one.gpu_hours:,.1f}")
+        time = timedelta(seconds=round(one.seconds))
+        table.add_row(one.source, f"{one.tokens_per_second:,.0f}", str(time), f"{one.gpu_hours:,.1f}")
     return table
 
 

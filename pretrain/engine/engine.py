@@ -23,7 +23,7 @@ from data_prep.errors import UserError
 from pretrain.checkpoint import Checkpoint, HashedFile, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
-from pretrain.distributed import rendezvous, run_on_all_ranks, tcp_store
+from pretrain.distributed import rendezvous, tcp_store
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, local_weights, reduced_gradients, replicated_weights
@@ -33,13 +33,10 @@ from pretrain.engine.host_copy import HostCopies
 from pretrain.engine.resharding import (
     DEEPSPEED_FOLDER,
     exchange_weights,
-    gather,
     layout_of,
     load_file,
-    load_loss_scale,
     load_resharded,
     local_pieces,
-    wanted_pieces,
 )
 from pretrain.engine.step_sums import StepSums
 from pretrain.model import Choices, Model, Prediction
@@ -297,12 +294,8 @@ class Engine:
         """
         if start.state["layout"] == layout_of(self.config):
             self._load_as_saved(start.path)
-            return
-        wanted = wanted_pieces(self.deepspeed)
-        folder, layout = start.path / DEEPSPEED_FOLDER, start.state["layout"]
-        load_resharded(self.deepspeed, run_on_all_ranks(lambda: gather(folder, layout, self._names, wanted)))
-        load_loss_scale(self.deepspeed, folder, layout)
-        self.deepspeed.global_steps = start.step
+        else:
+            load_resharded(self.deepspeed, start, self._names)
 
     def _load_as_saved(self, folder: Path) -> None:
         groups = [{k: v for k, v in g.items() if k != "params"} for g in self.deepspeed.optimizer.param_groups]

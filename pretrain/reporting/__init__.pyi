@@ -4,7 +4,6 @@ from .curve_charts import line_of as line_of
 from .environment import record_environment as record_environment
 from .html_page import write_page as write_page
 from .page_data import collect as collect
-from .progress_line import duration as duration
 from .progress_line import shown as shown
 from .reporter import Reports as Reports
 from .run_summary import RunSummary as RunSummary

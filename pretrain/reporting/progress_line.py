@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 from rich.console import Console
 from rich.live import Live
@@ -88,7 +89,7 @@ class ProgressLine:
         done, left = step - self._first, self._total - step
         if done <= 0 or left <= 0:
             return []
-        return [f"ETA {duration((self._clock() - self._started) / done * left)}"]
+        return [f"ETA {timedelta(seconds=round((self._clock() - self._started) / done * left))}"]
 
 
 def shown(metrics: dict[str, float]) -> list[str]:
@@ -102,11 +103,3 @@ def _short(value: float) -> str:
         if value >= size * 0.9995:
             return f"{value / size:.3g}{unit}"
     return f"{value:.0f}"
-
-
-def duration(seconds: float) -> str:
-    """Format seconds as days, hours, minutes and seconds: "2d 3:04:05"."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return (f"{days}d " if days else "") + f"{hours}:{minutes:02d}:{seconds:02d}"

@@ -7,7 +7,6 @@ import sys
 import pytest
 from rich.console import Console
 
-from pretrain.reporting import duration
 from pretrain.reporting.progress_line import ProgressLine, shown
 
 
@@ -120,8 +119,3 @@ def test_a_single_step_and_a_resumed_finished_run_divide_by_nothing() -> None:
 @pytest.mark.parametrize("value, text", [(0, "0"), (949.6, "950"), (999.7, "1k"), (12345, "12.3k"), (999_600, "1M")])
 def test_rates_are_short(value: float, text: str) -> None:
     assert shown({"speed/tokens_per_second": value}) == [f"{text} tokens/s"]
-
-
-@pytest.mark.parametrize("seconds, text", [(0.4, "0:00:00"), (61, "0:01:01"), (90_061, "1d 1:01:01")])
-def test_durations(seconds: float, text: str) -> None:
-    assert duration(seconds) == text

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pretrain.reporting.machine_sampler import MachineSampler, rates, sample_gpus
-from pretrain.reporting.node_metrics import SystemMetrics
+from pretrain.reporting.node_metrics import MachineSampler, SystemMetrics, rates, sample_gpus
 from tests.support.runs import wait_for
 
 HOSTS = ["n1", "n1", "n2", "n2"]
@@ -54,7 +53,7 @@ def test_rank_0_hears_of_every_node_until_one_falls_silent(tmp_path):
         heard(main)
         assert (tmp_path / "system" / "n2.json").exists()
         assert set(heard(main)) == {"system/n1/cpu_percent"}, "an old value passes for a new one"
-        (tmp_path / "system" / "n2.json").write_text('{"number": 3, "val')
+        (tmp_path / "system" / "n2.json").write_text('{"time": 3, "val')
         assert set(heard(main)) == {"system/n1/cpu_percent"}
     finally:
         main.close()
@@ -64,7 +63,7 @@ def test_rank_0_hears_of_every_node_until_one_falls_silent(tmp_path):
 
 def test_what_an_earlier_part_of_the_run_left_is_no_news(tmp_path):
     (tmp_path / "system").mkdir()
-    (tmp_path / "system" / "n2.json").write_text(json.dumps({"number": 9, "cpu_percent": 5.0}))
+    (tmp_path / "system" / "n2.json").write_text(json.dumps({"time": 9, "cpu_percent": 5.0}))
     main = node(tmp_path, 0)
     main.start()
     found: dict[str, float] = {}
