@@ -13,8 +13,6 @@ from pretrain.engine import StepOutput, StepSums
 from pretrain.model import flops_of, peak_tflops
 from pretrain.resume import RunParts
 
-CountFlops = Callable[[NDArray[np.int64], int], float]
-
 
 @dataclass(frozen=True)
 class StepInfo:
@@ -61,7 +59,7 @@ class FlopsCounter:
     peak: peak TFLOP/s of a device; None if not known.
     """
 
-    count: CountFlops | None
+    count: Callable[[NDArray[np.int64], int], float] | None
     pad: int
     peak: int | None
 

@@ -58,14 +58,12 @@ def plan(
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
     """
     from pretrain.config import load_config
-    from pretrain.model import peak_tflops
     from pretrain.planning import GpuMemory
 
     parsed = load_config(config, overrides)
     memory = GpuMemory.of(gpu, gpu_memory)
-    peak = peak_tflops(gpu) if gpu and parsed.train.precision != "fp32" else None
-    rate = _rate(gpu, peak, run, mfu, tokens_per_second)
-    planned = _planner(parsed, vocab_size).plan(nodes * gpus_per_node, memory, rate, peak)
+    rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second)
+    planned = _planner(parsed, vocab_size).plan(nodes * gpus_per_node, memory, rate)
     if as_json:
         print(json.dumps(_facts(planned), indent=1))
         return
@@ -77,11 +75,9 @@ def plan(
     console.print(_fit_line(planned))
     if planned.choices:
         console.print(_choices(planned))
-    if planned.times:
-        console.print(_speed(planned))
+    console.print(_speed(planned))
+    if planned.time:
         console.print("Steps alone: the start, evaluation and checkpoints come on top.")
-    else:
-        console.print("Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu.")
 
 
 def _planner(config: "Config", vocab_size: int | None) -> "Planner":
@@ -97,9 +93,9 @@ def _planner(config: "Config", vocab_size: int | None) -> "Planner":
     return Planner(config, sources)
 
 
-def _rate(
-    gpu: str | None, peak: int | None, run: Path | None, mfu: float | None, tokens_per_second: float | None
-) -> "Rate | None":
+def _rate(gpu: str | None, run: Path | None, mfu: float | None, tokens_per_second: float | None) -> "Rate | None":
+    """The speed by the options. gpu: the model of a GPU that computes in 16 bits."""
+    from pretrain.model import peak_tflops
     from pretrain.planning import Rate, measured_rate
 
     given = {"--from": run, "--mfu": mfu, "--tokens-per-second": tokens_per_second}
@@ -109,6 +105,7 @@ def _rate(
     if run is not None:
         return measured_rate(run)
     if mfu is not None:
+        peak = peak_tflops(gpu) if gpu else None
         if peak is None:
             raise UserError("--mfu is a share of a bf16 peak. Name a GPU with --gpu, or give --tokens-per-second.")
         return Rate(f"given: {mfu:.0%} of {peak} TFLOP/s, the dense bf16 peak of {gpu}", tflops=mfu * peak)
@@ -128,7 +125,7 @@ def _facts(planned: "RunPlan") -> dict[str, Any]:
         "device_bytes": planned.largest.device_bytes,
         "fits": planned.fits,
         "choices": [asdict(choice) for choice in planned.choices],
-        "speed": [asdict(time) for time in planned.times],
+        "speed": [asdict(planned.time)] if planned.time else [],
     }
 
 
@@ -178,14 +175,13 @@ def _choices(planned: "RunPlan") -> Table:
     return tables.table(("with", "rows", "GiB"), rows, title="The largest micro-batch that fits")
 
 
-def _speed(planned: "RunPlan") -> Table:
-    times = planned.times
-    title = "Time (assumed, as no speed was measured or given)" if times[0].assumed else "Time"
-    table = tables.table(("speed", "tokens/s", "time", "GPU hours"), title=title)
-    for one in times:
-        time = timedelta(seconds=round(one.seconds))
-        table.add_row(one.source, f"{one.tokens_per_second:,.0f}", str(time), f"{one.gpu_hours:,.1f}")
-    return table
+def _speed(planned: "RunPlan") -> Table | str:
+    time = planned.time
+    if time is None:
+        return "Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu."
+    duration = str(timedelta(seconds=round(time.seconds)))
+    row = (time.source, f"{time.tokens_per_second:,.0f}", duration, f"{time.gpu_hours:,.1f}")
+    return tables.table(("speed", "tokens/s", "time", "GPU hours"), [row], title="Time")
 
 
 def _gib(size: int) -> str:

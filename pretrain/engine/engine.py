@@ -26,7 +26,7 @@ from pretrain.data import DeviceBatch
 from pretrain.distributed import rendezvous, tcp_store
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
-from pretrain.engine.deepspeed_state import all_finite, local_weights, reduced_gradients, replicated_weights
+from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
 from pretrain.engine.flat_gradients import Clipping, FlatGradients
 from pretrain.engine.gradient_norms import GroupNorms
 from pretrain.engine.host_copy import HostCopies
@@ -180,13 +180,14 @@ class Engine:
             self.deepspeed.set_gradient_accumulation_boundary(number == len(batches))
             self._seed(number)
             self.marker.enter("forward")
-            with self.compute_timer:
+            with self.compute_timer.measure():
                 prediction: Prediction = self.deepspeed(**batch.inputs)
             sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
             self.marker.enter("backward")
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.marker.enter("step")
-        sums[2] = ~all_finite(reduced_gradients(self.deepspeed), self.device)
+        gradients = [gradient for _, gradient in named_gradients(self.deepspeed)]
+        sums[2] = ~all_finite(gradients, self.device)
         if group_norms:
             sums = torch.cat([sums, self._norms.squares()])
         dist.all_reduce(sums)
@@ -195,9 +196,9 @@ class Engine:
         return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1), sums[3:].sqrt()])
 
     def _optimize(self, skipped: Tensor) -> Tensor:
-        """Let the optimizer step, but for weights and state where `skipped` (fp32 [] on the device) is 1.
+        """Let the optimizer step. Where `skipped` (fp32 [] on the device) is 1, weights and state stay as they are.
 
-        The gradient norm before clipping: [].
+        Returns the gradient norm before clipping: [].
 
         An offloaded optimizer steps on the host, and PyTorch's own copy to there would be read before it has arrived.
         """

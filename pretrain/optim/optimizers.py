@@ -38,8 +38,6 @@ class Lamb(ShardedOptimizer):
 
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
         directions = self.adam_directions(group, tensors)
-        if group["weight_decay"]:
-            torch._foreach_add_(directions, tensors, alpha=group["weight_decay"])
         if group["kind"] != "vector":
             segments = self.segments(tensors)
             weights, moved = segments.square_sums(tensors, directions).sqrt()
@@ -56,8 +54,6 @@ class StableAdamW(ShardedOptimizer):
 
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
         directions = self.adam_directions(group, tensors)
-        if group["weight_decay"]:
-            torch._foreach_add_(directions, tensors, alpha=group["weight_decay"])
         segments = self.segments(tensors)
         unforeseen = [self._unforeseen(group, *pair) for pair in zip(tensors, gradients(tensors), strict=True)]
         (sums,) = segments.square_sums(unforeseen)

@@ -12,7 +12,7 @@ from pretrain.data import SPECIALS_PER_PIECE, BatchPhase, Filling, Sources, fill
 from pretrain.masking import Objective, Vocabulary
 from pretrain.model import EncoderShape, Sizes, Streams, activations, encoder_shape, parameter_sizes, step_flops
 from pretrain.objectives import objective_of, rate_at
-from pretrain.planning.speed import Rate, RunTime, run_times
+from pretrain.planning.speed import Rate, RunTime
 from pretrain.planning.training_memory import GpuMemory, Item, batch_bytes, element_size, pass_items, peak_bytes, states
 
 _RATES = 101  # steps over which a changing mask rate is averaged
@@ -67,7 +67,7 @@ class RunPlan:
     activations_known: whether the memory includes activations; not for `arch: auto`.
     gpu: its memory; None if not known.
     choices: micro-batches that fit, with the unchanged config and with each change that saves memory.
-    times: of all steps, at a given rate or at assumed ones.
+    rate: the speed; None if not known.
     """
 
     processes: int
@@ -77,7 +77,7 @@ class RunPlan:
     activations_known: bool
     gpu: GpuMemory | None
     choices: tuple[Choice, ...]
-    times: tuple[RunTime, ...]
+    rate: Rate | None
 
     @property
     def largest(self) -> StagePlan:
@@ -93,11 +93,17 @@ class RunPlan:
 
     @property
     def tokens(self) -> float:
-        return _tokens(self.stages)
+        return sum(stage.tokens for stage in self.stages)
 
     @property
     def flops(self) -> float | None:
-        return _flops(self.stages)
+        known = [stage.flops for stage in self.stages if stage.flops is not None]
+        return sum(known) if known else None
+
+    @property
+    def time(self) -> RunTime | None:
+        """The time of all steps; None if the speed is not known. Raises UserError if it needs unknown operations."""
+        return self.rate.time(self.tokens, self.flops, self.processes) if self.rate else None
 
 
 class Planner:
@@ -112,45 +118,37 @@ class Planner:
     """
 
     def __init__(self, config: Config, sources: Sources | None, vocab_size: int | None = None):
-        self._sources = sources
-        self._tokenizer = sources.tokenizer if sources else _unknown(vocab_size or 0)
-        self._config = config
+        tokenizer = sources.tokenizer if sources else _unknown(vocab_size or 0)
+        self._config, self._sources = config, sources
         self._shape: EncoderShape | None = None
         if config.model.arch == "auto":
-            self._sizes = _sizes_of_auto(config, self._tokenizer)
+            self._sizes = _sizes_of_auto(config, tokenizer)
         else:
-            self._shape = encoder_shape(config, self._tokenizer)
+            self._shape = encoder_shape(config, tokenizer)
             self._sizes = parameter_sizes(self._shape)
-        self._objective: Objective = objective_of(config, Vocabulary.of(self._tokenizer), config.run.seed, "train")
+        self._objective: Objective = objective_of(config, Vocabulary.of(tokenizer), config.run.seed, "train")
         self._filled: dict[int, list[Filling]] = {}
 
-    def plan(
-        self, processes: int, gpu: GpuMemory | None = None, rate: Rate | None = None, peak: int | None = None
-    ) -> RunPlan:
-        """Plan the run on `processes` processes.
-
-        Args:
-            gpu: the memory of a GPU.
-            rate: the speed. Without one, times are assumed from the GPU's `peak` in TFLOP/s.
+    def plan(self, processes: int, gpu: GpuMemory | None = None, rate: Rate | None = None) -> RunPlan:
+        """Plan the run on `processes` processes with the memory of a GPU and a speed, if they are known.
 
         Raises:
-            UserError: if a batch does not divide over the processes, or operations are needed and not known.
+            UserError: if a batch does not divide over the processes.
         """
         config, steps = self._config, self._config.train.steps
         stages = stages_of(config, processes)
         ends = [*(stage.after_step for stage in stages[1:]), steps]
         counts = [max(0, min(end, steps) - stage.after_step) for stage, end in zip(stages, ends, strict=True)]
-        pairs = [(stage, count) for stage, count in zip(stages, counts, strict=True) if count]
-        planned = tuple(self._stage(stage, count, processes) for stage, count in pairs)
+        planned = [self._stage(stage, count, processes) for stage, count in zip(stages, counts, strict=True) if count]
         return RunPlan(
             processes,
             self._sizes.total,
-            planned,
+            tuple(planned),
             self._epochs(stages, counts) if self._sources else None,
             self._shape is not None,
             gpu,
             tuple(self._choices(processes, gpu.usable)) if gpu else (),
-            run_times(_tokens(planned), _flops(planned), processes, rate, peak),
+            rate,
         )
 
     def _choices(self, processes: int, usable: int) -> Iterator[Choice]:
@@ -223,15 +221,6 @@ class Planner:
                 read = steps * stage.shape.rows * source.share / source.epoch_rows
                 epochs[source.name] = epochs.get(source.name, 0.0) + read
         return epochs
-
-
-def _tokens(stages: Sequence[StagePlan]) -> float:
-    return sum(stage.tokens for stage in stages)
-
-
-def _flops(stages: Sequence[StagePlan]) -> float | None:
-    known = [stage.flops for stage in stages if stage.flops is not None]
-    return sum(known) if known else None
 
 
 def _micro_batch_sizes(config: Config, processes: int) -> list[int]:

@@ -18,7 +18,7 @@ SCRIPTS = ("page.js", "chart.js", "predictions.js", "main.js")
 
 
 def write_page(report: dict[str, Any], out: Path, scripts: Sequence[str] = SCRIPTS) -> None:
-    """Write the page of a report to `out`. The arguments are those of `page`.
+    """Write the page of a report to `out`, with the arguments of `page`.
 
     Raises:
         UserError: if `out` cannot be written.

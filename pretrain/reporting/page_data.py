@@ -133,7 +133,7 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         found = read_yaml(path)
         is_json = orjson.loads(orjson.dumps(found, option=orjson.OPT_PASSTHROUGH_DATETIME)) == found
-    except (UserError, TypeError):  # orjson raises TypeError for other types than those of JSON
+    except (UserError, TypeError):  # orjson raises TypeError for a type that JSON lacks
         return {}
     return flat(found) if is_json else {}
 
@@ -153,9 +153,7 @@ def config_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
 def starts_of(environment: dict[str, Any]) -> list[Start]:
     """All known starts, the first one first."""
     every = [environment, *environment.get("earlier_starts", [])][::-1] if environment else []
-    return [
-        Start(int(start.get("after_step", 0)), _unix(start.get("time"))) for start in every if isinstance(start, dict)
-    ]
+    return [Start(start.get("after_step", 0), _unix(start.get("time"))) for start in every]
 
 
 def _unix(text: Any) -> float | None:

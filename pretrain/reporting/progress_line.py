@@ -16,7 +16,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "eval/loss": lambda value: f"eval loss {value:.4f}",
     "eval/ema_loss": lambda value: f"eval loss of averaged weights {value:.4f}",
     "eval/masked_accuracy": lambda value: f"eval masked accuracy {value:.1%}",
-    "speed/tokens_per_second": lambda value: f"{_short(value)} tokens/s",
+    "speed/tokens_per_second": lambda value: f"{value:,.0f} tokens/s",
     "speed/mfu": lambda value: f"MFU {value:.1%}",
     "train/learning_rate": lambda value: f"lr {value:.2e}",
     "train/grad_norm": lambda value: f"grad norm {value:.2f}",
@@ -80,7 +80,7 @@ class ProgressLine:
         self.message(self._line(step, metrics))
 
     def _line(self, step: int, metrics: dict[str, float]) -> str:
-        return " | ".join([f"step {step:,}/{self._total:,}", *self._remaining(step), *shown(metrics)])
+        return " | ".join([f"step {step:,}/{self._total:,}", *self._remaining(step), *metric_texts(metrics)])
 
     def _remaining(self, step: int) -> list[str]:
         """The estimated time left. The first step does not count, as it compiles kernels and fills caches."""
@@ -92,14 +92,6 @@ class ProgressLine:
         return [f"ETA {timedelta(seconds=round((self._clock() - self._started) / done * left))}"]
 
 
-def shown(metrics: dict[str, float]) -> list[str]:
+def metric_texts(metrics: dict[str, float]) -> list[str]:
     """The metrics of the progress line, as text."""
     return [form(metrics[name]) for name, form in _SHOWN.items() if name in metrics]
-
-
-def _short(value: float) -> str:
-    """A number with three digits and a unit: 950, 12.3k, 4.56M."""
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if value >= size * 0.9995:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.0f}"

@@ -44,17 +44,12 @@ def test_what_bert_base_needs():
     (speed,) = found["speed"]
     assert speed["seconds"] == pytest.approx(found["flops"] / (0.4 * 989e12 * 8))
     assert speed["gpu_hours"] == pytest.approx(8 * speed["seconds"] / 3600)
-    assert not speed["assumed"]
 
 
 def test_no_speed_is_made_up():
-    assert facts(*BASE)["speed"] == []
-    assert "Speed: not known" in invoke(*BASE).stdout
-    assumed = facts(*BASE, "--gpu", "H100")["speed"]
-    assert len(assumed) == 4
-    assert all(speed["assumed"] for speed in assumed)
-    assert "assumed, as no speed was measured or given" in invoke(*BASE, "--gpu", "H100").stdout
-    assert facts(*BASE, "--gpu", "H100", "train.precision=fp32")["speed"] == []  # its peak is of bf16
+    for options in ([], ["--gpu", "H100"]):
+        assert facts(*BASE, *options)["speed"] == []
+        assert "Speed: not known" in invoke(*BASE, *options).stdout
 
 
 def test_more_nodes_take_less_time_and_less_memory_each():
@@ -132,12 +127,10 @@ def test_a_measured_speed(tmp_path):
         journal.append(step, {"speed/tflops": 1.0 if step <= 10 else 100.0 + step % 3})
     journal.append(31, {"eval/loss": 3.0})
     journal.close()
-    (tmp_path / "environment.json").write_text(json.dumps({"processes": 8, "hosts": [{"gpus": [{"name": "H9"}]}]}))
     found = facts(*BASE, "--from", tmp_path)
     (speed,) = found["speed"]
-    assert speed["source"] == f"median of 20 steps of {tmp_path}, on 8 processes (H9)"
+    assert speed["source"] == f"median of 20 steps of {tmp_path}"
     assert speed["seconds"] == pytest.approx(found["flops"] / (101e12 * 8))
-    (tmp_path / "environment.json").write_text("{")
     (tmp_path / "journal.jsonl").write_bytes(b"\xff\n" + (tmp_path / "journal.jsonl").read_bytes() + b'{"step": 3')
     assert facts(*BASE, "--from", tmp_path)["speed"][0]["seconds"] == pytest.approx(speed["seconds"])
 

@@ -17,7 +17,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.distributed as dist
-from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 from torch import Tensor
 
 from data_prep.processes import leave
@@ -31,6 +30,7 @@ from pretrain.optim.optimizers import Muon
 from pretrain.optim.parameter_groups import Described
 from tests.pretrain.engine.gradients_worker import SEQ_LEN, step_gradients, take_step
 from tests.pretrain.engine.varying_worker import global_batches
+from tests.support.engine_state import full_state
 from tests.support.optimizers import LR, MATRIX, NAMES, settings
 
 SHAPE = EncoderShape(
@@ -68,22 +68,10 @@ def start(name: str, precision: str, zero: str) -> Engine:
 
 
 def state(engine: Engine, key: str | None) -> dict[str, np.ndarray]:
-    """The fp32 weights, or the state `key` of all parameters that have it, as DeepSpeed's own accessors give it."""
-    inner: Any = engine.deepspeed
-    if inner.zero_optimization_stage() in (1, 2) and key:
-        inner.optimizer._hp_optimizer_states_linked = False
-        inner.optimizer._lazy_init_hp_params_optimizer_state()
-    found: dict[str, Any] = {}
-    for name, parameter in inner.module.named_parameters():
-        if key in ("exp_avg", "momentum_buffer") and has_momentum(engine, name) != (key == "momentum_buffer"):
-            continue
-        if inner.zero_optimization_stage() == 0:
-            found[name] = inner.basic_optimizer.state[parameter][key] if key else parameter
-        elif key:
-            found[name] = safe_get_full_optimizer_state(parameter, key)
-        else:
-            found[name] = safe_get_full_fp32_param(parameter)
-    return {name: value.detach().float().numpy().copy() for name, value in found.items()}
+    """The fp32 weights, or the state `key` of all parameters that have it."""
+    if key not in ("exp_avg", "momentum_buffer"):
+        return full_state(engine, key)
+    return full_state(engine, key, lambda name: has_momentum(engine, name) == (key == "momentum_buffer"))
 
 
 def has_momentum(engine: Engine, name: str) -> bool:
