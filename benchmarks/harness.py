@@ -133,7 +133,12 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True).stdout.strip()
+    """The checked-out commit; "unknown" without git or outside of a checkout."""
 
-    return git("rev-parse", "--short", "HEAD") + (" with changes" if git("status", "--porcelain") else "")
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True).stdout
+
+    try:
+        return git("rev-parse", "--short", "HEAD").strip() + (" with changes" if git("status", "--porcelain") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"

@@ -5,8 +5,8 @@
 
 Both sides train the same model from the same weights on the same documents of mixed length, with the same optimizer, on
 a CPU (fp32) or a GPU (bf16). Documents longer than a row are cut, not truncated, on both sides. transformers pads each
-document, with its fastest settings, for documents in any order and sorted by length. Each side runs in its own process;
-they take turns.
+document, with its fastest settings, for documents in any order and sorted by length. Each side runs in its own process.
+On a CPU the sides take turns in each round. On a GPU one side follows the other, so that each has the whole memory.
 """
 
 import argparse
@@ -17,6 +17,7 @@ import multiprocessing
 import os
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -37,7 +38,6 @@ from pretrain.model import peak_tflops
 
 MEDIAN_WORDS, SIGMA = 150, 1.0  # of the log-normal lengths of documents that are cut from the bundled text
 OURS, ENGINE = Setting("maskwright"), Setting("deepspeed")
-USUAL = [Setting("transformers"), Setting("transformers", by_length=True)]  # without a search
 TIMEOUT = 600.0  # seconds for the first step, which may compile a model
 
 
@@ -81,7 +81,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="each measures every side once")
     parser.add_argument("--steps", type=int, help="per round (default: as many as take some seconds)")
     parser.add_argument(
-        "--search", action=argparse.BooleanOptionalAction, default=True, help="try transformers' settings first"
+        "--search-minutes",
+        type=float,
+        default=15.0,
+        help="for each config, try transformers' settings first, as long as no more time has passed (0: no search)",
     )
     parser.add_argument("--engine", action="store_true", help="also through Maskwright's engine, which is DeepSpeed")
     parser.add_argument("--compile", action="store_true", help="also Maskwright's model compiled")
@@ -112,27 +115,47 @@ def measure(case: Case, data: Path, args: argparse.Namespace) -> Measured:
     work = Work(case, replace(OURS, micro=args.micro), data, args.device, args.threads, args.steps or 1)
     if args.steps is None:
         work = replace(work, round_steps=steps_of(work))
-    best, trials = best_of_transformers(work) if args.search else (USUAL, {})
-    settings = [work.setting, *best]
+    best, trials = best_of_transformers(work, 60 * args.search_minutes)
+    settings = [work.setting, *(one for one in best if trials.get(one.title, 1.0))]  # not those that failed
     settings += [replace(ENGINE, micro=args.micro)] * args.engine
     settings += [replace(work.setting, compiled=True)] * args.compile
     settings += [replace(work.setting, fused=True)] * args.fused
-    rounds: dict[str, list[Round]] = {setting.title: [] for setting in settings}
-    with ExitStack() as stack:
-        sides = {s.title: stack.enter_context(process(replace(work, setting=s))) for s in settings}
-        for side in sides.values():
-            warm_up(side, work)
-        for number in range(args.rounds):
-            for title, side in sides.items():
-                rounds[title].append(asked(side, work.round_steps))
-            rates = ", ".join(f"{title}: {found[-1].rate:,.0f}" for title, found in rounds.items())
-            print(f"{case.name}, round {number + 1}, real tokens/s: {rates}", flush=True)
-        check_losses(rounds)
-        parts = asked(sides[work.setting.title], -min(3, work.round_steps))
+    works = [replace(work, setting=setting) for setting in settings]
+    rounds = in_sequence(works, args.rounds) if work.device == "cuda" else in_turns(works, args.rounds)
+    check_losses(rounds)
+    with process(work) as side:
+        warm_up(side, work)
+        parts = asked(side, -min(3, work.round_steps))
     one, slots = rounds[work.setting.title][0], case.rows[args.device] * case.seq_len // args.micro
     torch.set_num_threads(args.threads)
     predictions = round(case.rate * one.tokens / one.steps / args.micro)
     return Measured(case, rounds, trials, parts, gemm_tflops(work.shape, slots, predictions, args.device))
+
+
+def in_turns(works: list[Work], count: int) -> dict[str, list[Round]]:
+    """Rounds of each side. All sides live at the same time, and each round measures every side."""
+    rounds: dict[str, list[Round]] = {work.setting.title: [] for work in works}
+    with ExitStack() as stack:
+        sides = [stack.enter_context(process(work)) for work in works]
+        for side, work in zip(sides, works, strict=True):
+            warm_up(side, work)
+        for number in range(count):
+            for side, work in zip(sides, works, strict=True):
+                rounds[work.setting.title].append(asked(side, work.round_steps))
+            rates = ", ".join(f"{title}: {found[-1].rate:,.0f}" for title, found in rounds.items())
+            print(f"{works[0].case.name}, round {number + 1}, real tokens/s: {rates}", flush=True)
+    return rounds
+
+
+def in_sequence(works: list[Work], count: int) -> dict[str, list[Round]]:
+    """Rounds of each side, one side after the other."""
+    rounds: dict[str, list[Round]] = {}
+    for work in works:
+        with process(work) as side:
+            warm_up(side, work)
+            found = rounds[work.setting.title] = [asked(side, work.round_steps) for _ in range(count)]
+        print(f"{work.case.name}, {work.setting.title}: {spread([one.rate for one in found], ',.0f')}", flush=True)
+    return rounds
 
 
 def steps_of(work: Work) -> int:
@@ -144,21 +167,25 @@ def steps_of(work: Work) -> int:
         return min(20, max(2, math.ceil(6 / asked(side, 1).seconds)))
 
 
-def best_of_transformers(work: Work) -> tuple[list[Setting], dict[str, float | None]]:
+def best_of_transformers(work: Work, seconds: float) -> tuple[list[Setting], dict[str, float | None]]:
     """The fastest settings with documents in any order and sorted by length, as its Trainer can sort them; and real
     tokens per second of all that were tried, None if one failed or took too long.
 
     First kinds of attention and padding; then, with the best, smaller micro-batches, autocast on a GPU, and
-    torch.compile, also with whole rows, which have one shape.
+    torch.compile, also with whole rows, which have one shape. No trial starts after `seconds`.
     """
     tried: dict[Setting, float | None] = {}
     short = replace(work, round_steps=max(2, work.round_steps // 2))
+    end = time.monotonic() + seconds
 
     def best(by_length: bool) -> Setting:
-        return max((one for one in tried if one.by_length == by_length), key=lambda one: tried[one] or 0.0)
+        usual = Setting("transformers", by_length=by_length)
+        return max(
+            (one for one in tried if one.by_length == by_length), key=lambda one: tried[one] or 0.0, default=usual
+        )
 
     def attempt(setting: Setting) -> None:
-        if setting not in tried:
+        if setting not in tried and time.monotonic() < end:
             tried[setting] = trial(replace(short, setting=setting))
 
     on_gpu = ["flash_attention_2"] if work.device == "cuda" else []  # fails without its package
@@ -309,14 +336,15 @@ def page(sections: list[Measured], data: Path, args: argparse.Namespace) -> str:
     if args.data is None:
         source = f"the bundled text, in documents of log-normal lengths, median {MEDIAN_WORDS} words, sigma {SIGMA}"
     cuda = args.device == "cuda"
+    how = "one side after the other" if cuda else "in turns"
     where = f"one {torch.cuda.get_device_name()}, bf16" if cuda else f"a CPU, {args.threads} threads a side, fp32"
     peak_is = "the device's dense bf16 peak" if cuda else "the best rate of a product of the model's matrices, measured"
     tables = "\n".join(section(one, args.device) for one in sections)
     return f"""# The training step
 
-On {where}. Medians of {args.rounds} rounds, in turns, each in its own process; padding
-does not count. Documents: {source}: {totals.documents:,} of {totals.tokens / totals.documents:,.0f} tokens on
-average; cut to rows, with [CLS] and [SEP], {"; ".join(lengths.values())}.
+On {where}. Medians of {args.rounds} rounds, {how}, each side in its own process; padding does not count. Documents:
+{source}: {totals.documents:,} of {totals.tokens / totals.documents:,.0f} tokens on average; cut to rows, with [CLS] and
+[SEP], {"; ".join(lengths.values())}.
 
 {summary(sections, args.device)}
 

@@ -157,6 +157,7 @@ class Transformers:
             num_workers=workers,
             multiprocessing_context="fork" if workers else None,
             prefetch_factor=8 if workers else None,
+            pin_memory=work.device == "cuda",  # in this process: a forked worker cannot use CUDA
         )
 
     def step(self, batch: Batch) -> Tensor:
@@ -190,8 +191,6 @@ class Collator:
         parts = [documents[first : first + size] for first in range(0, len(documents), size)]
         inputs = [dict(self._collate([self._example(document) for document in part])) for part in parts]
         predictions = sum(int((part["labels"] != IGNORED).sum()) for part in inputs)
-        if self._work.device == "cuda":
-            inputs = [{name: tensor.pin_memory() for name, tensor in part.items()} for part in inputs]
         lengths = np.array([len(document) for document in documents])
         return Batch(inputs, predictions, lengths, sum(part["input_ids"].numel() for part in inputs))
 

@@ -139,6 +139,11 @@ class Batch:
     lengths: NDArray[np.int64]
     slots: int
 
+    def pin_memory(self) -> "Batch":
+        """The same batch in page-locked memory; torch's DataLoader calls it."""
+        pinned = [{name: tensor.pin_memory() for name, tensor in part.items()} for part in self.inputs]
+        return replace(self, inputs=pinned)
+
 
 @dataclass
 class Round:

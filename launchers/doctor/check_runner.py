@@ -46,9 +46,10 @@ def _run(check: Check) -> list[Finding]:
     answers, theirs = Pipe(duplex=False)
     pid = os.fork()
     if pid == 0:
-        with contextlib.suppress(BaseException):
+        try:
             _child(check, theirs)
-        os._exit(0)  # without the parent's exit handlers
+        finally:
+            os._exit(0)  # after an exception too, and without the parent's exit handlers
     theirs.close()
     findings: list[Finding] = []
     deadline = time.monotonic() + check.seconds
@@ -82,6 +83,7 @@ def _child(check: Check, answers: Connection) -> None:
     except Exception as error:
         value = one_line(f"{type(error).__name__}: {error}")
         answers.send(Finding(check.name, "fail", value, "the check itself failed here"))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent sends it after the answer; this process ends by itself
     answers.send(None)
 
 

@@ -16,6 +16,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.processes import die_with_parent
 from data_prep.reading import read_bytes
+from launchers.local.gpus import check_device, gpu_count
 from launchers.local.start_ranks import command_of
 from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
@@ -32,16 +33,10 @@ _INTERRUPTED = 130
 """Exit code of a run that a second Ctrl-C ended: the usual code for Ctrl-C."""
 
 
-def gpu_count() -> int:
-    """Count the NVIDIA GPUs of this machine, without importing torch."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
-    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-
-
 def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
     """Train with `processes` processes. Returns the exit code of the run (see pretrain.run.folder.EXIT_CODES)."""
+    if notice := check_device():
+        print(notice, flush=True)
     folder = RunFolder(config.run.dir)
     folder.create()
     with folder.lock() as lock:  # refused while another run holds the folder; the processes inherit it

@@ -5,6 +5,7 @@ import multiprocessing
 
 import pytest
 
+from benchmarks.harness import write_page
 from benchmarks.speedrun_curves import Curve, Point, best, next_rung, row
 from benchmarks.speedrun_recipes import BASE, IDEAS, OURS, SEQ_LEN, SMALL, nested, values_of
 from pretrain.config import Config
@@ -24,6 +25,12 @@ def test_the_benchmarks_load():
     loading.start()
     loading.join(120)
     assert loading.exitcode == 0
+
+
+def test_a_page_is_written_without_git(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    write_page(tmp_path / "page.md", "# A page", ("torch",))
+    assert "| commit | unknown |" in (tmp_path / "page.md").read_text()
 
 
 def curve(*losses: float) -> Curve:

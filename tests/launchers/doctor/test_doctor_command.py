@@ -68,6 +68,20 @@ def test_a_hanging_check_leaves_no_process_and_no_file(tmp_path):
     wait_for(lambda: not subprocess.run(["pgrep", "-f", "sleep 4321"], capture_output=True).stdout, 10)
 
 
+@pytest.mark.slow
+def test_no_process_of_a_check_returns_to_the_caller(tmp_path):
+    """A check is ended at the moment when it ends by itself; the race needs many tries."""
+    caller, escaped = os.getpid(), tmp_path / "escaped"
+    try:
+        for _ in range(4000):
+            assert list(run_checks([Check("a", "finds nothing", lambda: ())])) == []
+    finally:
+        if os.getpid() != caller:
+            escaped.touch()
+            os._exit(1)
+    assert not escaped.exists()
+
+
 def test_the_command_imports_no_torch():
     code = """if True:
         import sys

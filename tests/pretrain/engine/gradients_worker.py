@@ -58,7 +58,7 @@ def take_step(engine: Engine, batches: list[Batch], lr: float, group_norms: bool
     """An optimizer step: loss, correct predictions, gradient norm, predictions, and gradient norms of parts."""
     predictions = engine.total([sum(batch.n_predictions for batch in batches)])
     feed = DeviceFeed(engine.device)
-    values = engine.step([feed(batch) for batch in batches], predictions[0], lr, group_norms)
+    values = engine.step([feed(batch).wait() for batch in batches], predictions[0], lr, group_norms)
     return [*values[:3].tolist(), predictions.item(), *values[4:].tolist()]
 
 

@@ -51,7 +51,7 @@ def step(engine: Engine, number: int, asks: bool = True) -> list[float]:
     with ExitStack() as watched:
         if not asks:
             engine.marker.listener = lambda phase: phase == "step" and watched.enter_context(NoQuestions())
-        output = engine.step([feed(batch) for batch in batches], predictions[0], varying.LR)
+        output = engine.step([feed(batch).wait() for batch in batches], predictions[0], varying.LR)
         engine.marker.listener = None
     return output.tolist()
 

@@ -55,7 +55,7 @@ def step(engine: Engine) -> None:
     batches = global_batches(0, dist.get_world_size())[dist.get_rank()]
     predictions = engine.total([sum(batch.n_predictions for batch in batches)])
     feed = DeviceFeed(engine.device)
-    engine.step([feed(batch) for batch in batches], predictions[0], 1e-3)
+    engine.step([feed(batch).wait() for batch in batches], predictions[0], 1e-3)
 
 
 def expected(items: list[Item], zero: str) -> int:

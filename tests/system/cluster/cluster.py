@@ -60,6 +60,14 @@ class Cluster:
             assert time.monotonic() < deadline, f"{node} does not come back"
             time.sleep(0.3)
 
+    def configure(self, name: str, value: object) -> None:
+        """Change a value of slurm.conf in the running cluster."""
+        path = self.state / "slurm.conf"
+        text, count = re.subn(rf"(?m)^{name}=.*$", f"{name}={value}", path.read_text())
+        assert count == 1, f"slurm.conf has no line {name}="
+        path.write_text(text)
+        self.run("scontrol", "reconfigure")
+
     def job(self, job_id: str) -> dict[str, str]:
         """The fields that scontrol shows of a job."""
         return dict(

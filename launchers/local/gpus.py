@@ -1,0 +1,96 @@
+"""Count the GPUs of this machine without importing torch, and explain a GPU that cannot be used."""
+
+import ctypes
+import os
+import re
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from data_prep.errors import UserError
+
+_NVML = "libnvidia-ml.so.1"
+_NVIDIA = "0x10de"  # its vendor number on the PCI bus
+_DISPLAY_CLASS = "0x03"  # of a GPU on the PCI bus
+
+
+def gpu_count(root: Path = Path("/"), library: str = _NVML) -> int:
+    """Count the NVIDIA GPUs that processes of this machine can use.
+
+    NVML, the library of the driver, counts them. Without it, device files do. WSL2 and many containers have no
+    /proc/driver/nvidia, so this folder alone is not enough.
+
+    Args:
+        root: the folder of proc and dev.
+        library: name or path of NVML.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
+    counted = _nvml_count(library)
+    if counted is not None:
+        return counted
+    return max(len(list(root.glob("proc/driver/nvidia/gpus/*"))), len(list(root.glob("dev/nvidia[0-9]*"))))
+
+
+def check_device(root: Path = Path("/"), library: str = _NVML) -> str:
+    """Check that a run uses the GPUs of this machine. Returns a notice for the user, or an empty string.
+
+    Raises:
+        UserError: if this machine has a GPU that the run cannot use.
+    """
+    on_cpu = "To train on the CPU, set CUDA_VISIBLE_DEVICES= (empty)."
+    if os.environ.get("DS_ACCELERATOR") == "cpu":
+        return ""
+    if count := gpu_count(root, library):
+        if not _torch_has_cuda():
+            raise UserError(f"This machine has {count} GPUs, but torch is a CPU build. Install a CUDA build. {on_cpu}")
+        return ""
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return ""
+    if sign := _sign_of_gpu(root):
+        raise UserError(
+            f"This machine has an NVIDIA GPU ({sign}), but its driver does not answer. Correct the driver until "
+            f"`nvidia-smi` lists the GPU; a container must be started with its GPUs. {on_cpu}"
+        )
+    if _torch_has_cuda():
+        return "No GPU was found, so the run uses the CPU. If there is one, check that `nvidia-smi` lists it."
+    return ""
+
+
+def _nvml_count(library: str) -> int | None:
+    """The number of GPUs that NVML reports; None if there is no working NVML."""
+    try:
+        nvml = ctypes.CDLL(library)
+        count = ctypes.c_uint()
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
+            return None
+        nvml.nvmlShutdown()
+    except (OSError, AttributeError):  # not installed, or not NVML
+        return None
+    return count.value
+
+
+def _sign_of_gpu(root: Path) -> str | None:
+    """A device that only a machine with an NVIDIA GPU has."""
+    for name in ("dev/dxg", "dev/nvidiactl"):  # the first one is WSL2's
+        if (root / name).exists():
+            return f"/{name}"
+    for device in sorted(root.glob("sys/bus/pci/devices/*")):
+        if _read(device / "vendor") == _NVIDIA and _read(device / "class").startswith(_DISPLAY_CLASS):
+            return f"PCI device {device.name}"
+    return None
+
+
+def _torch_has_cuda() -> bool:
+    """Whether the installed torch is a CUDA build, from its file of versions."""
+    found = PathFinder.find_spec("torch")
+    if found is None or found.origin is None:
+        return False
+    return bool(re.search(r"(?m)^cuda\b.*= '", _read(Path(found.origin).with_name("version.py"))))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
