@@ -44,16 +44,8 @@ def record_environment(path: Path, steps_done: int, more: dict[str, Any]) -> dic
 
     Returns its values for this start, as JSON values.
     """
-    environment = gather_environment() | more
-    run_on_rank_zero(lambda: write_environment(path, environment, steps_done))
-    return environment
-
-
-def gather_environment() -> dict[str, Any]:
-    """Gather packages, command, devices and topology of all processes, as JSON values. A collective."""
-    own = describe_host(first=os.environ.get("LOCAL_RANK", "0") == "0")
-    everyone = all_gather_json(own)
-    return {
+    everyone = all_gather_json(describe_host(first=os.environ.get("LOCAL_RANK", "0") == "0"))
+    environment = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
@@ -66,7 +58,10 @@ def gather_environment() -> dict[str, Any]:
         "backend": dist.get_backend(),
         "cuda": _cuda(),
         "hosts": by_host(everyone),
+        **more,
     }
+    run_on_rank_zero(lambda: write_environment(path, environment, steps_done))
+    return environment
 
 
 def describe_host(first: bool) -> dict[str, Any]:
