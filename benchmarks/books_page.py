@@ -15,7 +15,7 @@ from data_prep.format import Dataset
 from evaluation.intervals import paired_bootstrap
 from evaluation.study.paired_statistics import differences, mean_of
 from pretrain.config import load_config
-from pretrain.run import Entry, read_journal
+from pretrain.run import Entry, JournalReader
 
 PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"
 PARTS = ("held-out", "fold-1", "fold-2")  # of the whole sentences; rates are chosen on the first
@@ -48,7 +48,7 @@ def page(work: Path) -> str:
 
 def _training(work: Path) -> str:
     run, train, valid = work / "runs/pretrained", Dataset(work / "data/train"), Dataset(work / "data/valid")
-    config, journal = load_config(run / "config.yaml"), read_journal(run / "journal.jsonl")
+    config, journal = load_config(run / "config.yaml"), JournalReader(run / "journal.jsonl").entries()
     steps = [entry for entry in journal if "speed/step_seconds" in entry.metrics]
     evaluated = _thinned([entry for entry in journal if "eval/loss" in entry.metrics])
     seen, seconds = sum(map(_tokens, steps)), sum(entry.metrics["speed/step_seconds"] for entry in steps)
@@ -228,5 +228,5 @@ def _interval(interval: Sequence[float] | None) -> str:
 
 def held_out_losses(run: Path) -> dict[int, float]:
     """Held-out losses of a run in nats, by step."""
-    journal = read_journal(run / "journal.jsonl")
+    journal = JournalReader(run / "journal.jsonl").entries()
     return {entry.step: entry.metrics["eval/loss"] for entry in journal if "eval/loss" in entry.metrics}

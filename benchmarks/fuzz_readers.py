@@ -50,19 +50,19 @@ from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.likelihood import read_pairs
 from evaluation.likelihood.minimal_pairs import MinimalPair
 from evaluation.likelihood.sentence_scores import ScoreCache
-from pretrain.checkpoint import read, write_manifest
+from pretrain.checkpoint import Checkpoint, read
 from pretrain.config import Config, load_config
 from pretrain.data import PLAN_VERSION, MixturePosition, Position
 from pretrain.engine.resharding import load_file
 from pretrain.export.resolve_model import is_causal
-from pretrain.guards import GuardHistory, state_problem
+from pretrain.guards import state_problem
+from pretrain.guards.step_guard import GuardHistory
 from pretrain.guards.watchdog import Beat
 from pretrain.model import EncoderShape
 from pretrain.reporting.environment import write_environment
 from pretrain.reporting.prediction_table import predictions_of
-from pretrain.run import Entry, Journal, RunFolder, Status, read_environment, read_journal, read_journal_table
-from pretrain.run.journal import read_latest, read_step
-from pretrain.tracking import RunRecord, load_record
+from pretrain.run import Entry, Journal, JournalReader, JournalTable, RunFolder, Status
+from pretrain.tracking import RunRecord
 from tests.support.mutations import Reader, attack, verdict
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
@@ -148,7 +148,7 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
     for start in range(2):
         now = {"python": "3.11", "processes": 2, "hosts": [{"host": "a", "ranks": [0], "gpus": [{"name": "x"}]}]}
         write_environment(run.environment, now, start)
-    yield Reader("environment.json", run.environment, lambda: read_environment(run.environment))
+    yield Reader("environment.json", run.environment, lambda: run.read_environment())
 
     def record_again() -> None:
         write_environment(run.environment, {"python": "3"}, 1)
@@ -156,7 +156,7 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
     yield Reader("environment.json, new start", run.environment, lambda: _or_os_error(record_again))
     record = run.path / "mlflow_run.json"
     write_json(record, asdict(RunRecord("http://a", "b", "c", {"p": "1"}, {"t": "2"}, inputs=[{"name": "d"}])))
-    yield Reader("mlflow_run.json", record, lambda: load_record(run.path), kind=RunRecord | None)
+    yield Reader("mlflow_run.json", record, lambda: RunRecord.load(run.path), kind=RunRecord | None)
     journal = Journal(run.journal)
     for step in range(1, 5):
         batch = {"position": {"dealt": 1}, "rows": 2, "seq_len": 8}
@@ -164,11 +164,11 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
     journal.close()
     # A missing journal is an OSError; the caller handles it.
     guarded = lambda read: lambda: _or_os_error(read)  # noqa: E731
-    entries = guarded(lambda: read_journal(run.journal, batches=True))
+    entries = guarded(lambda: JournalReader(run.journal).entries(batches=True))
     yield Reader("journal.jsonl", run.journal, entries, "lines", list[Entry] | None)
-    latest = guarded(lambda: (read_latest(run.journal), read_step(run.journal, 2)))
+    latest = guarded(lambda: (JournalReader(run.journal).latest(), JournalReader(run.journal).training_step(2)))
     yield Reader("journal.jsonl, end", run.journal, latest, "lines")
-    yield Reader("journal.jsonl, columns", run.journal, guarded(lambda: read_journal_table(run.journal)), "lines")
+    yield Reader("journal.jsonl, columns", run.journal, guarded(lambda: JournalTable.read(run.journal)), "lines")
     beat = run.path / "beat.json"
     write_json(beat, asdict(Beat(1, 2, "data")))
     yield Reader("heartbeat", beat, lambda: read_json(beat, Beat), kind=Beat)
@@ -200,7 +200,7 @@ def _checkpoints(folder: Path) -> Iterator[Reader]:
         "shape": asdict(EncoderShape(11, 1, 8, 1, 16, 8, 0)),
         "config": config.model_dump(mode="json"),
     }
-    write_manifest(path, 1, state, {"model.pt": {"bytes": 9, "xxh3_128": "0" * 32}})
+    Checkpoint(path, 1, state, {"model.pt": {"bytes": 9, "xxh3_128": "0" * 32}}).write()
 
     def opened() -> Any:
         problem = state_problem(read(path))

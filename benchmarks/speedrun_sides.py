@@ -32,7 +32,7 @@ from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Unigram, token_counts
 from pretrain.config import Config
 from pretrain.data import held_out_loader, stages_of
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 
 _NEVER, _ALIKE = 10**9, 0.01
 
@@ -134,7 +134,7 @@ def maskwright(bench: Bench, name: str, ideas: Sequence[str], lr: float, tokens:
 def journal_points(journal: Path, slots: int) -> tuple[Point, ...]:
     """Held-out losses of a run in rows of SEQ_LEN, by seconds without evaluations; `slots` per step."""
     points, start, evaluating, ended, seq_len = [], None, 0.0, 0.0, 0.0
-    for entry in read_journal(journal):
+    for entry in JournalReader(journal).entries():
         if "train/loss" in entry.metrics:
             ended, seq_len = entry.time, entry.metrics["data/seq_len"]
             start = ended - entry.metrics["speed/step_seconds"] if start is None else start

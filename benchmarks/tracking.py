@@ -25,8 +25,7 @@ import torch
 from benchmarks.harness import options, ratios, spread, table, warn_if_busy, write_page
 from pretrain.model import Encoder, EncoderShape
 from pretrain.run import Journal
-from pretrain.tracking import RunRecord, Tracker, load_record
-from pretrain.tracking.tracking_target import connect
+from pretrain.tracking import RunRecord, Target, Tracker
 from tests.support.mlflow_server import Proxy, Server, free_port
 
 ROWS, SEQ_LEN, VOCAB = 8, 128, 8192
@@ -99,7 +98,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     logging.disable(logging.WARNING)
     with contextlib.suppress(Exception):  # no server; imports MLflow, which takes seconds
-        connect((f"http://127.0.0.1:{free_port()}", "nowhere"))
+        Target(f"http://127.0.0.1:{free_port()}", "nowhere").connect()
     training = Training()
     for number in range(5):
         training.step(number)
@@ -154,7 +153,7 @@ def _track(cost: Cost, uri: str, run: Path, training: Training, steps: int) -> N
     journal = Journal(run / "journal.jsonl")
     tracker.start()
     time.sleep(3)  # imports, tables of a new database, first connection: once per start
-    while cost.name in CONNECTED and not ((record := load_record(run)) and record.run_id):
+    while cost.name in CONNECTED and not ((record := RunRecord.load(run)) and record.run_id):
         time.sleep(0.1)
     used = _thread_seconds(tracker)
 
@@ -169,7 +168,7 @@ def _track(cost: Cost, uri: str, run: Path, training: Training, steps: int) -> N
 
     cost.with_it.append(_median_seconds(step, steps))
     if cost.name in CONNECTED:
-        while (record := load_record(run)) is None or record.step < cost.steps:
+        while (record := RunRecord.load(run)) is None or record.step < cost.steps:
             time.sleep(0.1)
     cost.thread += _thread_seconds(tracker) - used
     journal.close()

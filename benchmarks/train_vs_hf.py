@@ -29,7 +29,7 @@ from data_prep.tokenizer import CorpusSample
 from pretrain.data import Position
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 
 SEQ_LEN, BATCH_SIZE, RATE, SEED = 128, 32, 0.15, 7
 LR, BETAS, EPS, WEIGHT_DECAY, GRAD_CLIP, LR_WARMUP = 5e-4, (0.9, 0.98), 1e-6, 0.01, 1.0, 10
@@ -191,7 +191,7 @@ def measure_maskwright(here: Path, data: Path, args: argparse.Namespace) -> Meas
     (here / "config.yaml").write_text(yaml.safe_dump(config))
     environment = side_environment(here, args.threads)
     maskwright("train", here / "config.yaml", "--procs", 1, cwd=here, env=environment)
-    entries = [e for e in read_journal(here / "maskwright" / "journal.jsonl") if "train/loss" in e.metrics]
+    entries = [e for e in JournalReader(here / "maskwright" / "journal.jsonl").entries() if "train/loss" in e.metrics]
     if [entry.step for entry in entries] != [*range(1, args.steps + 1)]:
         raise UserError(f"maskwright's journal has {len(entries)} steps, not {args.steps}")
     tokens, text_tokens = tokens_of_steps(data, config, args.skip, args.steps)

@@ -1,4 +1,4 @@
-"""Durable writes, locks, and reading of regular files.
+"""Durable writes, locks, append-only files, and reading of regular files.
 
 A file gets its final name only when all of its bytes are on disk.
 """
@@ -15,7 +15,7 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -223,10 +223,16 @@ def _require_regular(path: Path | str, mode: int) -> None:
 def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a regular file. Raises OSError."""
     with open_plain(path) as file:
-        digest = hashlib.sha256()
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-        return digest.hexdigest()
+        return hash_stream(file, hashlib.sha256())
+
+
+def hash_stream(file: BinaryIO, digest: Any, progress: Callable[[int], None] | None = None) -> str:
+    """The hexadecimal hash of a file. digest: a new hash object. progress: called with the size of each part read."""
+    while chunk := file.read(1 << 20):
+        digest.update(chunk)
+        if progress:
+            progress(len(chunk))
+    return str(digest.hexdigest())
 
 
 def map_file(file: Path | int) -> mmap.mmap:
@@ -246,3 +252,37 @@ def read_into(descriptor: int, out: memoryview, offset: int) -> int:
             break
         done += count
     return done
+
+
+class AppendLog:
+    """Appends whole lines to the file at `path`; one process writes, any number may read meanwhile."""
+
+    def __init__(self, path: Path) -> None:
+        """Open for appending. An incomplete last line, left by a kill, is dropped."""
+        self._file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115 - lives as long as this object
+        self._unwritten = b""
+        if size := os.path.getsize(path):
+            with map_file(path) as content:
+                whole = content.rfind(b"\n") + 1
+            if whole < size:
+                self._file.truncate(whole)
+
+    def append(self, lines: bytes) -> None:
+        """Hand lines, each with its newline, to the operating system: they survive the death of this process.
+
+        Raises OSError, leaving no half line, where the disk is full or gone. The lines are then kept, and written
+        before the next ones.
+        """
+        self._unwritten += lines
+        written = 0
+        try:
+            while written < len(self._unwritten):  # one write may take only a part
+                written += self._file.write(self._unwritten[written:])
+        except OSError:
+            if written:
+                self._file.truncate(os.fstat(self._file.fileno()).st_size - written)
+            raise
+        self._unwritten = b""
+
+    def close(self) -> None:
+        self._file.close()

@@ -24,9 +24,9 @@ def _main() -> None:
     from data_prep.errors import UserError, unforeseen
     from launchers.app import app
     from launchers.display import usage_errors
-    from pretrain.distributed import wait_settings
+    from pretrain.distributed import Threads
 
-    os.environ.update(wait_settings())  # torch reads it when it is imported
+    os.environ.update(Threads.wait_settings())  # torch reads it when it is imported
     try:
         code = app(prog_name="maskwright", standalone_mode=False)
     except UserError as error:

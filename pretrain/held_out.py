@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import orjson
 
+from data_prep.files import AppendLog
 from data_prep.format import Dataset
 from pretrain.data import BatchRows, DeviceBatch, DeviceFeed, batch_checksum, held_out_loader
 from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.masking import IGNORED
 from pretrain.resume import RunParts
-from pretrain.run import AppendLog
 
 SLOTS = 64  # of a passage, at most: short enough to read quickly
 TOP = 3

@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from data_prep.errors import UserError
-from pretrain.checkpoint import RemoteCopies, Saver, batch_settings
+from pretrain.checkpoint import Identity, Saver
 from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher, batch_checksum
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepOutput, StepSums
-from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, StreamPoint, check_replicas
+from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, check_replicas
 from pretrain.held_out import HeldOut
 from pretrain.optim import lr_factor
 from pretrain.reporting import Profile
 from pretrain.resume import RunParts, checkpoint_state
-from pretrain.run import State, StopRequest, step_name
+from pretrain.run import State, StopRequest
 from pretrain.step_metrics import FlopsCounter, StepInfo, step_metrics
 
 _STATUS_SECONDS = 5.0
@@ -60,10 +60,10 @@ class Loop:
         self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_rank_zero)
         self._faults = Faults(run.rank)
         self._feed = DeviceFeed(device, loader.objective, config.longest_row)
-        self._flops, self._settings = FlopsCounter.of(run, device), batch_settings(config, run.data)
+        self._flops, self._settings = FlopsCounter.of(run, device), Identity.of(config, run.data).batch_digest()
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
         self._held_out = HeldOut(run, run.valid, self._feed) if run.valid else None
-        self._saver = _saver(run, engine, self._step, self._report)
+        self._saver = Saver(self._folder.checkpoints, config.checkpoint, engine.snapshot, self._report, self._step)
         self._profile = Profile(config.train.profile, self._folder.profile, run.marker, self._step, run.rank)
         self._last_status = 0.0
         self._since: float | None = None  # when the last step ended; None after something else took time
@@ -202,8 +202,8 @@ class Loop:
 
     def _judge(self, info: StepInfo, loss: float, output: StepOutput) -> dict[str, float]:
         """Let the guard check a step; the metrics that it adds."""
-        point, times = StreamPoint(info.step, info.before), (output.sums.compute_seconds, info.waited, info.seconds)
-        return self.guard.record(StepResult(point, info.shape, loss, output.skipped > 0, *times))
+        times = (output.sums.compute_seconds, info.waited, info.seconds)
+        return self.guard.record(StepResult(info.step, info.before, info.shape, loss, output.skipped > 0, *times))
 
     def _epochs(self, position: MixturePosition) -> dict[str, float]:
         """The number of epochs read of each source."""
@@ -301,12 +301,3 @@ class Loop:
 
 def _is_due(every: int, step: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int, dict[str, float]], None]) -> Saver:
-    """Create the saver. Rank 0 also copies checkpoints to checkpoint.remote, beginning with the one of this start."""
-    settings, folder, remote = run.config.checkpoint, run.folder.checkpoints, None
-    if settings.remote and run.rank == 0:
-        start = folder / step_name(steps_done)
-        remote = RemoteCopies(settings, steps_done, start if start.exists() else None)
-    return Saver(folder, settings, engine.snapshot, report, remote, saved_step=steps_done)

@@ -1,8 +1,10 @@
 """Open a run and find its start: step 0, or an intact checkpoint with the same settings."""
 
+import functools
 import json
+import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
@@ -13,7 +15,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from pretrain import checkpoint
-from pretrain.checkpoint import Checkpoint, batch_settings, differences, identity_of, stored_identity
+from pretrain.checkpoint import Checkpoint, Identity, differences
 from pretrain.config import Config, save_config
 from pretrain.data import (
     BatchPhase,
@@ -25,9 +27,9 @@ from pretrain.data import (
     stages_of,
     training_loader,
 )
-from pretrain.distributed import host_names, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
+from pretrain.distributed import all_gather_json, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, layout_of
-from pretrain.guards import GuardHistory, ResumeState, check_fits, checkpoint_before, go_back, state_problem
+from pretrain.guards import ResumeState, StepGuard, check_fits, roll_back, state_problem
 from pretrain.kernels import operations
 from pretrain.model import (
     Description,
@@ -89,19 +91,17 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
     require_equal_on_ranks(config.model_dump_json(), "config")
     contents = (data.fingerprint, data.index_fingerprint, valid.manifest.fingerprint if valid else None)
     require_equal_on_ranks(str(contents), "data set")
-    require_equal_on_ranks(run_on_all_ranks(lambda: batch_settings(config, data)), "collocation list")
+    require_equal_on_ranks(run_on_all_ranks(lambda: Identity.of(config, data).batch_digest()), "collocation list")
     description = run_on_all_ranks(lambda: describe(config, data.tokenizer))
     require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
     run_on_rank_zero(lambda: data.check_files(config.data, valid))
-    hosts = host_names()
+    hosts = all_gather_json(socket.gethostname())
     return RunParts(config, folder, data, valid, stages, description, hosts, dist.get_rank(), lock, PhaseMarker())
 
 
 def _lock(folder: RunFolder) -> IO[str]:
     folder.create()
-    lock = folder.lock()
-    checkpoint.remove_leftovers(folder.checkpoints)
-    return lock
+    return folder.lock()
 
 
 def open_loader(run: RunParts) -> Loader:
@@ -160,16 +160,19 @@ def _named(config: Config, folder: RunFolder, path: Path) -> Checkpoint:
             "pass run.trust_checkpoint=true if you trust them"
         )
     path = path.resolve()  # resolves a symbolic link
-    problem = checkpoint.verify_on_all_ranks(path) or state_problem(checkpoint.read(path))
-    if problem:
-        raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problem}")
-    return checkpoint.read(path)
+    problems: list[str] = []
+    found = checkpoint.first_intact(
+        path.parent, [path.name], state_problem, lambda _, problem: problems.append(problem)
+    )
+    if found is None:
+        raise UserError(f"{path}: the checkpoint named by run.resume cannot be used: {problems[0]}")
+    return found
 
 
 def start_state(saved: Checkpoint, config: Config, data: Sources) -> ResumeState:
     """The resume state. The stream resumes at its position, or at the next epoch if its rows have changed."""
     state = ResumeState.of(saved)
-    changed = differences(stored_identity(saved), identity_of(config, data, saved.step, state.init))
+    changed = Identity.stored(saved).changes(Identity.of(config, data, saved.step, state.init))
     if not _ROW_SETTINGS & changed.keys():
         return state
     epochs = [source.epoch for source in state.position.sources]
@@ -188,13 +191,15 @@ def first_state(config: Config, loader: Loader) -> ResumeState:
 
 
 def state_before(
-    run: RunParts, saved: Checkpoint | None, history: GuardHistory, loader: Loader
+    run: RunParts,
+    saved: Checkpoint | None,
+    guard: StepGuard,
+    loader: Loader,
+    report: Callable[[int, dict[str, float], dict[str, Any] | None], None],
 ) -> tuple[Checkpoint | None, ResumeState]:
     """The checkpoint before a spike, or the one this process started from, and the state to resume from."""
-    found = checkpoint_before(run.folder.checkpoints, history) or saved
-    then = ResumeState.of(found) if found else first_state(run.config, loader)
-    run_on_rank_zero(lambda: checkpoint.set_aside(run.folder.checkpoints, then.steps_done))
-    return found, run_on_all_ranks(lambda: go_back(then, history, loader, run.config.guard.skip_steps))
+    first, skip_steps = functools.partial(first_state, run.config, loader), run.config.guard.skip_steps
+    return roll_back(run.folder.checkpoints, saved, first, guard.history, loader, skip_steps, report)
 
 
 def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[str, Any]:
@@ -204,7 +209,7 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
         "position": state.position.to_json(),
         "replaced_tokens": state.replaced_tokens,
         "guards": state.history.to_json(),
-        "identity": identity_of(config, data, state.steps_done, state.init),
+        "identity": Identity.of(config, data, state.steps_done, state.init).settings,
         "layout": layout_of(config),
         "shape": describe(config, data.tokenizer),
         "data": {"documents": sum(t.documents for t in totals), "tokens": sum(t.tokens for t in totals)},

@@ -8,6 +8,7 @@ import argparse
 import os
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pretrain.distributed
 import pretrain.engine
@@ -16,8 +17,14 @@ import pretrain.reporting
 from data_prep.errors import UserError
 from data_prep.processes import die_with_parent, leave
 from pretrain.config import Config, load_config
-from pretrain.distributed import local_processes, thread_settings, threads_of
-from pretrain.run import EXIT_CODES, LOCK_VARIABLE, RunFolder, State, StopRequest, report_failure, start_phases
+from pretrain.distributed import Threads
+from pretrain.run import EXIT_CODES, RunFolder, StartPhase, State, StopRequest, report_failure
+
+if TYPE_CHECKING:
+    from pretrain.checkpoint import Checkpoint
+    from pretrain.data import Loader
+    from pretrain.guards import ResumeState
+    from pretrain.resume import RunParts
 
 
 def main() -> int:
@@ -28,24 +35,24 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_args()
     die_with_parent()
-    processes = local_processes(os.environ)
-    if os.environ.get("RANK", "0") == "0" and LOCK_VARIABLE not in os.environ:  # `maskwright train` has said it
+    threads = Threads.of_rank(os.environ)
+    if os.environ.get("RANK", "0") == "0" and not StartPhase.has_begun():
         number = os.environ.get("WORLD_SIZE", 1)
-        start_phases.begin(f"Starting a run with {number} processes, {threads_of(processes)}.")
-        start_phases.say_phase(start_phases.LIBRARIES)
-    os.environ.update(thread_settings(processes))  # before PyTorch is imported, which reads them
+        StartPhase.begin(f"Starting a run with {number} processes, {threads}.")
+    os.environ.update(threads.settings())  # before PyTorch is imported, which reads them
     pretrain.engine.import_deepspeed()
     return run_rank(arguments.config, arguments.overrides)
 
 
 def run_rank(config_path: Path, overrides: list[str]) -> int:
     """Train as one rank; the exit code of the process (pretrain.run.EXIT_CODES)."""
-    folder: RunFolder | None = None
+    folder: RunFolder | None = None  # of a run that has recorded its start
     try:
         pretrain.engine.init_distributed()
         config = pretrain.distributed.run_on_all_ranks(lambda: load_config(config_path, overrides))
-        folder = RunFolder(config.run.dir)
-        return EXIT_CODES[train(config, folder)]
+        run, saved, loader, state = start(config)
+        folder = run.folder
+        return EXIT_CODES[train(run, saved, loader, state)]
     except Exception as error:
         cause = pretrain.distributed.known_cause(error)
         reason = cause or f"rank {os.environ.get('RANK', 0)}: {type(error).__name__}: {error}".splitlines()[0]
@@ -54,38 +61,35 @@ def run_rank(config_path: Path, overrides: list[str]) -> int:
     return EXIT_CODES["failed"]
 
 
-def train(config: Config, folder: RunFolder) -> State:
-    """Start or resume a run, and train to its end or to a request to stop; a collective."""
-    from pretrain.loop import Loop
-    from pretrain.resume import (
-        build_engine,
-        find_start,
-        first_state,
-        open_loader,
-        open_run,
-        record_start,
-        start_state,
-        state_before,
-    )
+def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeState]":
+    """Load the data and the checkpoint to resume from, and record the start of the run; a collective."""
+    from pretrain.resume import find_start, first_state, open_loader, open_run, start_state
 
-    # Load the data, and the checkpoint to resume from.
-    start_phases.enter(folder, start_phases.DATA)
+    folder = RunFolder(config.run.dir)
+    StartPhase.DATA.enter(folder if folder.inherits_lock() else None)
     run = open_run(config, folder)
     saved = find_start(config, folder, run.data)
     loader = open_loader(run)
     state = start_state(saved, config, run.data) if saved else first_state(config, loader)
     pretrain.distributed.run_on_rank_zero(
-        lambda: folder.write_status("starting", state.steps_done, config.train.steps, start_phases.MODEL, "none")
+        lambda: folder.write_status("starting", state.steps_done, config.train.steps, StartPhase.MODEL.value, "none")
     )
-    folder.claimed = True
+    return run, saved, loader, state
+
+
+def train(run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: "ResumeState") -> State:
+    """Train to the end of the run, or to a request to stop; a collective."""
+    from pretrain.loop import Loop
+    from pretrain.resume import build_engine, open_loader, record_start, state_before
 
     # Build the model and its optimizer, and try the largest step.
-    start_phases.enter(folder, start_phases.MODEL)
+    config, folder = run.config, run.folder
+    StartPhase.MODEL.enter(folder)
     watchdog = pretrain.guards.Watchdog(folder, run.marker, run.rank, run.hosts, config.guard.hang_seconds)
     watchdog.start()
     stop = StopRequest(folder.stop)
     engine = build_engine(run, saved)
-    start_phases.enter(folder, start_phases.FIRST_STEP)
+    StartPhase.FIRST_STEP.enter(folder)
     if config.guard.dry_run:
         pretrain.guards.dry_run(engine, loader, state, config.longest_row)
 
@@ -100,8 +104,7 @@ def train(config: Config, folder: RunFolder) -> State:
             run.marker.enter("start")
             engine.release()
             loader = open_loader(run)
-            saved, state = state_before(run, saved, loop.guard.history, loader)
-            pretrain.guards.report_rollback(state, reports.report)
+            saved, state = state_before(run, saved, loop.guard, loader, reports.report)
             engine = build_engine(run, saved)
         end = outcome
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from pretrain.tracking import Point, Target, TrackedResults, load_record, send_results
+from pretrain.tracking import Point, RunRecord, Target, TrackedResults, send_results
 
 
 def send(found: Mapping[str, Any], target: Target) -> None:
@@ -24,7 +24,7 @@ def _results(name: str, settings: Mapping[str, Any], results: Mapping[str, Any])
     params |= {f"{part}.{key}": str(value) for part, values in settings.items() for key, value in values.items()}
     training = None
     with contextlib.suppress(UserError, OSError):  # only a run folder has a record
-        training = load_record(Path(name))
+        training = RunRecord.load(Path(name))
     return TrackedResults(f"evaluate {name}", key, params, points, parent=training.key if training else None)
 
 

@@ -21,10 +21,9 @@ import xxhash
 from numpy.typing import NDArray
 
 from data_prep.errors import UnusableInput, UserError
+from data_prep.files import AppendLog, hash_stream
 from data_prep.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
-from pretrain.checkpoint import hash_file
-from pretrain.run import AppendLog
 
 Form = Literal["original", "within-word"]
 Progress = Callable[[int, int], None]
@@ -134,8 +133,13 @@ def _masked_stream(
 def model_identity(folder: Path) -> str:
     """Hash of the weights, config and tokenizer of a Hugging Face folder."""
     files = sorted({*folder.glob("*.safetensors"), folder / "config.json", folder / "tokenizer.json"})
-    parts = [f"{file.name} {hash_file(file)}" for file in files if file.is_file()]
+    parts = [f"{file.name} {_hash_file(file)}" for file in files if file.is_file()]
     return xxhash.xxh3_128_hexdigest("\n".join(parts).encode())
+
+
+def _hash_file(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hash_stream(file, xxhash.xxh3_128())
 
 
 def key_of(sentence: EncodedSentence) -> str:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from data_prep.reading import MAX_FLOAT
 from evaluation.study.arm_run import EVALUATION, FINETUNING, is_done, read_result
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from evaluation.study.study_file import Budget, Study, runs_at
 from pretrain.reporting import line_of
-from pretrain.run import JournalTable, RunFolder, read_journal_table
-from pretrain.run.journal_table import Floats, Ints
+from pretrain.run import JournalTable, RunFolder
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
 
@@ -75,7 +75,7 @@ def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
         else:
             missing.append(run.name)
         if (journal := RunFolder(run.folder).journal).exists():
-            journals.setdefault(run.arm.name, []).append(read_journal_table(journal))
+            journals.setdefault(run.arm.name, []).append(JournalTable.read(journal))
     compared = [compare_arms(metric, values[metric.key], study.baseline) for metric in METRICS if metric.key in values]
     lines = [curve(arm.name, journals.get(arm.name, []), hue) for hue, arm in enumerate(study.arms)]
     return StudyResults(values, missing, compared, [line for line in lines if line])
@@ -83,7 +83,7 @@ def read_results(folder: Path, study: Study, budget: Budget) -> StudyResults:
 
 def figures(run: Path) -> dict[str, float]:
     """Results of one run by metric; values that are missing, not numbers or not finite are left out."""
-    evaluation, journal = read_result(run / EVALUATION) or {}, read_journal_table(RunFolder(run).journal)
+    evaluation, journal = read_result(run / EVALUATION) or {}, JournalTable.read(RunFolder(run).journal)
     model = _object(next(iter(_object(evaluation.get("models")).values()), None))  # its only one
     held_out, kept = _object(model.get("held_out")), journal.kept  # without repeated steps, evaluations and checkpoints
     seconds, tokens = float(journal.seconds[kept].sum()), float(journal.tokens[kept].sum())
@@ -134,7 +134,7 @@ def curve(arm: str, runs: list[JournalTable], hue: int) -> dict[str, Any]:
     return line_of(arm, "points", steps, mean, hue=hue, low=low, high=high, axes=axes)
 
 
-def _progress(run: JournalTable, steps: Ints) -> tuple[Floats, Floats]:
+def _progress(run: JournalTable, steps: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Tokens and hours of training up to each step; repeated steps count once."""
     kept = run.kept
     at = np.searchsorted(run.steps[kept], steps, side="right")

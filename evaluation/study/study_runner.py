@@ -21,7 +21,7 @@ from evaluation.study.study_file import (
     read_rounds,
     runs_of,
 )
-from pretrain.run import RunFolder, read_journal_table
+from pretrain.run import JournalTable, RunFolder
 
 _TIMED_STEPS = 40
 _WARM_UP = 10  # of these, not counted
@@ -139,7 +139,7 @@ def _step_seconds(folder: Path, study: Study, arm: Arm, maskwright: Maskwright) 
         "track.models": "none",
     }
     call(maskwright, train_words(folder, study, values), log)
-    seconds = read_journal_table(RunFolder(run).journal).series("speed/step_seconds").values
+    seconds = JournalTable.read(RunFolder(run).journal).series("speed/step_seconds").values
     shutil.rmtree(run)
     if len(seconds) <= _WARM_UP:
         raise UserError(f"the journal of the timing run of {arm.name} has {len(seconds)} steps; see {log}")

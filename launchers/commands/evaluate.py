@@ -111,10 +111,10 @@ def evaluate(
 
     from evaluation.likelihood import EvaluationRequest, send
     from evaluation.likelihood import evaluate as run
-    from pretrain.tracking import command_target
+    from pretrain.tracking import Target
 
     tracked = uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")
-    target = command_target(uri, experiment, models or ()) if tracked else None
+    target = Target.of_command(uri, experiment, models or ()) if tracked else None
     held_out = rows, seq_len, mask_rate, strategy
     task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
     cache = out.with_name(f"{out.name}.scores") if out and pairs else None

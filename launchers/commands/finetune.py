@@ -91,7 +91,7 @@ def finetune(
     """
     check_inputs([model], files=(train, valid))
     from evaluation.finetuning import FinetuneSettings, Finetuning, send_report
-    from pretrain.tracking import command_target
+    from pretrain.tracking import Target
 
     settings = FinetuneSettings(
         task=task,
@@ -105,7 +105,7 @@ def finetune(
         limit=limit,
         limit_valid=limit_valid,
     )
-    target = command_target(uri, experiment, [model])
+    target = Target.of_command(uri, experiment, [model])
     finetuning = Finetuning(model, settings, {"train": train, "valid": valid})
     results = finetuning.open_results(json_path, out)
     for note in finetuning.task.notes:

@@ -3,7 +3,7 @@
 from data_prep.jobs import Workers, merge_tasks
 from launchers.commands.arguments import Planned, WorkerCount
 from launchers.commands.prep_output import print_prepared
-from pretrain.distributed import usable_cores
+from pretrain.distributed import Cores
 
 
 def prep_merge(out: Planned, workers: WorkerCount = None) -> None:
@@ -11,5 +11,5 @@ def prep_merge(out: Planned, workers: WorkerCount = None) -> None:
 
     Example: `maskwright prep merge data/web`
     """
-    with Workers(workers or usable_cores().number) as processes:
+    with Workers(workers or Cores.usable().number) as processes:
         print_prepared(merge_tasks(out, processes), out)

@@ -8,7 +8,7 @@ import typer
 
 from data_prep.jobs import Workers
 from launchers.display import CommandProgress
-from pretrain.distributed import usable_cores
+from pretrain.distributed import Cores
 
 if TYPE_CHECKING:
     from data_prep.jobs import Prepared, TaskProgress
@@ -29,7 +29,7 @@ def show_totals(line: CommandProgress) -> Callable[[str, "TaskProgress", int], N
 
 def run_stage(stage: Literal["scan", "task"], out: Path, tasks: list[int], workers: int | None) -> None:
     """Run a stage of these tasks with progress, and print the notes."""
-    with Workers(min(workers or usable_cores().number, len(tasks))) as processes, CommandProgress() as line:
+    with Workers(min(workers or Cores.usable().number, len(tasks))) as processes, CommandProgress() as line:
         from data_prep.jobs import run_tasks  # slow import; the worker processes start in the meantime
 
         notes = run_tasks(stage, out, tasks, processes, show_totals(line))

@@ -8,7 +8,7 @@ from launchers.commands.arguments import WorkerCount
 from launchers.commands.prep_options import with_request
 from launchers.commands.prep_output import print_prepared, show_totals
 from launchers.display import CommandProgress
-from pretrain.distributed import usable_cores
+from pretrain.distributed import Cores
 
 if TYPE_CHECKING:
     from data_prep.jobs import PrepareRequest
@@ -22,7 +22,7 @@ def prep_run(ask: "Callable[[], PrepareRequest]", *, workers: WorkerCount = None
 
     Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
     """
-    with Workers(workers or usable_cores().number) as processes, CommandProgress() as line:
+    with Workers(workers or Cores.usable().number) as processes, CommandProgress() as line:
         from data_prep.jobs import prepare  # slow import; the worker processes start in the meantime
 
         asked = ask()

@@ -8,7 +8,7 @@ from data_prep.errors import UserError
 from data_prep.tokenizer import printable
 from launchers.commands.arguments import DataSet, WorkerCount
 from launchers.display import CommandProgress
-from pretrain.distributed import usable_cores
+from pretrain.distributed import Cores
 
 
 def prep_verify(location: DataSet, workers: WorkerCount = None) -> None:
@@ -27,7 +27,7 @@ def prep_verify(location: DataSet, workers: WorkerCount = None) -> None:
     folder = Path(location)
     problems = 0
     with CommandProgress() as line:
-        for problem in verify(folder, workers or usable_cores().number, line.rate("bytes")):
+        for problem in verify(folder, workers or Cores.usable().number, line.rate("bytes")):
             typer.echo(printable(problem))
             problems += 1
     if problems:

@@ -31,9 +31,9 @@ def track_sync(
 
       maskwright track sync runs --uri http://tracking:5000 --json
     """
-    from pretrain.tracking import command_target
+    from pretrain.tracking import Target
 
-    command_target(uri, experiment)  # refuses an impossible address once, not for each run
+    Target.of_command(uri, experiment)  # refuses an impossible address once, not for each run
     outcomes = [_sync(run, uri, experiment, yes) for folder in runs for run in _runs_in(folder)]
     if json_format:
         print(json.dumps(outcomes, indent=1))
@@ -62,14 +62,14 @@ def _runs_in(folder: Path) -> list[Path]:
 def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict[str, Any]:
     """Send one run and return the outcome; `points` is the number of metric values sent."""
     from pretrain.run import RunFolder
-    from pretrain.tracking import load_record, sync
+    from pretrain.tracking import RunRecord, sync
 
     try:
         journal = RunFolder(run).journal
         size = journal.stat().st_size if journal.exists() else 0
         with CommandProgress() as line:
             points = sync(run, uri, experiment, yes, lambda done: line.show(done, size, str(run)))
-        record = load_record(run)
+        record = RunRecord.load(run)
     except UserError as error:
         return {"run": str(run), "points": 0, "uri": None, "run_id": None, "error": str(error)}
     where = (record.uri, record.run_id) if record else (None, None)

@@ -8,7 +8,7 @@ import psutil
 from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
 from launchers.node_checks import GIB, Finding, check_memory, judge
-from pretrain.distributed import Cores, Threads, limits_of, threads_of, usable_cores
+from pretrain.distributed import Cores, Threads, limits_of
 
 _SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL needs up to some hundred MB
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
@@ -41,7 +41,7 @@ def judge_shm(total: int, free: int) -> Finding:
 
 def _cores() -> Iterator[Finding]:
     processes = max(1, gpu_count())
-    yield judge_cores(usable_cores(), os.cpu_count() or 1, threads_of(processes), processes)
+    yield judge_cores(Cores.usable(), os.cpu_count() or 1, Threads.of(processes), processes)
 
 
 def _memory() -> Iterator[Finding]:

@@ -20,8 +20,7 @@ from launchers.doctor.check_runner import presentable
 from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task
 from launchers.node_checks import Finding, judge
 from launchers.slurm import client
-from pretrain.distributed import all_gather_json, interface_to
-from pretrain.distributed.tcp_store import open_store
+from pretrain.distributed import all_gather_json, interface_to, open_store
 
 _MOST_ROUNDS = 31  # of pairs: a second or two each
 _TIMEOUT = timedelta(seconds=120)

@@ -24,7 +24,7 @@ from launchers.doctor.gpu_checks import list_gpus
 from launchers.doctor.package_checks import NAMED, installed_version
 from launchers.local import gpu_count
 from launchers.node_checks import Finding
-from pretrain.distributed import usable_cores
+from pretrain.distributed import Cores
 
 _MARK = "maskwright-doctor"
 _SHOWN = 8  # names on a line
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
             "host": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
             "port": port,
             "gpus": gpu_count(),
-            "cores": usable_cores().number,
+            "cores": Cores.usable().number,
             "facts": _facts(),
             "findings": [asdict(finding) for finding in run_checks(checks_of_machine(config))],
         }

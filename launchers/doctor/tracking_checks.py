@@ -12,7 +12,7 @@ from launchers.doctor.storage_checks import Mount, existing, mount_of
 from launchers.node_checks import Finding, judge
 from pretrain.config import OFFLINE, TrackConfig
 from pretrain.planning import check_tracking
-from pretrain.tracking import resolve_target, server_problem, sqlite_path
+from pretrain.tracking import Target
 
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")
 
@@ -45,25 +45,26 @@ def judge_exposure(scheme: str, is_local: bool, has_password: bool) -> Finding:
 
 
 def _mlflow(track: TrackConfig) -> Iterator[Finding]:
-    uri, _ = resolve_target(track.uri, track.experiment)
+    target = Target.of_training(track.uri, track.experiment)
+    uri = target.uri
     if redact(uri) != uri:
         advice = "process lists and logs show it: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"
         yield Finding("password", "fail", f"in the address {redact(uri)}", advice)
     check_tracking(track)
     if uri == OFFLINE:
         yield Finding("mlflow", "ok", "nothing is sent until `maskwright track sync`")
-    elif path := sqlite_path(uri):
+    elif path := target.sqlite_path:
         folder = existing(path.parent)
         writable = os.access(path if path.exists() else folder, os.W_OK)
         yield judge_database(path, mount_of(folder), writable)
     elif urlsplit(uri).scheme in ("http", "https"):
-        yield from _server(uri)
+        yield from _server(target)
     else:
         yield Finding("mlflow", "skipped", f"addresses of {urlsplit(uri).scheme} are not checked")
 
 
-def _server(uri: str) -> Iterator[Finding]:
-    problem = server_problem(uri)
+def _server(target: Target) -> Iterator[Finding]:
+    uri, problem = target.uri, target.server_problem()
     advice = "check server and credentials; training continues without them, and `maskwright track sync` sends the rest"
     yield judge("mlflow", f"{uri}: {problem or 'answers'}", (problem is not None, "fail", advice))
     if problem is None:

@@ -92,10 +92,10 @@ def _fill_masks(model: Path, console: Console) -> None:
 
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
     from data_prep.format import Dataset, entropy
-    from pretrain.run import read_journal_table
+    from pretrain.run import JournalTable
     from pretrain.tracking import run_page
 
-    measured = read_journal_table(RunFolder(run).journal)
+    measured = JournalTable.read(RunFolder(run).journal)
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
     baseline = entropy(Dataset(data / "valid").token_counts())
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")

@@ -21,11 +21,9 @@ from launchers.local.start_ranks import command_of
 from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
-from pretrain.distributed import threads_of
+from pretrain.distributed import Threads
 from pretrain.planning import check_resume
-from pretrain.run import EXIT_CODES, LOCK_VARIABLE, RunFolder, Status
-from pretrain.run.folder import MAX_STATUS_BYTES
-from pretrain.run.start_phases import LIBRARIES, begin, say_phase
+from pretrain.run import EXIT_CODES, RunFolder, StartPhase, Status
 
 _ADDRESS = "127.0.0.1"
 _END_SECONDS = 30.0
@@ -45,8 +43,7 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
         with on_stop_signals(stop):
             _begin(folder, config.train.steps)
             number = f"{processes} process{'es' if processes > 1 else ''}"
-            begin(f"Starting {folder.path} with {number}, {threads_of(processes)}.")
-            say_phase(LIBRARIES)
+            StartPhase.begin(f"Starting {folder.path} with {number}, {Threads.of(processes)}.")
             port = free_port()
             arguments = [str(config_path), *overrides]
             command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
@@ -83,7 +80,7 @@ def _begin(folder: RunFolder, total_steps: int) -> None:
     """Delete an earlier stop request, and record the start. Raises UserError if the disk is not writable."""
     with _status_errors(folder):
         folder.stop.unlink(missing_ok=True)
-        folder.write_status("starting", _saved_step(folder), total_steps, LIBRARIES, "none")
+        folder.write_status("starting", _saved_step(folder), total_steps, StartPhase.LIBRARIES.value, "none")
 
 
 @contextlib.contextmanager
@@ -116,7 +113,7 @@ def _end_at_once(folder: RunFolder, signal_name: str) -> int:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return read_bytes(path, MAX_STATUS_BYTES)
+        return read_bytes(path)
     except UserError:
         return None
 
@@ -233,7 +230,7 @@ def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: S
     read_end, write_end = os.pipe()  # standard input of all processes: it closes when the last one exits
     child = subprocess.Popen(
         command,
-        env=environment | {LOCK_VARIABLE: str(lock.fileno())},
+        env=environment | RunFolder.inheritable(lock),
         stdin=read_end,
         pass_fds=[lock.fileno()],
         start_new_session=True,

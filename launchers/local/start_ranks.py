@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from types import FrameType
 
 from data_prep.processes import die_with_parent
-from pretrain.run import LOCK_VARIABLE
 
 _SAVE_SECONDS = 30.0
 """Seconds for a checkpoint after processes were asked to end."""
@@ -78,12 +77,11 @@ def rank_variables(
 
 def _start(environment: dict[str, str], arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
     local_rank = environment["LOCAL_RANK"]
-    lock = os.environ.get(LOCK_VARIABLE)
     return subprocess.Popen(
         [sys.executable, "-u", "-m", "pretrain.train", f"--local_rank={local_rank}", "--config", *arguments],
         env=os.environ | environment,
         preexec_fn=die_with_parent,
-        pass_fds=[int(lock)] if lock else [],
+        close_fds=False,  # they inherit the lock of the run folder
     )
 
 

@@ -87,7 +87,7 @@ def run_step(
 
 @dataclass(frozen=True)
 class Refusal:
-    """Reason for ranks that exit before they hold the run folder, as written by `pretrain.run.folder.refuse`."""
+    """Reason for ranks that exit before they hold the run folder, as written by `pretrain.run.report_failure`."""
 
     reason: str
     retry: bool
@@ -97,7 +97,7 @@ class AttemptStatus:
     """The status that one attempt writes to the run folder. Create it before the attempt starts.
 
     Args:
-        refusal: file for ranks that may not write status.json (pretrain.run.folder.refuse).
+        refusal: file for ranks that may not write status.json (pretrain.run.report_failure).
     """
 
     def __init__(self, run: RunFolder, refusal: Path):

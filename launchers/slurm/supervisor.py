@@ -40,9 +40,8 @@ from launchers.slurm.submission import submitted_config
 from launchers.slurm.supervisor_record import read_history, write_history
 from pretrain.checkpoint import committed
 from pretrain.config import Config
-from pretrain.run import REFUSAL_VARIABLE, RunFolder, State
-from pretrain.run.journal import last_step
-from pretrain.tracking import LAST_SECONDS
+from pretrain.run import REFUSAL_VARIABLE, JournalReader, RunFolder, State
+from pretrain.tracking import ModelLogger
 
 _POLL_SECONDS = 0.5
 _HELD_SECONDS = 30.0  # for processes of an earlier start to release the run folder
@@ -150,7 +149,7 @@ class Supervisor:
     def _is_overdue(self, attempt: AttemptStatus) -> bool:
         """Whether ranks still run long after the run is over. A completed run may still log models."""
         self._look_for_end()  # the ranks take the request away
-        models = LAST_SECONDS if attempt.state == "completed" else 0.0
+        models = ModelLogger.LAST_SECONDS if attempt.state == "completed" else 0.0
         return attempt.seconds_over() > self.leave_seconds + models
 
     def _look_for_end(self) -> None:
@@ -158,7 +157,7 @@ class Supervisor:
 
     def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
         ending = ending_of(client.own_fields())
-        at, warned = last_step(self.run.journal), self.warned_at is not None
+        at, warned = JournalReader(self.run.journal).last_step(), self.warned_at is not None
         return Outcome(
             state, reason, retry and not self.ended, at, self._checkpoint(), warned and not self.ended, ending
         )

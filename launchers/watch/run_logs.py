@@ -57,10 +57,10 @@ def log_lines(path: Path, run: Path, count: int | None, follow: bool = False) ->
 def _journal_lines(lines: list[bytes]) -> list[str]:
     """Format lines of the journal. Damaged lines are skipped."""
     from pretrain.reporting import metric_texts
-    from pretrain.run.journal import parse_entry
+    from pretrain.run import Entry
 
     found = []
-    for entry in filter(None, map(parse_entry, lines)):
+    for entry in filter(None, map(Entry.from_line, lines)):
         words = metric_texts(entry.metrics) or [f"{name} {value:g}" for name, value in entry.metrics.items()]
         when = datetime.fromtimestamp(entry.time).isoformat(" ", "seconds")
         found.append(" | ".join([f"{when} step {entry.step:,}", *words]))

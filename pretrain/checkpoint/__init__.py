@@ -2,6 +2,9 @@
 
 Every rank writes, flushes and hashes its part below `step-N.tmp`. Rank 0 checks that no file is missing, writes
 `manifest.json` last, and renames the folder. A kill at any time leaves the previous checkpoint unchanged.
+
+`Saver` saves, `newest_verified` and `first_intact` choose, `read` and `verify` check one. `Identity` holds the settings
+that may not change between two starts.
 """
 
 import lazy_loader

@@ -1,15 +1,14 @@
 """Choose the checkpoint to resume from: one that all ranks find intact."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 
 from data_prep.errors import UserError
 from pretrain.checkpoint.manifest import Checkpoint, read, verify
 from pretrain.checkpoint.retention import committed
-from pretrain.distributed import all_gather_json, broadcast_json
+from pretrain.distributed import all_gather_json
 
 Check = Callable[[Checkpoint], str | None]
 
@@ -33,7 +32,7 @@ def newest_verified(
         if dist.get_rank() == 0:
             report(f"checkpoint {path.name} is damaged and skipped: {problem}")
 
-    found = first_intact(folder, check, order=lambda step: -step, skip=skip)
+    found = first_intact(folder, [path.name for _, path in committed(folder)], check, skip)
     if problems and found is None:
         raise UserError(
             f"{folder}: no checkpoint is intact ({problems[0]}); restore one, or move the folder away to start again"
@@ -42,25 +41,16 @@ def newest_verified(
 
 
 def first_intact(
-    folder: Path,
-    check: Check,
-    order: Callable[[int], Any],
-    skip: Callable[[Path, str], object] = lambda *_: None,
+    folder: Path, names: Sequence[str], check: Check, skip: Callable[[Path, str], object] = lambda *_: None
 ) -> Checkpoint | None:
-    """The first intact checkpoint of RUN/checkpoints, in an order by step; a collective.
+    """The first intact checkpoint of these in a folder, as rank 0 lists them; a collective.
 
-    `skip` is called with the path of each damaged one, and its problem. Rank 0 lists the folder.
+    `skip` is called with the path of each damaged one, and its problem.
     """
-    names = broadcast_json([path.name for step, path in sorted(committed(folder), key=lambda entry: order(entry[0]))])
-    for name in names:
-        problem = verify_on_all_ranks(folder / name)
-        if problem is None and (problem := check(found := read(folder / name))) is None:
+    for path in [folder / name for name in all_gather_json(names)[0]]:
+        problems = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))  # each rank reads some files
+        problem = next((problem for problem in problems if problem), None)
+        if problem is None and (problem := check(found := read(path))) is None:
             return found
-        skip(folder / name, problem)
+        skip(path, problem)
     return None
-
-
-def verify_on_all_ranks(path: Path) -> str | None:
-    """`verify`, with the files distributed over the ranks; a collective that returns the same problem on all ranks."""
-    problems = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))
-    return next((problem for problem in problems if problem), None)

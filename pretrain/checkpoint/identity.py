@@ -1,6 +1,7 @@
 """Identity of a run: the settings that decide its results. Resume and replay compare it."""
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import xxhash
@@ -15,57 +16,82 @@ _INDEXES = "indexes of data.train (fingerprint)"
 _OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
 
 
-def identity_of(config: Config, data: Sources, steps_done: int, init: str | None = None) -> dict[str, Any]:
-    """The settings that decide the results of the first `steps_done` steps, as JSON values. They may not change.
+@dataclass(frozen=True)
+class Identity:
+    """The settings that decide the results of a run, as JSON values by name. They may not change."""
 
-    `init` is the digest of the initial weights, or None if they were random.
+    settings: dict[str, Any]
 
-    Settings that may change are left out: later stages of the curriculum, train.steps and the length of the schedule,
-    the micro-batch, and all settings of checkpoints, evaluation and tracking.
+    @classmethod
+    def of(cls, config: Config, data: Sources, steps_done: int = 0, init: str | None = None) -> "Identity":
+        """The settings that decide the results of the first `steps_done` steps.
 
-    Raises:
-        UserError: if a list of collocations that masking needs is missing. DamagedData: if it is not sound.
-    """
-    first_batches = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
-    identity: dict[str, Any] = {
-        _DATA: data.fingerprint,
-        _INDEXES: data.index_fingerprint,
-        "data.train (shares)": quotas(data.weights).tolist(),
-        "data.train (tokenizer)": data.tokenizer.sha256,
-        "data.seq_len": config.data.seq_len,
-        "data.packing": config.data.packing,
-        "data.window_blocks": config.data.window_blocks,
-        "data.shuffled_ngrams": config.data.shuffled_ngrams,
-        "curriculum": [
-            {"after_step": stage.after_step, "seq_len": stage.seq_len, "global_batch_size": stage.global_batch_size}
-            for stage in config.stages[1:]
-            if stage.after_step < steps_done
-        ],
-        "objective": config.objective,
-        "run.seed": config.run.seed,
-        first_batches: config.stages[0].global_batch_size,  # later sizes are in the curriculum
-        "train.precision": config.train.precision,
-        "train.label_smoothing": config.train.label_smoothing,
-        "train.z_loss": config.train.z_loss,
-        "deepspeed": config.deepspeed,
-        "plan version": PLAN_VERSION,
-    }
-    identity |= _sections(config)
-    if len(config.masking.weights) > 1:
-        identity["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
-    if config.masking.collocations:
-        identity["masking.collocations (content)"] = listed(config.masking.collocations).digest
-    identity["model.max_positions"] = config.model.max_positions or config.longest_row
-    identity["model.init (weights)"] = init
-    return identity
+        `init` is the digest of the initial weights, or None if they were random.
 
+        Settings that may change are left out: later stages of the curriculum, train.steps and the length of the
+        schedule, the micro-batch, and all settings of checkpoints, evaluation and tracking.
 
-def stored_identity(saved: Checkpoint) -> dict[str, Any]:
-    """The identity in a checkpoint, with the settings that an earlier version did not record.
+        Raises:
+            UserError: if a list of collocations that masking needs is missing. DamagedData: if it is not sound.
+        """
+        first_batches = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
+        settings: dict[str, Any] = {
+            _DATA: data.fingerprint,
+            _INDEXES: data.index_fingerprint,
+            "data.train (shares)": quotas(data.weights).tolist(),
+            "data.train (tokenizer)": data.tokenizer.sha256,
+            "data.seq_len": config.data.seq_len,
+            "data.packing": config.data.packing,
+            "data.window_blocks": config.data.window_blocks,
+            "data.shuffled_ngrams": config.data.shuffled_ngrams,
+            "curriculum": [
+                {"after_step": stage.after_step, "seq_len": stage.seq_len, "global_batch_size": stage.global_batch_size}
+                for stage in config.stages[1:]
+                if stage.after_step < steps_done
+            ],
+            "objective": config.objective,
+            "run.seed": config.run.seed,
+            first_batches: config.stages[0].global_batch_size,  # later sizes are in the curriculum
+            "train.precision": config.train.precision,
+            "train.label_smoothing": config.train.label_smoothing,
+            "train.z_loss": config.train.z_loss,
+            "deepspeed": config.deepspeed,
+            "plan version": PLAN_VERSION,
+        }
+        settings |= _sections(config)
+        if len(config.masking.weights) > 1:
+            settings["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
+        if config.masking.collocations:
+            settings["masking.collocations (content)"] = listed(config.masking.collocations).digest
+        settings["model.max_positions"] = config.model.max_positions or config.longest_row
+        settings["model.init (weights)"] = init
+        return cls(settings)
 
-    The default of a newer setting is the behaviour of earlier versions.
-    """
-    return _sections(Config.model_validate(saved.state["config"])) | saved.state["identity"]
+    @classmethod
+    def stored(cls, saved: Checkpoint) -> "Identity":
+        """The identity in a checkpoint, with the settings that an earlier version did not record.
+
+        The default of a newer setting is the behaviour of earlier versions.
+        """
+        return cls(_sections(Config.model_validate(saved.state["config"])) | saved.state["identity"])
+
+    def of_batches(self) -> "Identity":
+        """The part that decides which rows and masks a step has, given its position and stage."""
+        return Identity({name: value for name, value in self.settings.items() if name.startswith(_OF_BATCHES)})
+
+    def batch_digest(self) -> str:
+        """A digest of `of_batches`: 16 hex digits."""
+        return xxhash.xxh3_64_hexdigest(json.dumps(self.of_batches().settings, sort_keys=True).encode())
+
+    def changes(self, now: "Identity") -> dict[str, str]:
+        """A phrase for each setting that differs.
+
+        Fingerprints of indexes are compared only if both sides have one and the data are the same.
+        """
+        found = differences(self.settings, now.settings)
+        if _DATA in found or None in (self.settings.get(_INDEXES), now.settings.get(_INDEXES)):
+            found.pop(_INDEXES, None)
+        return found
 
 
 def _sections(config: Config) -> dict[str, Any]:
@@ -78,24 +104,7 @@ def _sections(config: Config) -> dict[str, Any]:
     return flat(values)
 
 
-def batch_settings(config: Config, data: Sources) -> str:
-    """A digest of the settings that decide rows and masks of a step, apart from position and stage: 16 hex digits."""
-    identity = batch_identity(identity_of(config, data, 0))
-    return xxhash.xxh3_64_hexdigest(json.dumps(identity, sort_keys=True).encode())
-
-
-def batch_identity(identity: dict[str, Any]) -> dict[str, Any]:
-    """The part of an identity that decides which rows and masks a step has, given its position and stage."""
-    return {name: value for name, value in identity.items() if name.startswith(_OF_BATCHES)}
-
-
 def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
-    """A phrase for each setting that differs: "masking.rate was 0.15 and is 0.3".
-
-    Fingerprints of indexes are compared only if both sides have one and the data are the same.
-    """
+    """A phrase for each setting that differs: "masking.rate was 0.15 and is 0.3"."""
     names = dict.fromkeys([*before, *now])
-    found = {n: f"{n} was {before.get(n)} and is {now.get(n)}" for n in names if before.get(n) != now.get(n)}
-    if _DATA in found or None in (before.get(_INDEXES), now.get(_INDEXES)):
-        found.pop(_INDEXES, None)
-    return found
+    return {n: f"{n} was {before.get(n)} and is {now.get(n)}" for n in names if before.get(n) != now.get(n)}

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import xxhash
 
 from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.files import hash_stream, write_json
 from data_prep.reading import open_regular, parse_json, read_bytes, typed, unusable
 
 NAME = "manifest.json"
@@ -36,6 +36,18 @@ class Checkpoint:
     def bytes(self) -> int:
         """The size of all files except the manifest."""
         return sum(entry["bytes"] for entry in self.files.values())
+
+    def write(self) -> None:
+        """Write manifest.json with its own checksum and the time. This file makes a complete folder a checkpoint."""
+        manifest = {
+            "format": "maskwright-checkpoint",
+            "version": 1,
+            "step": self.step,
+            "time": round(time.time(), 3),
+            "state": self.state,
+            "files": self.files,
+        }
+        write_json(self.path / NAME, manifest | {"checksum": checksum_of(manifest)})
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ def parse(content: bytes, path: Path) -> Checkpoint:
     """Parse the content of the manifest of the checkpoint at `path`; raises ValueError if it is invalid."""
     raw = parse_json(content, dict[str, Any], nan=True)
     manifest: _Manifest = typed(_Manifest, raw)
-    if manifest.checksum != _checksum_of({name: value for name, value in raw.items() if name != "checksum"}):
+    if manifest.checksum != checksum_of({name: value for name, value in raw.items() if name != "checksum"}):
         raise ValueError("its checksum does not match its content")
     named = _NAMED.match(path.name)
     if named and int(named[1]) != manifest.step:
@@ -95,19 +107,6 @@ def _check_name(name: str) -> None:
         raise ValueError(f"it names the file {reprlib.repr(name)}, which is outside the folder")
     if not all(part not in ("", ".") and part.isprintable() for part in parts) or name == NAME:
         raise ValueError(f"it names the file {reprlib.repr(name)}, which is no name of a checkpoint's file")
-
-
-def write_manifest(folder: Path, step: int, state: dict[str, Any], files: Files) -> None:
-    """Write manifest.json with its own checksum. This file makes a complete folder a checkpoint."""
-    manifest = {
-        "format": "maskwright-checkpoint",
-        "version": 1,
-        "step": step,
-        "time": round(time.time(), 3),
-        "state": state,
-        "files": files,
-    }
-    write_json(folder / NAME, manifest | {"checksum": _checksum_of(manifest)})
 
 
 def verify(
@@ -140,7 +139,9 @@ def _problem_of(
     try:
         with open_regular(file, follow=False) as opened:
             size = os.fstat(opened.fileno()).st_size
-            if size == entry["bytes"] and (sizes_only or _hash(opened, progress) == entry["xxh3_128"]):
+            if size == entry["bytes"] and (
+                sizes_only or hash_stream(opened, xxhash.xxh3_128(), progress) == entry["xxh3_128"]
+            ):
                 return None
         return f"{file} differs from its checksum"
     except OSError as error:
@@ -149,20 +150,6 @@ def _problem_of(
         return str(error)
 
 
-def hash_file(path: Path) -> str:
-    """The 128-bit XXH3 hash of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return _hash(file, None)
-
-
-def _hash(file: BinaryIO, progress: Callable[[int], None] | None) -> str:
-    digest = xxhash.xxh3_128()
-    while chunk := file.read(1 << 20):
-        digest.update(chunk)
-        if progress:
-            progress(len(chunk))
-    return digest.hexdigest()
-
-
-def _checksum_of(manifest: dict[str, Any]) -> str:
+def checksum_of(manifest: dict[str, Any]) -> str:
+    """The checksum of a manifest without its entry `checksum`."""
     return xxhash.xxh3_128_hexdigest(json.dumps(manifest, sort_keys=True).encode())

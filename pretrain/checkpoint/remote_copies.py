@@ -7,7 +7,6 @@ remote folder with a manifest is complete. All hosts share the run folder, so ra
 import contextlib
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -22,7 +21,6 @@ from pretrain.run import step_name
 
 _PARTIAL = "manifest.partial.json"
 _ASIDE = "manifest.aside.json"
-_CLOSE_SECONDS = 300.0  # how long the end of a run waits for the last copy
 
 
 class RemoteCopies:
@@ -33,57 +31,58 @@ class RemoteCopies:
         after_step: the step from which the run resumes: copies of later steps no longer count as its checkpoints.
         start: the checkpoint of that step, if the run folder has it. It is copied now if it has no complete copy, for
             example because a kill interrupted the copy.
+        upload: copies one checkpoint.
+        close_seconds: how long the end of a run waits for the last copy.
     """
 
-    def __init__(self, settings: CheckpointConfig, after_step: int, start: Path | None = None):
+    def __init__(
+        self,
+        settings: CheckpointConfig,
+        after_step: int,
+        start: Path | None = None,
+        upload: Callable[[Remote, Path], None] | None = None,
+        close_seconds: float = 300.0,
+    ):
         assert settings.remote is not None
         self._url, self._settings = settings.remote, settings
+        self._upload, self._close_seconds = upload or upload_copy, close_seconds
         self._aside_after: int | None = after_step
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="remote")
-        self._running: Future[None] | None = None
-        self._lock = threading.Lock()
-        self._waiting: Path | None = None
-        self._copying: Path | None = None
-        self._failures: list[tuple[int, str]] = []
+        self._copies: dict[Path, Future[str | None]] = {}  # each returns the problem or None
         if start:
             self.push(start)
 
     def push(self, path: Path) -> None:
-        """Queue a committed checkpoint for copying, and return immediately."""
-        with self._lock:
-            self._waiting = path
-        self._running = self._thread.submit(self._work)
+        """Queue a committed checkpoint for copying, and return immediately. It replaces one that waits."""
+        for copy in self._copies.values():
+            copy.cancel()
+        self._copies[path] = self._thread.submit(self._copy, path)
 
     def needed(self) -> set[Path]:
         """The checkpoints that may not be deleted, because their copy is queued or in progress."""
-        with self._lock:
-            return {path for path in (self._waiting, self._copying) if path}
+        return {path for path, copy in self._copies.items() if not copy.done()}
 
     def report_failures(self, report: Callable[[int, dict[str, float]], None]) -> None:
         """Warn of copies that failed since the last call; the next checkpoint is copied as usual."""
-        with self._lock:
-            failures, self._failures = self._failures, []
-        for step, problem in failures:
-            print(f"warning: the checkpoint of step {step} was not copied: {problem}", file=sys.stderr, flush=True)
-            report(step, {"checkpoint/remote_failed": 1.0})
+        for path in sorted(self._copies.keys() - self.needed()):
+            copy, step = self._copies.pop(path), step_of(path.name) or 0
+            if not copy.cancelled() and (problem := copy.result()):
+                print(f"warning: the checkpoint of step {step} was not copied: {problem}", file=sys.stderr, flush=True)
+                report(step, {"checkpoint/remote_failed": 1.0})
+
+    def wait(self) -> None:
+        """Wait for the queued copies, some minutes at most."""
+        wait(self._copies.values(), self._close_seconds)
 
     def close(self) -> None:
         """Wait for the last copy, some minutes at most."""
-        if self._running:
-            wait([self._running], _CLOSE_SECONDS)
-        late = self.needed()
-        self.report_failures(lambda step, metrics: None)
-        for path in late:
+        self.wait()
+        for path in self.needed():
             print(f"warning: {path.name} is not copied to {_named(self._url)} yet", file=sys.stderr, flush=True)
+        self.report_failures(lambda step, metrics: None)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _work(self) -> None:
-        with self._lock:
-            path, self._waiting = self._waiting, None
-            self._copying = path
-        if path is None:  # a newer checkpoint has replaced it
-            return
-        step = step_of(path.name) or 0
+    def _copy(self, path: Path) -> str | None:
         try:
             with _errors(self._url):
                 remote = open_remote(self._url)
@@ -92,14 +91,11 @@ class RemoteCopies:
                     _remove_partial(remote)
                     self._aside_after = None
                 if not _is_copied(remote, path):
-                    _upload(remote, path)
+                    self._upload(remote, path)
                 _prune(remote, self._settings)
         except UserError as error:
-            with self._lock:
-                self._failures.append((step, str(error)))
-        finally:
-            with self._lock:
-                self._copying = None
+            return str(error)
+        return None
 
 
 def copies(url: str) -> list[int]:
@@ -127,6 +123,7 @@ def fetch_newest(url: str, folder: Path, report: Callable[[str], None]) -> Path 
         for step in _steps(remote):
             report(f"fetching {step_name(step)} from {_named(url)}")
             temporary = folder / f"{step_name(step)}.tmp"
+            shutil.rmtree(temporary, ignore_errors=True)  # of a download that was killed
             problem = _download(remote, step, temporary) or verify(temporary)
             if problem is None:
                 fsync_tree(temporary)
@@ -162,10 +159,11 @@ def _path(remote: Remote, step: int) -> str:
     return f"{remote.path.rstrip('/')}/{step_name(step)}"
 
 
-def _upload(remote: Remote, path: Path) -> None:
+def upload_copy(remote: Remote, path: Path) -> None:
+    """Copy a checkpoint, in place of a copy that is incomplete or from an earlier attempt."""
     checkpoint = read(path)
     target = _path(remote, checkpoint.step)
-    if remote.fs.exists(target):  # incomplete, or from an earlier attempt
+    if remote.fs.exists(target):
         _remove(remote, target)
     for name in sorted(checkpoint.files):
         remote.fs.makedirs(f"{target}/{name}".rpartition("/")[0], exist_ok=True)

@@ -39,16 +39,12 @@ def remove_leftovers(folder: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def discard(path: Path) -> Path:
-    """Rename a checkpoint before its deletion, and return the new path. Half deleted, it must not look committed."""
-    return path.rename(path.with_name(path.name + ".old.tmp"))
-
-
 def set_aside(folder: Path, after_step: int) -> None:
-    """Rename the checkpoints of steps after `after_step`, where the run resumes.
+    """Rename the checkpoints of steps after `after_step`, where the run resumes, and remove interrupted saves.
 
-    They no longer count as checkpoints of the run, but no file is deleted.
+    The renamed ones no longer count as checkpoints of the run, but no file of them is deleted.
     """
+    remove_leftovers(folder)
     for step, path in committed(folder):
         if step > after_step:
             number = next(n for n in itertools.count(1) if not path.with_name(f"{path.name}.aside-{n}").exists())

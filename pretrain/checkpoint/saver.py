@@ -14,21 +14,21 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 import torch.distributed as dist
 import xxhash
 
 from data_prep.errors import UserError
 from data_prep.files import fsync_path
-from pretrain.checkpoint.manifest import Files, write_manifest
+from pretrain.checkpoint.manifest import Checkpoint, Files
 from pretrain.checkpoint.remote_copies import RemoteCopies
-from pretrain.checkpoint.retention import committed, discard, remove_leftovers, retained
+from pretrain.checkpoint.retention import committed, remove_leftovers, retained
 from pretrain.config import CheckpointConfig
-from pretrain.distributed import all_gather_json, broadcast_json
+from pretrain.distributed import all_gather_json
 from pretrain.run import step_name
 
-Parts = dict[str, Callable[["HashedFile"], None]]
+Parts = dict[str, Callable[[IO[bytes]], None]]
 """The files of a rank: the name relative to the checkpoint's folder, and the function that writes the file."""
 Snapshot = Callable[[Path, bool], Parts]
 Report = Callable[[int, dict[str, float]], None]
@@ -64,8 +64,9 @@ class Saver:
         snapshot: called with the folder of the checkpoint, and whether training continues during the save. Returns the
             parts that this rank writes. A collective.
         report: called on rank 0 with a step and the metrics of its checkpoint.
-        remote: remote copies, on rank 0.
-        saved_step: the step of the checkpoint that the run starts from.
+        saved_step: the step of the checkpoint that the run starts from. If checkpoint.remote has no copy of it, rank 0
+            makes one.
+        clock: seconds.
     """
 
     def __init__(
@@ -74,15 +75,18 @@ class Saver:
         settings: CheckpointConfig,
         snapshot: Snapshot,
         report: Report,
-        remote: RemoteCopies | None = None,
-        saved_step: int | None = None,
+        saved_step: int = 0,
+        clock: Callable[[], float] = time.monotonic,
     ):
-        self._folder, self._settings, self._snapshot = folder, settings, snapshot
-        self._report, self._remote = report, remote
+        self._folder, self._settings, self._snapshot, self._report = folder, settings, snapshot, report
         self._is_main = dist.get_rank() == 0
+        self._remote: RemoteCopies | None = None
+        if settings.remote and self._is_main:
+            start = folder / step_name(saved_step)
+            self._remote = RemoteCopies(settings, saved_step, start if start.exists() else None)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._pending: _PendingSave | None = None
-        self._begun = time.monotonic()
+        self._clock, self._begun = clock, clock()
         self.saved_step = saved_step
         self.failures = 0
         self.problem: str | None = None
@@ -98,7 +102,7 @@ class Saver:
         if self._remote:
             self._remote.report_failures(self._report)
         minutes = self._settings.every_minutes
-        due = self._is_main and minutes is not None and time.monotonic() - self._begun >= minutes * 60
+        due = self._is_main and minutes is not None and self._clock() - self._begun >= minutes * 60
         return float(self._pending is not None and self._pending.files.done()), float(due)
 
     def begin(self, step: int, state: dict[str, Any]) -> None:
@@ -111,7 +115,7 @@ class Saver:
             UserError: on every rank, after checkpoint.max_failures failures in a row.
         """
         self.finish()
-        start = self._begun = time.monotonic()
+        start = self._begun = self._clock()
         temporary = self._folder / f"{step_name(step)}.tmp"
         problem: OSError | None = None
         if self._is_main:
@@ -123,7 +127,7 @@ class Saver:
         dist.barrier()
         parts = self._snapshot(temporary, self._settings.asynchronous)
         files = self._thread.submit(write_parts, temporary, parts, problem)
-        self._pending = _PendingSave(step, state, temporary, files, start, time.monotonic() - start)
+        self._pending = _PendingSave(step, state, temporary, files, start, self._clock() - start)
         if not self._settings.asynchronous:
             self.finish()
 
@@ -135,19 +139,19 @@ class Saver:
         """
         if self._pending is None:
             return
-        start = time.monotonic()
+        start = self._clock()
         pending, self._pending = self._pending, None
         outcomes = all_gather_json(pending.outcome())
         told = [f"rank {rank}: {problem}" for rank, (_, problem) in enumerate(outcomes) if problem]
         problem = told[0] if told else None
         if self._is_main and not told:
             problem = self._commit(pending, [files for files, _ in outcomes])
-        if problem := broadcast_json(problem):
+        if problem := all_gather_json(problem)[0]:  # that of rank 0
             self._fail(pending, problem)
             return
         self.saved_step, self.failures, self.problem = pending.step, 0, None
         if self._is_main:
-            now = time.monotonic()
+            now = self._clock()
             stalled = {"checkpoint/seconds": pending.stalled + now - start}
             self._report(pending.step, stalled | {"checkpoint/write_seconds": now - pending.begun})
 
@@ -165,7 +169,7 @@ class Saver:
         if present != set(files) or not files:
             return f"{temporary}: files {sorted(present ^ set(files))} are not what the ranks have written"
         try:
-            write_manifest(temporary, pending.step, pending.state, files)
+            Checkpoint(temporary, pending.step, pending.state, files).write()
             temporary.rename(final)
             fsync_path(self._folder)
         except OSError as error:
@@ -183,7 +187,8 @@ class Saver:
         needed = self._remote.needed() if self._remote else set()
         for step, path in steps.items():
             if step not in kept and path not in needed:
-                self._thread.submit(shutil.rmtree, discard(path), ignore_errors=True)
+                old = path.rename(path.with_name(f"{path.name}.old.tmp"))  # half deleted, it must not look committed
+                self._thread.submit(shutil.rmtree, old, ignore_errors=True)
 
     def _fail(self, pending: _PendingSave, problem: str) -> None:
         self.failures += 1
@@ -220,11 +225,11 @@ def write_parts(folder: Path, parts: Parts, problem: OSError | None = None) -> F
     return files
 
 
-def _written(path: Path, write: Callable[["HashedFile"], None]) -> dict[str, Any]:
+def _written(path: Path, write: Callable[[IO[bytes]], None]) -> dict[str, Any]:
     with open(path, "wb") as file:
         hashed = HashedFile(file)
         try:
-            write(hashed)
+            write(cast(IO[bytes], hashed))
             file.flush()
             os.fsync(file.fileno())
         except (OSError, RuntimeError) as error:  # torch's writer turns an OSError into a RuntimeError

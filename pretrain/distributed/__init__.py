@@ -1,7 +1,8 @@
 """Communication between the processes of a run.
 
-Rendezvous and network interfaces, agreement of all ranks, deferred device-to-host reads, memory shared by the ranks
-of a host, and threads per process.
+`prepare_rendezvous` completes the environment of a rank, and `interface_to` finds its network interface. Ranks agree on
+failures with `run_on_all_ranks`, and exchange values with `all_gather_json`. `Threads` and `Cores` say how many threads
+a process gets. `DeferredReader` reads device values without a wait.
 """
 
 import lazy_loader

@@ -21,7 +21,7 @@ def interface_to(host: str) -> str:
     found = _resolve(host, socket.SOCK_DGRAM)
     interfaces = network_addresses()
     for family, _, _, _, target in found:
-        own = _source_address(family, target)
+        own = source_address(family, target)
         name = interfaces.get(own.partition("%")[0]) if own else None
         if name:
             return name
@@ -93,7 +93,8 @@ def network_addresses() -> Mapping[str, str]:
     }
 
 
-def _source_address(family: int, target: tuple[Any, ...]) -> str | None:
+def source_address(family: int, target: tuple[Any, ...]) -> str | None:
+    """The address that the system would send from to `target`; None if no route leads there."""
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(target)

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import socket
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -35,15 +34,6 @@ def all_gather_json(value: Any) -> list[Any]:
     received = [torch.empty_like(padded) for _ in sizes]
     dist.all_gather(received, padded)
     return [_decoded(one[: int(size)], rank) for rank, (one, size) in enumerate(zip(received, sizes, strict=True))]
-
-
-def broadcast_json(value: Any) -> Any:
-    """The JSON value of rank 0; a collective. Tuples arrive as lists.
-
-    Raises:
-        RuntimeError: if a rank sent anything other than JSON.
-    """
-    return all_gather_json(value if dist.get_rank() == 0 else None)[0]
 
 
 def _encoded(value: Any) -> Tensor:
@@ -119,11 +109,6 @@ def require_equal_on_ranks(value: str, what: str) -> None:
     if len(set(values)) > 1:
         other = next(rank for rank, found in enumerate(values) if found != values[0])
         raise UserError(f"rank {other} has another {what} than rank 0; give every node the same files")
-
-
-def host_names() -> list[str]:
-    """The host of each rank; a collective."""
-    return all_gather_json(socket.gethostname())
 
 
 def run_on_rank_zero(function: Callable[[], T]) -> T | None:

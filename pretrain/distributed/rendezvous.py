@@ -1,14 +1,19 @@
-"""Rendezvous of the processes of a run: complete and check the environment that the launcher sets.
+"""Rendezvous of the processes of a run: the environment that the launcher sets, and a TCP store on one address.
 
 DeepSpeed's launcher sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. mpirun uses other names for the
 first three, and does not set the last two.
 """
 
 import contextlib
-from collections.abc import Mapping, MutableMapping
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
+from datetime import timedelta
+
+from torch.distributed import Store, TCPStore
+from torch.distributed.rendezvous import register_rendezvous_handler
 
 from data_prep.errors import UserError
-from pretrain.distributed.network_interfaces import interface_to
+from pretrain.distributed.network_interfaces import interface_to, listen
 
 _OPENMPI = {
     "RANK": "OMPI_COMM_WORLD_RANK",
@@ -17,13 +22,17 @@ _OPENMPI = {
     "LOCAL_SIZE": "OMPI_COMM_WORLD_LOCAL_SIZE",
 }
 _NEEDED = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR")
-LOOPBACK = "127.0.0.1"
+_LOOPBACK = "127.0.0.1"
 _PORT = "29500"
 """Where rank 0 listens unless the launcher says otherwise; DeepSpeed's own default."""
+_SCHEME = "maskwright"
 
 
-def complete(environment: MutableMapping[str, str]) -> None:
+def prepare_rendezvous(environment: MutableMapping[str, str]) -> str:
     """Add what PyTorch's rendezvous needs, and the network interface that leads to rank 0. On one host: loopback.
+
+    Returns:
+        The `init_method` for `init_process_group`: like `env://`, with the store of this module.
 
     Raises:
         UserError: if a required variable is missing.
@@ -31,22 +40,17 @@ def complete(environment: MutableMapping[str, str]) -> None:
     for name, of_openmpi in _OPENMPI.items():
         if of_openmpi in environment:
             environment.setdefault(name, environment[of_openmpi])
-    check(environment)
+    _check(environment)
     environment.setdefault("MASTER_PORT", _PORT)
     if environment.get("LOCAL_SIZE") == environment["WORLD_SIZE"]:  # one host
-        environment["MASTER_ADDR"] = LOOPBACK
+        environment["MASTER_ADDR"] = _LOOPBACK
     open_names = [name for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME") if not environment.get(name)]
     with contextlib.suppress(UserError):  # PyTorch's own choice may do
         environment.update(dict.fromkeys(open_names, interface_to(environment["MASTER_ADDR"])))
+    return f"{_SCHEME}://"
 
 
-def local_processes(environment: Mapping[str, str]) -> int:
-    """The number of processes of the run on this host; 1 if no launcher sets it."""
-    number = environment.get("LOCAL_SIZE") or environment.get(_OPENMPI["LOCAL_SIZE"], "")
-    return int(number) if number.isdecimal() and int(number) > 0 else 1
-
-
-def check(environment: Mapping[str, str]) -> None:
+def _check(environment: Mapping[str, str]) -> None:
     """Refuse an environment that no launcher made, or where mpirun does not know the address of rank 0.
 
     Raises:
@@ -63,3 +67,25 @@ def check(environment: Mapping[str, str]) -> None:
             f"{', '.join(missing)} not set: pretrain.train is one process of a run, which `maskwright train`, "
             "`maskwright launch` or `deepspeed --module pretrain.train` starts"
         )
+
+
+def open_store(host: str, port: int, rank: int, world_size: int, timeout: timedelta) -> TCPStore:
+    """Join the store of rank 0, which listens on its address `host`, or on the address of GLOO_SOCKET_IFNAME.
+
+    Raises:
+        UserError: on rank 0, if it cannot listen there.
+    """
+    if rank != 0:
+        return TCPStore(host, port, world_size, False, timeout, multi_tenant=True)
+    descriptor = listen(host, port, os.environ.get("GLOO_SOCKET_IFNAME")).detach()  # the store closes it
+    return TCPStore(host, port, world_size, True, timeout, multi_tenant=True, master_listen_fd=descriptor)
+
+
+def _rendezvous(url: str, timeout: timedelta, **_: object) -> Iterator[tuple[Store, int, int]]:
+    """The rendezvous handler that PyTorch calls for the init_method."""
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    yield open_store(address, port, rank, world_size, timeout), rank, world_size
+
+
+register_rendezvous_handler(_SCHEME, _rendezvous)

@@ -19,6 +19,30 @@ class Cores:
     number: int
     source: str
 
+    @classmethod
+    def usable(cls, environment: Mapping[str, str] = os.environ) -> "Cores":
+        """The cores of this process."""
+        affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        job = environment.get("SLURM_CPUS_ON_NODE", "")
+        return cls.least_of(affinity, cpu_quota(), int(job) if job.isdecimal() else None)
+
+    @classmethod
+    def least_of(cls, affinity: int, quota: float | None, job: int | None) -> "Cores":
+        """The smallest of the limits on cores.
+
+        Args:
+            affinity: cores that Linux allows this process to use.
+            quota: cores' time that the control groups grant, None without a limit.
+            job: cores of this host in the Slurm job, None outside of one.
+        """
+        granted = [(affinity, f"{affinity} core{'s' if affinity > 1 else ''}")]
+        if quota is not None:
+            granted.append((int(quota), f"a CPU quota of {quota:g}"))
+        if job is not None:
+            granted.append((job, f"{job} of Slurm's cores"))
+        number, source = min(granted, key=lambda one: one[0])
+        return cls(max(1, number), source)
+
 
 @dataclass(frozen=True)
 class Threads:
@@ -27,59 +51,44 @@ class Threads:
     number: int
     source: str
 
+    @classmethod
+    def of(cls, processes: int, environment: Mapping[str, str] = os.environ, cores: Cores | None = None) -> "Threads":
+        """An equal share of the cores for each of so many processes of this host; or OMP_NUM_THREADS, if a number.
+
+        Args:
+            cores: by default the usable cores.
+        """
+        first = environment.get(_NUMBER, "").partition(",")[0].strip()
+        if first.isdecimal() and int(first) > 0:
+            return cls(int(first), _NUMBER)
+        cores = cores or Cores.usable(environment)
+        return cls(max(1, cores.number // processes), cores.source)
+
+    @classmethod
+    def of_rank(cls, environment: Mapping[str, str]) -> "Threads":
+        """The threads of this rank; the launcher says how many processes of the run are on this host."""
+        return cls.of(local_processes(environment), environment)
+
+    def settings(self, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Environment variables for each process. OpenMP reads them when torch is imported."""
+        number = {} if self.source == _NUMBER else {_NUMBER: str(self.number)}
+        return number | self.wait_settings(environment)
+
+    @staticmethod
+    def wait_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Environment variables that keep waiting threads from taking the time of others; none if the user set one."""
+        if "OMP_WAIT_POLICY" in environment or "GOMP_SPINCOUNT" in environment:
+            return {}
+        return {"GOMP_SPINCOUNT": _SPINS}
+
     def __str__(self) -> str:
         return f"{self.number} thread{'s' if self.number > 1 else ''} per process ({self.source})"
 
 
-def choose_cores(affinity: int, quota: float | None, job: int | None) -> Cores:
-    """The smallest of the limits on cores.
-
-    Args:
-        affinity: cores that Linux allows this process to use.
-        quota: cores' time that the control groups grant, None without a limit.
-        job: cores of this host in the Slurm job, None outside of one.
-    """
-    granted = [(affinity, f"{affinity} core{'s' if affinity > 1 else ''}")]
-    if quota is not None:
-        granted.append((int(quota), f"a CPU quota of {quota:g}"))
-    if job is not None:
-        granted.append((job, f"{job} of Slurm's cores"))
-    number, source = min(granted, key=lambda one: one[0])
-    return Cores(max(1, number), source)
-
-
-def choose_threads(processes: int, cores: Cores, named: str | None) -> Threads:
-    """An equal share of the cores for each of the host's processes; or OMP_NUM_THREADS (`named`), if it is a number."""
-    first = (named or "").partition(",")[0].strip()
-    if first.isdecimal() and int(first) > 0:
-        return Threads(int(first), _NUMBER)
-    return Threads(max(1, cores.number // processes), cores.source)
-
-
-def usable_cores(environment: Mapping[str, str] = os.environ) -> Cores:
-    """The cores of this process."""
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    job = environment.get("SLURM_CPUS_ON_NODE", "")
-    return choose_cores(affinity, cpu_quota(), int(job) if job.isdecimal() else None)
-
-
-def threads_of(processes: int, environment: Mapping[str, str] = os.environ) -> Threads:
-    """The threads of each of so many processes of this host."""
-    return choose_threads(processes, usable_cores(environment), environment.get(_NUMBER))
-
-
-def thread_settings(processes: int, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Environment variables for each of so many processes of this host. OpenMP reads them when torch is imported."""
-    threads = threads_of(processes, environment)
-    number = {} if threads.source == _NUMBER else {_NUMBER: str(threads.number)}
-    return number | wait_settings(environment)
-
-
-def wait_settings(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Environment variables that keep waiting threads from taking the time of others; none if the user set one."""
-    if "OMP_WAIT_POLICY" in environment or "GOMP_SPINCOUNT" in environment:
-        return {}
-    return {"GOMP_SPINCOUNT": _SPINS}
+def local_processes(environment: Mapping[str, str]) -> int:
+    """The number of processes of the run on this host; 1 if no launcher sets it."""
+    number = environment.get("LOCAL_SIZE") or environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "")
+    return int(number) if number.isdecimal() and int(number) > 0 else 1
 
 
 def limits_of(name: str) -> list[str]:

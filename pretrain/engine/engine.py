@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import deepspeed
 import torch
@@ -20,10 +20,10 @@ from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
 
 from data_prep.errors import UserError
-from pretrain.checkpoint import Checkpoint, HashedFile, Parts
+from pretrain.checkpoint import Checkpoint, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
-from pretrain.distributed import rendezvous, tcp_store
+from pretrain.distributed import prepare_rendezvous
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
@@ -53,7 +53,7 @@ def init_distributed() -> None:
     Raises:
         UserError: if it describes no group, or this host has no GPU for this process.
     """
-    rendezvous.complete(os.environ)
+    init_method = prepare_rendezvous(os.environ)
     # Keep DeepSpeed from compiling its shared-memory all-reduce on a CPU: gloo gives the same sums as fast. DeepSpeed
     # reads this dictionary for that extension alone, and would run gcc to fill it.
     deepspeed.ops.__compatible_ops__ = {}
@@ -61,7 +61,7 @@ def init_distributed() -> None:
     if accelerator.device_name() != "cpu":  # collectives before the engine exists need it
         accelerator.set_device(_own_gpu(accelerator.device_count()))
     backend = accelerator.communication_backend_name()
-    deepspeed.init_distributed(dist_backend=backend, init_method=tcp_store.INIT_METHOD, verbose=False)
+    deepspeed.init_distributed(dist_backend=backend, init_method=init_method, verbose=False)
 
 
 def _own_gpu(visible: int) -> int:
@@ -283,7 +283,9 @@ class Engine:
         self._states.restart(copy)
         self.deepspeed.save_checkpoint(str(folder), tag=DEEPSPEED_FOLDER, save_latest=False)
         states = self._states.take()
-        return {str(Path(path).relative_to(folder)): functools.partial(_save, state) for path, state in states.items()}
+        return {
+            str(Path(path).relative_to(folder)): functools.partial(torch.save, state) for path, state in states.items()
+        }
 
     def load(self, start: Checkpoint) -> None:
         """Load a saved state of this or another layout; a collective, before the first step.
@@ -376,7 +378,3 @@ class _States(TorchCheckpointEngine):
 
     def load(self, path: str, map_location: Any = None) -> Any:
         return load_file(Path(path))
-
-
-def _save(state: Any, file: HashedFile) -> None:
-    torch.save(state, cast(IO[bytes], file))

@@ -1,7 +1,7 @@
 """Watch a run: loss spikes, slow ranks, hangs, ranks whose weights differ.
 
-`step_guard` decides on each step, `rollback` goes back to an earlier checkpoint, `watchdog` notices a hang.
-`fault_injection` makes such faults for tests.
+`StepGuard` decides on each step, `roll_back` goes back to an earlier checkpoint, `Watchdog` notices a hang.
+`check_fits` compares a checkpoint with the settings. `Faults` makes such faults for tests.
 """
 
 import lazy_loader

@@ -3,13 +3,9 @@ from .replicas import check_replicas as check_replicas
 from .resume_state import ResumeState as ResumeState
 from .resume_state import check_fits as check_fits
 from .resume_state import state_problem as state_problem
-from .rollback import checkpoint_before as checkpoint_before
-from .rollback import go_back as go_back
-from .rollback import report_rollback as report_rollback
+from .rollback import roll_back as roll_back
 from .step_guard import EndOfRun as EndOfRun
-from .step_guard import GuardHistory as GuardHistory
 from .step_guard import StepGuard as StepGuard
 from .step_guard import StepResult as StepResult
-from .step_guard import StreamPoint as StreamPoint
 from .trial_step import dry_run as dry_run
 from .watchdog import Watchdog as Watchdog

@@ -59,12 +59,12 @@ def parse(text: str) -> tuple[Fault, ...]:
 
 
 class Faults:
-    """This rank's faults."""
+    """This rank's faults; by default those of MASKWRIGHT_FAULTS."""
 
-    def __init__(self, rank: int):
-        mine = parse(os.environ.get(_VARIABLE, ""))
-        self._faults = [fault for fault in mine if fault.when.get("rank", rank) == rank]
-        if mine and rank == 0:
+    def __init__(self, rank: int, value: str | None = None):
+        faults = parse(os.environ.get(_VARIABLE, "") if value is None else value)
+        self._faults = [fault for fault in faults if fault.when.get("rank", rank) == rank]
+        if faults and rank == 0:
             print(f"warning: {_VARIABLE} is set: this run harms itself on purpose", file=sys.stderr, flush=True)
 
     def before_step(self, step: int, model: nn.Module) -> None:

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from data_prep.errors import UserError, one_line
 from data_prep.reading import typed
-from pretrain.checkpoint import Checkpoint, differences, identity_of, stored_identity
+from pretrain.checkpoint import Checkpoint, Identity, differences
 from pretrain.config import Config
 from pretrain.data import PLAN_VERSION, MixturePosition, Sources
 from pretrain.guards.step_guard import GuardHistory
@@ -73,8 +73,8 @@ def _check_state(saved: Checkpoint) -> None:
 
 def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
     """Raise UserError unless a run of this configuration may resume from a checkpoint."""
-    then = stored_identity(saved)
-    changed = differences(then, identity_of(config, data, saved.step, _init_digest(config, then)))
+    then = Identity.stored(saved)
+    changed = then.changes(Identity.of(config, data, saved.step, _init_digest(config, then)))
     if "plan version" in changed:
         raise UserError(
             f"{saved.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
@@ -97,9 +97,9 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
         raise UserError(f"{saved.path} is past train.steps ({config.train.steps}); raise train.steps to go on")
 
 
-def _init_digest(config: Config, then: dict[str, Any]) -> str | None:
+def _init_digest(config: Config, then: Identity) -> str | None:
     """The digest of the weights at model.init. If the file no longer exists, the digest that the checkpoint stores."""
     init = config.model.init
     if init is None:
         return None
-    return digest_of(init) if weights_file(init).is_file() else then.get("model.init (weights)")
+    return digest_of(init) if weights_file(init).is_file() else then.settings.get("model.init (weights)")

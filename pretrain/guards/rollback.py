@@ -13,42 +13,69 @@ from typing import Any
 
 import torch.distributed as dist
 
-from pretrain.checkpoint import Checkpoint, first_intact
+from pretrain.checkpoint import Checkpoint, committed, first_intact, set_aside
 from pretrain.data import Loader
+from pretrain.distributed import run_on_all_ranks, run_on_rank_zero
 from pretrain.guards.resume_state import ResumeState, state_problem
 from pretrain.guards.step_guard import GuardHistory, Rollback
 
+Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
 
-def checkpoint_before(folder: Path, history: GuardHistory) -> Checkpoint | None:
+
+def roll_back(
+    folder: Path,
+    start: Checkpoint | None,
+    first_state: Callable[[], ResumeState],
+    history: GuardHistory,
+    loader: Loader,
+    skip_steps: int,
+    report: Report,
+) -> tuple[Checkpoint | None, ResumeState]:
+    """Go back to the checkpoint before a spike; a collective. Later checkpoints no longer count.
+
+    Args:
+        folder: RUN/checkpoints.
+        start: the checkpoint from which this process started; used if no checkpoint in the folder is intact.
+        first_state: the state at step 0, used without a checkpoint.
+        history: the current state of the guards.
+        loader: computes how many rows steps read.
+        skip_steps: the number of steps after the first step of the spike whose batches are skipped too.
+        report: records the rollback in the journal, at the step of the spike.
+
+    Returns:
+        The checkpoint to load, or None for step 0, and the state from which the run resumes.
+    """
+    found = _checkpoint_before(folder, history) or start
+    then = ResumeState.of(found) if found else first_state()
+    run_on_rank_zero(lambda: set_aside(folder, then.steps_done))
+    state = run_on_all_ranks(lambda: _state_after(then, history, loader, skip_steps))
+    _report(state, report)
+    return found, state
+
+
+def _checkpoint_before(folder: Path, history: GuardHistory) -> Checkpoint | None:
     """The newest intact checkpoint older than the weights of the spike's first step; a collective.
 
     If there is none, the oldest intact checkpoint; None if no checkpoint is intact.
     """
     assert history.spike
     newest_before = history.spike.step - 1
-    return first_intact(folder, state_problem, order=lambda step: (step >= newest_before, abs(newest_before - step)))
+    saved = sorted(committed(folder), key=lambda one: (one[0] >= newest_before, abs(newest_before - one[0])))
+    return first_intact(folder, [path.name for _, path in saved], state_problem)
 
 
-def go_back(then: ResumeState, history: GuardHistory, loader: Loader, steps: int) -> ResumeState:
-    """The state from which the run resumes after a rollback.
-
-    Args:
-        then: the resume state of the checkpoint.
-        history: the current state of the guards.
-        loader: computes how many rows steps read.
-        steps: the number of steps after the first step of the spike whose batches are skipped too.
-    """
+def _state_after(then: ResumeState, history: GuardHistory, loader: Loader, skip_steps: int) -> ResumeState:
+    """The state of the checkpoint, with a position behind the batches of the spike."""
     assert history.spike
     spike, first = history.spike, then.position
-    skipped = loader.skip(spike.step - 1, spike.position, steps + 1, to=then.steps_done)
+    skipped = loader.skip(spike.step - 1, spike.position, skip_steps + 1, to=then.steps_done)
     position = max(first, skipped, key=lambda position: position.dealt)
     made = Rollback(spike.step, then.steps_done, first.dealt, position.dealt)
     # The history of the checkpoint, with all rollbacks: it lacks the later ones.
     return replace(then, position=position, history=replace(then.history, rollbacks=(*history.rollbacks, made)))
 
 
-def report_rollback(state: ResumeState, report: Callable[[int, dict[str, float], dict[str, Any] | None], None]) -> None:
-    """Report a rollback in the log and, at the step of the spike, in the journal."""
+def _report(state: ResumeState, report: Report) -> None:
     made = state.history.rollbacks[-1]
     if dist.get_rank() == 0:
         print(f"warning: went back {made} left out (guard.rollback)", file=sys.stderr, flush=True)

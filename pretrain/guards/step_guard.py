@@ -90,19 +90,25 @@ class GuardHistory:
 class StepResult:
     """The result of a step.
 
-    point: the step, and where its batch begins. shape: rows and sequence length of its batch.
+    position: where its batch begins. shape: rows and sequence length of its batch.
     skipped: whether the optimizer skipped the step, because loss or gradients were not finite.
     compute_seconds: of each rank, before it first waited for other ranks.
     waited: seconds that this rank waited for data, out of `seconds`.
     """
 
-    point: StreamPoint
+    step: int
+    position: MixturePosition
     shape: tuple[int, int]
     loss: float
     skipped: bool
     compute_seconds: Sequence[float]
     waited: float
     seconds: float
+
+    @property
+    def point(self) -> StreamPoint:
+        """The step, and where its batch begins."""
+        return StreamPoint(self.step, self.position)
 
 
 def after_step(history: GuardHistory, result: StepResult, guard: GuardConfig) -> GuardHistory:
@@ -155,7 +161,7 @@ class StepGuard:
 
     def record(self, result: StepResult) -> dict[str, float]:
         """Add a step, and return its additional metrics for the journal."""
-        before, step = self.history, result.point.step
+        before, step = self.history, result.step
         if not self.rollback_due:  # the rollback discards later steps
             self.history = after_step(before, result, self._guard)
         for warning in self._times.record(result.compute_seconds, result.waited, result.seconds):

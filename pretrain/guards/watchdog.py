@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from typing import get_args
 
 from data_prep.errors import UserError
 from data_prep.files import no_link
 from data_prep.reading import read_json
-from pretrain.run import PhaseMarker, RunFolder
-from pretrain.run.phase_marker import PHASES, At, Phase
+from pretrain.run import Phase, PhaseMarker, RunFolder
 
 _PATIENCE = 3  # times as long for the start, the first step (which compiles) and checkpoints, and then at least:
 _LEAST_PATIENCE = 300.0  # seconds
@@ -52,7 +52,7 @@ def verdict(before: Sequence[Beat | None], after: Sequence[Beat | None], hosts: 
         named = [f"rank {rank} (on {hosts[rank]}){seen}" for rank, seen in zip(silent, last, strict=True)]
         return f"no sign of life from {', '.join(named)}"
     beats = [beat for beat in after if beat]
-    order = [(beat.step, PHASES.index(beat.phase)) for beat in beats]
+    order = [(beat.step, get_args(Phase).index(beat.phase)) for beat in beats]
     behind = [rank for rank, place in enumerate(order) if place == min(order)]
     if len(behind) == len(beats):
         return f"all ranks are at {beats[0].place}"
@@ -70,6 +70,7 @@ class Watchdog:
         rank: this rank. hosts: the host of each rank.
         hang_seconds: the time limit for a phase; 0 disables the watchdog.
         leave: the function that ends the process.
+        clock: seconds; the marker must use the same clock.
     """
 
     def __init__(
@@ -80,12 +81,13 @@ class Watchdog:
         hosts: Sequence[str],
         hang_seconds: float,
         leave: Callable[[int], object] = os._exit,
+        clock: Callable[[], float] = time.monotonic,
     ):
         self._folder, self._marker, self._rank, self._hosts = folder, marker, rank, hosts
-        self._seconds, self._leave = hang_seconds, leave
+        self._seconds, self._leave, self._clock = hang_seconds, leave, clock
         self._interval = min(_LONGEST_INTERVAL, hang_seconds / 10)
         self._number = 0
-        self._awake = time.monotonic()  # start of the current period without suspension
+        self._awake = self._last_check = clock()  # `_awake`: start of the current period without suspension
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
 
@@ -105,24 +107,29 @@ class Watchdog:
                 self._folder.heartbeat_of(self._rank).unlink()
 
     def _run(self) -> None:
-        last = time.monotonic()
         while not self._closed.wait(self._interval):
-            now = time.monotonic()
-            if now - last > _LOOKS * self._interval:
-                self._awake = now  # the whole job may have been suspended
-            last = now
-            self._beat()
-            if self._is_overdue(self._marker.at):
-                self._check_hang(self._marker.at)
+            self.check()
 
-    def _is_overdue(self, at: At) -> bool:
+    def check(self) -> None:
+        """Write a heartbeat, and end the process if training hangs. The thread calls it at regular intervals."""
+        now = self._clock()
+        if now - self._last_check > _LOOKS * self._interval:
+            self._awake = now  # the whole job may have been suspended
+        self._last_check = now
+        self._beat()
+        if self.is_overdue():
+            self._check_hang()
+
+    def is_overdue(self) -> bool:
+        """Whether the current phase lasts longer than its time limit."""
+        at = self._marker.at
         patient = at.phase in ("start", "checkpoint") or at.step == self._marker.first_step
         limit = max(_PATIENCE * self._seconds, _LEAST_PATIENCE) if patient else self._seconds
-        return time.monotonic() - max(at.since, self._awake) > limit
+        return self._clock() - max(at.since, self._awake) > limit
 
-    def _check_hang(self, at: At) -> None:
+    def _check_hang(self) -> None:
         """Read the heartbeats twice; end the process, unless training continues in between."""
-        before = self._read_all()
+        at, before = self._marker.at, self._read_all()
         for _ in range(_LOOKS):
             if self._closed.wait(self._interval) or self._marker.at is not at:
                 return

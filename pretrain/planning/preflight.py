@@ -14,7 +14,7 @@ from pretrain.config import Config, TrackConfig, address_problem, missing_driver
 from pretrain.data import check_run, open_sources
 from pretrain.guards import check_fits, state_problem
 from pretrain.run import RunFolder
-from pretrain.tracking import resolve_target
+from pretrain.tracking import Target
 
 
 class PreflightCheck(NamedTuple):
@@ -72,7 +72,7 @@ def check_tracking(track: TrackConfig) -> None:
     Raises:
         UserError: if the address can never work.
     """
-    address, _ = resolve_target(track.uri, track.experiment)
+    address, _ = Target.of_training(track.uri, track.experiment)
     problem = address_problem(address) or missing_driver(address)
     if problem and os.environ.get("MLFLOW_TRACKING_URI"):
         raise UserError(f"MLFLOW_TRACKING_URI: {problem}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.run import RunFolder, read_journal
+from pretrain.run import JournalReader, RunFolder
 
 _SETTLING = 10  # the first steps are skipped: they fill caches and compile kernels
 _LATEST = 1000  # steps that the median covers
@@ -57,7 +57,7 @@ def measured_rate(run: Path) -> Rate:
     """
     folder = RunFolder(run)
     try:
-        entries = read_journal(folder.journal)
+        entries = JournalReader(folder.journal).entries()
     except OSError as error:
         raise UserError(f"Cannot read {folder.journal} ({error.strerror}). Name a run folder with --from.") from None
     speeds = [entry.metrics["speed/tflops"] for entry in entries[_SETTLING:] if "speed/tflops" in entry.metrics]

@@ -8,12 +8,11 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.reading import cannot_read, typed, unusable
 from data_prep.storage import require_run
-from pretrain.checkpoint import batch_identity, batch_settings, committed, differences, identity_of, read
+from pretrain.checkpoint import Identity, committed, read
 from pretrain.config import Config, load_config
 from pretrain.data import BatchRows, MixturePosition, Sources, batch_checksum, open_sources, stages_of, training_loader
 from pretrain.masking import Vocabulary
-from pretrain.run import RunFolder
-from pretrain.run.journal import read_step
+from pretrain.run import JournalReader, RunFolder
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def replay(run: Path, step: int) -> Replayed:
 def _record(folder: RunFolder, step: int) -> tuple[dict[str, float], _Batch, MixturePosition]:
     """The journal's metrics, batch and position of a step."""
     try:
-        entry, steps = read_step(folder.journal, step)
+        entry, steps = JournalReader(folder.journal).training_step(step)
     except FileNotFoundError:
         raise UserError(f"{folder.path} has no journal.jsonl: the run has not finished a step yet.") from None
     except OSError as error:
@@ -110,9 +109,10 @@ def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
         UserError: if they are missing, or they or the settings have changed since the step.
     """
     data = open_sources(config.data)
-    if batch_settings(config, data) != settings:
-        then, now = batch_identity(_newest_identity(folder)), batch_identity(identity_of(config, data, 0))
-        changed = "; ".join(differences(then, now).values()) if then else ""
+    now = Identity.of(config, data)
+    if now.batch_digest() != settings:
+        then = _newest_identity(folder)
+        changed = "; ".join(then.of_batches().changes(now.of_batches()).values()) if then else ""
         raise UserError(
             f"{folder.path} cannot be replayed: {changed or 'its settings were others at that step'}; "
             "restore the data set, the settings or the version of Maskwright that it was trained with"
@@ -120,10 +120,10 @@ def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
     return data
 
 
-def _newest_identity(folder: RunFolder) -> dict[str, Any]:
-    """The `identity` in the newest readable checkpoint, which decides the batches; empty without a checkpoint."""
+def _newest_identity(folder: RunFolder) -> Identity | None:
+    """The `identity` in the newest readable checkpoint, which decides the batches; None without a checkpoint."""
     for _, path in committed(folder.checkpoints):
         with contextlib.suppress(UserError):
             if isinstance(identity := read(path).state.get("identity"), dict):
-                return identity
-    return {}
+                return Identity(identity)
+    return None

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from pretrain.reporting.curve_points import Floats, Ints, smooth, thinned
 from pretrain.run import JournalTable
-from pretrain.run.journal_table import Floats, Ints, Series, smooth, thinned
 
 BUCKETS = 800
 _SHORTEST_WINDOW = 9  # steps: the loss of a single batch is noisy
@@ -56,15 +56,15 @@ def charts_of(measured: JournalTable) -> list[dict[str, Any]]:
 
 
 def _line(measured: JournalTable, metric: str, label: str, style: str) -> dict[str, Any] | None:
-    series = measured.series(metric)
-    finite = series.values[np.isfinite(series.values)]
+    steps, values = measured.series(metric)
+    finite = values[np.isfinite(values)]
     if not len(finite) or (metric in _ONLY_IF_IT_CHANGES and np.ptp(finite) == 0):
         return None
     if style == "smooth":
-        if len(series.steps) < 20:
+        if len(steps) < 20:
             return None
-        series = Series(series.steps, averaged(series.values))
-    return line_of(label, style, *thinned(*series, BUCKETS))
+        values = averaged(values)
+    return line_of(label, style, *thinned(steps, values, BUCKETS))
 
 
 def line_of(label: str, style: str, steps: Ints, values: Floats, **more: Any) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from data_prep.files import write_json
 from data_prep.reading import read_json, typed
 from data_prep.urls import redact
 from pretrain.distributed import all_gather_json, run_on_rank_zero
-from pretrain.run.environment_file import MAX_ENVIRONMENT_BYTES
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")
 _SLURM = (
@@ -96,7 +95,7 @@ def by_host(everyone: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def write_environment(path: Path, now: dict[str, Any], steps_done: int) -> None:
     """Write environment.json: this start of the run, and the earlier ones in `earlier_starts`, the newest first."""
     try:
-        before = read_json(path, dict[str, Any], MAX_ENVIRONMENT_BYTES)
+        before = read_json(path, dict[str, Any])
         earlier = [before, *typed(list[dict[str, Any]], before.pop("earlier_starts", []))][:_EARLIER_STARTS]
     except (UserError, ValueError):  # missing or damaged: training starts anyway
         earlier = []

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pretrain.reporting.curve_points import Floats, Ints
 from pretrain.run import JournalTable
-from pretrain.run.journal_table import Floats, Ints, last_of_each
 
 _MARKS = {
     "skipped": "train/skipped",
@@ -55,8 +55,7 @@ def breaks_of(measured: JournalTable, starts: Sequence[Start]) -> list[Break]:
     lines = measured.trained
     steps, times = measured.steps[lines], measured.times[lines]
     seconds = measured.seconds[lines]
-    gone = np.ones(len(lines), dtype=bool)
-    gone[last_of_each(steps)] = False
+    gone = ~np.isin(lines, measured.kept)
     at = {*(np.flatnonzero(np.diff(steps) <= 0) + 1).tolist(), *_clean_restarts(steps, times, starts)}
     rollbacks = measured.columns.get("train/rollback_to", (np.zeros(0, np.int64), np.zeros(0)))[0]
     found = []

@@ -14,11 +14,11 @@ from data_prep.errors import UserError
 from data_prep.storage import require_run
 from pretrain.config import Config, flat, on_one_line, read_yaml
 from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
+from pretrain.reporting.curve_points import evenly
 from pretrain.reporting.event_timeline import Start, breaks_of, marks_of, speeds, time_spent
 from pretrain.reporting.prediction_table import predictions_of, shown
 from pretrain.reporting.run_summary import summarize
-from pretrain.run import JournalTable, RunFolder, read_environment, read_journal_table
-from pretrain.run.journal_table import evenly, journal_table_of
+from pretrain.run import JournalTable, RunFolder
 
 MOST_MARKS = 500  # of a kind; more would overlap
 
@@ -31,11 +31,11 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
     """
     folder = RunFolder(run)
     require_run(run)
-    environment, config = read_environment(folder.environment) or {}, read_config(folder.config)
+    environment, config = folder.read_environment() or {}, read_config(folder.config)
     try:
-        measured = read_journal_table(folder.journal)
+        measured = JournalTable.read(folder.journal)
     except OSError:
-        measured = journal_table_of([])
+        measured = JournalTable.of([])
     starts = starts_of(environment)
     breaks = breaks_of(measured, starts)
     spent = time_spent(measured, breaks, starts)

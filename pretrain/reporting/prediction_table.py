@@ -11,7 +11,7 @@ from data_prep.files import open_plain
 from data_prep.reading import UnixTime, parse_json
 from data_prep.tokenizer import Spelling, open_spelling, printable
 from pretrain.data import BatchDocument
-from pretrain.run.journal_table import evenly
+from pretrain.reporting.curve_points import evenly
 
 MOST_ANSWERS = 12_000  # predictions times evaluations on a page
 _MAX_LINE_BYTES = 64 << 20

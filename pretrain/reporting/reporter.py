@@ -12,7 +12,7 @@ from pretrain.data import Sources
 from pretrain.reporting.node_metrics import SystemMetrics
 from pretrain.reporting.progress_line import ProgressLine
 from pretrain.run import Journal, RunFolder, State
-from pretrain.tracking import ModelLogger, Tracker, describe_run
+from pretrain.tracking import ModelLogger, RunRecord, Tracker
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _COMMITTED = "checkpoint/write_seconds"  # in the metrics of a committed checkpoint
@@ -53,7 +53,9 @@ class Reports:
             if steps_done:
                 self._progress.message(f"resumed after step {steps_done}")
             files = [folder.config.name, folder.environment.name]
-            record = describe_run(config, folder.title, environment, (data.fingerprint, data.datasets), valid, files)
+            record = RunRecord.of_run(
+                config, folder.title, environment, (data.fingerprint, data.datasets), valid, files
+            )
             self._tracker = Tracker(folder.path, record, on_page=lambda page: self._progress.message(f"MLflow: {page}"))
             self._models = ModelLogger(folder, config.track)
 

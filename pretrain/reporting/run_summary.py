@@ -14,8 +14,7 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.storage import is_run
 from pretrain import checkpoint
-from pretrain.run import Entry, RunFolder, Status, read_environment
-from pretrain.run.journal import read_latest
+from pretrain.run import Entry, JournalReader, RunFolder, Status
 from pretrain.tracking import run_page
 
 _AVERAGED = 100  # steps
@@ -95,13 +94,13 @@ def summarize(run: Path) -> RunSummary:
     except UserError as error:
         return RunSummary(run, problem=str(error))
     try:
-        entries = read_latest(folder.journal)
+        entries = JournalReader(folder.journal).latest()
     except OSError:
         entries = []
     last = {name: value for entry in entries for name, value in entry.metrics.items()}
     losses = [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
     finite = [loss for loss in losses if math.isfinite(loss)]
-    environment = read_environment(folder.environment)
+    environment = folder.read_environment()
     return RunSummary(
         run,
         status,

@@ -8,8 +8,7 @@ from pathlib import Path
 import torch
 
 from pretrain.config import ProfileConfig
-from pretrain.run import PhaseMarker
-from pretrain.run.phase_marker import Phase
+from pretrain.run import Phase, PhaseMarker
 
 _NAMES: dict[Phase, str] = {"collective": "counts", "step": "optimizer"}  # parts whose name differs from their phase
 _ROWS = 30  # of the table

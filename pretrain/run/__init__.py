@@ -1,7 +1,8 @@
-"""The run folder: its file names, and the code that writes them.
+"""The run folder: its file names, status, lock and journal, and the phases and the end of a run.
 
-Status, lock, journal and stop request. `folder` names all files. `stop_request` turns SIGTERM into a request to the
-step loop, which then saves a checkpoint and stops.
+`RunFolder` names all files and holds the lock. `Journal` appends to the journal; `JournalReader` and `JournalTable`
+read it. `StartPhase` and `PhaseMarker` say what a run does. `StopRequest` turns SIGTERM into a request to the step
+loop, which then saves a checkpoint and stops.
 """
 
 import lazy_loader

@@ -6,7 +6,6 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.reading import read_json, typed
 
-MAX_ENVIRONMENT_BYTES = 64 << 20
 _GPU = {"name": str, "memory_gb": float}
 _HOST = {"host": str, "ranks": list[int], "system": str, "processor": str, "cores": int, "gpus": [_GPU], "driver": str}
 _DATA = {"name": str, "location": str, "fingerprint": str, "documents": int, "tokens": int}
@@ -32,7 +31,7 @@ _FILE = _START | {"earlier_starts": [_START]}
 def read_environment(path: Path) -> dict[str, Any] | None:
     """The recorded environment of a run's starts, with the types above; None if the file is missing or damaged."""
     try:
-        values = read_json(path, dict[str, Any], MAX_ENVIRONMENT_BYTES)
+        values = read_json(path, dict[str, Any])
     except UserError:
         return None
     return _sound(_FILE, values)

@@ -8,21 +8,19 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal, cast
 
 from data_prep.errors import NO_ROOM, MissingFile, UserError
 from data_prep.files import atomic_writer, file_lock, make_folder, no_link, write_json
 from data_prep.reading import read_json
 from data_prep.storage import require_run
+from pretrain.run.environment_file import read_environment
 
 State = Literal["starting", "running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
-MAX_STATUS_BYTES = 1 << 20
-_NEW_STATUS = "delete it: the next start of the run writes a new one"
-LOCK_VARIABLE = "MASKWRIGHT_LOCK"
+_LOCK_VARIABLE = "MASKWRIGHT_LOCK"
 """Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""
 _FOR_NOW = "asked by Slurm, to go on later"
 EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "starting": 1, "running": 1}
@@ -53,22 +51,11 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def refuse(reason: str, retry: bool) -> None:
-    """Write to the supervisor's file why a run ends before it locks its folder.
-
-    Such a run may not write status.json.
-    """
-    if path := os.environ.get(REFUSAL_VARIABLE):
-        with contextlib.suppress(OSError):
-            write_json(Path(path), {"reason": reason, "retry": retry})
-
-
 class RunFolder:
-    """Paths of a run folder. `claimed`: the run of this process holds the lock and may write status.json."""
+    """Paths of a run folder, its lock and its status."""
 
     def __init__(self, path: Path):
         self.path = path
-        self.claimed = False
         self.config = path / "config.yaml"
         self.environment = path / "environment.json"
         self.journal = path / "journal.jsonl"
@@ -156,9 +143,19 @@ class RunFolder:
         file.flush()
         return file
 
+    @staticmethod
+    def inheritable(lock: IO[str]) -> dict[str, str]:
+        """Environment variables with which a process that inherits the file descriptor of a lock holds the folder."""
+        return {_LOCK_VARIABLE: str(lock.fileno())}
+
+    @staticmethod
+    def inherits_lock() -> bool:
+        """Whether the command that started this process holds the lock of its run folder."""
+        return _LOCK_VARIABLE in os.environ
+
     def _inherited_lock(self) -> IO[str] | None:
         """The lock of this folder that the command which started this process holds."""
-        descriptor = int(os.environ.get(LOCK_VARIABLE, -1))
+        descriptor = int(os.environ.get(_LOCK_VARIABLE, -1))
         try:
             if os.path.samestat(os.fstat(descriptor), os.stat(self.path / ".lock")):
                 return os.fdopen(descriptor, "a+")
@@ -242,7 +239,7 @@ class RunFolder:
             file.truncate()
 
     def enter(self, phase: str) -> None:
-        """Record the phase of a starting run. Later phases report a full disk."""
+        """Record the phase of a starting run that holds the folder. Later phases report a full disk."""
         with contextlib.suppress(UserError, OSError):
             status = self.recorded_status()
             if status.state == "starting":
@@ -296,11 +293,13 @@ class RunFolder:
         status = self.recorded_status()
         return status if status.is_over else _ended_silently(status)
 
-    @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
+    def read_environment(self) -> dict[str, Any] | None:
+        """The recorded environment of the run's starts; None if the file is missing or damaged."""
+        return read_environment(self.environment)
+
+    def _turn(self) -> contextlib.AbstractContextManager[bool]:
         """Let one rank write at a time: ranks often fail at the same time."""
-        with file_lock(self.path / ".failure", needed=False):
-            yield
+        return file_lock(self.path / ".failure", needed=False)
 
     def recorded_status(self) -> Status:
         """Read status.json without checking whether the processes still exist.
@@ -309,8 +308,7 @@ class RunFolder:
             UserError: if status.json is missing or cannot be read.
         """
         try:
-            status: Status = read_json(self.status, Status, MAX_STATUS_BYTES, hint=_NEW_STATUS)
-            return status
+            return cast(Status, read_json(self.status, Status, hint="delete it: the next start writes a new one"))
         except MissingFile:
             require_run(self.path)
             raise UserError(f"{self.path} has no status.json: its run has not started. Start it.") from None
@@ -319,14 +317,16 @@ class RunFolder:
 def report_failure(folder: RunFolder | None, reason: str, retry: bool = True) -> bool:
     """Print a failure and record it in status.json, once over all ranks; True on the rank that did.
 
-    Before the run folder is claimed, all ranks fail the same way; rank 0 prints it, and status.json stays unchanged.
+    Args:
+        folder: None for a run that has not recorded its start, and may not write status.json. All its ranks fail the
+            same way: rank 0 prints the reason and writes it to the supervisor's file.
     """
     prints = os.environ.get("RANK", "0") == "0"
-    if folder is not None and folder.claimed:
-        with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the cause of the failure
+    with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the cause of the failure
+        if folder:
             prints = folder.fail(reason, "fix the cause, then run the same command again", retry)
-    elif prints:
-        refuse(reason, retry)
+        elif prints and (path := os.environ.get(REFUSAL_VARIABLE)):
+            write_json(Path(path), {"reason": reason, "retry": retry})
     if prints:
         print(f"error: {reason}", file=sys.stderr, flush=True)
     return prints

@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from data_prep.files import no_link, open_plain
+from data_prep.files import AppendLog, open_plain
 from data_prep.reading import MAX_NUMBER, YEAR_9999
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -35,24 +35,23 @@ class Entry:
     metrics: dict[str, float]
     batch: dict[str, Any] | None = None
 
+    def to_line(self) -> bytes:
+        """The journal line of this entry, with its newline."""
+        metrics = {name: _to_json(float(value)) for name, value in self.metrics.items()}
+        record = {"step": self.step, "time": self.time, "metrics": metrics}
+        return orjson.dumps(record | ({"batch": self.batch} if self.batch else {})) + b"\n"
 
-def format_entry(entry: Entry) -> bytes:
-    """One journal line with its newline."""
-    metrics = {name: _to_json(float(value)) for name, value in entry.metrics.items()}
-    record = {"step": entry.step, "time": entry.time, "metrics": metrics}
-    return orjson.dumps(record | ({"batch": entry.batch} if entry.batch else {})) + b"\n"
-
-
-def parse_entry(line: bytes) -> Entry | None:
-    """The entry of one line; None where the line is torn or is not a journal entry."""
-    try:
-        record = orjson.loads(line)
-        metrics = {name: _number(value) for name, value in record["metrics"].items()}
-        step, seconds, batch = record["step"], _number(record["time"]), record.get("batch")
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return None
-    is_sound = type(step) is int and 0 <= step < MAX_NUMBER and 0 <= seconds < YEAR_9999
-    return Entry(step, seconds, metrics, batch) if is_sound and (batch is None or type(batch) is dict) else None
+    @classmethod
+    def from_line(cls, line: bytes) -> "Entry | None":
+        """The entry of a journal line; None if the line is torn or is not a journal entry."""
+        try:
+            record = orjson.loads(line)
+            metrics = {name: _number(value) for name, value in record["metrics"].items()}
+            step, seconds, batch = record["step"], _number(record["time"]), record.get("batch")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+        is_sound = type(step) is int and 0 <= step < MAX_NUMBER and 0 <= seconds < YEAR_9999
+        return cls(step, seconds, metrics, batch) if is_sound and (batch is None or type(batch) is dict) else None
 
 
 def _number(value: Any) -> float:
@@ -64,100 +63,68 @@ def _number(value: Any) -> float:
     return float(value)
 
 
-def read_journal(path: Path, batches: bool = False) -> list[Entry]:
-    """The entries in order of step, one a step; their `batch` only if asked for, since it takes much memory.
+class JournalReader:
+    """Reads the journal at `path`, also while it is written. The methods raise OSError if it cannot be read."""
 
-    A step written again after a resume replaces, metric by metric, what stood there; steps of the earlier attempt that
-    were not reached again still count. Torn lines are ignored. Raises OSError.
-    """
-    entries: dict[int, Entry] = {}
-    for entry in _entries(path):
-        entries[entry.step] = _joined(entries.get(entry.step), entry if batches else replace(entry, batch=None))
-    return [entries[step] for step in sorted(entries)]
+    def __init__(self, path: Path) -> None:
+        self._path = path
 
+    def entries(self, batches: bool = False) -> list[Entry]:
+        """The entries in order of step, one a step; their `batch` only if asked for, since it takes much memory.
 
-def read_step(path: Path, step: int) -> tuple[Entry | None, list[int]]:
-    """The entry of a training step, with its `batch`, and the steps that have one; raises OSError."""
-    found: Entry | None = None
-    steps = set()
-    for entry in _entries(path):
-        if entry.batch:
-            steps.add(entry.step)
-        if entry.step == step:
-            found = _joined(found, entry)
-    return found if step in steps else None, sorted(steps)
+        A step written again after a resume replaces, metric by metric, what stood there; steps of the earlier attempt
+        that were not reached again still count. Torn lines are ignored.
+        """
+        entries: dict[int, Entry] = {}
+        for _, entry in self.lines():
+            if entry:
+                entry = entry if batches else replace(entry, batch=None)
+                entries[entry.step] = _joined(entries.get(entry.step), entry)
+        return [entries[step] for step in sorted(entries)]
 
+    def training_step(self, step: int) -> tuple[Entry | None, list[int]]:
+        """The entry of a training step, with its `batch`, and the steps that have one."""
+        found: Entry | None = None
+        steps = set()
+        for _, entry in self.lines():
+            if entry and entry.batch:
+                steps.add(entry.step)
+            if entry and entry.step == step:
+                found = _joined(found, entry)
+        return found if step in steps else None, sorted(steps)
 
-def read_latest(path: Path, size: int = 1 << 18) -> list[Entry]:
-    """The entries in the last `size` bytes, unchanged, without their `batch`; raises OSError."""
-    with open_plain(path) as file:
-        start = max(0, file.seek(0, os.SEEK_END) - size)
-        file.seek(start)
-        lines = file.read().splitlines()[1 if start else 0 :]
-    return [replace(entry, batch=None) for line in lines if (entry := parse_entry(line))]
+    def latest(self, size: int = 1 << 18) -> list[Entry]:
+        """The entries in the last `size` bytes, unchanged, without their `batch`."""
+        with open_plain(self._path) as file:
+            start = max(0, file.seek(0, os.SEEK_END) - size)
+            file.seek(start)
+            lines = file.read().splitlines()[1 if start else 0 :]
+        return [replace(entry, batch=None) for line in lines if (entry := Entry.from_line(line))]
 
+    def last_step(self) -> int:
+        """The step of the last line, read from the end of the file; -1 if no line is readable."""
+        try:
+            found = self.latest(1 << 16)
+        except OSError:
+            return -1
+        return found[-1].step if found else -1
 
-def last_step(path: Path) -> int:
-    """The step of the last line, read from the end of the file; -1 if no line is readable."""
-    try:
-        found = read_latest(path, 1 << 16)
-    except OSError:
-        return -1
-    return found[-1].step if found else -1
+    def lines(self, start: int = 0, stop: float = math.inf) -> Iterator[tuple[int, Entry | None]]:
+        """(end, entry) of the whole lines that begin between two byte offsets; None for a damaged line.
 
-
-def read_lines(path: Path, start: int = 0, stop: float = math.inf) -> Iterator[tuple[int, Entry | None]]:
-    """(end, entry) of the whole lines that begin between two byte offsets; None for a damaged line. Raises OSError.
-
-    A last line without a newline is still being written, or was cut short by a kill.
-    """
-    with open_plain(path) as file:
-        end = file.seek(start)
-        while end < stop and (line := file.readline()).endswith(b"\n"):
-            end += len(line)
-            yield end, parse_entry(line)
-
-
-def _entries(path: Path) -> Iterator[Entry]:
-    return (entry for _, entry in read_lines(path) if entry)
+        A last line without a newline is still being written, or was cut short by a kill.
+        """
+        with open_plain(self._path) as file:
+            end = file.seek(start)
+            while end < stop and (line := file.readline()).endswith(b"\n"):
+                end += len(line)
+                yield end, Entry.from_line(line)
 
 
 def _joined(earlier: Entry | None, later: Entry) -> Entry:
     if earlier is None:
         return later
     return replace(later, metrics={**earlier.metrics, **later.metrics}, batch=later.batch or earlier.batch)
-
-
-class AppendLog:
-    """Appends whole lines to the file at `path`; one process writes, any number may read meanwhile."""
-
-    def __init__(self, path: Path) -> None:
-        """Open for appending. An incomplete last line, left by a kill, is dropped."""
-        self._file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115 - lives as long as this object
-        self._unwritten = b""
-        whole = _length_of_whole_lines(path)
-        if whole < os.path.getsize(path):
-            self._file.truncate(whole)
-
-    def append(self, lines: bytes) -> None:
-        """Hand lines, each with its newline, to the operating system: they survive the death of this process.
-
-        Raises OSError, leaving no half line, where the disk is full or gone. The lines are then kept, and written
-        before the next ones.
-        """
-        self._unwritten += lines
-        written = 0
-        try:
-            while written < len(self._unwritten):  # one write may take only a part
-                written += self._file.write(self._unwritten[written:])
-        except OSError:
-            if written:
-                self._file.truncate(os.fstat(self._file.fileno()).st_size - written)
-            raise
-        self._unwritten = b""
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class Journal:
@@ -168,23 +135,10 @@ class Journal:
 
     def append(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
         """Append one entry; raises OSError as AppendLog.append, and like that keeps the line for later."""
-        self._log.append(format_entry(Entry(step, time.time(), metrics, batch)))
+        self._log.append(Entry(step, time.time(), metrics, batch).to_line())
 
     def close(self) -> None:
         self._log.close()
-
-
-def _length_of_whole_lines(path: Path, chunk: int = 1 << 16) -> int:
-    """Bytes up to and including the last newline, searched from the end."""
-    with open(path, "rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end > 0:
-            start = max(0, end - chunk)
-            file.seek(start)
-            if (newline := file.read(end - start).rfind(b"\n")) >= 0:
-                return start + newline + 1
-            end = start
-    return 0
 
 
 def _to_json(value: float) -> float | str:

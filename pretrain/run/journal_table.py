@@ -1,20 +1,19 @@
 """Columnar form of a journal, for curves and reports. It needs little memory for millions of steps."""
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.reading import MAX_NUMBER
-from pretrain.run.journal import Entry, read_lines
+from pretrain.run.journal import Entry, JournalReader
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Item = TypeVar("Item")
 
 
 class Series(NamedTuple):
@@ -39,6 +38,41 @@ class JournalTable:
     slots: Ints
     columns: dict[str, tuple[Ints, Floats]]
     torn: int = 0
+
+    @classmethod
+    def read(cls, path: Path) -> "JournalTable":
+        """The journal at `path`. Torn lines are counted; a last line that is being written is not. Raises OSError."""
+        torn = 0
+
+        def entries() -> Iterator[Entry]:
+            nonlocal torn
+            for _, entry in JournalReader(path).lines():
+                if entry:
+                    yield entry
+                else:
+                    torn += 1
+
+        return replace(cls.of(entries()), torn=torn)
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> "JournalTable":
+        """Entries in columns."""
+        steps, times, slots = array("q"), array("d"), array("q")
+        columns: dict[str, tuple[array[int], array[float]]] = {}
+        for number, entry in enumerate(entries):
+            steps.append(entry.step)
+            times.append(entry.time)
+            slots.append(_slots(entry))
+            for name, value in entry.metrics.items():
+                lines, values = columns.setdefault(name, (array("q"), array("d")))
+                lines.append(number)
+                values.append(value)
+        return cls(
+            np.array(steps, np.int64),
+            np.array(times, np.float64),
+            np.array(slots, np.int64),
+            {name: (np.array(lines, np.int64), np.array(values)) for name, (lines, values) in columns.items()},
+        )
 
     def series(self, name: str) -> Series:
         """The valid values of a metric: of a step written twice, the later line's. Empty if it was not measured."""
@@ -82,43 +116,6 @@ def last_of_each(steps: Ints) -> Ints:
     return order[np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))] if len(steps) else order
 
 
-def read_journal_table(path: Path) -> JournalTable:
-    """The journal at `path`; torn lines are counted, and a last one that is being written is not. Raises OSError."""
-    torn = 0
-
-    def entries() -> Iterator[Entry]:
-        nonlocal torn
-        for _, entry in read_lines(path):
-            if entry:
-                yield entry
-            else:
-                torn += 1
-
-    return replace(journal_table_of(entries()), torn=torn)
-
-
-def journal_table_of(entries: Iterable[Entry]) -> JournalTable:
-    """Entries in columns."""
-    steps, times, slots = array("q"), array("d"), array("q")
-    columns: dict[str, tuple[array[int], array[float]]] = {}
-    for number, entry in enumerate(entries):
-        steps.append(entry.step)
-        times.append(entry.time)
-        slots.append(_slots(entry))
-        for name, value in entry.metrics.items():
-            if name not in columns:
-                columns[name] = array("q"), array("d")
-            lines, values = columns[name]
-            lines.append(number)
-            values.append(value)
-    return JournalTable(
-        np.array(steps, np.int64),
-        np.array(times, np.float64),
-        np.array(slots, np.int64),
-        {name: (np.array(lines, np.int64), np.array(values)) for name, (lines, values) in columns.items()},
-    )
-
-
 def _slots(entry: Entry) -> int:
     """Slots of a training step's batch, 0 for other lines."""
     if entry.batch:
@@ -126,52 +123,3 @@ def _slots(entry: Entry) -> int:
         if type(rows) is int and type(seq_len) is int:
             return min(max(1, rows * seq_len), MAX_NUMBER - 1)
     return int("train/loss" in entry.metrics)
-
-
-def smooth(values: Floats, window: int) -> Floats:
-    """Centred moving mean, [n] -> [n] float64; near the ends, and around values that are not finite, over fewer."""
-    finite = np.isfinite(values)
-    window = max(1, min(window | 1, len(values) - 1 | 1))  # odd, and no longer than the data
-    total = moving_sum(np.where(finite, values, 0.0), window)
-    count = moving_sum(finite.astype(np.float64), window)
-    return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
-
-
-def moving_sum(values: Floats, window: int) -> Floats:
-    """The sum over the `window` (odd) values around each.
-
-    Of two pieces, each summed within a block as long as the window: one running sum over all values would lose, after a
-    huge one, all digits of the others.
-    """
-    n = len(values)
-    padded = np.zeros(-(-(n + window - 1) // window) * window)
-    padded[window // 2 : window // 2 + n] = values
-    blocks = padded.reshape(-1, window)
-    from_left = blocks.cumsum(axis=1).reshape(-1)
-    from_right = blocks[:, ::-1].cumsum(axis=1)[:, ::-1].reshape(-1)
-    first = np.arange(n)
-    return from_left[first + window - 1] + np.where(first % window == 0, 0.0, from_right[first])
-
-
-def thinned(steps: Ints, values: Floats, buckets: int) -> Series:
-    """At most 2 * `buckets` + 2 points: the first, the last, and the least and greatest value of each bucket of equally
-    many, so that no peak is lost. Values that are not finite are left out."""
-    finite = np.isfinite(values)
-    steps, values = steps[finite], values[finite]
-    n = len(values)
-    if n <= 2 * buckets:
-        return Series(steps, values)
-    bounds = np.linspace(0, n, buckets + 1).astype(np.int64)
-    chosen = {0, n - 1}
-    for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        part = values[start:end]
-        chosen |= {start + int(part.argmin()), start + int(part.argmax())}
-    index = np.array(sorted(chosen))
-    return Series(steps[index], values[index])
-
-
-def evenly(items: Sequence[Item], most: int) -> list[Item]:
-    """The items, or `most` of them, evenly spaced, with the first and the last."""
-    if len(items) <= most:
-        return list(items)
-    return [items[i] for i in np.linspace(0, len(items) - 1, most).astype(int)]

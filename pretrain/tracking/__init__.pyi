@@ -5,14 +5,7 @@ from .logged_models import register as register
 from .mlflow_runs import Point as Point
 from .mlflow_runs import TrackedResults as TrackedResults
 from .mlflow_runs import send_results as send_results
-from .mlflow_runs import server_problem as server_problem
-from .model_logger import LAST_SECONDS as LAST_SECONDS
 from .model_logger import ModelLogger as ModelLogger
 from .run_record import RunRecord as RunRecord
-from .run_record import describe_run as describe_run
-from .run_record import load_record as load_record
 from .tracking_target import Target as Target
-from .tracking_target import command_target as command_target
-from .tracking_target import resolve_target as resolve_target
 from .tracking_target import run_page as run_page
-from .tracking_target import sqlite_path as sqlite_path

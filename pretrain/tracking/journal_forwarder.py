@@ -17,11 +17,10 @@ from data_prep.errors import UserError
 from data_prep.files import open_plain, write_json
 from data_prep.urls import redact
 from pretrain.config import OFFLINE
-from pretrain.run import Entry, RunFolder
-from pretrain.run.journal import read_lines
-from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_reason
-from pretrain.tracking.run_record import RunRecord, load_record, new_key, require_record
-from pretrain.tracking.tracking_target import Target, page_of_record, resolve_target, run_target, sync_command
+from pretrain.run import Entry, JournalReader, RunFolder
+from pretrain.tracking.mlflow_runs import MlflowRun, Point
+from pretrain.tracking.run_record import RunRecord, new_key
+from pretrain.tracking.tracking_target import Target, page_of_record, short_reason, sync_command
 
 _log = logging.getLogger(__name__)
 
@@ -48,10 +47,10 @@ class Tracker:
             seconds_between_sends: a request costs milliseconds of processor time. After failures the thread waits up
                 to 12 times as long.
         """
-        target = resolve_target(record.uri, record.experiment)
+        target = Target.of_training(record.uri, record.experiment)
         record.uri, record.experiment = redact(target.uri), target.experiment
         try:
-            if earlier := load_record(run_dir):
+            if earlier := RunRecord.load(run_dir):
                 record.continue_from(earlier)
                 if earlier.uri != record.uri:
                     _log.warning(
@@ -138,13 +137,13 @@ def sync(
     May be repeated, and run during the training: MLflow gets each point once.
 
     Args:
-        uri, experiment, trust_folder: as in run_target.
+        uri, experiment, trust_folder: as in Target.of_run.
         on_progress: called with the bytes of the journal that have been sent so far.
 
     Raises:
         UserError: if there is no address, or MLflow does not take the data.
     """
-    record, target = require_record(run_dir), run_target(run_dir, uri, experiment, trust_folder)
+    record, target = RunRecord.require(run_dir), Target.of_run(run_dir, uri, experiment, trust_folder)
     if target.experiment != record.experiment:
         record = replace(record, experiment=target.experiment, key=new_key(), run_id=None)
     record.uri = redact(target.uri)
@@ -179,7 +178,7 @@ class Sender:
         points = self._send_journal(run)
         self._send_artifacts(run)
         if self.record.status != "RUNNING":
-            run.end(self.record.status, self.record.end_time)
+            run.client.set_terminated(run.id, self.record.status, self.record.end_time)
         self._run = run
         return points
 
@@ -204,7 +203,8 @@ class Sender:
     def _entries(self, start: int, stop: float = math.inf) -> Iterator[tuple[int, Entry]]:
         """(end offset, entry) of the journal's lines between two byte offsets."""
         with contextlib.suppress(FileNotFoundError):  # nothing was measured yet
-            yield from ((end, entry) for end, entry in read_lines(self._folder.journal, start, stop) if entry)
+            lines = JournalReader(self._folder.journal).lines(start, stop)
+            yield from ((end, entry) for end, entry in lines if entry)
 
     def _send_journal(self, run: MlflowRun) -> int:
         sent = 0

@@ -19,7 +19,7 @@ from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export import export_run
-from pretrain.run import JournalTable, RunFolder, read_journal_table, step_name
+from pretrain.run import JournalTable, RunFolder, step_name
 from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_errors
 from pretrain.tracking.model_package import MLFLOW_NOTE, card_text, write_package
 from pretrain.tracking.run_record import describe_input
@@ -61,7 +61,7 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
     Raises:
         UserError: if the manifest of a checkpoint is damaged.
     """
-    measured = read_journal_table(folder.journal)
+    measured = JournalTable.read(folder.journal)
     found = []
     for step, path in reversed(checkpoint.committed(folder.checkpoints)):
         saved, metrics = checkpoint.read(path).time, evaluation(measured, step)
@@ -114,7 +114,7 @@ def log_models(
     Args:
         which: all, best or last.
         step: this checkpoint alone, whatever `which` says.
-        uri, trust_folder: as in run_target.
+        uri, trust_folder: as in Target.of_run.
 
     Returns:
         The names of the models logged now.
@@ -245,7 +245,7 @@ def register(
     Args:
         which: best, by held-out loss, of the logged models and of the checkpoints that are there; last; or a step.
         alias: a name for this version, taken from the one that has it.
-        uri, trust_folder: as in run_target.
+        uri, trust_folder: as in Target.of_run.
 
     Raises:
         UserError: if there is no such model, or MLflow does not take it.

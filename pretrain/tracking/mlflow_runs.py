@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from data_prep.errors import UserError
 from data_prep.urls import redact
 from pretrain.config import OFFLINE
-from pretrain.tracking.run_record import RunRecord, require_record
-from pretrain.tracking.tracking_target import Target, connect, open_client, run_target
+from pretrain.tracking.run_record import RunRecord
+from pretrain.tracking.tracking_target import Target, short_reason
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -75,7 +75,8 @@ def _send(target: Target, results: TrackedResults) -> None:
     record.parent = parent.id if parent else None
     run = MlflowRun.open(target, record)
     run.log_points(results.points)
-    run.end("FINISHED", int(1000 * max((point.time for point in results.points), default=time.time())))
+    ended = max((point.time for point in results.points), default=time.time())
+    run.client.set_terminated(run.id, "FINISHED", int(1000 * ended))
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,12 @@ class MlflowRun:
     key: str
 
     @classmethod
-    def open(cls, target: tuple[str, str], record: RunRecord) -> "MlflowRun":
+    def open(cls, target: Target, record: RunRecord) -> "MlflowRun":
         """The record's run, which is created if the server does not have it; it gets parameters, tags and parent.
 
         It is found by its key, also if the process that created it died before it recorded the run's id.
         """
-        client, experiment_id = connect(target)
+        client, experiment_id = target.connect()
         run = _find(client, experiment_id, record.key)
         if run is None:
             tags = {**record.tags, _KEY_TAG: record.key}
@@ -110,21 +111,21 @@ class MlflowRun:
         return opened
 
     @classmethod
-    def find(cls, target: tuple[str, str], key: str) -> "MlflowRun | None":
+    def find(cls, target: Target, key: str) -> "MlflowRun | None":
         """The run with this key; None if the server does not have it, or it was deleted."""
-        client, experiment_id = connect(target)
+        client, experiment_id = target.connect()
         run = _find(client, experiment_id, key)
         return cls(client, run, key) if run else None
 
     @classmethod
     def of_folder(cls, run_dir: Path, uri: str | None = None, trust_folder: bool = False) -> "MlflowRun":
-        """The MLflow run of a run folder; the arguments are as in run_target.
+        """The MLflow run of a run folder; the arguments are as in Target.of_run.
 
         Raises:
             UserError: if the server does not have it. MLflow's and the network's own errors.
         """
-        target = run_target(run_dir, uri, trust_folder=trust_folder)
-        run = cls.find(target, require_record(run_dir).key)
+        target = Target.of_run(run_dir, uri, trust_folder=trust_folder)
+        run = cls.find(target, RunRecord.require(run_dir).key)
         if run is None:
             address = redact(target.uri)
             raise UserError(f"{run_dir} is not in MLflow at {address} yet. Run: maskwright track sync {run_dir}")
@@ -171,10 +172,6 @@ class MlflowRun:
         ]
         if datasets:
             self.client.log_inputs(self.id, datasets=datasets)
-
-    def end(self, status: str, time: int | None = None) -> None:
-        """Set the final status; `time` is in Unix milliseconds, by default now."""
-        self.client.set_terminated(self.id, status, time)
 
 
 def _find(client: "MlflowClient", experiment_id: str, key: str) -> "Run | None":
@@ -247,27 +244,6 @@ def _exists(client: "MlflowClient", run_id: str) -> bool:
             raise
         _log.warning("MLflow has no run %s: track.parent is taken for a name", run_id)
         return False
-
-
-def short_reason(error: Exception) -> str:
-    """Why MLflow was not reached, in a few words and without secrets; its client's own text fills a screen."""
-    text = redact(str(error)).strip()
-    if found := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
-        return found[1].lower()
-    if "timed out" in text.lower():
-        return "no answer in time"
-    if found := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
-        return f"HTTP {found[1] or found[2]}"
-    return text.splitlines()[0][:100] if text else type(error).__name__
-
-
-def server_problem(uri: str) -> str | None:
-    """Why an MLflow server does not answer this user, in a few words; None if it does. Nothing is written there."""
-    try:
-        open_client(uri).search_experiments(max_results=1)
-    except Exception as error:
-        return short_reason(error)
-    return None
 
 
 @contextlib.contextmanager

@@ -12,10 +12,7 @@ from data_prep.files import no_link
 from data_prep.processes import die_with_parent
 from pretrain.config import TrackConfig
 from pretrain.run import RunFolder
-from pretrain.tracking.tracking_target import resolve_target
-
-LAST_SECONDS = 300.0
-"""How long the end of a run waits for its last models."""
+from pretrain.tracking.tracking_target import Target
 
 _COMMAND = (sys.executable, "-m", "pretrain.tracking.model_logger")
 
@@ -27,6 +24,9 @@ class ModelLogger:
         last_seconds: how long `close` waits. command: starts a pass, with the arguments of `main`.
     """
 
+    LAST_SECONDS = 300.0
+    """How long the end of a run waits for its last models."""
+
     def __init__(
         self,
         folder: RunFolder,
@@ -36,7 +36,7 @@ class ModelLogger:
     ):
         self._folder, self._which = folder, track.models
         self._last_seconds, self._command = last_seconds, command
-        target = resolve_target(track.uri, track.experiment)  # for the environment: the run folder may be foreign
+        target = Target.of_training(track.uri, track.experiment)  # for the environment: the run folder may be foreign
         self._target = {"MLFLOW_TRACKING_URI": target.uri, "MLFLOW_EXPERIMENT_NAME": target.experiment}
         self._pass: subprocess.Popen[bytes] | None = None
 

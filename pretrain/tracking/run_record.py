@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from data_prep.errors import MissingFile, UserError
 from data_prep.format import Dataset
@@ -44,6 +44,62 @@ class RunRecord:
     artifacts: list[str] = field(default_factory=list)  # names of files in RUN that are still to be uploaded
     inputs: list[dict[str, str]] = field(default_factory=list)  # data sets, as `describe_input` gives them
 
+    @classmethod
+    def of_run(
+        cls,
+        config: Config,
+        name: str,
+        environment: dict[str, Any],
+        data: tuple[str, Iterable[Dataset]],
+        valid: Dataset | None,
+        files: list[str],
+    ) -> "RunRecord":
+        """The record of a run that starts.
+
+        Args:
+            environment: as pretrain.reporting.record_environment returns it.
+            data: fingerprint of the training data, and its data sets.
+            files: names of files in the run folder that MLflow gets.
+        """
+        fingerprint, datasets = data
+        params = {
+            "model": config.model.title,
+            "objective": config.objective,
+            "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
+            "seq_len": _by_stage(stage.seq_len for stage in config.stages),
+            "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
+            "steps": str(config.train.steps),
+            "optimizer": config.optim.name,
+            "lr": str(config.optim.lr),
+            "schedule": f"{config.schedule.kind}, {config.schedule.warmup_steps} warmup steps",
+            "precision": config.train.precision,
+            "parameters": str(environment["parameters"]),
+            "seed": str(config.run.seed),
+        }
+        inputs = [describe_input(dataset, "training") for dataset in datasets]
+        inputs += [describe_input(valid, "eval")] if valid else []
+        tags, parent = run_tags(fingerprint, environment), config.track.parent
+        return cls(
+            config.track.uri, config.track.experiment, name, params, tags, parent, artifacts=files, inputs=inputs
+        )
+
+    @classmethod
+    def load(cls, run_dir: Path) -> "RunRecord | None":
+        """The record of a run folder; None if there is no file. Raises UserError if it is damaged."""
+        try:
+            hint = "delete it to start a new MLflow run"
+            return cast(RunRecord, read_json(RunFolder(run_dir).mlflow_run, cls, hint=hint))
+        except MissingFile:
+            return None
+
+    @classmethod
+    def require(cls, run_dir: Path) -> "RunRecord":
+        """The record of a run folder. Raises UserError if it is missing or damaged."""
+        record = cls.load(run_dir)
+        if record is None:
+            raise UserError(f"{run_dir} has no mlflow_run.json. Name the folder of a run.")
+        return record
+
     def continue_from(self, earlier: "RunRecord") -> None:
         """Keep the MLflow run, the progress and the waiting files of an earlier start of this run."""
         self.restarts = earlier.restarts + 1
@@ -51,63 +107,6 @@ class RunRecord:
             self.key, self.run_id, self.experiment_id = earlier.key, earlier.run_id, earlier.experiment_id
             self.offset, self.step = earlier.offset, earlier.step
             self.artifacts = list(dict.fromkeys([*earlier.artifacts, *self.artifacts]))
-
-
-def load_record(run_dir: Path) -> RunRecord | None:
-    """The record of a run folder; None if there is no file. Raises UserError if it is damaged."""
-    try:
-        record: RunRecord = read_json(
-            RunFolder(run_dir).mlflow_run, RunRecord, hint="delete it to start a new MLflow run"
-        )
-    except MissingFile:
-        return None
-    return record
-
-
-def require_record(run_dir: Path) -> RunRecord:
-    """The record of a run folder. Raises UserError if it is missing or damaged."""
-    record = load_record(run_dir)
-    if record is None:
-        raise UserError(f"{run_dir} has no mlflow_run.json. Name the folder of a run.")
-    return record
-
-
-def describe_run(
-    config: Config,
-    name: str,
-    environment: dict[str, Any],
-    data: tuple[str, Iterable[Dataset]],
-    valid: Dataset | None,
-    files: list[str],
-) -> RunRecord:
-    """The record of a run that starts.
-
-    Args:
-        environment: as pretrain.reporting.record_environment returns it.
-        data: fingerprint of the training data, and its data sets.
-        files: names of files in the run folder that MLflow gets.
-    """
-    fingerprint, datasets = data
-    params = {
-        "model": config.model.title,
-        "objective": config.objective,
-        "masking": "none" if config.causal else f"{config.masking.strategy} {config.masking.rate}",
-        "seq_len": _by_stage(stage.seq_len for stage in config.stages),
-        "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
-        "steps": str(config.train.steps),
-        "optimizer": config.optim.name,
-        "lr": str(config.optim.lr),
-        "schedule": f"{config.schedule.kind}, {config.schedule.warmup_steps} warmup steps",
-        "precision": config.train.precision,
-        "parameters": str(environment["parameters"]),
-        "seed": str(config.run.seed),
-    }
-    inputs = [describe_input(dataset, "training") for dataset in datasets]
-    inputs += [describe_input(valid, "eval")] if valid else []
-    tags, parent = run_tags(fingerprint, environment), config.track.parent
-    return RunRecord(
-        config.track.uri, config.track.experiment, name, params, tags, parent, artifacts=files, inputs=inputs
-    )
 
 
 def _by_stage(values: Iterable[int]) -> str:

@@ -19,7 +19,7 @@ from data_prep.files import file_lock
 from data_prep.urls import redact
 from pretrain.config import DEFAULT_ADDRESS, OFFLINE, address_problem
 from pretrain.run import RunFolder
-from pretrain.tracking.run_record import RunRecord, load_record, require_record
+from pretrain.tracking.run_record import RunRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -44,77 +44,101 @@ class Target(NamedTuple):
     uri: str
     experiment: str
 
+    @classmethod
+    def of_training(cls, uri: str, experiment: str) -> "Target":
+        """The target of a training; MLflow's environment variables win over the arguments, except over OFFLINE."""
+        if uri != OFFLINE:
+            uri = _absolute(os.environ.get("MLFLOW_TRACKING_URI") or uri)
+        return cls(uri, os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment)
 
-def resolve_target(uri: str, experiment: str) -> Target:
-    """The target of a training; MLflow's environment variables win over the arguments, except over OFFLINE."""
-    if uri != OFFLINE:
-        uri = _absolute(os.environ.get("MLFLOW_TRACKING_URI") or uri)
-    return Target(uri, os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment)
+    @classmethod
+    def of_command(cls, uri: str | None, experiment: str | None, models: Sequence[Path] = ()) -> "Target":
+        """The target of a command's results: its options, else MLflow's environment variables, else the defaults.
 
+        Args:
+            models: that the command uses. If nothing else names an experiment, the results go to the experiment of the
+                run that made them, if it is one run.
 
-def command_target(uri: str | None, experiment: str | None, models: Sequence[Path] = ()) -> Target:
-    """The target of a command's results: its options, else MLflow's environment variables, else the defaults.
+        Raises:
+            UserError: for an address with a password, or one that MLflow cannot have.
+        """
+        from pretrain.config import TrackConfig
 
-    Args:
-        models: that the command uses. If nothing else names an experiment, the results go to the experiment of the run
-            that made them, if it is one run.
+        _refuse_password(uri)
+        made_in = {record.experiment for model in models if (record := _record_of_model(model))}
+        usual = cls.of_training(DEFAULT_ADDRESS, made_in.pop() if len(made_in) == 1 else TrackConfig().experiment)
+        address = _absolute(uri) if uri else usual.uri
+        if problem := address_problem(address):
+            raise UserError(problem)
+        return cls(address, experiment or usual.experiment)
 
-    Raises:
-        UserError: for an address with a password, or one that MLflow cannot have.
-    """
-    from pretrain.config import TrackConfig
+    @classmethod
+    def of_run(
+        cls, run_dir: Path, uri: str | None = None, experiment: str | None = None, trust_folder: bool = False
+    ) -> "Target":
+        """The target of a run's data: the arguments, else MLflow's environment variables, else the run's record.
 
-    refuse_password(uri)
-    made_in = {record.experiment for model in models if (record := _record_of_model(model))}
-    usual = resolve_target(DEFAULT_ADDRESS, made_in.pop() if len(made_in) == 1 else TrackConfig().experiment)
-    address = _absolute(uri) if uri else usual.uri
-    if problem := address_problem(address):
-        raise UserError(problem)
-    return Target(address, experiment or usual.experiment)
+        Args:
+            trust_folder: use an address that the record alone names.
+
+        Raises:
+            UserError: if there is no record, or its address is needed and cannot be used.
+        """
+        _refuse_password(uri)
+        record, path = RunRecord.require(run_dir), RunFolder(run_dir).mlflow_run
+        named = uri or os.environ.get("MLFLOW_TRACKING_URI")
+        address = _absolute(named or record.uri)
+        if address in ("", OFFLINE):
+            raise UserError(
+                f"{run_dir} was trained with track.uri: none. Name the MLflow that gets its data with --uri."
+            )
+        if problem := address_problem(address):
+            raise UserError(problem if named else f"{path}: {problem}")
+        if not named and "***" in address:
+            raise UserError(f"{path} has no password for {address}. Set MLFLOW_TRACKING_URI.")
+        if not (named or trust_folder or address == _absolute(DEFAULT_ADDRESS)):
+            raise UserError(
+                f"{address} is known from {path} alone. Add --uri with this address to send data and your MLflow "
+                "credentials there, or --yes."
+            )
+        return cls(address, experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or record.experiment)
+
+    @property
+    def sqlite_path(self) -> Path | None:
+        """The absolute path of a SQLite file's address; None for any other address."""
+        return _sqlite_path(self.uri)
+
+    def connect(self) -> tuple["MlflowClient", str]:
+        """A client and the experiment's id; the experiment is created if it is missing. Raises what MLflow raises."""
+        path = self.sqlite_path
+        # Two runs that create the tables of a SQLite file at the same time damage it for good. MLflow reports a file
+        # that cannot be created.
+        with contextlib.nullcontext() if path is None else file_lock(Path(f"{path}.lock"), needed=False):
+            client = _open_client(self.uri)
+            return client, _experiment_id(client, self.experiment, path)
+
+    def server_problem(self) -> str | None:
+        """Why the server does not answer this user, in a few words; None if it does. Nothing is written there."""
+        try:
+            _open_client(self.uri).search_experiments(max_results=1)
+        except Exception as error:
+            return short_reason(error)
+        return None
 
 
 def _record_of_model(model: Path) -> RunRecord | None:
     """The record of the run that made a model: a run folder, or an export inside one."""
     for folder in (model, model.absolute().parent.parent):
         with contextlib.suppress(UserError, OSError):
-            if record := load_record(folder):
+            if record := RunRecord.load(folder):
                 return record
     return None
 
 
-def refuse_password(uri: str | None) -> None:
+def _refuse_password(uri: str | None) -> None:
     """Raise UserError if the address that an option gives holds a password."""
     if uri and redact(uri) != uri:
         raise UserError("Do not write a password on a command line, which others can read. Set MLFLOW_TRACKING_URI.")
-
-
-def run_target(
-    run_dir: Path, uri: str | None = None, experiment: str | None = None, trust_folder: bool = False
-) -> Target:
-    """The target of a run's data: the arguments, else MLflow's environment variables, else the run's record.
-
-    Args:
-        trust_folder: use an address that the record alone names.
-
-    Raises:
-        UserError: if there is no record, or its address is needed and cannot be used.
-    """
-    refuse_password(uri)
-    record, path = require_record(run_dir), RunFolder(run_dir).mlflow_run
-    named = uri or os.environ.get("MLFLOW_TRACKING_URI")
-    address = _absolute(named or record.uri)
-    if address in ("", OFFLINE):
-        raise UserError(f"{run_dir} was trained with track.uri: none. Name the MLflow that gets its data with --uri.")
-    if problem := address_problem(address):
-        raise UserError(problem if named else f"{path}: {problem}")
-    if not named and "***" in address:
-        raise UserError(f"{path} has no password for {address}. Set MLFLOW_TRACKING_URI.")
-    if not (named or trust_folder or address == _absolute(DEFAULT_ADDRESS)):
-        raise UserError(
-            f"{address} is known from {path} alone. Add --uri with this address to send data and your MLflow "
-            "credentials there, or --yes."
-        )
-    return Target(address, experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or record.experiment)
 
 
 def sync_command(run_dir: Path, address: str) -> str:
@@ -127,7 +151,7 @@ def sync_command(run_dir: Path, address: str) -> str:
 def run_page(run_dir: Path) -> str | None:
     """Where to see a run folder's run in MLflow; None if it is not known."""
     with contextlib.suppress(UserError, OSError):
-        if record := load_record(run_dir):
+        if record := RunRecord.load(run_dir):
             return page_of_record(record)
     return None
 
@@ -145,7 +169,7 @@ def page_of_record(record: RunRecord) -> str | None:
     return f"mlflow ui --backend-store-uri {shlex.quote(record.uri)}   then open {_LOCAL_PAGES}/{page}"
 
 
-def open_client(uri: str) -> "MlflowClient":
+def _open_client(uri: str) -> "MlflowClient":
     """A client for an address. It gives up soon, and retries nothing by itself."""
     for name, value in _ENVIRONMENT_DEFAULTS.items():
         os.environ.setdefault(name, value)
@@ -154,17 +178,6 @@ def open_client(uri: str) -> "MlflowClient":
     # DeepSpeed has imported MLflow by now, which reads the variable then.
     logging.getLogger("mlflow").setLevel(os.environ["MLFLOW_LOGGING_LEVEL"].upper())
     return MlflowClient(tracking_uri=uri)
-
-
-def connect(target: tuple[str, str]) -> tuple["MlflowClient", str]:
-    """A client and the experiment's id; the experiment is created if it is missing. Raises what MLflow raises."""
-    uri, experiment = target
-    path = sqlite_path(uri)
-    # Two runs that create the tables of a SQLite file at the same time damage it for good. MLflow reports a file that
-    # cannot be created.
-    with contextlib.nullcontext() if path is None else file_lock(Path(f"{path}.lock"), needed=False):
-        client = open_client(uri)
-        return client, _experiment_id(client, experiment, path)
 
 
 def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
@@ -182,11 +195,23 @@ def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
 
 def _absolute(uri: str) -> str:
     """The address, for a SQLite file with its absolute path, so that `track sync` finds it from any folder."""
-    path = sqlite_path(uri)
+    path = _sqlite_path(uri)
     return uri if path is None else f"sqlite:///{path}{uri[len(uri.partition('?')[0]) :]}"
 
 
-def sqlite_path(uri: str) -> Path | None:
+def _sqlite_path(uri: str) -> Path | None:
     """The absolute path of a SQLite file's address; None for any other address."""
     match = re.fullmatch(r"sqlite:///([^?]+)(\?.*)?", uri)
     return None if match is None or match[1] == ":memory:" else Path(match[1]).absolute()
+
+
+def short_reason(error: Exception) -> str:
+    """Why MLflow was not reached, in a few words and without secrets; its client's own text fills a screen."""
+    text = redact(str(error)).strip()
+    if found := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
+        return found[1].lower()
+    if "timed out" in text.lower():
+        return "no answer in time"
+    if found := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
+        return f"HTTP {found[1] or found[2]}"
+    return text.splitlines()[0][:100] if text else type(error).__name__

@@ -309,7 +309,7 @@ def test_a_checkpoint_of_another_version_is_refused(run, refusal):
     state = old.state | {"identity": old.state["identity"] | {"plan version": 1}, "position": {"epoch": 1, "row": 3}}
     del state["replaced_tokens"]
     for step in (4, 8):
-        checkpoint.write_manifest(run / f"checkpoints/step-{step:08d}", step, state, old.files)
+        checkpoint.Checkpoint(run / f"checkpoints/step-{step:08d}", step, state, old.files).write()
     for allow_changes in (False, True):
         message = refusal(run, allow_changes=allow_changes)
         assert "of another version of Maskwright (plan version was 1 and is 3); go on with that version" in message

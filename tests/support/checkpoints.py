@@ -1,19 +1,19 @@
 """Checkpoints of two small files, saved as a run saves its own."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from pretrain import checkpoint
-from pretrain.checkpoint import HashedFile, Parts, Saver, write_parts
-from pretrain.checkpoint.saver import Snapshot
+from pretrain.checkpoint import Checkpoint, Parts, Saver
+from pretrain.checkpoint.saver import Snapshot, write_parts
 from pretrain.config import CheckpointConfig
 
 MODEL = "deepspeed/model.pt"
 OPTIMIZER = "deepspeed/zero_pp_rank_0_mp_rank_00_optim_states.pt"
 
 
-def in_pieces(sink: HashedFile) -> None:
+def in_pieces(sink: IO[bytes]) -> None:
     """3,000 bytes."""
     for part in range(3):
         sink.write(bytes([part]) * 1000)
@@ -27,14 +27,20 @@ def snapshot(folder: Path, copy: bool) -> Parts:
 def make_checkpoint(folder: Path, step: int) -> Path:
     """A committed checkpoint in a folder of checkpoints."""
     path = folder / f"step-{step:08d}"
-    checkpoint.write_manifest(path, step, {}, write_parts(path, snapshot(path, False)))
+    Checkpoint(path, step, {}, write_parts(path, snapshot(path, False))).write()
     return path
 
 
-def saver(folder: Path, save: Snapshot = snapshot, told: list[Any] | None = None, **settings: Any) -> Saver:
+def saver(
+    folder: Path,
+    save: Snapshot = snapshot,
+    told: list[Any] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **settings: Any,
+) -> Saver:
     """A saver whose reports go to `told`."""
     report = lambda step, metrics: told.append((step, metrics)) if told is not None else None  # noqa: E731
-    return Saver(folder, CheckpointConfig(**settings), save, report)
+    return Saver(folder, CheckpointConfig(**settings), save, report, clock=clock)
 
 
 def commit(folder: Path, step: int, state: dict[str, Any], save: Snapshot = snapshot, **settings: Any) -> Path:

@@ -56,6 +56,7 @@ class ForkedModule:
         preexec_fn: Callable[[], None] | None = None,
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
+        close_fds: bool = True,
     ):
         words = [word for word in command if word != "-u"]
         if words[:2] != [sys.executable, "-m"]:

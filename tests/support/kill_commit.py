@@ -47,6 +47,5 @@ def _commit(folder: Path, asynchronous: bool) -> None:
 if __name__ == "__main__":
     saver.dist = OneRank  # type: ignore[assignment]
     saver.all_gather_json = lambda value: [value]
-    saver.broadcast_json = lambda value: value
     asynchronous = sys.argv[2] == "asynchronous"
     kill_at_every_operation(Path(sys.argv[1]), lambda copy: _commit(copy, asynchronous), ("copy", "step"))

@@ -29,8 +29,7 @@ def _copy(checkpoints: Path, target: Path) -> None:
     used = remote_copies.RemoteCopies(CheckpointConfig(remote=f"file://{target}", keep=1), after_step=1)
     for step in (2, 3):
         used.push(checkpoints / f"step-{step:08d}")
-        assert used._running is not None
-        used._running.result()
+        used.wait()
     used.close()
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from pretrain.run import Entry
-from pretrain.run.journal import format_entry
 from tests.support.runs import tiny_config
 
 SECONDS, TOKENS = 2.0, 900  # of a step; its batch has 1024 slots
@@ -24,11 +23,11 @@ def step_line(step: int, time: float, **others: float) -> bytes:
         "speed/step_seconds": SECONDS,
         "speed/data_wait": 0.25,
     }
-    return format_entry(Entry(step, time, metrics | others, BATCH))
+    return Entry(step, time, metrics | others, BATCH).to_line()
 
 
 def line(step: int, time: float, metrics: dict[str, float]) -> bytes:
-    return format_entry(Entry(step, time, metrics))
+    return Entry(step, time, metrics).to_line()
 
 
 def eventful() -> list[bytes]:

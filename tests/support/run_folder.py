@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from pretrain.checkpoint import batch_settings, identity_of, write_manifest
+from pretrain.checkpoint import Checkpoint, Identity
 from pretrain.config import load_config
 from pretrain.data import Batch, batch_checksum, open_sources, stages_of, training_loader
 from pretrain.run import Journal, RunFolder
@@ -25,7 +25,7 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
     sources = open_sources(config.data)
     loaders = [training_loader(config, sources, stages_of(config, PROCESSES), rank) for rank in range(PROCESSES)]
     journal, position, found = Journal(folder.journal), loaders[0].mixture.start(), []
-    settings = batch_settings(config, sources)
+    settings = Identity.of(config, sources).batch_digest()
     for number in range(1, STEPS + 1):
         steps = [loader.step(number - 1, position) for loader in loaders]
         found.append([batch for step in steps for batch in step.batches])
@@ -46,5 +46,6 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
     checkpoint = folder.checkpoints / "step-00000006"
     checkpoint.mkdir()
     weights = {"weights": {"bytes": 0, "xxh3_128": "0" * 32}}  # not read
-    write_manifest(checkpoint, STEPS, {"identity": identity_of(config, sources, STEPS)}, weights)
+    state = {"identity": Identity.of(config, sources, STEPS).settings}
+    Checkpoint(checkpoint, STEPS, state, weights).write()
     return found

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import yaml
 
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Completed, Forked, fits, run_forked
@@ -101,7 +101,7 @@ def complaints(errors: str) -> list[str]:
 
 def losses(run: Path) -> dict[int, float]:
     """The valid loss of every step in the journal."""
-    entries = read_journal(run / "journal.jsonl")
+    entries = JournalReader(run / "journal.jsonl").entries()
     return {entry.step: entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics}
 
 

@@ -12,7 +12,6 @@ import yaml
 from evaluation.study import Stopped, Study, define, run_study
 from pretrain.config import load_config
 from pretrain.run import EXIT_CODES, Entry
-from pretrain.run.journal import format_entry
 from tests.support.datasets import make_dataset
 
 SECONDS = {"token": 1.0, "whole_word": 1.1, "span": 0.8}
@@ -74,7 +73,7 @@ class Pretended:
                 metrics = {"train/loss": 5.0, **speed}
                 if step % max(1, steps // 4) == 0:
                     metrics["eval/loss"] = self.losses.get(_arm(run), 4.0) + 3 / step + float(rng.normal(0, 0.05))
-                file.write(format_entry(Entry(step, float(step), metrics, {"rows": 8, "seq_len": 32})))
+                file.write(Entry(step, float(step), metrics, {"rows": 8, "seq_len": 32}).to_line())
         self._status(run, "completed", steps, steps)
         return 0
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.run import Journal
-from pretrain.run.journal import parse_entry
-from pretrain.tracking import RunRecord, Tracker, load_record
+from pretrain.run import Entry, Journal
+from pretrain.tracking import RunRecord, Tracker
 
 
 def start(
@@ -33,7 +32,7 @@ def expected(run_dir: Path) -> list[tuple[str, int, float]]:
     """What MLflow must hold, sorted: of each (metric, step) the value of the first line that has it."""
     first: dict[tuple[str, int], float] = {}
     for line in (run_dir / "journal.jsonl").read_bytes().splitlines():
-        entry = parse_entry(line)
+        entry = Entry.from_line(line)
         assert entry is not None
         for name, value in entry.metrics.items():
             first.setdefault((name, entry.step), value)
@@ -41,7 +40,7 @@ def expected(run_dir: Path) -> list[tuple[str, int, float]]:
 
 
 def record_of(run_dir: Path) -> RunRecord:
-    record = load_record(run_dir)
+    record = RunRecord.load(run_dir)
     assert record is not None
     return record
 
@@ -54,7 +53,7 @@ def run_id(run_dir: Path) -> str:
 
 def wait_for_step(run_dir: Path, step: int) -> None:
     for _ in range(4800):
-        record = load_record(run_dir)
+        record = RunRecord.load(run_dir)
         if record and record.step == step:
             return
         time.sleep(0.05)

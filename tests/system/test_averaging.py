@@ -10,7 +10,7 @@ from pretrain import checkpoint
 from pretrain.export import export_run
 from pretrain.export.hugging_face_export import native_state
 from pretrain.model import build
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs, text_data
 from tests.support.held_out import held_out_loss
 
@@ -40,7 +40,7 @@ def test_averaged_weights_are_evaluated_and_exported(tmp_path):
     encoder = build(saved.state["shape"], seed=0)
     encoder.load_state_dict(found)
     loss = held_out_loss(encoder, data)
-    journal = {entry.step: entry.metrics for entry in read_journal(run / "journal.jsonl")}
+    journal = {entry.step: entry.metrics for entry in JournalReader(run / "journal.jsonl").entries()}
     assert journal[STEPS]["eval/ema_loss"] == pytest.approx(loss, rel=1e-5)
     assert journal[STEPS]["eval/loss"] != pytest.approx(loss, rel=1e-4)
     plain, averaged = export_run(run, None, None), export_run(run, None, None, averaged=True)

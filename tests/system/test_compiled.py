@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs
 
 NAMES = ("train/loss", "train/grad_norm", "eval/loss")
@@ -21,7 +21,7 @@ def trained(data: Path, run: Path, procs: int, *overrides: str) -> list[float]:
     path = runs.write_config(run.with_suffix(".yaml"), config)
     result = runs.maskwright("train", path, *overrides, "--procs", str(procs))
     assert result.returncode == 0, result.stdout + result.stderr
-    entries = read_journal(run / "journal.jsonl")
+    entries = JournalReader(run / "journal.jsonl").entries()
     found = [entry.metrics[name] for entry in entries for name in NAMES if name in entry.metrics]
     assert len(found) == 7
     return found

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from pretrain.reporting import replay
-from pretrain.run import Entry, read_journal
+from pretrain.run import Entry, JournalReader
 from tests.support import runs
 from tests.support.datasets import make_dataset
 
@@ -40,7 +40,7 @@ def train(data: Path, run: Path, steps: int, processes: int, **overrides: Any) -
     config = runs.tiny_config(data, run, **(settings | overrides)) | {"curriculum": STAGES}
     done = runs.maskwright("train", runs.write_config(run.with_suffix(".yaml"), config), "--procs", str(processes))
     assert done.returncode == 0, done.stderr
-    return [entry for entry in read_journal(run / "journal.jsonl", batches=True) if entry.batch]
+    return [entry for entry in JournalReader(run / "journal.jsonl").entries(batches=True) if entry.batch]
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.reporting import replay
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs, text_data
 
 pytest.importorskip("triton", reason="the kernel needs triton, which is for Linux")
@@ -16,7 +16,7 @@ def journal(run: Path) -> list[tuple]:
     return [
         (entry.step, entry.metrics["train/loss"], entry.metrics["train/grad_norm"], entry.metrics["speed/tflops"] > 0)
         + (entry.batch["checksum"], entry.batch["settings"])
-        for entry in read_journal(run / "journal.jsonl", batches=True)
+        for entry in JournalReader(run / "journal.jsonl").entries(batches=True)
         if entry.batch
     ]
 

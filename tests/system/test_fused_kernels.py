@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs
 
 pytest.importorskip("triton", reason="the kernels need triton, which is for Linux")
@@ -25,7 +25,7 @@ def test_the_kernels_train_the_same_run(tmp_path, monkeypatch):
             monkeypatch.setenv("TRITON_INTERPRET", "1")
         result = runs.maskwright("train", path, "--procs", "1")
         assert result.returncode == 0, result.stdout + result.stderr
-        entries = read_journal(tmp_path / f"fused {fused}/journal.jsonl")
+        entries = JournalReader(tmp_path / f"fused {fused}/journal.jsonl").entries()
         names = ("train/loss", "train/grad_norm", "eval/loss")
         losses.append([entry.metrics[name] for entry in entries for name in names if name in entry.metrics])
     assert len(losses[0]) == 5

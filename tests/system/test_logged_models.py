@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 
 from data_prep.errors import UserError
 from pretrain.export import export_run
-from pretrain.run import read_journal
-from pretrain.tracking import load_record, log_models, logged_models, register, sync
+from pretrain.run import JournalReader
+from pretrain.tracking import RunRecord, log_models, logged_models, register, sync
 from pretrain.tracking.logged_models import loss_of, models_of
 from pretrain.tracking.mlflow_runs import MlflowRun
 from tests.support import runs, text_data
@@ -48,7 +48,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _own_store(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The address that a user names; the folder's own word would not be enough."""
-    record = load_record(run)
+    record = RunRecord.load(run)
     assert record is not None
     monkeypatch.setenv("MLFLOW_TRACKING_URI", record.uri)
 
@@ -76,7 +76,7 @@ def test_a_run_logs_each_checkpoint_with_its_own_evaluation(run: Path) -> None:
     tracked = MlflowRun.of_folder(run)
     found = {model.name: model for model in models_of(tracked)}
     assert sorted(found) == sorted(NAMES)
-    measured = {entry.step: entry.metrics for entry in read_journal(run / "journal.jsonl")}
+    measured = {entry.step: entry.metrics for entry in JournalReader(run / "journal.jsonl").entries()}
     for name, model in found.items():
         metrics = measured[int(model.tags["step"])]
         assert str(model.status) == "READY"

@@ -9,8 +9,8 @@ import pytest
 from mlflow import MlflowClient
 
 from pretrain.reporting import replay, summarize
-from pretrain.run import Entry, RunFolder, read_journal
-from pretrain.tracking import load_record, run_page
+from pretrain.run import Entry, JournalReader, RunFolder
+from pretrain.tracking import RunRecord, run_page
 from tests.support import runs
 from tests.support.datasets import SPECIAL_IDS, make_dataset
 from tests.system.soak.soak import assert_same_checkpoint
@@ -65,7 +65,7 @@ def watched(tmp_path_factory) -> tuple[RunFolder, str]:
 
 @pytest.fixture(scope="module")
 def entries(watched) -> list[Entry]:
-    return read_journal(watched[0].journal, batches=True)
+    return JournalReader(watched[0].journal).entries(batches=True)
 
 
 def _data(folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_what_such_a_run_does_not_write_is_tested_elsewhere(name, file):
 
 def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries):
     folder, said = watched
-    record = load_record(folder.path)
+    record = RunRecord.load(folder.path)
     client = MlflowClient(record.uri)
     run = client.get_run(record.run_id)
     inputs = {one.dataset.name: one for one in run.inputs.dataset_inputs}

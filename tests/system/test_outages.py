@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.reporting import Reports
+from pretrain.reporting import reporter
 from pretrain.run import Entry, RunFolder
-from pretrain.run.journal import format_entry
-from pretrain.tracking import RunRecord, Tracker, mlflow_runs, sync
-from pretrain.tracking.tracking_target import connect
+from pretrain.tracking import RunRecord, Tracker, sync
 from tests.support import runs as trainings
 from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
 from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
@@ -87,14 +87,22 @@ def test_no_call_of_the_loop_waits_for_the_network(
     track = {"uri": proxy.uri, "experiment": "waiting", "system_seconds": 0}
     config = Config.model_validate(sections | {"track": track})
     proxy.mode = "hold"
+    trackers: list[Tracker] = []
+
+    class KnownTracker(Tracker):
+        def __init__(self, *arguments: Any, **others: Any) -> None:
+            super().__init__(*arguments, **others)
+            trackers.append(self)
+
+    monkeypatch.setattr(reporter, "Tracker", KnownTracker)
     data = SimpleNamespace(fingerprint="0", datasets=())
-    told = Reports(config, RunFolder(run_dir), 0, ["here"], data, None, 0, ENVIRONMENT)  # type: ignore[arg-type]
+    told = reporter.Reports(config, RunFolder(run_dir), 0, ["here"], data, None, 0, ENVIRONMENT)  # type: ignore[arg-type]
     for step in range(1, 2001):
         told.report(step, {"train/loss": 1 / step}, {"rows": 8})
         if step == 1:  # the thread starts with the first step
             wait_for(lambda: proxy.requests["hold"])
         if step % 500 == 0:
-            told._tracker.log_artifact(run_dir / "config.yaml")
+            trackers[0].log_artifact(run_dir / "config.yaml")
     assert proxy.requests == {"hold": 1}
     proxy.mode = "pass"
     told.close("completed", None)
@@ -143,7 +151,7 @@ def test_a_hundred_thousand_points_through_a_line_that_fails(
     """Every tenth request fails, before or after the server has taken it."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     lines = [
-        format_entry(Entry(step, 1.7e9 + step, {f"train/m{i}": math.sin(step * i) for i in range(10)}))
+        Entry(step, 1.7e9 + step, {f"train/m{i}": math.sin(step * i) for i in range(10)}).to_line()
         for step in itertools.chain(range(1, 6001), range(5001, 10_101))  # resumed at 5,000
     ]
     (run_dir / "journal.jsonl").write_bytes(b"".join(lines))
@@ -201,16 +209,16 @@ def test_children_that_begin_at_once_share_one_parent(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All look for the parent before any has made it, so that each makes one."""
-    together, tagged, first = threading.Barrier(5), mlflow_runs._tagged, threading.local()
+    together, search, first = threading.Barrier(5), MlflowClient.search_runs, threading.local()
 
-    def wait_before_making(*arguments: object) -> list[object]:
-        found = tagged(*arguments)  # type: ignore[arg-type]
-        if arguments[2] == mlflow_runs._STUDY_TAG and not hasattr(first, "done"):
+    def wait_before_making(client: MlflowClient, *arguments: Any, filter_string: str = "", **others: Any) -> object:
+        found = search(client, *arguments, filter_string=filter_string, **others)
+        if "maskwright.study" in filter_string and not hasattr(first, "done"):
             first.done = True
             together.wait(30)
-        return found  # type: ignore[return-value]
+        return found
 
-    monkeypatch.setattr(mlflow_runs, "_tagged", wait_before_making)
+    monkeypatch.setattr(MlflowClient, "search_runs", wait_before_making)
     trackers = []
     for name in "abcde":
         (tmp_path / name).mkdir()
@@ -276,8 +284,8 @@ def test_a_frozen_server_is_a_request_that_hangs(
         server.signal(signal.SIGCONT)
     tracker.close(60, "FINISHED")
     assert history(server.uri, run_id(run_dir)) == expected(run_dir)
-    client, experiment = connect((server.uri, "demo"))
-    assert len(mlflow_runs._tagged(client, experiment, mlflow_runs._KEY_TAG, record_of(run_dir).key)) == 1
+    key = record_of(run_dir).key
+    assert len([run for run in all_runs(server.uri, "demo") if run["tags"].get("maskwright.key") == key]) == 1
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from pretrain.masking import IGNORED
 from pretrain.model import Encoder, encoder_shape
 from pretrain.model.families import hugging_face_model
 from pretrain.reporting import replay
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs, text_data
 
 STEPS = 4
@@ -86,7 +86,10 @@ def test_fine_tuning_by_repair(data, tmp_path):
     losses = runs.losses(run)
     assert list(losses) == [1, 2, 3, 4]
     assert losses[1] == pytest.approx(loss_of(encoder, batch), rel=1e-5), "of the weights given, over targets alone"
-    assert [entry.step for entry in read_journal(run / "journal.jsonl") if "eval/loss" in entry.metrics] == [2, 4]
+    assert [entry.step for entry in JournalReader(run / "journal.jsonl").entries() if "eval/loss" in entry.metrics] == [
+        2,
+        4,
+    ]
 
     replayed = replay(run, 1)
     predictions = [p for row in replayed.rows.documents(replayed.vocabulary) for one in row for p in one.predictions]

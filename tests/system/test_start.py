@@ -10,7 +10,7 @@ import time
 import pytest
 
 from launchers.watch import look
-from pretrain.distributed import threads_of, usable_cores
+from pretrain.distributed import Cores, Threads
 from tests.support import runs
 from tests.support.forked import ROOT
 
@@ -50,7 +50,7 @@ def test_a_start_says_at_once_and_in_each_phase_what_it_does(started):
     said = [(seconds, line) for seconds, line in lines if not line.startswith("import time:")]
     seconds, first = said[0]
     assert first.startswith("Starting ")
-    assert first.endswith(f"run with 1 process, {threads_of(1, {})}.")
+    assert first.endswith(f"run with 1 process, {Threads.of(1, {})}.")
     cores_are_free = os.getloadavg()[0] < (os.cpu_count() or 1)
     assert seconds < (2 if cores_are_free else 20)
     phases = [re.sub(r"^ *\d+\.\d s  ", "", line) for _, line in said[1:5]]
@@ -62,7 +62,7 @@ def test_a_start_says_at_once_and_in_each_phase_what_it_does(started):
 
 def test_a_process_computes_with_the_threads_that_the_start_names(started):
     _, _, environment = started
-    assert environment["threads"] == usable_cores().number
+    assert environment["threads"] == Cores.usable().number
 
 
 def test_nothing_slow_is_imported_before_the_first_step(started):

@@ -11,7 +11,7 @@ import yaml
 from selenium.webdriver.common.by import By
 
 from evaluation.study import Study, run_study, write_study_report
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs, text_data
 from tests.support.browser import chromium, needs_chromium
 from tests.support.datasets import make_dataset
@@ -47,7 +47,7 @@ def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
     gone_on = runs.start_maskwright(tmp_path / "log", "study", "run", tmp_path / "study", real=True)
     assert gone_on.wait(1800) == 0, (tmp_path / "log").read_text()
     assert ((first / "study.log").read_text(), (first / "study.json").stat().st_mtime_ns) == before
-    assert [entry.step for entry in read_journal(second / "journal.jsonl")] == [*range(1, 13)]
+    assert [entry.step for entry in JournalReader(second / "journal.jsonl").entries()] == [*range(1, 13)]
     found = json.loads((tmp_path / "study/report.json").read_text())
     for budget, names in (("tokens", 2), ("time", 2)):
         values = found["budgets"][budget]["values"]

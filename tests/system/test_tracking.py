@@ -18,7 +18,7 @@ from data_prep.errors import UserError
 from launchers.doctor import checks_of_tracking, run_checks
 from pretrain.config import TrackConfig
 from pretrain.run import Journal
-from pretrain.tracking import RunRecord, Tracker, load_record, sync
+from pretrain.tracking import RunRecord, Tracker, sync
 from pretrain.tracking.journal_forwarder import Sender
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Forked
@@ -166,10 +166,10 @@ def test_a_run_killed_and_resumed_five_times_is_one_run_with_each_step_once(run_
     for first in (1, 60, 200, 210, 400, 300):
         command = ["tests.support.tracked_process", str(run_dir), server.uri, str(first), str(10**6)]
         process = Forked(command, os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}, ROOT, log)
-        before = (load_record(run_dir) or RunRecord("", "", "", {}, {})).offset
+        before = (RunRecord.load(run_dir) or RunRecord("", "", "", {}, {})).offset
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:  # until this process, too, has sent something
-            record = load_record(run_dir)
+            record = RunRecord.load(run_dir)
             if record and record.offset > before:
                 break
             time.sleep(0.02)

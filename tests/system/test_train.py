@@ -29,8 +29,7 @@ from pretrain.export import export_run
 from pretrain.export.hugging_face_export import native_state
 from pretrain.model import Encoder, encoder_shape
 from pretrain.reporting import replay
-from pretrain.run import RunFolder, read_journal
-from pretrain.run.journal import parse_entry
+from pretrain.run import Entry, JournalReader, RunFolder
 from tests.support import runs, text_data
 from tests.support.held_out import held_out_loss
 from tests.system.soak.soak import assert_same_checkpoint
@@ -107,7 +106,7 @@ def numbers(run: Path, *names: str) -> dict[int, list[float]]:
 
 
 def entries(run: Path):
-    return read_journal(run / "journal.jsonl", batches=True)
+    return JournalReader(run / "journal.jsonl").entries(batches=True)
 
 
 def batches(run: Path) -> list[dict]:
@@ -119,7 +118,7 @@ EXACT = ("train/loss", "train/grad_norm", "train/masked_accuracy", "eval/loss", 
 
 
 def test_journal_holds_every_step_with_its_metrics(reference):
-    lines = [parse_entry(line) for line in (reference / "journal.jsonl").read_bytes().splitlines()]
+    lines = [Entry.from_line(line) for line in (reference / "journal.jsonl").read_bytes().splitlines()]
     assert None not in lines
     found = entries(reference)
     assert [entry.step for entry in found] == list(range(1, STEPS + 1))

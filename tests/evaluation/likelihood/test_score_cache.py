@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
+from data_prep.files import AppendLog
 from evaluation.likelihood import sentence_scores
 from evaluation.likelihood.predictors import FinishedModel
 from evaluation.likelihood.sentence_scores import ScoreCache, model_identity
 from launchers.app import app
-from pretrain.run import AppendLog
 from tests.support import text_data
 from tests.support.evaluated import corpora, save_model
 

@@ -1,7 +1,6 @@
-"""Training on several hosts: hostfiles, what hosts must agree on, command lines, and where rank 0 is."""
+"""Training on several hosts: hostfiles, what hosts must agree on, and command lines."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from launchers.hosts import HostsJob, read_hostfile, ssh_command
 from launchers.hosts.host_checks import disagreement, master_address
 from launchers.hosts.host_probe import HostFacts
 from launchers.hosts.start_hosts import forwarded, requests
-from pretrain.distributed import local_processes
-from pretrain.distributed.rendezvous import complete
 from tests.support.secrets import SECRETS
 
 JOB = HostsJob(
@@ -109,45 +106,3 @@ def test_secrets_go_to_the_hosts_beside_the_command_line(monkeypatch: pytest.Mon
         line = " ".join([*ssh_command(JOB, host, "launchers.hosts.host_entry"), *map(str, request.pop("command"))])  # type: ignore[call-overload]
         assert not [value for value in SECRETS.values() if value in line]
         assert all(value in json.dumps(request) for value in SECRETS.values())
-
-
-def of_openmpi(**more: str) -> dict[str, str]:
-    names = {"RANK": "3", "LOCAL_RANK": "1", "SIZE": "4", "LOCAL_SIZE": "2"}
-    return {f"OMPI_COMM_WORLD_{name}": value for name, value in names.items()} | more
-
-
-def test_openmpis_names_are_understood() -> None:
-    environment = of_openmpi(MASTER_ADDR="127.0.0.1")
-    complete(environment)
-    found = [environment[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "GLOO_SOCKET_IFNAME")]
-    assert found == ["3", "1", "4", "29500", "lo"]
-
-
-def test_an_interface_that_was_chosen_is_kept() -> None:
-    environment = of_openmpi(MASTER_ADDR="127.0.0.1", NCCL_SOCKET_IFNAME="ib0")
-    complete(environment)
-    assert (environment["NCCL_SOCKET_IFNAME"], environment["GLOO_SOCKET_IFNAME"]) == ("ib0", "lo")
-
-
-def test_processes_of_one_host_keep_to_loopback() -> None:
-    environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_SIZE": "2", "MASTER_ADDR": "n1.example"}
-    complete(environment)
-    found = [environment[name] for name in ("MASTER_ADDR", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")]
-    assert found == ["127.0.0.1", "lo", "lo"]
-
-
-@pytest.mark.parametrize(
-    "environment,sentence",
-    [(of_openmpi, "-x MASTER_ADDR=ADDRESS"), (dict, "RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR not set")],
-)
-def test_what_a_launcher_left_open_is_named(environment: Callable[[], dict[str, str]], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
-        complete(environment())
-
-
-@pytest.mark.parametrize(
-    "environment,expected",
-    [({"LOCAL_SIZE": "4"}, 4), ({"OMPI_COMM_WORLD_LOCAL_SIZE": "2"}, 2), ({}, 1), ({"LOCAL_SIZE": "0"}, 1)],
-)
-def test_how_many_processes_share_a_host(environment: dict[str, str], expected: int) -> None:
-    assert local_processes(environment) == expected

@@ -19,8 +19,7 @@ from launchers.slurm.requeue_decision import Failure, LaunchHistory, Restart, en
 from launchers.slurm.supervisor import Supervisor
 from launchers.slurm.supervisor_record import read_history, write_history
 from pretrain.config import Config
-from pretrain.run import Entry, RunFolder, refuse
-from pretrain.run.journal import format_entry, last_step
+from pretrain.run import Entry, JournalReader, RunFolder, report_failure
 
 pytestmark = pytest.mark.process  # shell scripts stand in for srun
 
@@ -248,10 +247,10 @@ def test_a_refusal_reaches_the_supervisor(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "refusal.json"
     path.write_text('{"reason": "of an earlier attempt", "retry": true}')
     attempt = AttemptStatus(RunFolder(tmp_path), path)
-    refuse("nobody listens", retry=False)
+    report_failure(None, "nobody listens", retry=False)
     assert not path.exists()
     monkeypatch.setenv("MASKWRIGHT_REFUSAL", str(path))
-    refuse("data.train is gone", retry=False)
+    report_failure(None, "data.train is gone", retry=False)
     assert (attempt.refusal(1).reason, attempt.refusal(1).retry) == ("data.train is gone", False)
 
 
@@ -270,11 +269,11 @@ def test_whose_process_holds_the_folder(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_last_step_is_read_from_the_end(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
-    assert last_step(path) == -1
-    lines = b"".join(format_entry(Entry(step, 0.0, {"train/loss": 1.0})) for step in range(5000))
+    assert JournalReader(path).last_step() == -1
+    lines = b"".join(Entry(step, 0.0, {"train/loss": 1.0}).to_line() for step in range(5000))
     path.write_bytes(lines + b'{"step": 6000, "ti')
     assert len(lines) > 1 << 16
-    assert last_step(path) == 4999
+    assert JournalReader(path).last_step() == 4999
 
 
 def test_a_status_without_retry_is_read(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import torch
 import torch.distributed as dist
 
 from data_prep.processes import leave
-from pretrain.checkpoint import HashedFile, Parts
+from pretrain.checkpoint import Parts
 from pretrain.engine import Engine, init_distributed
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model, take_step
@@ -32,8 +33,8 @@ def save_both_ways(folder: Path, precision: str, stage: int) -> None:
     checkpoints.commit(folder / "before", 2, {}, engine.snapshot)
     trained = threading.Event()
 
-    def after_training(write: Callable[[HashedFile], None]) -> Callable[[HashedFile], None]:
-        def wait_and_write(file: HashedFile) -> None:
+    def after_training(write: Callable[[IO[bytes]], None]) -> Callable[[IO[bytes]], None]:
+        def wait_and_write(file: IO[bytes]) -> None:
             assert trained.wait(60)
             write(file)
 

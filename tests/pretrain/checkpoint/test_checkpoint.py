@@ -4,12 +4,13 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.checkpoint import HashedFile, Parts, newest_verified, saver
+from pretrain.checkpoint import Parts, newest_verified
 from tests.support import checkpoints, kills
 from tests.support.checkpoints import MODEL, OPTIMIZER
 from tests.support.ranks import run_ranks
@@ -165,7 +166,7 @@ def test_a_passed_over_checkpoint_does_not_push_out_a_sound_one(folder, later):
 
 
 def test_a_save_that_raises_leaves_the_previous_checkpoint(folder, capsys):
-    def broken(sink: HashedFile) -> None:
+    def broken(sink: IO[bytes]) -> None:
         checkpoints.in_pieces(sink)
         raise OSError(28, "No space left on device")
 
@@ -212,10 +213,9 @@ def test_sigkill_at_every_operation_of_a_commit(tmp_path, form):
     assert (steps[0], steps[-1]) == (1, 2)
 
 
-def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path, monkeypatch):
+def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path):
     now = 1000.0
-    monkeypatch.setattr(saver.time, "monotonic", lambda: now)
-    used = checkpoints.saver(tmp_path, every_minutes=2, asynchronous=False)
+    used = checkpoints.saver(tmp_path, clock=lambda: now, every_minutes=2, asynchronous=False)
     assert used.poll() == (0, 0)
     now += 119
     assert used.poll() == (0, 0)
@@ -224,14 +224,14 @@ def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path, monkeypatch):
     used.begin(1, STATE)
     assert used.poll() == (0, 0)
     now += 10_000
-    assert checkpoints.saver(tmp_path).poll() == (0, 0), "not asked for"
+    assert checkpoints.saver(tmp_path, clock=lambda: now).poll() == (0, 0), "not asked for"
 
 
 def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
     """Their writers never run at once, and the first is committed before the second begins."""
     free, events = threading.Event(), []
 
-    def slow(sink: HashedFile) -> None:
+    def slow(sink: IO[bytes]) -> None:
         assert free.wait(10)
         events.append("written")
         checkpoints.in_pieces(sink)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import xxhash
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
@@ -44,8 +45,8 @@ def hostile(request, tmp_path):
     torch.save({"optimizer_state_dict": {"weights": torch.zeros(3), "x": request.param(marker)}}, file)
     assert "differs from its checksum" in (checkpoint.verify(path) or ""), "before it is sealed again"
     files = checkpoint.read(path).files
-    entry = {"bytes": file.stat().st_size, "xxh3_128": checkpoint.hash_file(file)}
-    checkpoint.write_manifest(path, 1, {"layout": LAYOUT}, files | {f"deepspeed/{NAME}": entry})
+    entry = {"bytes": file.stat().st_size, "xxh3_128": xxhash.xxh3_128_hexdigest(file.read_bytes())}
+    checkpoint.Checkpoint(path, 1, {"layout": LAYOUT}, files | {f"deepspeed/{NAME}": entry}).write()
     assert checkpoint.verify(path) is None
     return path / "deepspeed", marker
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pretrain.checkpoint import Checkpoint, batch_identity, differences, identity_of, stored_identity
+from pretrain.checkpoint import Checkpoint, Identity
 from pretrain.config import Config
 from tests.support.datasets import tokenizer_info
 
@@ -30,24 +30,24 @@ def identity(data=None, steps_done=100, **overrides):
             values.setdefault(section, {})[name[0]] = value
         else:
             values[section] = value
-    return identity_of(Config.model_validate(values), data or data_set(), steps_done)
+    return Identity.of(Config.model_validate(values), data or data_set(), steps_done)
 
 
 def changed(before, now):
-    return list(differences(before, now).values())
+    return list(before.changes(now).values())
 
 
 def test_settings_that_came_after_a_run_was_begun_are_what_they_are_by_default():
     """As in a checkpoint of a version that had no `scaled_init`; another value of theirs is told."""
     config = Config.model_validate(LEAST)
-    recorded = identity_of(config, data_set(), 5)
+    recorded = Identity.of(config, data_set(), 5).settings
     del recorded["model.scaled_init"]
     kept = config.model_dump(mode="json")
     del kept["model"]["scaled_init"]
     saved = Checkpoint(Path("step-00000005"), 5, {"identity": recorded, "config": kept}, {})
-    assert stored_identity(saved) == identity_of(config, data_set(), 5)
+    assert Identity.stored(saved) == Identity.of(config, data_set(), 5)
     now = identity(steps_done=5, model__scaled_init=True)
-    assert changed(stored_identity(saved), now) == ["model.scaled_init was False and is True"]
+    assert changed(Identity.stored(saved), now) == ["model.scaled_init was False and is True"]
 
 
 DECIDING = {
@@ -141,7 +141,7 @@ FREE = {
 def test_a_deciding_setting_is_named(key, value):
     name = key.replace("__", ".")
     before, now = identity(), identity(**{key: value})
-    said = f"{name} was {before[name]} and is {now[name]}"
+    said = f"{name} was {before.settings[name]} and is {now.settings[name]}"
     assert said in changed(before, now)
     assert [other for other in changed(before, now) if "max_positions" not in other] == [said] or "max_pos" in name
 
@@ -170,7 +170,7 @@ def test_a_ramp_decides_as_far_as_it_has_come():
 
 
 def test_the_objective_decides_batches():
-    assert batch_identity(identity(objective="clm")) != batch_identity(identity())
+    assert identity(objective="clm").of_batches() != identity().of_batches()
 
 
 def test_only_begun_stages_are_fixed():
@@ -202,7 +202,7 @@ def test_what_a_modernbert_computes_is_named():
         ("local_rope_theta", 5, 5.0),
     ):
         before, after = identity(model=given), identity(model=given | {name: value})
-        assert changed(before, after) == [f"model.{name} was {before[f'model.{name}']} and is {now}"]
+        assert changed(before, after) == [f"model.{name} was {before.settings[f'model.{name}']} and is {now}"]
 
 
 def test_the_order_of_a_mix_is_named():
@@ -211,7 +211,7 @@ def test_the_order_of_a_mix_is_named():
     assert changed(before, now) == [
         "masking.strategy (order) was ['token', 'span'] and is ['span', 'token']",
     ]
-    assert batch_identity(before) != batch_identity(now)
+    assert before.of_batches() != now.of_batches()
 
 
 @pytest.mark.parametrize(("key", "value"), FREE.items())
@@ -221,34 +221,34 @@ def test_a_free_setting_changes_nothing(key, value):
 
 def test_initial_weights_count_by_content():
     config = Config.model_validate(LEAST)
-    before, now = (identity_of(config, data_set(), 100, digest) for digest in ("a" * 64, "b" * 64))
-    assert list(differences(before, now)) == ["model.init (weights)"]
-    assert list(differences(identity(), now)) == ["model.init (weights)"]
+    before, now = (Identity.of(config, data_set(), 100, digest) for digest in ("a" * 64, "b" * 64))
+    assert list(before.changes(now)) == ["model.init (weights)"]
+    assert list(identity().changes(now)) == ["model.init (weights)"]
 
 
 def test_indexes_count_where_both_sides_know_them():
     """A data set of an earlier version does not tell; that of another data set says nothing new."""
     unknown, one, other = (identity(data_set(index_fingerprint=value)) for value in (None, "i", "j"))
-    assert list(differences(one, other)) == ["indexes of data.train (fingerprint)"]
-    assert not differences(unknown, one) | differences(one, unknown) | differences(one, one)
-    before_there_were_any = {key: value for key, value in one.items() if not key.startswith("indexes")}
-    assert not differences(before_there_were_any, one)
-    assert list(differences(one, identity(data_set("g", index_fingerprint="j")))) == ["data.train (fingerprint)"]
-    assert batch_identity(one) == batch_identity(other)
+    assert list(one.changes(other)) == ["indexes of data.train (fingerprint)"]
+    assert not unknown.changes(one) | one.changes(unknown) | one.changes(one)
+    before_there_were_any = Identity({k: v for k, v in one.settings.items() if not k.startswith("indexes")})
+    assert not before_there_were_any.changes(one)
+    assert list(one.changes(identity(data_set("g", index_fingerprint="j")))) == ["data.train (fingerprint)"]
+    assert one.of_batches() == other.of_batches()
 
 
 def test_the_data_count_by_content():
-    assert list(differences(identity(), identity(data_set(fingerprint="g")))) == ["data.train (fingerprint)"]
-    assert list(differences(identity(), identity(data_set(tokenizer_sha256="u")))) == ["data.train (tokenizer)"]
+    assert list(identity().changes(identity(data_set(fingerprint="g")))) == ["data.train (fingerprint)"]
+    assert list(identity().changes(identity(data_set(tokenizer_sha256="u")))) == ["data.train (tokenizer)"]
     shares = identity(data_set("f g", weights=(3.0, 1.0)))
-    assert list(differences(identity(data_set("f g", weights=(6.0, 2.0))), shares)) == []
-    assert list(differences(identity(data_set("f g", weights=(1.0, 1.0))), shares)) == ["data.train (shares)"]
+    assert list(identity(data_set("f g", weights=(6.0, 2.0))).changes(shares)) == []
+    assert list(identity(data_set("f g", weights=(1.0, 1.0))).changes(shares)) == ["data.train (shares)"]
 
 
 def test_identity_survives_json():
-    assert json.loads(json.dumps(identity())) == identity()
+    assert json.loads(json.dumps(identity().settings)) == identity().settings
 
 
 def test_a_setting_that_only_one_side_knows_is_a_difference():
-    assert changed({"a": 1}, {"a": 1, "b": 2}) == ["b was None and is 2"]
-    assert changed({"a": 1, "b": 2}, {"a": 1}) == ["b was 2 and is None"]
+    assert changed(Identity({"a": 1}), Identity({"a": 1, "b": 2})) == ["b was None and is 2"]
+    assert changed(Identity({"a": 1, "b": 2}), Identity({"a": 1})) == ["b was 2 and is None"]

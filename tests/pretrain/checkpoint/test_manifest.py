@@ -23,7 +23,7 @@ def seal(path: Path, **changes: Any) -> None:
     """Change a manifest, and give it the checksum of what it then says."""
     file = path / manifest.NAME
     values = {name: value for name, value in json.loads(file.read_text()).items() if name != "checksum"} | changes
-    file.write_text(json.dumps(values | {"checksum": manifest._checksum_of(values)}))
+    file.write_text(json.dumps(values | {"checksum": manifest.checksum_of(values)}))
 
 
 def problem_of(path: Path) -> str:

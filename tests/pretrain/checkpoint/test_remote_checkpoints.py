@@ -3,6 +3,7 @@
 import re
 import shutil
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -10,7 +11,7 @@ import pytest
 
 from data_prep.errors import UserError
 from pretrain import checkpoint
-from pretrain.checkpoint import remote_copies
+from pretrain.checkpoint import Checkpoint, remote_copies
 from pretrain.config import CheckpointConfig
 from tests.support import kills
 from tests.support.checkpoints import MODEL, OPTIMIZER, make_checkpoint
@@ -40,7 +41,7 @@ def copy(url: str, *paths: Path, **settings) -> list[tuple[int, dict[str, float]
     used = copies(url, **settings)
     for path in paths:
         used.push(path)
-        used._running.result()
+        used.wait()
         used.report_failures(lambda step, metrics: told.append((step, metrics)))
     used.close()
     return told
@@ -127,7 +128,7 @@ def test_a_damaged_copy_is_passed_over(url, folder, tmp_path, damage):
 def test_a_manifest_cannot_lead_out_of_the_folder(url, folder, tmp_path):
     path = make_checkpoint(folder, 1)
     files = checkpoint.read(path).files
-    checkpoint.write_manifest(path, 1, {}, files | {"../../evil": files[MODEL]})
+    Checkpoint(path, 1, {}, files | {"../../evil": files[MODEL]}).write()
     assert "outside the folder" in (checkpoint.verify(path) or "")
     place = f"/{url.removeprefix('memory://')}/step-00000001"
     FS.pipe(f"{place}/manifest.json", (path / "manifest.json").read_bytes())
@@ -170,32 +171,30 @@ def test_sigkill_at_every_operation_of_an_upload(folder, tmp_path):
         assert any(re.match(seen, operation) for operation in operations), f"no kill at {seen}: {operations}"
 
 
-def test_a_complete_copy_is_not_made_again(url, folder, monkeypatch):
+def test_a_complete_copy_is_not_made_again(url, folder):
     path = make_checkpoint(folder, 1)
     copy(url, path)
     again: list[Path] = []
-    monkeypatch.setattr(remote_copies, "_upload", lambda place, path: again.append(path))
-    remote_copies.RemoteCopies(CheckpointConfig(remote=url), 1, path).close()
+    upload = lambda place, path: again.append(path)  # noqa: E731
+    remote_copies.RemoteCopies(CheckpointConfig(remote=url), 1, path, upload).close()
     assert again == []
     other = make_checkpoint(folder / "other", 1)
-    checkpoint.write_manifest(other, 1, {"another": 1}, checkpoint.read(other).files)
-    remote_copies.RemoteCopies(CheckpointConfig(remote=url), 1, other).close()
+    replace(checkpoint.read(other), state={"another": 1}).write()
+    remote_copies.RemoteCopies(CheckpointConfig(remote=url), 1, other, upload).close()
     assert again == [other], "of another attempt"
 
 
-def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder, monkeypatch):
+def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder):
     """While the first is copied, two more are committed: the second is left out, and the first not deleted."""
     free = threading.Event()
-    inner = remote_copies._upload
     copied = []
 
     def slow(place, path):
         assert free.wait(10)
         copied.append(path.name)
-        inner(place, path)
+        remote_copies.upload_copy(place, path)
 
-    monkeypatch.setattr(remote_copies, "_upload", slow)
-    used = copies(url)
+    used = remote_copies.RemoteCopies(CheckpointConfig(remote=url), 0, upload=slow)
     paths = [make_checkpoint(folder, step) for step in (1, 2, 3)]
     for path in paths:
         used.push(path)
@@ -207,11 +206,11 @@ def test_a_slow_place_holds_nobody_up_and_gets_the_newest(url, folder, monkeypat
     assert used.needed() == set()
 
 
-def test_the_end_of_a_run_does_not_wait_for_ever(url, folder, monkeypatch, capsys):
+def test_the_end_of_a_run_does_not_wait_for_ever(url, folder, capsys):
     free = threading.Event()
-    monkeypatch.setattr(remote_copies, "_CLOSE_SECONDS", 0.05)
-    monkeypatch.setattr(remote_copies, "_upload", lambda place, path: free.wait(10))
-    used = copies(url)
+    used = remote_copies.RemoteCopies(
+        CheckpointConfig(remote=url), 0, upload=lambda place, path: free.wait(10), close_seconds=0.05
+    )
     used.push(make_checkpoint(folder, 1))
     used.close()
     assert "warning: step-00000001 is not copied to" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from data_prep.errors import UserError
 from launchers.doctor import checks_of_tracking, run_checks
 from pretrain.config import TrackConfig, address_problem, load_config, missing_driver, mlflow_address
 from pretrain.planning import check_start, check_tracking
-from pretrain.tracking import RunRecord, Tracker, command_target
+from pretrain.tracking import RunRecord, Target, Tracker
 from tests.support.study_runs import study_config, study_data
 
 GOOD = (
@@ -73,7 +73,7 @@ def test_impossible_addresses_are_refused_in_one_line(uri: str, monkeypatch: pyt
         TrackConfig(uri=uri)
     if uri:
         with pytest.raises(UserError):
-            command_target(uri, None)
+            Target.of_command(uri, None)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
         (finding,) = run_checks(checks_of_tracking(TrackConfig()))
         assert (finding.name, finding.status) == ("mlflow", "fail")
@@ -118,15 +118,15 @@ def test_results_go_to_the_experiment_of_the_run_that_made_the_model(
         (run / "exports" / "step-00000010").mkdir(parents=True)
         Tracker(run, RunRecord("none", name, "r", {}, {}))
     export = tmp_path / "books" / "exports" / "step-00000010"
-    assert command_target(None, None, [tmp_path / "books"])[1] == "books"
-    assert command_target(None, None, [export])[1] == "books"
+    assert Target.of_command(None, None, [tmp_path / "books"])[1] == "books"
+    assert Target.of_command(None, None, [export])[1] == "books"
     monkeypatch.chdir(export)
-    assert command_target(None, None, [Path()])[1] == "books"
-    assert command_target(None, None, [export, tmp_path / "web"])[1] == "maskwright"  # they are of two
-    assert command_target(None, None, [tmp_path / "elsewhere"])[1] == "maskwright"
-    assert command_target(None, "mine", [export])[1] == "mine"
+    assert Target.of_command(None, None, [Path()])[1] == "books"
+    assert Target.of_command(None, None, [export, tmp_path / "web"])[1] == "maskwright"  # they are of two
+    assert Target.of_command(None, None, [tmp_path / "elsewhere"])[1] == "maskwright"
+    assert Target.of_command(None, "mine", [export])[1] == "mine"
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "site")
-    assert command_target(None, None, [export])[1] == "site"
+    assert Target.of_command(None, None, [export])[1] == "site"
 
 
 def test_a_database_without_its_driver_is_refused() -> None:

@@ -8,13 +8,12 @@ import pickle
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from pretrain.distributed import rank_agreement, tcp_store
+from pretrain.distributed import all_gather_json, prepare_rendezvous
 
 
 class Payload:
@@ -28,32 +27,33 @@ class Payload:
 
 
 def main(folder: Path) -> None:
-    dist.init_process_group("gloo", init_method=tcp_store.INIT_METHOD)
+    dist.init_process_group("gloo", init_method=prepare_rendezvous(os.environ))
     rank = dist.get_rank()
     value = {"rank": rank, "text": "é" * 100 * rank, "list": [1.5, None, True]}
-    assert rank_agreement.all_gather_json(value) == [
-        value | {"rank": 0, "text": ""},
-        value | {"rank": 1, "text": "é" * 100},
-    ]
-    assert rank_agreement.broadcast_json((rank, "x" * 10)) == [0, "x" * 10]
-    assert rank_agreement.broadcast_json(None) is None
+    assert all_gather_json(value) == [value | {"rank": 0, "text": ""}, value | {"rank": 1, "text": "é" * 100}]
+    assert all_gather_json((rank, "x" * 10))[0] == [0, "x" * 10]
+    assert all_gather_json(None) == [None, None]
 
-    payload, usual = pickle.dumps(Payload(folder / f"unpickled-{rank}")), rank_agreement._encoded
+    payload = pickle.dumps(Payload(folder / f"unpickled-{rank}"))
     for hostile in (0, 1):
-        rank_agreement._encoded = sends(payload) if rank == hostile else usual
-        with pytest.raises(RuntimeError, match=f"rank {hostile} sent something else than JSON"):
-            rank_agreement.all_gather_json(value)
-    rank_agreement._encoded = sends(payload) if rank == 0 else usual
-    with pytest.raises(RuntimeError, match="rank 0 sent something else than JSON"):
-        rank_agreement.broadcast_json(value)
+        if rank == hostile:
+            send(payload)
+        else:
+            with pytest.raises(RuntimeError, match=f"rank {hostile} sent something else than JSON"):
+                all_gather_json(value)
     assert list(folder.iterdir()) == []
     dist.barrier()
     dist.destroy_process_group()
 
 
-def sends(content: bytes) -> Callable[[Any], torch.Tensor]:
-    """What a rank sends instead of JSON."""
-    return lambda _: torch.frombuffer(bytearray(content), dtype=torch.uint8)
+def send(content: bytes) -> None:
+    """Send other bytes where all ranks send JSON: their number, then the bytes."""
+    own = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.tensor([len(own)]))
+    padded = own.new_zeros(int(max(sizes)))
+    padded[: len(own)] = own
+    dist.all_gather([torch.empty_like(padded) for _ in sizes], padded)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def fake_network(monkeypatch: pytest.MonkeyPatch, sources: dict[str, str | None]
     """Hosts that resolve to the keys, in this order, each reached from its value."""
     found = [(10 if ":" in target else 2, 2, 17, "", (target, 9)) for target in sources]
     monkeypatch.setattr(network_interfaces.socket, "getaddrinfo", lambda *_, **__: found)
-    monkeypatch.setattr(network_interfaces, "_source_address", lambda family, target: sources[target[0]])
+    monkeypatch.setattr(network_interfaces, "source_address", lambda family, target: sources[target[0]])
     addresses = {"eth0": ["10.0.0.1", "fe80::1%eth0"], "ib0": ["10.1.0.1", "fd00::1"], "lo": ["127.0.0.1", "::1"]}
     shown = {
         name: [SimpleNamespace(family=10 if ":" in text else 2, address=text) for text in texts]

@@ -1,12 +1,11 @@
 """How many threads each process of a run gets, and how they wait."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from pretrain.distributed import Cores, thread_settings, threads
-from pretrain.distributed.threads import choose_cores, choose_threads, control_groups, least_quota
+from pretrain.distributed import Cores, Threads
+from pretrain.distributed.threads import control_groups, least_quota
 
 
 @pytest.mark.parametrize(
@@ -22,7 +21,7 @@ from pretrain.distributed.threads import choose_cores, choose_threads, control_g
     ],
 )
 def test_the_least_of_what_is_granted_counts(affinity, quota, job, expected):
-    assert choose_cores(affinity, quota, job) == expected
+    assert Cores.least_of(affinity, quota, job) == expected
 
 
 @pytest.mark.parametrize(
@@ -39,20 +38,26 @@ def test_the_least_of_what_is_granted_counts(affinity, quota, job, expected):
     ],
 )
 def test_processes_share_the_cores_unless_the_user_says_otherwise(processes, named, number, source):
-    found = choose_threads(processes, Cores(8, "8 cores"), named)
+    environment = {} if named is None else {"OMP_NUM_THREADS": named}
+    found = Threads.of(processes, environment, Cores(8, "8 cores"))
     assert (found.number, found.source) == (number, source)
 
 
-def test_settings_leave_the_user_s_own_alone(monkeypatch):
-    monkeypatch.setattr(threads, "cpu_quota", lambda: None)
-    cores = len(os.sched_getaffinity(0))
-    assert thread_settings(cores, {}) == {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
-    assert thread_settings(1, {})["OMP_NUM_THREADS"] == str(cores), "as an idle machine without limits always had"
-    assert thread_settings(1, {"OMP_NUM_THREADS": "5,3"}) == {"GOMP_SPINCOUNT": "1000"}
+def test_settings_leave_the_user_s_own_alone():
+    def settings(processes, environment):
+        return Threads.of(processes, environment, Cores(8, "8 cores")).settings(environment)
+
+    assert settings(8, {}) == {"OMP_NUM_THREADS": "1", "GOMP_SPINCOUNT": "1000"}
+    assert settings(1, {})["OMP_NUM_THREADS"] == "8"
+    assert settings(1, {"OMP_NUM_THREADS": "5,3"}) == {"GOMP_SPINCOUNT": "1000"}
     for name, value in (("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "7")):
-        assert thread_settings(cores, {name: value}) == {"OMP_NUM_THREADS": "1"}
-    monkeypatch.setattr(threads, "cpu_quota", lambda: 1.0)
-    assert thread_settings(1, {})["OMP_NUM_THREADS"] == "1"
+        assert settings(8, {name: value}) == {"OMP_NUM_THREADS": "1"}
+
+
+def test_a_rank_shares_the_usable_cores_with_the_other_ranks_of_its_host():
+    cores = Cores.usable({})
+    assert Threads.of_rank({}) == Threads(cores.number, cores.source)
+    assert Threads.of_rank({"LOCAL_SIZE": str(cores.number)}) == Threads(1, cores.source)
 
 
 def test_control_groups_of_both_versions():

@@ -15,12 +15,13 @@ import torch
 import torch.distributed as dist
 
 from data_prep.processes import leave
-from pretrain.checkpoint import Checkpoint, write_parts
+from pretrain.checkpoint import Checkpoint
 from pretrain.data import Batch
 from pretrain.engine import Engine, init_distributed, layout_of
 from pretrain.engine.resharding import Layout
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model, take_step
+from tests.support.checkpoints import write_parts
 from tests.support.engine_state import full_state
 
 KEYS = ("exp_avg", "exp_avg_sq")

@@ -13,13 +13,14 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
 from data_prep.processes import leave
-from pretrain.checkpoint import Checkpoint, write_parts
+from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed, layout_of
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model, step_gradients
 from tests.pretrain.engine.layout_worker import record
+from tests.support.checkpoints import write_parts
 
 ZERO = ("1", "2", "3", "1-cpu", "2-cpu", "3-cpu")
 

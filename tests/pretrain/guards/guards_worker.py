@@ -18,9 +18,7 @@ from data_prep.errors import UserError
 from data_prep.processes import leave
 from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
-from pretrain.engine.deepspeed_state import local_weights
 from pretrain.guards import Faults, check_replicas
-from pretrain.guards.fault_injection import Fault
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model
 from tests.pretrain.engine.layout_worker import record
@@ -30,9 +28,7 @@ HOSTS = ["here", "there"]
 
 def faulty(kind: str, rank: int) -> Faults:
     """What does `kind` at step 1 of one rank."""
-    faults = Faults(dist.get_rank())
-    faults._faults = [Fault(kind, {"rank": rank, "step": 1})] if dist.get_rank() == rank else []
-    return faults
+    return Faults(dist.get_rank(), f"{kind}:rank={rank},step=1")
 
 
 class NoQuestions(TorchDispatchMode):
@@ -63,8 +59,9 @@ def same(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], what: str)
 
 
 def weights(engine: Engine) -> dict[str, np.ndarray]:
-    tensors = local_weights(engine.deepspeed)
-    return {str(number): tensor.float().numpy().copy() for number, tensor in enumerate(tensors)}
+    """The weights that this rank holds; with ZeRO 3, its partition."""
+    tensors = {name: getattr(one, "ds_tensor", one).detach() for name, one in engine.module.named_parameters()}
+    return {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
 def check(precision: str, zero: str) -> None:

@@ -11,11 +11,11 @@ from data_prep.errors import UserError
 from pretrain.config import GuardConfig
 from pretrain.data import MixturePosition, Position
 from pretrain.engine.deepspeed_state import all_finite
-from pretrain.guards import GuardHistory, StepGuard, StepResult, StreamPoint
+from pretrain.guards import StepGuard, StepResult
 from pretrain.guards.fault_injection import Fault, parse
 from pretrain.guards.replicas import checksum, odd_ones
 from pretrain.guards.slow_ranks import StepTimes, slow_ranks
-from pretrain.guards.step_guard import Rollback, after_step, rollback_due
+from pretrain.guards.step_guard import GuardHistory, Rollback, StreamPoint, after_step, rollback_due
 from pretrain.guards.trial_step import explain
 
 GUARD = GuardConfig(spike_window=32, spike_steps=3, rollback=True, max_skipped=3)
@@ -27,8 +27,8 @@ def place(step: int) -> StreamPoint:
 
 def result(step: int, loss: float | None, shape: tuple[int, int] = (8, 32)) -> StepResult:
     """The result of a step; None stands for a skipped one."""
-    skipped = loss is None
-    return StepResult(place(step), shape, math.nan if loss is None else loss, skipped, [0.1, 0.1], 0.0, 1.0)
+    skipped, loss = loss is None, math.nan if loss is None else loss
+    return StepResult(step, place(step).position, shape, loss, skipped, [0.1, 0.1], 0.0, 1.0)
 
 
 def run_through(losses, guard=GUARD) -> list[GuardHistory]:

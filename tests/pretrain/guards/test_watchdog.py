@@ -11,7 +11,7 @@ import pytest
 from pretrain.guards import Watchdog
 from pretrain.guards.watchdog import Beat, verdict
 from pretrain.reporting.progress_line import ProgressLine
-from pretrain.run import Journal, PhaseMarker, RunFolder, read_journal
+from pretrain.run import Journal, JournalReader, PhaseMarker, RunFolder
 
 HOSTS = ["n1", "n2", "n3"]
 SECONDS = 0.5  # of a hang
@@ -50,13 +50,13 @@ def test_the_rank_that_is_behind_is_named():
 class Ranks:
     """Watchdogs of several ranks in this process."""
 
-    def __init__(self, tmp_path, number=2, seconds=SECONDS):
+    def __init__(self, tmp_path, number=2, seconds=SECONDS, clock=time.monotonic):
         self.folder = RunFolder(tmp_path)
         self.folder.write_status("running", 6, 20, "training", "none")
         self.left = threading.Event()
-        self.markers = [PhaseMarker() for _ in range(number)]
+        self.markers = [PhaseMarker(clock) for _ in range(number)]
         self.dogs = [
-            Watchdog(self.folder, marker, rank, HOSTS[:number], seconds, leave=lambda code: self.left.set())
+            Watchdog(self.folder, marker, rank, HOSTS[:number], seconds, lambda code: self.left.set(), clock)
             for rank, marker in enumerate(self.markers)
         ]
 
@@ -103,26 +103,43 @@ def test_a_silent_rank_is_named(ranks):
     assert "no sign of life from rank 1 (on n2), last seen at step 7, forward" in ranks.folder.recorded_status().reason
 
 
-def test_the_start_and_the_first_step_may_take_longer(ranks):
-    assert not any(dog._thread.is_alive() for dog in ranks.dogs)
-    (dog, _), (marker, _) = ranks.dogs, ranks.markers
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_start_and_the_first_step_may_take_longer(tmp_path):
+    clock = Clock()
+    ranks = Ranks(tmp_path, number=1, seconds=200.0, clock=clock)
+    assert not any(thread.name == "watchdog" for thread in threading.enumerate())
+    (dog,), (marker,) = ranks.dogs, ranks.markers
 
     def overdue_after(seconds):
-        at = marker.at
-        dog._awake = at.since - 1000
-        return dog._is_overdue(type(at)(at.step, at.phase, time.monotonic() - seconds))
+        clock.now = marker.at.since + seconds
+        return dog.is_overdue()
 
-    dog._seconds = 200.0
     places = [("start", 0, 600), ("data", 5, 600), ("data", 6, 200), ("checkpoint", 6, 600)]
     places += [("start", 6, 600), ("data", 3, 600), ("data", 4, 200)]  # after a rollback, the model compiles anew
     for phase, step, limit in places:
         marker.enter(phase, step)
         assert not overdue_after(0.9 * limit), (phase, step)
         assert overdue_after(1.1 * limit), (phase, step)
-    dog._seconds = 1.0
+
+
+def test_a_checkpoint_may_take_minutes_however_short_the_limit(tmp_path):
+    clock = Clock()
+    ranks = Ranks(tmp_path, number=1, seconds=1.0, clock=clock)
+    (dog,), (marker,) = ranks.dogs, ranks.markers
     marker.enter("checkpoint", 6)
-    assert not overdue_after(290)
-    assert overdue_after(310)
+    clock.now += 290
+    assert not dog.is_overdue()
+    clock.now += 20
+    assert dog.is_overdue()
 
 
 def test_wall_clocks_may_jump(ranks, tmp_path, monkeypatch):
@@ -139,32 +156,26 @@ def test_wall_clocks_may_jump(ranks, tmp_path, monkeypatch):
         shown.update(step, {"train/loss": 1.0})
     journal.close()
     assert not ranks.left.is_set()
-    entries = read_journal(tmp_path / "journal.jsonl")
+    entries = JournalReader(tmp_path / "journal.jsonl").entries()
     assert [entry.step for entry in entries] == list(range(1, 31))
     assert any(later.time < entry.time for entry, later in itertools.pairwise(entries))
 
 
-class Suspended(threading.Event):
-    """Waits far longer than asked a few times, then says that the watchdog was closed."""
-
-    times = 4
-
-    def wait(self, timeout=None):
-        time.sleep(6 * timeout)
-        self.times -= 1
-        return self.times == 0
-
-
-def test_a_process_that_was_suspended_starts_counting_anew(ranks):
+def test_a_process_that_was_suspended_starts_counting_anew(tmp_path):
     """SIGSTOP and SIGCONT of a whole job, as a batch system does it: the watchdog itself has not run either."""
-    dog, marker = ranks.dogs[0], ranks.markers[0]
+    clock = Clock()
+    ranks = Ranks(tmp_path, number=1, clock=clock)
+    (dog,), (marker,) = ranks.dogs, ranks.markers
     ranks.folder.heartbeats.mkdir()
+    interval = SECONDS / 10
     marker.enter("data", 1)
-    assert not dog._is_overdue(marker.at)
+    dog.check()
     marker.enter("data", 2)
-    dog._closed = Suspended()
-    dog._run()  # 24 intervals, of which 10 are a hang
-    assert time.monotonic() - marker.at.since > 2 * SECONDS * 0.5
+    for _ in range(4):  # 24 intervals, of which 10 are a hang
+        clock.now += 6 * interval
+        dog.check()
     assert not ranks.left.is_set()
-    dog._awake = 0.0
-    assert dog._is_overdue(type(marker.at)(2, "data", time.monotonic() - 2 * SECONDS))
+    for _ in range(11):
+        clock.now += interval
+        dog.check()
+    assert ranks.left.is_set()

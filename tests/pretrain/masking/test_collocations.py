@@ -18,7 +18,7 @@ from data_prep.errors import UserError
 from data_prep.format import Collocations, Dataset
 from data_prep.inspection import CollocationCounts, collocation_search, find_collocations
 from launchers.app import app
-from pretrain.checkpoint import batch_settings, differences, identity_of
+from pretrain.checkpoint import Identity
 from pretrain.config import Config
 from pretrain.data import check_run, open_sources
 from pretrain.masking import IGNORED, Vocabulary, collocations_of, listed
@@ -377,14 +377,15 @@ def test_what_a_list_says_decides_and_not_where_it_lies(text, tmp_path):
         for name, which in (("one", ngrams), ("same", ngrams), ("other", [((6,), (8,))]))
     )
     sources = open_sources(one.data)
-    assert identity_of(one, sources, 1) == identity_of(same, sources, 1)
-    assert batch_settings(one, sources) == batch_settings(same, sources) != batch_settings(other, sources)
-    changed = differences(identity_of(one, sources, 1), identity_of(other, sources, 1))
-    assert list(changed) == ["masking.collocations (content)"]
+    identities = [Identity.of(config, sources) for config in (one, same, other)]
+    assert identities[0] == identities[1]
+    digests = [identity.batch_digest() for identity in identities]
+    assert digests[0] == digests[1] != digests[2]
+    assert list(identities[0].changes(identities[2])) == ["masking.collocations (content)"]
     (tmp_path / "one").unlink()
     listed.cache_clear()
     with pytest.raises(UserError, match="no such collocation list"):
-        identity_of(one, sources, 1)
+        Identity.of(one, sources)
 
 
 def test_a_run_needs_its_list_to_be_replayed(tmp_path):

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from data_prep.processes import leave
-from pretrain.checkpoint import Checkpoint, write_parts
+from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config, OptimConfig
 from pretrain.engine import Engine, init_distributed, layout_of
 from pretrain.engine.resharding import exchange_weights, local_pieces
@@ -30,6 +30,7 @@ from pretrain.optim.optimizers import Muon
 from pretrain.optim.parameter_groups import Described
 from tests.pretrain.engine.gradients_worker import SEQ_LEN, step_gradients, take_step
 from tests.pretrain.engine.varying_worker import global_batches
+from tests.support.checkpoints import write_parts
 from tests.support.engine_state import full_state
 from tests.support.optimizers import LR, MATRIX, NAMES, settings
 

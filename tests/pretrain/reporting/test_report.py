@@ -16,15 +16,14 @@ from pretrain.reporting.event_timeline import Start, breaks_of, speeds, time_spe
 from pretrain.reporting.html_page import embedded, page
 from pretrain.reporting.page_data import config_rows, read_config
 from pretrain.reporting.prediction_table import predictions_of
-from pretrain.run.journal import parse_entry
-from pretrain.run.journal_table import journal_table_of
+from pretrain.run import Entry, JournalTable
 from tests.support.report_runs import SECONDS, START, TOKENS, eventful, line, prediction_lines, step_line, write_run
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(2)> & {{script}} \u2028 "\x1b[31m'
 
 
 def measured(lines):
-    return journal_table_of(parse_entry(text) for text in lines)
+    return JournalTable.of(Entry.from_line(text) for text in lines)
 
 
 def test_restarts_and_rollbacks_are_told_apart():

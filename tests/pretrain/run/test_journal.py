@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.run import Entry, Journal, read_journal
-from pretrain.run.journal import format_entry, parse_entry, read_lines
+from pretrain.run import Entry, Journal, JournalReader
 
 
 def write(path: Path, *entries: tuple[int, dict[str, float]]) -> None:
@@ -21,10 +20,10 @@ def write(path: Path, *entries: tuple[int, dict[str, float]]) -> None:
 
 @given(st.dictionaries(st.text(min_size=1), st.floats(), max_size=4), st.integers(0, 2**53))
 def test_a_line_is_standard_json_and_gives_back_every_float(metrics: dict[str, float], step: int) -> None:
-    line = format_entry(Entry(step, 1.5, metrics))
+    line = Entry(step, 1.5, metrics).to_line()
     json.loads(line, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
     assert line.count(b"\n") == 1
-    entry = parse_entry(line)
+    entry = Entry.from_line(line)
     assert entry is not None
     assert (entry.step, entry.time, entry.metrics.keys()) == (step, 1.5, metrics.keys())
     for name, value in metrics.items():
@@ -35,7 +34,7 @@ def test_a_line_is_standard_json_and_gives_back_every_float(metrics: dict[str, f
 def test_lines_are_there_for_readers_before_the_journal_is_closed(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
     journal.append(1, {"train/loss": 0.1})
-    assert [entry.metrics for entry in read_journal(tmp_path / "journal.jsonl")] == [{"train/loss": 0.1}]
+    assert [entry.metrics for entry in JournalReader(tmp_path / "journal.jsonl").entries()] == [{"train/loss": 0.1}]
     journal.close()
 
 
@@ -43,7 +42,7 @@ def test_a_later_line_wins_metric_by_metric_and_unrepeated_steps_stay(tmp_path: 
     path = tmp_path / "journal.jsonl"
     write(path, (1, {"a": 1.0}), (2, {"a": 2.0, "b": 7.0}), (3, {"a": 3.0}))
     write(path, (2, {"a": 20.0}))
-    entries = read_journal(path)
+    entries = JournalReader(path).entries()
     assert [(entry.step, entry.metrics) for entry in entries] == [
         (1, {"a": 1.0}),
         (2, {"a": 20.0, "b": 7.0}),
@@ -57,9 +56,16 @@ def test_a_torn_last_line_is_ignored_then_repaired(tmp_path: Path, lost: int) ->
     path = tmp_path / "journal.jsonl"
     write(path, (1, {"train/loss": 6.5}), (2, {"train/loss": 6.25}))
     path.write_bytes(path.read_bytes()[:-lost])
-    assert [entry.step for entry in read_journal(path)] in ([1], [1, 2])  # 2 only where just the newline is lost
+    assert [entry.step for entry in JournalReader(path).entries()] in (
+        [1],
+        [1, 2],
+    )  # 2 only where just the newline is lost
     write(path, (2, {"train/loss": 6.0}), (3, {"train/loss": 5.0}))
-    assert [(entry.step, entry.metrics["train/loss"]) for entry in read_journal(path)] == [(1, 6.5), (2, 6.0), (3, 5.0)]
+    assert [(entry.step, entry.metrics["train/loss"]) for entry in JournalReader(path).entries()] == [
+        (1, 6.5),
+        (2, 6.0),
+        (3, 5.0),
+    ]
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
 
@@ -70,7 +76,7 @@ def test_a_torn_line_longer_than_one_chunk_is_dropped(tmp_path: Path) -> None:
         file.write(b'{"step": 2, "metrics": {"' + b"x" * 200_000)
     write(path, (2, {"a": 2.0}))
     assert len(path.read_bytes().splitlines()) == 2
-    assert [entry.step for entry in read_journal(path)] == [1, 2]
+    assert [entry.step for entry in JournalReader(path).entries()] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,7 @@ def test_a_torn_line_longer_than_one_chunk_is_dropped(tmp_path: Path) -> None:
      b'{"step": 1, "time": 1, "metrics": {"a": null}}', b'{"step": 1.5, "time": 1, "metrics": {}}'],
 )  # fmt: skip
 def test_what_is_not_an_entry_is_ignored(line: bytes) -> None:
-    assert parse_entry(line) is None
+    assert Entry.from_line(line) is None
 
 
 def test_reading_stops_before_an_unfinished_line_and_tells_damaged_ones(tmp_path: Path) -> None:
@@ -89,6 +95,9 @@ def test_reading_stops_before_an_unfinished_line_and_tells_damaged_ones(tmp_path
     first = path.stat().st_size
     with open(path, "ab") as file:
         file.write(b"{}\n" + b'{"step": 2')
-    assert [(end, entry and entry.step) for end, entry in read_lines(path)] == [(first, 1), (first + 3, None)]
-    assert [end for end, _ in read_lines(path, stop=first)] == [first]
-    assert list(read_lines(path, first + 3)) == []
+    assert [(end, entry and entry.step) for end, entry in JournalReader(path).lines()] == [
+        (first, 1),
+        (first + 3, None),
+    ]
+    assert [end for end, _ in JournalReader(path).lines(stop=first)] == [first]
+    assert list(JournalReader(path).lines(first + 3)) == []

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from pretrain.run import AppendLog, RunFolder
+from data_prep.files import AppendLog
+from pretrain.run import RunFolder
 
 
 def test_training_changes_no_file_behind_a_link(tmp_path: Path) -> None:

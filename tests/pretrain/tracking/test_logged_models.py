@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from pretrain.config import TrackConfig
-from pretrain.run import Entry, RunFolder, read_journal_table
-from pretrain.run.journal import format_entry
+from pretrain.run import Entry, JournalTable, RunFolder
 from pretrain.tracking import ModelLogger, Point
 from pretrain.tracking.logged_models import Candidate, chosen, evaluation
 from tests.support.runs import wait_for
@@ -54,10 +53,10 @@ def test_an_evaluation_has_the_valid_value_and_the_time_that_mlflow_has_it_with(
         Entry(4, 201.0, {"eval/loss": 5.5, "eval/masked_accuracy": 0.2, "eval/seconds": 3.0}),
     ]
     path = tmp_path / "journal.jsonl"
-    path.write_bytes(b"".join(format_entry(entry) for entry in lines))
-    found = evaluation(read_journal_table(path), 4)
+    path.write_bytes(b"".join(entry.to_line() for entry in lines))
+    found = evaluation(JournalTable.read(path), 4)
     assert list(found.values()) == [Point("eval/loss", 5.5, 101.0, 4), Point("eval/masked_accuracy", 0.2, 201.0, 4)]
-    assert evaluation(read_journal_table(path), 5) == {}
+    assert evaluation(JournalTable.read(path), 5) == {}
 
 
 def logger(run: Path, command: str, which: str = "all") -> ModelLogger:

@@ -16,11 +16,11 @@ from data_prep.format import Dataset
 from data_prep.urls import redact
 from launchers.app import app
 from pretrain.run import Entry
-from pretrain.tracking import Point, RunRecord, Tracker, load_record, resolve_target, sync
+from pretrain.tracking import Point, RunRecord, Target, Tracker, sync
 from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
 from pretrain.tracking.mlflow_runs import metric_name
 from pretrain.tracking.run_record import describe_input, run_tags
-from pretrain.tracking.tracking_target import connect, page_of_record
+from pretrain.tracking.tracking_target import page_of_record
 from tests.support.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
 
@@ -54,17 +54,17 @@ def test_secrets_in_addresses_are_redacted(text: str, kept: str) -> None:
 
 
 def test_the_environment_wins_over_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert resolve_target("http://a", "demo") == ("http://a", "demo")
+    assert Target.of_training("http://a", "demo") == ("http://a", "demo")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://b")
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "other")
-    assert resolve_target("http://a", "demo") == ("http://b", "other")
+    assert Target.of_training("http://a", "demo") == ("http://b", "other")
 
 
 def test_a_relative_sqlite_path_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert resolve_target("sqlite:///mlflow.db", "x")[0] == f"sqlite:///{tmp_path}/mlflow.db"
-    assert resolve_target("sqlite:///a/b.db?timeout=9", "x")[0] == f"sqlite:///{tmp_path}/a/b.db?timeout=9"
-    assert resolve_target(f"sqlite:///{tmp_path}/c.db", "x")[0] == f"sqlite:///{tmp_path}/c.db"
+    assert Target.of_training("sqlite:///mlflow.db", "x")[0] == f"sqlite:///{tmp_path}/mlflow.db"
+    assert Target.of_training("sqlite:///a/b.db?timeout=9", "x")[0] == f"sqlite:///{tmp_path}/a/b.db?timeout=9"
+    assert Target.of_training(f"sqlite:///{tmp_path}/c.db", "x")[0] == f"sqlite:///{tmp_path}/c.db"
 
 
 def test_each_metric_of_a_step_is_new_once() -> None:
@@ -118,7 +118,7 @@ def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
     tracker = Tracker(tmp_path, RunRecord("http://127.0.0.1:1", "demo", "r", {}, {}, artifacts=["config.yaml"]))
     tracker.log_artifact(tmp_path / "report.html")
     tracker.log_artifact(tmp_path / "config.yaml")
-    record = load_record(tmp_path)
+    record = RunRecord.load(tmp_path)
     assert record is not None
     assert record.artifacts == ["report.html", "config.yaml"]
 
@@ -126,7 +126,7 @@ def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
 def test_runs_that_begin_at_once_open_a_sqlite_file_one_after_the_other(tmp_path: Path) -> None:
     path = copy_empty_store(tmp_path / "mlflow.db")
     with file_lock(Path(f"{path}.lock")):
-        other = threading.Thread(target=connect, args=[(f"sqlite:///{path}", "demo")], daemon=True)
+        other = threading.Thread(target=Target(f"sqlite:///{path}", "demo").connect, daemon=True)
         other.start()
         other.join(0.5)
         assert other.is_alive()
@@ -208,7 +208,7 @@ def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records] == [
         f"Nothing was sent to MLflow (track.uri: none). Send it with: maskwright track sync {tmp_path} --uri ADDRESS"
     ]
-    record = load_record(tmp_path)
+    record = RunRecord.load(tmp_path)
     assert record is not None
     assert (record.uri, record.status) == ("none", "FINISHED")
     monkeypatch.delenv("MLFLOW_TRACKING_URI")
@@ -219,7 +219,7 @@ def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCa
 def test_restarts_are_counted_and_another_experiment_is_another_run(tmp_path: Path) -> None:
     def started(experiment: str) -> RunRecord:
         Tracker(tmp_path, RunRecord("none", experiment, "r", {}, {}))
-        record = load_record(tmp_path)
+        record = RunRecord.load(tmp_path)
         assert record is not None
         return record
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run import Entry, RunFolder, read_journal
+from pretrain.run import Entry, JournalReader, RunFolder
 from tests.support import faulty, runs
 from tests.system.soak.journal import read_lines
 from tests.system.soak.soak import assert_tracked_once
@@ -55,7 +55,7 @@ def test_clocks_that_differ_and_jump(data, tmp_path):
     assert [entry.step for entry in lines] == list(range(1, STEPS + 1))
     jumps = [later.time - earlier.time for earlier, later in pairwise(lines)]
     assert sorted(round(jump / 3600) for jump in jumps if abs(jump) > 600) == [-1, 25], "the clock did not jump"
-    assert_durations(read_journal(run / "journal.jsonl"))
+    assert_durations(JournalReader(run / "journal.jsonl").entries())
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == list(range(STEPS, 0, -50))
     assert {path.name for path in tmp_path.iterdir() if path.is_dir()} - {"mlflow-artifacts"} == {"clocks", "run"}
     assert_tracked_once(RunFolder(run), STEPS)

@@ -1,6 +1,7 @@
 """Damaged checkpoints of a real run on two processes: named, skipped by all ranks, never a silent step 0."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,7 @@ def test_damaged_manifests_make_a_run_fall_back(data, run, whole):
     first, second = (run / f"checkpoints/step-{step:08d}" for step in (24, 16))
     (first / "manifest.json").write_text(NESTED)
     saved = checkpoint.read(second)
-    checkpoint.write_manifest(second, 16, saved.state | {"position": {"dealt": "many", "sources": []}}, saved.files)
+    replace(saved, state=saved.state | {"position": {"dealt": "many", "sources": []}}).write()
     done = train(data, run)
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr

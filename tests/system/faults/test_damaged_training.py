@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from data_prep.format import Dataset
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs
 
 STEPS = 6
@@ -68,7 +68,7 @@ def test_within_the_budget_all_ranks_train_on_the_same_stand_ins(data, tmp_path)
         result = train(data, run, processes, data__damage_budget=100_000)
         assert result.returncode == 0, result.stderr
         assert "replace it" in result.stderr
-        entries = read_journal(run / "journal.jsonl", batches=True)
+        entries = JournalReader(run / "journal.jsonl").entries(batches=True)
         assert [entry.step for entry in entries] == list(range(1, STEPS + 1))
         found[processes] = [(entry.batch, entry.metrics["data/replaced_tokens"]) for entry in entries]
     assert found[1] == found[2]

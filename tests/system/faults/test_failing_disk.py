@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import faulty, runs
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ def config_of(data: Path, run: Path, **settings: Any) -> Path:
 
 
 def failures(run: Path) -> list[float]:
-    entries = read_journal(run / "journal.jsonl")
+    entries = JournalReader(run / "journal.jsonl").entries()
     return [entry.metrics["checkpoint/failed"] for entry in entries if "checkpoint/failed" in entry.metrics]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs
 from tests.support.disks import fill, mounted
 
@@ -18,7 +18,7 @@ def disk(tmp_path):
 
 
 def failures(run) -> list[float]:
-    entries = read_journal(run / "journal.jsonl")
+    entries = JournalReader(run / "journal.jsonl").entries()
     return [entry.metrics["checkpoint/failed"] for entry in entries if "checkpoint/failed" in entry.metrics]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pretrain import checkpoint
 from pretrain.reporting import replay
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs
 
 
@@ -32,7 +32,11 @@ def config(data: Path, run: Path, **settings: Any) -> Path:
 
 def metric(run: Path, name: str) -> dict[int, float]:
     """A metric by step."""
-    return {entry.step: entry.metrics[name] for entry in read_journal(run / "journal.jsonl") if name in entry.metrics}
+    return {
+        entry.step: entry.metrics[name]
+        for entry in JournalReader(run / "journal.jsonl").entries()
+        if name in entry.metrics
+    }
 
 
 def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tmp_path, harm):
@@ -123,7 +127,7 @@ def test_a_spike_is_gone_back_for_and_its_batches_left_out(data, tmp_path, harm)
     assert metric(run, "train/rows_left_out") == {21: 8.0 * 7}
     assert f"maskwright replay {run} --step 21" in done.stderr
     assert "went back from the spike at step 21 to step 16, rows 128 to 183 left out" in done.stderr
-    entries = {entry.step: entry for entry in read_journal(run / "journal.jsonl", batches=True)}
+    entries = {entry.step: entry for entry in JournalReader(run / "journal.jsonl").entries(batches=True)}
     assert [entries[step].batch["position"]["dealt"] for step in (16, 17, 40)] == [120, 184, 184 + 23 * 8]
     assert max(runs.losses(run).values()) < 6, "the losses after the rollback count"
     newest = checkpoint.read(checkpoint.committed(run / "checkpoints")[0][1])

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run import read_journal
+from pretrain.run import JournalReader
 from tests.support import runs
 from tests.support.checkpoints import must_be_committed
 
@@ -99,7 +99,7 @@ def assert_readable(folder: Path) -> None:
 
 
 def write_seconds(run) -> list[float]:
-    entries = read_journal(run / "journal.jsonl")
+    entries = JournalReader(run / "journal.jsonl").entries()
     return [found for entry in entries if (found := entry.metrics.get("checkpoint/write_seconds")) is not None]
 
 

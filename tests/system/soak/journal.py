@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from pretrain.run import Entry
-from pretrain.run.journal import parse_entry
 
 EXACT = ("train/loss", "train/grad_norm", "train/masked_accuracy", "train/learning_rate", "eval/loss")
 _TAIL_BYTES = 8192
@@ -19,7 +18,7 @@ def last_step(journal: Path, since: float = 0.0) -> int:
             lines = file.read().splitlines(keepends=True)
     except FileNotFoundError:
         return 0
-    found = [parse_entry(line) for line in lines if line.endswith(b"\n")]
+    found = [Entry.from_line(line) for line in lines if line.endswith(b"\n")]
     return max((entry.step for entry in found if entry and entry.batch and entry.time >= since), default=0)
 
 
@@ -28,7 +27,7 @@ def read_lines(journal: Path) -> list[Entry]:
     if not journal.exists():
         return []
     lines = journal.read_bytes().splitlines(keepends=True)
-    found = [parse_entry(line) for line in lines if line.endswith(b"\n")]
+    found = [Entry.from_line(line) for line in lines if line.endswith(b"\n")]
     assert None not in found, f"{journal} has a line that is no entry"
     return [entry for entry in found if entry]
 
