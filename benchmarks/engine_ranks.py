@@ -25,7 +25,7 @@ from pretrain.config import CheckpointConfig, Config
 from pretrain.data import Batch, DeviceBatch, DeviceFeed
 from pretrain.engine import Engine, init_distributed, layout_of
 from pretrain.model import Encoder, EncoderShape
-from pretrain.optim import described, parameter_groups
+from pretrain.optim.parameter_groups import described, parameter_groups
 
 SEED, LR, RATE = 7, 1e-4, 0.15
 FIRST_ID = 5  # of ordinary tokens

@@ -58,7 +58,7 @@ from pretrain.guards import state_problem
 from pretrain.guards.step_guard import GuardHistory
 from pretrain.guards.watchdog import Beat
 from pretrain.model import EncoderShape
-from pretrain.reporting import record_environment
+from pretrain.reporting.environment import write_environment
 from pretrain.reporting.prediction_table import predictions_of
 from pretrain.run import Entry, Journal, JournalReader, JournalTable, RunFolder, Status
 from pretrain.tracking import RunRecord
@@ -146,11 +146,11 @@ def _of_runs(folder: Path) -> Iterator[Reader]:
     yield from _checkpoints(folder)
     for start in range(2):
         now = {"python": "3.11", "processes": 2, "hosts": [{"host": "a", "ranks": [0], "gpus": [{"name": "x"}]}]}
-        record_environment(run.environment, now, start)
+        write_environment(run.environment, now, start)
     yield Reader("environment.json", run.environment, lambda: run.read_environment())
 
     def record_again() -> None:
-        record_environment(run.environment, {"python": "3"}, 1)
+        write_environment(run.environment, {"python": "3"}, 1)
 
     yield Reader("environment.json, new start", run.environment, lambda: _or_os_error(record_again))
     record = run.path / "mlflow_run.json"

@@ -42,7 +42,7 @@ from pretrain.kernels import operations
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import Encoder, step_flops
 from pretrain.model.families import hugging_face_model
-from pretrain.optim import described, parameter_groups
+from pretrain.optim.parameter_groups import described, parameter_groups
 
 MEGABATCH = 50  # batches that transformers sorts together by length
 COLLATING = 4  # processes of transformers' collator with a GPU

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -12,26 +12,16 @@ from torch import Tensor
 
 from data_prep.errors import UserError
 from pretrain.checkpoint import Identity, Saver
-from pretrain.data import (
-    DeviceBatch,
-    DeviceFeed,
-    Loader,
-    LoaderStep,
-    MixturePosition,
-    Prefetcher,
-    batch_checksum,
-    held_out_loader,
-)
-from pretrain.distributed import DeferredReader, run_on_all_ranks, run_on_rank_zero
-from pretrain.engine import Engine, StepSums, unpack_step
+from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher, batch_checksum
+from pretrain.distributed import DeferredReader, run_on_rank_zero
+from pretrain.engine import Engine, StepOutput, StepSums
 from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, check_replicas
-from pretrain.model import flops_of, peak_tflops
+from pretrain.held_out import HeldOut
 from pretrain.optim import lr_factor
-from pretrain.reporting.predictions import Samples
-from pretrain.reporting.step_metrics import FlopsCounter, StepInfo, step_metrics
-from pretrain.reporting.step_profile import Profile
+from pretrain.reporting import Profile
 from pretrain.resume import RunParts, checkpoint_state
 from pretrain.run import State, StopRequest
+from pretrain.step_metrics import FlopsCounter, StepInfo, step_metrics
 
 _STATUS_SECONDS = 5.0
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
@@ -39,7 +29,7 @@ Outcome = State | Literal["spike"]
 
 
 @dataclass(frozen=True)
-class _Fed:
+class _LoadedStep:
     """A step with its batches on their way to the device, and this rank's sums over them."""
 
     step: LoaderStep
@@ -70,15 +60,11 @@ class Loop:
         self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_rank_zero)
         self._faults = Faults(run.rank)
         self._feed = DeviceFeed(device, loader.objective, config.longest_row)
-        self._flops, self._settings = _count_flops(run, device), Identity.of(config, run.data).batch_digest()
+        self._flops, self._settings = FlopsCounter.of(run, device), Identity.of(config, run.data).batch_digest()
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
-        self._valid = _open_held_out(run)
-        self._samples: Samples | None = None
-        if self._valid and config.eval.samples:
-            path = self._folder.predictions if self._is_rank_zero else None
-            self._samples = Samples(config, self._valid, self._feed, path)
+        self._held_out = HeldOut(run, run.valid, self._feed) if run.valid else None
         self._saver = Saver(self._folder.checkpoints, config.checkpoint, engine.snapshot, self._report, self._step)
-        self._profile = Profile(config.train.profile, self._folder.profile, run.marker, self._step)
+        self._profile = Profile(config.train.profile, self._folder.profile, run.marker, self._step, run.rank)
         self._last_status = 0.0
         self._since: float | None = None  # when the last step ended; None after something else took time
         self._waited = 0.0  # seconds that the last step waited for data
@@ -94,17 +80,8 @@ class Loop:
         batches = Prefetcher(self._loader, self._step, self._position, self._prepare)
         try:
             while self._step < total and not self._stopping and not self.guard.rollback_due:
-                if self._profile.before(self._step + 1):
-                    self._since = None
-
-                fed = self._load(batches)
-
-                info, values = self._train(fed)
-                self._step, self._position = self._step + 1, fed.step.after
-
-                self._report_steps(self._deferred.push(info, values))
-                if self._profile.after(self._step):
-                    self._since = None
+                step = self._load(batches)
+                self._train(step)
 
                 if self._due(config.guard.replica_check_steps):
                     self._check_replicas()
@@ -124,10 +101,8 @@ class Loop:
         finally:
             self._profile.close()
             batches.close()
-            if self._samples:
-                self._samples.close()
-            if self._valid:
-                self._valid.close()
+            if self._held_out:
+                self._held_out.close()
         return self._end()
 
     def _end(self) -> Outcome:
@@ -145,71 +120,78 @@ class Loop:
 
     # Load
 
-    def _prepare(self, step: LoaderStep) -> _Fed:
+    def _prepare(self, step: LoaderStep) -> _LoadedStep:
         """In the prefetch thread."""
         sums = [
             (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.to_mask else batch_checksum(b), self._flops.of_batch(b))
             for b in step.batches
         ]
         batches = [self._feed(batch) for batch in step.batches]
-        return _Fed(step, batches, StepSums(*map(sum, zip(*sums, strict=True))))
+        return _LoadedStep(step, batches, StepSums(*map(sum, zip(*sums, strict=True))))
 
-    def _load(self, batches: Prefetcher[_Fed]) -> _Fed:
+    def _load(self, batches: Prefetcher[_LoadedStep]) -> _LoadedStep:
         """Wait for the batches of the next step."""
+        if self._profile.before(self._step + 1):
+            self._since = None
         start = time.monotonic()
         self._since = self._since or start
         self._run.marker.enter("data", self._step + 1)
         self._faults.before_step(self._step + 1, self._engine.module)
-        fed = batches.next()
+        loaded = batches.next()
         self._waited = time.monotonic() - start
-        return fed
+        return loaded
 
     # Step
 
-    def _train(self, fed: _Fed) -> tuple[StepInfo, Tensor]:
-        """One optimizer step: what the host knows of it, and its numbers on the device."""
-        config, before = self._config, fed.step.before
+    def _train(self, loaded: _LoadedStep) -> None:
+        """Take one optimizer step, and report the steps whose values have arrived."""
+        info, values = self._take_step(loaded)
+        self._step, self._position = self._step + 1, loaded.step.after
+        self._report_steps(self._deferred.push(info, values))
+        if self._profile.after(self._step):
+            self._since = None
+
+    def _take_step(self, loaded: _LoadedStep) -> tuple[StepInfo, Tensor]:
+        """The values of a step that the host knows, and those on the device."""
+        config, before = self._config, loaded.step.before
         lr = config.optim.lr * lr_factor(config.schedule, self._step, config.train.steps)
         lr *= self._faults.lr_factor(before.dealt)
-        batches = [batch.wait() for batch in fed.batches]
+        batches = [batch.wait() for batch in loaded.batches]
         self._run.marker.enter("collective")
         deferred = [batch.deferred for batch in batches if batch.deferred is not None]  # only the device knows them
-        sums = self._engine.total(self._own_sums(fed).pack(), torch.stack(deferred).sum(0) if deferred else None)
+        sums = self._engine.total(self._own_sums(loaded).pack(), torch.stack(deferred).sum(0) if deferred else None)
         norms_due = _is_due(config.track.group_norms_every, self._step + 1)
         output = self._engine.step(batches, sums[StepSums.PREDICTIONS], lr, group_norms=norms_due)
         self._faults.after_step(self._step + 1, self._engine.module)
         now = time.monotonic()
         seconds, self._since = now - (self._since or now), now
-        rows, seq_len = fed.step.after.dealt - before.dealt, fed.batches[0].seq_len
-        info = StepInfo(self._step + 1, lr, before, rows, seq_len, fed.step.mask_rate, seconds, self._waited)
+        rows, seq_len = loaded.step.after.dealt - before.dealt, loaded.batches[0].seq_len
+        info = StepInfo(self._step + 1, lr, before, rows, seq_len, loaded.step.mask_rate, seconds, self._waited)
         self._run.marker.enter("journal")
         return info, torch.cat([output, sums])
 
-    def _own_sums(self, fed: _Fed) -> StepSums:
+    def _own_sums(self, loaded: _LoadedStep) -> StepSums:
         """This rank's part of the sums of a step."""
         seconds = [0.0] * self._ranks
         seconds[self._run.rank] = self._engine.compute_timer.take() + self._waited
         stop = float(bool(self._stop) or self._unwritable is not None)
         written, save_due = self._saver.poll()
-        return replace(fed.sums, stop=stop, written=written, save_due=save_due, compute_seconds=tuple(seconds))
+        return replace(loaded.sums, stop=stop, written=written, save_due=save_due, compute_seconds=tuple(seconds))
 
     # Report
 
     def _report_steps(self, due: list[tuple[StepInfo, list[float]]]) -> None:
         """Report steps whose values have arrived. All ranks have the same values, so they decide the same."""
         for info, values in due:
-            output, sums = unpack_step(values, self._ranks)
+            output = StepOutput.unpack(values, self._ranks)
+            sums = output.sums
             self._stopping = self._stopping or sums.stop > 0
             self._save_due = self._save_due or sums.save_due > 0
             self._replaced_tokens += int(sums.replaced)
             self._write_status(info.step)
-            metrics = step_metrics(info, output, sums, self._engine.groups)
+            metrics = step_metrics(info, output, self._engine.groups)
             metrics |= self._flops.metrics(sums.flops, sums.predictions, info.seconds, self._ranks)
-            shape, loss, skipped = (info.rows, info.seq_len), metrics["train/loss"], output.skipped > 0
-            result = StepResult(
-                info.step, info.before, shape, loss, skipped, sums.compute_seconds, info.waited, info.seconds
-            )
-            metrics |= self.guard.record(result)
+            metrics |= self._judge(info, metrics["train/loss"], output)
             if self._config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self._replaced_tokens
             self._report(info.step, metrics | self._epochs(info.before), info.batch(sums, self._settings))
@@ -217,6 +199,11 @@ class Loop:
             if sums.written == self._ranks and self._saver.busy:
                 self._saver.finish()
                 self._since = None
+
+    def _judge(self, info: StepInfo, loss: float, output: StepOutput) -> dict[str, float]:
+        """Let the guard check a step; the metrics that it adds."""
+        times = (output.sums.compute_seconds, info.waited, info.seconds)
+        return self.guard.record(StepResult(info.step, info.before, info.shape, loss, output.skipped > 0, *times))
 
     def _epochs(self, position: MixturePosition) -> dict[str, float]:
         """The number of epochs read of each source."""
@@ -265,22 +252,12 @@ class Loop:
     # Evaluate
 
     def _evaluate(self) -> None:
-        """Measure the loss on the held-out data, also with averaged weights, and ask for sample predictions."""
-        if self._valid is None:
+        """Evaluate on the held-out data, if there are any."""
+        if self._held_out is None:
             return
         self._report_steps(self._deferred.drain())
-        start, self._since = time.monotonic(), None
-        loss, correct, predictions = self._engine.evaluate(self._held_out(self._valid)).tolist()
-        metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
-        if self._config.optim.ema is not None:
-            loss, _, predictions = self._engine.evaluate(self._held_out(self._valid), averaged=True).tolist()
-            metrics["eval/ema_loss"] = loss / max(predictions, 1)
-        if self._samples:
-            self._samples.record(self._engine, self._step)
-        self._report(self._step, metrics | {"eval/seconds": time.monotonic() - start})
-
-    def _held_out(self, valid: Loader) -> Iterator[DeviceBatch]:
-        return (self._feed(batch).wait() for batch in valid.held_out(self._step, self._config.eval.rows))
+        self._since = None
+        self._report(self._step, self._held_out.evaluate(self._engine, self._step))
 
     # Save
 
@@ -324,13 +301,3 @@ class Loop:
 
 def _is_due(every: int, step: int) -> bool:
     return every > 0 and step % every == 0
-
-
-def _open_held_out(run: RunParts) -> Loader | None:
-    valid = run.valid
-    return run_on_all_ranks(lambda: held_out_loader(run.config, valid, run.stages, run.rank) if valid else None)
-
-
-def _count_flops(run: RunParts, device: torch.device) -> FlopsCounter:
-    peak = peak_tflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-    return FlopsCounter(flops_of(run.description), run.data.tokenizer.special_ids["pad"], peak)

@@ -28,7 +28,7 @@ from pretrain.data import (
     training_loader,
 )
 from pretrain.distributed import all_gather_json, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
-from pretrain.engine import Engine, layout_of, slow_precision
+from pretrain.engine import Engine, layout_of
 from pretrain.guards import ResumeState, StepGuard, check_fits, roll_back, state_problem
 from pretrain.kernels import operations
 from pretrain.model import (
@@ -42,7 +42,7 @@ from pretrain.model import (
     initial_state,
     set_compute_options,
 )
-from pretrain.reporting import gather_environment, record_environment
+from pretrain.reporting import record_environment
 from pretrain.run import PhaseMarker, RunFolder
 
 # The settings that decide the rows. A stored position is invalid if one of them has changed.
@@ -246,18 +246,17 @@ def record_start(run: RunParts, engine: Engine, steps_done: int) -> dict[str, An
 
     Later checkpoints no longer count. Returns the environment.
     """
-    if warning := slow_precision(run.config.train.precision, engine.device.type):
+    if warning := engine.precision_warning:
         _print_once(warning)
-    environment = gather_environment() | {"parameters": engine.n_parameters, "data": run.data.facts()}
 
     def record() -> None:
         checkpoint.set_aside(run.folder.checkpoints, steps_done)
         _copy_tokenizer(run.data.datasets[0], run.folder)
         save_config(run.config, run.folder.config)
-        record_environment(run.folder.environment, environment, steps_done)
 
     run_on_rank_zero(record)
-    return environment
+    more = {"parameters": engine.n_parameters, "data": run.data.facts()}
+    return record_environment(run.folder.environment, steps_done, more)
 
 
 def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:

@@ -67,8 +67,6 @@ def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeS
 
     folder = RunFolder(config.run.dir)
     StartPhase.DATA.enter(folder if folder.inherits_lock() else None)
-    if config.run.deterministic:
-        pretrain.engine.make_deterministic()
     run = open_run(config, folder)
     saved = find_start(config, folder, run.data)
     loader = open_loader(run)
@@ -97,8 +95,8 @@ def train(run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: 
 
     # Step, evaluate and save; after a loss spike, again from a checkpoint before it.
     environment = record_start(run, engine, state.steps_done)
-    reports = pretrain.reporting.RankReports(
-        config, folder, run.hosts, (run.data, run.valid), state.steps_done, environment
+    reports = pretrain.reporting.Reports(
+        config, folder, run.rank, run.hosts, run.data, run.valid, state.steps_done, environment
     )
     end: State = "failed"
     try:

@@ -12,7 +12,7 @@ from evaluation.study.paired_statistics import Difference, Mean, Verdict
 from evaluation.study.study_file import Budget, Study
 from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
 from pretrain.config import on_one_line
-from pretrain.reporting import page
+from pretrain.reporting import write_page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")
 _FORMATS = {"nats": ".4f", "number": ".4f", "seconds": ",.1f", "count": ",.0f"}
@@ -40,9 +40,9 @@ def write_study_report(study: Study) -> Path:
     values = _page_values(study, results)
     try:
         write_json(folder / "report.json", _as_json(study, results))
-        for name, text in (("report.md", _markdown(values)), ("report.html", page(values, _SCRIPTS))):
-            with atomic_writer(folder / name) as file:
-                file.write(text.encode())
+        with atomic_writer(folder / "report.md") as file:
+            file.write(_markdown(values).encode())
+        write_page(values, folder / "report.html", _SCRIPTS)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: the report cannot be written ({error.strerror})") from None
     return folder / "report.html"

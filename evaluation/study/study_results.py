@@ -12,7 +12,7 @@ from data_prep.reading import MAX_FLOAT
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from evaluation.study.study_file import EVALUATION, FINETUNING, Budget, Study
 from evaluation.study.study_runner import read_result
-from pretrain.reporting import line_of, rounded
+from pretrain.reporting import line_of
 from pretrain.run import JournalTable, RunFolder
 
 Unit = Literal["nats", "share", "number", "seconds", "count"]
@@ -129,9 +129,9 @@ def curve(arm: str, runs: list[JournalTable], hue: int) -> dict[str, Any]:
         steps = np.intersect1d(steps, series.steps)
     losses = np.array([series.values[np.isin(series.steps, steps)] for _, series in evaluated])
     tokens, hours = np.mean([_progress(run, steps) for run, _ in evaluated], axis=0)
-    axes = {"step": steps.tolist(), "tokens": rounded(tokens), "hours": rounded(hours)}
-    low, high = rounded(losses.min(axis=0)), rounded(losses.max(axis=0))
-    return line_of(arm, "points", steps, losses.mean(axis=0), hue=hue, low=low, high=high, axes=axes)
+    axes = {"step": steps, "tokens": tokens, "hours": hours}
+    low, mean, high = losses.min(axis=0), losses.mean(axis=0), losses.max(axis=0)
+    return line_of(arm, "points", steps, mean, hue=hue, low=low, high=high, axes=axes)
 
 
 def _progress(run: JournalTable, steps: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -6,6 +6,7 @@ A run trains, exports, evaluates and fine-tunes by `maskwright` commands. Intact
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from evaluation.study.study_file import (
     StudyRun,
 )
 from pretrain.config import on_one_line
-from pretrain.reporting import duration
 from pretrain.run import EXIT_CODES, JournalTable, RunFolder
 
 LOG = "study.log"  # in a run folder: output of its commands
@@ -90,7 +90,7 @@ def run_study(
 
         try:
             do_run(study, run, maskwright, report)
-            say(f"{title}: done in {duration(time.monotonic() - begun)}")
+            say(f"{title}: done in {timedelta(seconds=round(time.monotonic() - begun))}")
         except UserError as error:
             failed.append(f"{run.name}: {error}")
             say(f"{title}: failed: {error}")

@@ -30,11 +30,7 @@ def export(
         maskwright export runs/demo --ema
     """
     require_run(run)
-    folder = RunFolder(run)
-    check_writable(out or folder.exports / "step")
-    from pretrain.export import chosen_checkpoint, export_folder
-
-    export_folder(folder, chosen_checkpoint(folder, step), out, ema)
-    from pretrain.export import export_run  # imports torch, which takes seconds
+    check_writable(out or RunFolder(run).exports / "step")
+    from pretrain.export import export_run
 
     print(export_run(run, step, out, averaged=ema))

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +11,10 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from launchers.display import tables
-from pretrain.reporting import duration
 
 if TYPE_CHECKING:
     from pretrain.config import Config
-    from pretrain.planning.run_plan import Choice, Planner, RunPlan
-    from pretrain.planning.speed import Rate, RunTime
+    from pretrain.planning import Planner, Rate, RunPlan
 
 _GIB = 1 << 30
 
@@ -59,39 +58,31 @@ def plan(
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
     """
     from pretrain.config import load_config
-    from pretrain.model import peak_tflops
-    from pretrain.planning.run_plan import choices
-    from pretrain.planning.speed import run_times
+    from pretrain.planning import GpuMemory
 
     parsed = load_config(config, overrides)
-    capacity, name = _capacity(gpu, gpu_memory)
-    peak = peak_tflops(gpu) if gpu and parsed.train.precision != "fp32" else None
-    rate = _rate(gpu, peak, run, mfu, tokens_per_second)
-    planner = _planner(parsed, vocab_size)
-    planned = planner.plan(nodes * gpus_per_node)
-    fitting = choices(planner, parsed, planned.processes, capacity) if capacity else []
-    times = run_times(planned, rate, peak)
+    memory = GpuMemory.of(gpu, gpu_memory)
+    rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second)
+    planned = _planner(parsed, vocab_size).plan(nodes * gpus_per_node, memory, rate)
     if as_json:
-        print(json.dumps(_facts(planned, times, fitting, capacity), indent=1))
+        print(json.dumps(_facts(planned), indent=1))
         return
     console = tables.output()
     title = f"{parsed.model.title}, {planned.parameters:,} parameters, on {planned.processes} GPUs"
     console.print(f"{title} ({nodes} x {gpus_per_node})")
     console.print(_work(planned))
     console.print(_memory(parsed, planned))
-    console.print(_fit_line(planned, capacity, name))
-    if fitting:
-        console.print(_choices(fitting))
-    if times:
-        console.print(_speed(times))
+    console.print(_fit_line(planned))
+    if planned.choices:
+        console.print(_choices(planned))
+    console.print(_speed(planned))
+    if planned.time:
         console.print("Steps alone: the start, evaluation and checkpoints come on top.")
-    else:
-        console.print("Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu.")
 
 
 def _planner(config: "Config", vocab_size: int | None) -> "Planner":
     from pretrain.data import open_sources
-    from pretrain.planning.run_plan import Planner
+    from pretrain.planning import Planner
 
     if vocab_size is not None:
         return Planner(config, None, vocab_size)
@@ -102,30 +93,19 @@ def _planner(config: "Config", vocab_size: int | None) -> "Planner":
     return Planner(config, sources)
 
 
-def _capacity(gpu: str | None, gpu_memory: float | None) -> tuple[int | None, str]:
-    """(bytes available to a run, description of the GPU)."""
-    from pretrain.planning.training_memory import GPU_GB, RESERVED
-
-    if gpu is not None and gpu_memory is None and gpu not in GPU_GB:
-        raise UserError(f"--gpu {gpu!r} is not known; write one of {', '.join(GPU_GB)}, or give --gpu-memory")
-    size = gpu_memory or (GPU_GB[gpu] if gpu else None)
-    if size is None:
-        return None, ""
-    return round(size * 1e9) - RESERVED, f"{gpu or 'a GPU'} of {size:g} GB"
-
-
-def _rate(
-    gpu: str | None, peak: int | None, run: Path | None, mfu: float | None, tokens_per_second: float | None
-) -> "Rate | None":
-    from pretrain.planning.speed import Rate, measured
+def _rate(gpu: str | None, run: Path | None, mfu: float | None, tokens_per_second: float | None) -> "Rate | None":
+    """The speed by the options. gpu: the model of a GPU that computes in 16 bits."""
+    from pretrain.model import peak_tflops
+    from pretrain.planning import Rate, measured_rate
 
     given = {"--from": run, "--mfu": mfu, "--tokens-per-second": tokens_per_second}
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
         raise UserError(f"{' and '.join(names)} both set the speed of the run. Give one of them.")
     if run is not None:
-        return measured(run)
+        return measured_rate(run)
     if mfu is not None:
+        peak = peak_tflops(gpu) if gpu else None
         if peak is None:
             raise UserError("--mfu is a share of a bf16 peak. Name a GPU with --gpu, or give --tokens-per-second.")
         return Rate(f"given: {mfu:.0%} of {peak} TFLOP/s, the dense bf16 peak of {gpu}", tflops=mfu * peak)
@@ -134,18 +114,18 @@ def _rate(
     return None
 
 
-def _facts(planned: "RunPlan", times: "list[RunTime]", fitting: "list[Choice]", capacity: int | None) -> dict[str, Any]:
+def _facts(planned: "RunPlan") -> dict[str, Any]:
     totals = ("device_bytes", "host_bytes")
     stages = [asdict(stage) | {name: getattr(stage, name) for name in totals} for stage in planned.stages]
     names = ("processes", "parameters", "tokens", "flops", "epochs", "activations_known")
     return {
         **{name: getattr(planned, name) for name in names},
         "stages": stages,
-        "usable_bytes": capacity,
+        "usable_bytes": planned.gpu.usable if planned.gpu else None,
         "device_bytes": planned.largest.device_bytes,
-        "fits": planned.fits(capacity),
-        "choices": [asdict(choice) for choice in fitting],
-        "speed": [asdict(time) for time in times],
+        "fits": planned.fits,
+        "choices": [asdict(choice) for choice in planned.choices],
+        "speed": [asdict(planned.time)] if planned.time else [],
     }
 
 
@@ -179,29 +159,29 @@ def _memory(config: "Config", planned: "RunPlan") -> Table:
     return table
 
 
-def _fit_line(planned: "RunPlan", capacity: int | None, name: str) -> str:
-    from pretrain.planning.training_memory import RESERVED
-
-    if capacity is None:
+def _fit_line(planned: "RunPlan") -> str:
+    gpu = planned.gpu
+    if gpu is None:
         return "Whether it fits: name a GPU with --gpu, or give --gpu-memory."
-    said = {True: "It fits", False: "It does not fit", None: "Without activations it fits"}[planned.fits(capacity)]
+    said = {True: "It fits", False: "It does not fit", None: "Without activations it fits"}[planned.fits]
     return (
-        f"{said}: {_gib(planned.largest.device_bytes)} of {_gib(capacity)} GiB of {name}; {_gib(RESERVED)} GiB are "
-        "assumed to go to CUDA, NCCL and the allocator."
+        f"{said}: {_gib(planned.largest.device_bytes)} of {_gib(gpu.usable)} GiB of {gpu.description}; "
+        f"{_gib(gpu.reserved)} GiB are assumed to go to CUDA, NCCL and the allocator."
     )
 
 
-def _choices(fitting: "list[Choice]") -> Table:
-    rows = [(one.change, str(one.micro_batch_size or "none fits"), _gib(one.device_bytes)) for one in fitting]
+def _choices(planned: "RunPlan") -> Table:
+    rows = [(one.change, str(one.micro_batch_size or "none fits"), _gib(one.device_bytes)) for one in planned.choices]
     return tables.table(("with", "rows", "GiB"), rows, title="The largest micro-batch that fits")
 
 
-def _speed(times: "list[RunTime]") -> Table:
-    title = "Time (assumed, as no speed was measured or given)" if times[0].assumed else "Time"
-    table = tables.table(("speed", "tokens/s", "time", "GPU hours"), title=title)
-    for one in times:
-        table.add_row(one.source, f"{one.tokens_per_second:,.0f}", duration(one.seconds), f"{one.gpu_hours:,.1f}")
-    return table
+def _speed(planned: "RunPlan") -> Table | str:
+    time = planned.time
+    if time is None:
+        return "Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu."
+    duration = str(timedelta(seconds=round(time.seconds)))
+    row = (time.source, f"{time.tokens_per_second:,.0f}", duration, f"{time.gpu_hours:,.1f}")
+    return tables.table(("speed", "tokens/s", "time", "GPU hours"), [row], title="Time")
 
 
 def _gib(size: int) -> str:

@@ -30,16 +30,15 @@ def report(
         maskwright report runs/demo --out demo.html --open
     """
     place = out or RunFolder(run).report
+    from pretrain.reporting import collect, write_page
+
+    content = collect(run, place)
     if as_json:
         import orjson
 
-        from pretrain.reporting import collect
-
-        print(orjson.dumps(collect(run, place)).decode())  # null for a number that is not finite
+        print(orjson.dumps(content).decode())  # null for a number that is not finite
         return
-    from pretrain.reporting import write_report
-
-    write_report(run, place)
+    write_page(content, place)
     print(place)
     if open_it:
         typer.launch(place.resolve().as_uri())

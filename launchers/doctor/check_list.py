@@ -8,8 +8,9 @@ from data_prep.urls import is_url
 from launchers.doctor import full_checks, gpu_checks, machine_checks, package_checks, slurm_checks, storage_checks
 from launchers.doctor.check_runner import Check
 from launchers.doctor.tracking_checks import checks_of_tracking
+from launchers.node_checks import Finding
 from pretrain.config import Config, TrackConfig
-from pretrain.planning import CHECKS, Finding
+from pretrain.planning import CHECKS
 
 
 def all_checks(config: Config | None, full: bool = False) -> list[Check]:

@@ -12,7 +12,7 @@ from data_prep.errors import UserError, one_line
 from data_prep.processes import die_with_parent
 from data_prep.tokenizer import printable
 from data_prep.urls import redact
-from pretrain.planning import Finding
+from launchers.node_checks import Finding
 
 _GRACE_SECONDS = 3.0  # for an ended check to delete its files
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
-from pretrain.planning import Finding, judge
+from launchers.node_checks import Finding, judge
 
 
 def checks() -> list[Check]:

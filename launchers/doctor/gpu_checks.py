@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from data_prep.errors import one_line
 from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
-from pretrain.planning import Finding, ask, judge
+from launchers.node_checks import Finding, ask, judge
 
 _FIELDS = "index,name,driver_version,memory.total,memory.used,compute_cap,mig.mode.current"
 _FIELDS += ",ecc.errors.uncorrected.volatile.total"

@@ -7,8 +7,8 @@ import psutil
 
 from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
+from launchers.node_checks import GIB, Finding, check_memory, judge
 from pretrain.distributed import Cores, Threads, limits_of
-from pretrain.planning import GIB, Finding, check_memory, judge
 
 _SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL needs up to some hundred MB
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")

@@ -18,9 +18,9 @@ import torch.distributed as dist
 from data_prep.errors import UserError, one_line
 from launchers.doctor.check_runner import presentable
 from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task
+from launchers.node_checks import Finding, judge
 from launchers.slurm import client
 from pretrain.distributed import all_gather_json, interface_to, open_store
-from pretrain.planning import Finding, judge
 
 _MOST_ROUNDS = 31  # of pairs: a second or two each
 _TIMEOUT = timedelta(seconds=120)

@@ -23,8 +23,8 @@ from launchers.doctor.check_runner import run_checks
 from launchers.doctor.gpu_checks import list_gpus
 from launchers.doctor.package_checks import NAMED, installed_version
 from launchers.local import gpu_count
+from launchers.node_checks import Finding
 from pretrain.distributed import Cores
-from pretrain.planning import Finding
 
 _MARK = "maskwright-doctor"
 _SHOWN = 8  # names on a line

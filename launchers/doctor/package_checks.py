@@ -11,8 +11,8 @@ from packaging.specifiers import SpecifierSet
 
 from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
+from launchers.node_checks import Finding, judge
 from pretrain.config import Config
-from pretrain.planning import Finding, judge
 
 NAMED = ("torch", "deepspeed", "transformers", "triton", "mlflow", "webdataset")
 _INSTALL = "install it into this environment: python -m pip install '{0}'"

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from pretrain.planning import Finding, Status
+from launchers.node_checks import Finding, Status
 
 _COLORS: dict[Status, str] = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "bright_black"}
 

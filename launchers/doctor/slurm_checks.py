@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from data_prep.errors import one_line
 from launchers.doctor.check_runner import Check
+from launchers.node_checks import Finding, judge
 from launchers.slurm import client
-from pretrain.planning import Finding, judge
 
 _LEAST_KILL_WAIT = 30
 

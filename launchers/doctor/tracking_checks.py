@@ -9,8 +9,9 @@ from urllib.parse import urlsplit
 from data_prep.urls import redact
 from launchers.doctor.check_runner import Check
 from launchers.doctor.storage_checks import Mount, existing, mount_of
+from launchers.node_checks import Finding, judge
 from pretrain.config import OFFLINE, TrackConfig
-from pretrain.planning import Finding, check_tracking, judge
+from pretrain.planning import check_tracking
 from pretrain.tracking import Target
 
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")

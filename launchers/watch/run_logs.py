@@ -56,12 +56,12 @@ def log_lines(path: Path, run: Path, count: int | None, follow: bool = False) ->
 
 def _journal_lines(lines: list[bytes]) -> list[str]:
     """Format lines of the journal. Damaged lines are skipped."""
-    from pretrain.reporting import shown
+    from pretrain.reporting import metric_texts
     from pretrain.run import Entry
 
     found = []
     for entry in filter(None, map(Entry.from_line, lines)):
-        words = shown(entry.metrics) or [f"{name} {value:g}" for name, value in entry.metrics.items()]
+        words = metric_texts(entry.metrics) or [f"{name} {value:g}" for name, value in entry.metrics.items()]
         when = datetime.fromtimestamp(entry.time).isoformat(" ", "seconds")
         found.append(" | ".join([f"{when} step {entry.step:,}", *words]))
     return found

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ from pydantic_core import to_json
 from data_prep.errors import UserError
 from launchers.display import tables
 from launchers.slurm import QueuedJob, jobs_of, own_jobs
-from pretrain.reporting import duration
 from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _age(seen: Seen) -> str:
 
 def _left(seen: Seen) -> str:
     left = seen.summary.seconds_left
-    return "" if left is None else duration(left)
+    return "" if left is None else str(timedelta(seconds=round(left)))
 
 
 def _number(value: float | None, form: str) -> str:

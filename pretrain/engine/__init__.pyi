@@ -1,12 +1,9 @@
 from .deepspeed_import import import_deepspeed as import_deepspeed
 from .engine import Engine as Engine
 from .engine import init_distributed as init_distributed
-from .engine import make_deterministic as make_deterministic
-from .engine import slow_precision as slow_precision
 from .gradient_buckets import bucket_size as bucket_size
 from .gradient_buckets import uses_flat_gradients as uses_flat_gradients
 from .resharding import layout_of as layout_of
-from .resharding import whole_weights as whole_weights
+from .resharding import load_weights as load_weights
 from .step_sums import StepOutput as StepOutput
 from .step_sums import StepSums as StepSums
-from .step_sums import unpack_step as unpack_step

@@ -8,23 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def reduced_gradients(engine: Any) -> list[Tensor]:
-    """This rank's share of the gradients of the global batch, or, where they are offloaded, their norms.
+def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
+    """This rank's share of the gradients of the global batch, by parameter; where they are offloaded, their norms.
 
     After the last backward pass of a step, for each ZeRO stage. Together, the ranks' shares are all gradients.
     """
-    optimizer, stage = engine.optimizer, engine.zero_optimization_stage()
-    if stage == 0:
-        gradients = [parameter.grad for parameter in engine.module.parameters()]
-    elif getattr(optimizer, "offload_optimizer" if stage == 3 else "cpu_offload"):
-        gradients = [norm.float() for norm in optimizer.norm_for_param_grads.values()]
-    else:
-        gradients = [gradient for group in optimizer.averaged_gradients.values() for gradient in group or ()]
-    return [gradient for gradient in gradients if gradient is not None and gradient.numel()]
-
-
-def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """`reduced_gradients` without padding, each with the name of the parameter that it belongs to."""
     optimizer, stage, names = engine.optimizer, engine.zero_optimization_stage(), engine.param_names
     if stage == 0:
         yield from ((name, p.grad) for name, p in engine.module.named_parameters() if p.grad is not None)
@@ -35,7 +23,8 @@ def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
         for number, parameters in enumerate(optimizer.bit16_groups):
             held = [parameter for parameter in parameters if parameter._hp_mapping is not None]
             found = [g for g in optimizer.averaged_gradients[number] if not hasattr(g, "_zero_padding")]
-            yield from ((names[parameter], gradient) for parameter, gradient in zip(held, found, strict=bool(held)))
+            # DeepSpeed does not mark padding at the end of every partition.
+            yield from ((names[parameter], gradient) for parameter, gradient in zip(held, found, strict=False))
     else:
         for number, parameters in enumerate(optimizer.fp16_groups):
             for parameter, gradient in zip(parameters, optimizer.averaged_gradients[number], strict=True):
@@ -54,11 +43,10 @@ def local_weights(engine: Any) -> list[Tensor]:
     """The weights that belong to this rank. Together, the ranks have all weights."""
     if engine.zero_optimization_stage() < 3:
         return [parameter.data for parameter in engine.module.parameters()]
-    shares = (_own_share(parameter, dist.get_rank()) for parameter in engine.module.parameters())
-    return [share for share in shares if share.numel()]
+    return [own_share(parameter, dist.get_rank()) for parameter in engine.module.parameters()]
 
 
-def _own_share(parameter: Any, rank: int) -> Tensor:
+def own_share(parameter: Any, rank: int) -> Tensor:
     """A rank's part of a weight under ZeRO 3, without padding, which is uninitialized memory."""
     return _within(parameter.ds_tensor.data, parameter, rank)
 
@@ -73,6 +61,7 @@ def all_finite(tensors: list[Tensor], device: torch.device) -> Tensor:
 
     By their norms, which one kernel finds for many tensors; on a CPU that is ten times as fast as their maxima.
     """
+    tensors = [tensor for tensor in tensors if tensor.numel()]
     if not tensors:
         return torch.ones((), dtype=torch.bool, device=device)
     return torch.stack(torch._foreach_norm(tensors, 2, dtype=torch.float32)).isfinite().all().to(device)

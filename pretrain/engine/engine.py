@@ -23,31 +23,27 @@ from data_prep.errors import UserError
 from pretrain.checkpoint import Checkpoint, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
-from pretrain.distributed import prepare_rendezvous, run_on_all_ranks
+from pretrain.distributed import prepare_rendezvous
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
-from pretrain.engine.deepspeed_state import all_finite, local_weights, reduced_gradients, replicated_weights
+from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
 from pretrain.engine.flat_gradients import Clipping, FlatGradients
 from pretrain.engine.gradient_norms import GroupNorms
 from pretrain.engine.host_copy import HostCopies
 from pretrain.engine.resharding import (
+    DEEPSPEED_FOLDER,
     exchange_weights,
-    gather,
     layout_of,
     load_file,
-    load_loss_scale,
     load_resharded,
     local_pieces,
-    wanted_pieces,
 )
 from pretrain.engine.step_sums import StepSums
 from pretrain.model import Choices, Model, Prediction
-from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
+from pretrain.optim import build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 from pretrain.run import PhaseMarker
 
-ZERO_SUPPORTED_OPTIMIZERS.extend(OPTIMIZERS.values())
-_TAG = "deepspeed"
 _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # of DeepSpeed's engine
 
 
@@ -104,31 +100,39 @@ class Engine:
         config: the run.
         model: the model, with the same initial weights on every rank.
         marker: receives the phase of the step.
+
+    Attributes:
+        deepspeed: DeepSpeed's engine, which holds parameters, gradients and optimizer state.
+        n_parameters: the number of weights of the whole model.
+        compute_timer: the time of the forward passes.
     """
 
     def __init__(self, config: Config, model: Model, marker: PhaseMarker | None = None):
+        if config.run.deterministic:
+            make_deterministic()
         optimizer = build_optimizer(model, config.optim)
-        self._config = config
+        ZERO_SUPPORTED_OPTIMIZERS.append(type(optimizer))
+        self.config = config
         self._names = optimizer_order(model)
         self.n_parameters = sum(p.numel() for p in model.parameters())
         settings = deepspeed_config(config, self.n_parameters, get_accelerator().device_name())
         try:
-            self._engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+            self.deepspeed, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
         except (AssertionError, NotImplementedError, ValueError) as error:
             raise refusal(error) from error
-        optimizer.set_fragments(local_pieces(self._engine))
-        self._engine.checkpoint_engine = self._states = _States()
-        self._engine._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
-        self.device, self.marker = self._engine.device, marker or PhaseMarker()
+        optimizer.set_fragments(local_pieces(self.deepspeed))
+        self.deepspeed.checkpoint_engine = self._states = _States()
+        self.deepspeed._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
+        self.device, self.marker = self.deepspeed.device, marker or PhaseMarker()
         self.compute_timer = ComputeTimer(self.device)
         self._flat: FlatGradients | None = None
         if uses_flat_gradients(config):
-            self._flat = FlatGradients(self._engine.optimizer)
-            self._engine.enable_backward_allreduce = False
+            self._flat = FlatGradients(self.deepspeed.optimizer)
+            self.deepspeed.enable_backward_allreduce = False
         self._clipping: Clipping | None = None
         if config.zero.stage in (1, 2) and config.zero.offload == "none":
-            self._clipping = Clipping(self._engine.optimizer, config.train.precision == "fp16")
-        self._norms = GroupNorms(self._engine, self._names)
+            self._clipping = Clipping(self.deepspeed.optimizer, config.train.precision == "fp16")
+        self._norms = GroupNorms(self.deepspeed, self._names)
 
     def total(self, counts: Sequence[float], from_device: Tensor | None = None) -> Tensor:
         """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
@@ -167,22 +171,23 @@ class Engine:
             clipping, and whether the step was skipped: where the loss or a gradient of any rank is not finite, weights
             and optimizer state stay as they are. With `group_norms` [4 + groups]: those norms, before clipping too.
         """
-        for group in self._engine.optimizer.param_groups:
+        for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr
         scale = (1 if self._flat else dist.get_world_size()) / predictions.clamp(min=1)
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches, start=1):
             # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
-            self._engine.set_gradient_accumulation_boundary(number == len(batches))
+            self.deepspeed.set_gradient_accumulation_boundary(number == len(batches))
             self._seed(number)
             self.marker.enter("forward")
-            with self.compute_timer:
-                prediction: Prediction = self._engine(**batch.inputs)
+            with self.compute_timer.measure():
+                prediction: Prediction = self.deepspeed(**batch.inputs)
             sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
             self.marker.enter("backward")
             self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.marker.enter("step")
-        sums[2] = ~all_finite(reduced_gradients(self._engine), self.device)
+        gradients = [gradient for _, gradient in named_gradients(self.deepspeed)]
+        sums[2] = ~all_finite(gradients, self.device)
         if group_norms:
             sums = torch.cat([sums, self._norms.squares()])
         dist.all_reduce(sums)
@@ -191,47 +196,52 @@ class Engine:
         return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1), sums[3:].sqrt()])
 
     def _optimize(self, skipped: Tensor) -> Tensor:
-        """Let the optimizer step, but for weights and state where `skipped` (fp32 [] on the device) is 1.
+        """Let the optimizer step. Where `skipped` (fp32 [] on the device) is 1, weights and state stay as they are.
 
-        The gradient norm before clipping: [].
+        Returns the gradient norm before clipping: [].
 
         An offloaded optimizer steps on the host, and PyTorch's own copy to there would be read before it has arrived.
         """
-        self._engine.basic_optimizer.found_inf = skipped if self._config.zero.offload == "none" else skipped.cpu()
+        self.deepspeed.basic_optimizer.found_inf = skipped if self.config.zero.offload == "none" else skipped.cpu()
         norm = self._clipping.measure() if self._clipping else self._plain_grad_norm()
-        self._engine.step()
+        self.deepspeed.step()
         self._forget_overflow()
-        return torch.as_tensor(self._engine.get_global_grad_norm() if norm is None else norm)
+        return torch.as_tensor(self.deepspeed.get_global_grad_norm() if norm is None else norm)
 
     def rehearse(self, batch: DeviceBatch) -> None:
         """Run a whole step on one micro-batch, without changing weights, optimizer state or counts."""
-        counts = {name: getattr(self._engine, name) for name in _COUNTS}
-        scaler = getattr(self._engine.optimizer, "loss_scaler", None)  # fp16
+        counts = {name: getattr(self.deepspeed, name) for name in _COUNTS}
+        scaler = getattr(self.deepspeed.optimizer, "loss_scaler", None)  # fp16
         scale = dict(vars(scaler)) if scaler else {}
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            self._engine.set_gradient_accumulation_boundary(True)
-            prediction = self._engine(**batch.inputs)
+            self.deepspeed.set_gradient_accumulation_boundary(True)
+            prediction = self.deepspeed(**batch.inputs)
             self._backward(prediction.loss / prediction.predictions.clamp(min=1), last=True)
             self._optimize(torch.ones((), device=self.device))
         for name, value in counts.items():
-            setattr(self._engine, name, value)
+            setattr(self.deepspeed, name, value)
         if scaler:
             scaler.__dict__.update(scale)
 
     def weights_finite(self) -> bool:
         """Whether all weights of all ranks are finite; a collective that blocks the host."""
-        spoiled = (~all_finite(local_weights(self._engine), self.device)).float()
+        spoiled = (~all_finite(local_weights(self.deepspeed), self.device)).float()
         dist.all_reduce(spoiled, dist.ReduceOp.MAX)
         return not spoiled.item()
 
     def replicas(self) -> dict[str, Tensor]:
         """The weights that should be equal on every rank, by name."""
-        return replicated_weights(self._engine)
+        return replicated_weights(self.deepspeed)
+
+    @property
+    def precision_warning(self) -> str | None:
+        """A warning if the processor is slow in the precision of the run."""
+        return slow_precision(self.config.train.precision, self.device.type)
 
     @property
     def module(self) -> torch.nn.Module:
         """The model."""
-        return self._engine.module
+        return self.deepspeed.module
 
     def evaluate(self, batches: Iterable[DeviceBatch], averaged: bool = False) -> Tensor:
         """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions.
@@ -240,27 +250,27 @@ class Engine:
         for bit.
         """
         if averaged:
-            exchange_weights(self._engine, AVERAGE)
+            exchange_weights(self.deepspeed)
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
-        self._engine.eval()
+        self.deepspeed.eval()
         with torch.no_grad():
             for batch in batches:
                 self.marker.enter("evaluation")
-                prediction: Prediction = self._engine(**batch.inputs)
+                prediction: Prediction = self.deepspeed(**batch.inputs)
                 sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
-        self._engine.train()
+        self.deepspeed.train()
         if averaged:
-            exchange_weights(self._engine, AVERAGE)
+            exchange_weights(self.deepspeed)
         dist.all_reduce(sums)
         return sums
 
     def choices(self, batch: DeviceBatch, top: int) -> Choices:
         """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank."""
-        self._engine.eval()
+        self.deepspeed.eval()
         with torch.no_grad():
             self.marker.enter("evaluation")
-            found: Choices = self._engine(**batch.inputs, top=top)
-        self._engine.train()
+            found: Choices = self.deepspeed(**batch.inputs, top=top)
+        self.deepspeed.train()
         return found
 
     def snapshot(self, folder: Path, copy: bool) -> Parts:
@@ -271,7 +281,7 @@ class Engine:
             copy: use a copy in host memory, so that training may continue. It is valid until the next snapshot.
         """
         self._states.restart(copy)
-        self._engine.save_checkpoint(str(folder), tag=_TAG, save_latest=False)
+        self.deepspeed.save_checkpoint(str(folder), tag=DEEPSPEED_FOLDER, save_latest=False)
         states = self._states.take()
         return {
             str(Path(path).relative_to(folder)): functools.partial(torch.save, state) for path, state in states.items()
@@ -285,40 +295,36 @@ class Engine:
         Raises:
             UserError: on every rank, if its content cannot be used.
         """
-        if start.state["layout"] == layout_of(self._config):
+        if start.state["layout"] == layout_of(self.config):
             self._load_as_saved(start.path)
-            return
-        wanted = wanted_pieces(self._engine)
-        folder, layout = start.path / _TAG, start.state["layout"]
-        load_resharded(self._engine, run_on_all_ranks(lambda: gather(folder, layout, self._names, wanted)))
-        load_loss_scale(self._engine, folder, layout)
-        self._engine.global_steps = start.step
+        else:
+            load_resharded(self.deepspeed, start, self._names)
 
     def _load_as_saved(self, folder: Path) -> None:
-        groups = [{k: v for k, v in g.items() if k != "params"} for g in self._engine.optimizer.param_groups]
-        path, _ = self._engine.load_checkpoint(str(folder), tag=_TAG)
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in self.deepspeed.optimizer.param_groups]
+        path, _ = self.deepspeed.load_checkpoint(str(folder), tag=DEEPSPEED_FOLDER)
         if path is None:
             raise UserError(f"{folder}: DeepSpeed finds no checkpoint there")
-        for group, configured in zip(self._engine.optimizer.param_groups, groups, strict=True):
+        for group, configured in zip(self.deepspeed.optimizer.param_groups, groups, strict=True):
             group.update(configured)  # the configuration decides, not the checkpoint: a change of it was allowed
 
     def close(self) -> None:
         """Leave the process group on all ranks together: launchers kill the others some time after one has left."""
         dist.barrier()
-        self._engine.destroy()
+        self.deepspeed.destroy()
         dist.destroy_process_group()
 
     def release(self) -> None:
         """Free the model and its memory, but stay in the process group. The engine is unusable afterwards."""
-        self._engine.destroy()
+        self.deepspeed.destroy()
         # Each holds the optimizer, or copies of its state.
-        del self._engine, self._flat, self._clipping, self._norms, self._states
+        del self.deepspeed, self._flat, self._clipping, self._norms, self._states
         gc.collect()
         get_accelerator().empty_cache()
 
     def _backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradients of a micro-batch; after the `last`, those of all ranks are there for the step."""
-        self._engine.backward(loss)
+        self.deepspeed.backward(loss)
         if self._flat:
             self._flat.add()
             if last:
@@ -327,23 +333,23 @@ class Engine:
 
     def _forget_overflow(self) -> None:
         """Drop gradients that overflowed in fp16: offloaded ones DeepSpeed (0.19) keeps, and adds the next step's."""
-        optimizer, config = self._engine.optimizer, self._config
+        optimizer, config = self.deepspeed.optimizer, self.config
         if config.train.precision == "fp16" and config.zero.stage < 3 and optimizer.overflow:
             optimizer.averaged_gradients.update(dict.fromkeys(optimizer.averaged_gradients))
 
     def _seed(self, number: int) -> None:
         """Key what the model draws, as dropout does, by step, rank and micro-batch: a resumed run draws the same."""
-        model = self._config.model
+        model = self.config.model
         if model.dropout or model.arch == "auto":
-            key = derive_key(self._config.run.seed, "dropout")
-            seed = draw(key, 1, self._engine.global_steps, dist.get_rank(), number)[0]
+            key = derive_key(self.config.run.seed, "dropout")
+            seed = draw(key, 1, self.deepspeed.global_steps, dist.get_rank(), number)[0]
             torch.manual_seed(int(seed) >> 1)
 
     def _plain_grad_norm(self) -> Tensor | None:
         """The gradient norm where DeepSpeed hands the step to the plain optimizer and computes none (stage 0, fp32)."""
-        if hasattr(self._engine.optimizer, "_global_grad_norm") or self._engine.zero_optimization_stage() > 0:
+        if hasattr(self.deepspeed.optimizer, "_global_grad_norm") or self.deepspeed.zero_optimization_stage() > 0:
             return None
-        gradients = [p.grad for p in self._engine.module.parameters() if p.grad is not None]
+        gradients = [p.grad for p in self.deepspeed.module.parameters() if p.grad is not None]
         return torch.nn.utils.get_total_norm(gradients)
 
 

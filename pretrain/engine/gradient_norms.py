@@ -42,8 +42,8 @@ class GroupNorms:
         """
         found: dict[str, list[Tensor]] = {group: [] for group in self.groups}
         for name, gradient in named_gradients(self._engine):
-            found[group_of(name)] += gradient.reshape(-1).split(_RUN)
-        sums = torch.stack([_sum_of_squares(found[group], self._engine.device) for group in self.groups])
+            found[group_of(name)].append(gradient)
+        sums = torch.stack([sum_of_squares(found[group], self._engine.device) for group in self.groups])
         return sums / self._scale() ** 2
 
     def _scale(self) -> float:
@@ -53,10 +53,12 @@ class GroupNorms:
         return self._engine.optimizer.loss_scale
 
 
-def _sum_of_squares(tensors: list[Tensor], device: torch.device) -> Tensor:
+def sum_of_squares(tensors: list[Tensor], device: torch.device) -> Tensor:
+    """The sum over all elements: fp64 [] on the device, without waiting for it."""
     if not tensors:
         return torch.zeros((), dtype=torch.float64, device=device)
-    norms = torch._foreach_norm(tensors, 2, dtype=torch.float32)
+    runs = [run for tensor in tensors for run in tensor.reshape(-1).split(_RUN)]
+    norms = torch._foreach_norm(runs, 2, dtype=torch.float32)
     return torch.stack(norms).to(device, torch.float64).square().sum()
 
 

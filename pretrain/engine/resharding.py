@@ -22,14 +22,17 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from data_prep.errors import UserError, one_line
 from data_prep.reading import open_regular, shown_path
+from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
-from pretrain.optim import Piece
+from pretrain.distributed import run_on_all_ranks
+from pretrain.optim import AVERAGE, Piece, optimizer_order
 
 Layout = dict[str, Any]
+DEEPSPEED_FOLDER = "deepspeed"  # in the folder of a checkpoint
 
 
 @dataclass(frozen=True)
@@ -78,25 +81,20 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
         return [_copied(numel, pieces, places, saved[0]) for numel, pieces in wanted]
 
 
-def whole_weights(
-    folder: Path, layout: Layout, shapes: dict[str, torch.Size], which: str | None = None
-) -> dict[str, Tensor]:
-    """The fp32 weights in a checkpoint of whatever layout, by name.
-
-    Args:
-        shapes: of the model's parameters, in the optimizer's order.
-        which: a tensor of the optimizer's state that runs along with the weights, instead of those.
+def load_weights(saved: Checkpoint, model: nn.Module, averaged: bool = False) -> None:
+    """Load the fp32 weights of a verified checkpoint of any layout into a model, or their averages (optim.ema).
 
     Raises:
         UserError: if the files are not what that layout writes, or lack some of the parameters.
     """
+    folder, layout, names = saved.path / DEEPSPEED_FOLDER, saved.state["layout"], optimizer_order(model)
     with _as_written(folder, layout):
-        saved = _saved(folder, layout, [*shapes])
-        places, found = _places(saved), {}
-        for name, shape in shapes.items():
-            flat = _copied(shape.numel(), [Piece(name, 0, shape.numel(), 0)], places, saved[0])
-            found[name] = (flat.state[which] if which else flat.weights).view(shape)
-        return found
+        flats = _saved(folder, layout, names)
+        places = _places(flats)
+        for name in names:
+            weights = model.get_parameter(name).data
+            flat = _copied(weights.numel(), [Piece(name, 0, weights.numel(), 0)], places, flats[0])
+            weights.copy_((flat.state[AVERAGE] if averaged else flat.weights).view(weights.shape))
 
 
 @contextlib.contextmanager
@@ -150,14 +148,17 @@ def _copied(numel: int, pieces: list[Piece], places: dict[str, list[tuple[Flat, 
     return Flat(weights, state, pieces)
 
 
-def load_resharded(engine: Any, gathered: Sequence[Flat]) -> None:
-    """Put what was gathered for `local_pieces(engine)` in place; a collective.
+def load_resharded(engine: Any, saved: Checkpoint, names: Sequence[str]) -> None:
+    """Load a checkpoint of another layout; a collective.
 
     Args:
         engine: DeepSpeed's engine, before its first step.
-        gathered: one for each of those tensors.
+        names: the model's parameters in the optimizer's order.
     """
-    for (tensor, _), flat in zip(local_pieces(engine), gathered, strict=True):
+    folder, layout, pieces = saved.path / DEEPSPEED_FOLDER, saved.state["layout"], local_pieces(engine)
+    wanted = [(tensor.numel(), held) for tensor, held in pieces]
+    gathered = run_on_all_ranks(lambda: gather(folder, layout, names, wanted))
+    for (tensor, _), flat in zip(pieces, gathered, strict=True):
         tensor.data.view(-1).copy_(flat.weights)
         engine.basic_optimizer.state[tensor] = {
             key: (value.view(tensor.shape) if _runs_along(value) else value).to(tensor.device, copy=True)
@@ -166,12 +167,14 @@ def load_resharded(engine: Any, gathered: Sequence[Flat]) -> None:
             for key, value in flat.state.items()
         }
     _follow(engine)
+    _load_loss_scale(engine, folder, layout)
+    engine.global_steps = saved.step
 
 
-def exchange_weights(engine: Any, key: str) -> None:
-    """Exchange the fp32 weights and the tensors `key` of the optimizer's state that are like them; a collective."""
+def exchange_weights(engine: Any) -> None:
+    """Exchange the fp32 weights and their averages; a collective."""
     for tensor, _ in local_pieces(engine):
-        other = engine.basic_optimizer.state[tensor][key]
+        other = engine.basic_optimizer.state[tensor][AVERAGE]
         weights = tensor.detach().clone()
         tensor.data.copy_(other)
         other.copy_(weights)
@@ -191,18 +194,13 @@ def _follow(engine: Any) -> None:
         optimizer.update_lp_params()
 
 
-def load_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
+def _load_loss_scale(engine: Any, folder: Path, layout: Layout) -> None:
     """Resume with the loss scale of the checkpoint in DeepSpeed's `folder`, if both train in fp16 and adapt it."""
     if engine.fp16_enabled() and layout["train.precision"] == "fp16":
         saved = load_file(_of_rank(folder, 0, "optim"))["optimizer_state_dict"]["loss_scaler"]
         if saved.dynamic and engine.optimizer.loss_scaler.dynamic:
             for name in ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"):
                 setattr(engine.optimizer.loss_scaler, name, getattr(saved, name))
-
-
-def wanted_pieces(engine: Any) -> list[tuple[int, list[Piece]]]:
-    """`local_pieces` for `gather`: of each tensor its number of elements and its pieces."""
-    return [(tensor.numel(), pieces) for tensor, pieces in local_pieces(engine)]
 
 
 def local_pieces(engine: Any) -> list[tuple[Tensor, list[Piece]]]:

@@ -64,16 +64,19 @@ class StepOutput:
     cross_entropy: of all predictions. correct: right predictions.
     grad_norm: before clipping. group_norms: norms of the parts of the model, if measured.
     skipped: 1 if loss or gradients were not finite, so the optimizer skipped the step.
+    sums: of the batches of all ranks.
     """
 
     cross_entropy: float
     correct: float
     grad_norm: float
     skipped: float
-    group_norms: tuple[float, ...] = field(default=(), kw_only=True)
+    group_norms: tuple[float, ...]
+    sums: StepSums
 
-
-def unpack_step(values: Sequence[float], ranks: int) -> tuple[StepOutput, StepSums]:
-    """Unpack a vector of a step: first the output, then the sums."""
-    output, sums = values[: -(_FIXED + ranks)], values[-(_FIXED + ranks) :]
-    return StepOutput(*output[:4], group_norms=tuple(output[4:])), StepSums.unpack(sums)
+    @classmethod
+    def unpack(cls, values: Sequence[float], ranks: int) -> "StepOutput":
+        """Unpack a vector of a step: the numbers of this output, then the packed sums."""
+        numbers = _FIXED + ranks  # of the sums
+        cross_entropy, correct, grad_norm, skipped, *group_norms = values[:-numbers]
+        return cls(cross_entropy, correct, grad_norm, skipped, tuple(group_norms), StepSums.unpack(values[-numbers:]))

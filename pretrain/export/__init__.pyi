@@ -1,6 +1,3 @@
-from .export_location import chosen_checkpoint as chosen_checkpoint
-from .export_location import export_folder as export_folder
-from .hugging_face_export import export_run as export_run
 from .resolve_model import check_model as check_model
 from .resolve_model import check_vocabulary as check_vocabulary
 from .resolve_model import ids_around as ids_around
@@ -8,4 +5,5 @@ from .resolve_model import load_language_model as load_language_model
 from .resolve_model import load_model as load_model
 from .resolve_model import load_tokenizer as load_tokenizer
 from .resolve_model import model_folder as model_folder
+from .run_export import export_run as export_run
 from .transformers_folder import save_model as save_model

@@ -11,7 +11,7 @@ from data_prep.format import Dataset
 from data_prep.reading import MAX_CONFIG_BYTES, read_json, typed, unusable
 from data_prep.storage import is_run, not_a
 from pretrain.checkpoint import committed
-from pretrain.export.export_location import chosen_checkpoint
+from pretrain.export.run_export import chosen_checkpoint, export_run
 from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ def model_folder(path: Path) -> Path:
     step, newest = max(committed(folder.checkpoints))
     exported = folder.exports / newest.name
     if not (exported / "config.json").is_file():
-        from pretrain.export.hugging_face_export import export_run  # imports torch, which takes seconds
-
         try:
             export_run(path, step, None)
         except UserError:

@@ -1,10 +1,6 @@
 from .lr_schedule import lr_factor as lr_factor
-from .optimizers import OPTIMIZERS as OPTIMIZERS
 from .optimizers import build_optimizer as build_optimizer
 from .parameter_fragments import Piece as Piece
-from .parameter_groups import Described as Described
 from .parameter_groups import described as described
 from .parameter_groups import optimizer_order as optimizer_order
-from .parameter_groups import parameter_groups as parameter_groups
 from .sharded_optimizer import AVERAGE as AVERAGE
-from .sharded_optimizer import ShardedOptimizer as ShardedOptimizer

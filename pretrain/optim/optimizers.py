@@ -38,8 +38,6 @@ class Lamb(ShardedOptimizer):
 
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
         directions = self.adam_directions(group, tensors)
-        if group["weight_decay"]:
-            torch._foreach_add_(directions, tensors, alpha=group["weight_decay"])
         if group["kind"] != "vector":
             segments = self.segments(tensors)
             weights, moved = segments.square_sums(tensors, directions).sqrt()
@@ -56,8 +54,6 @@ class StableAdamW(ShardedOptimizer):
 
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
         directions = self.adam_directions(group, tensors)
-        if group["weight_decay"]:
-            torch._foreach_add_(directions, tensors, alpha=group["weight_decay"])
         segments = self.segments(tensors)
         unforeseen = [self._unforeseen(group, *pair) for pair in zip(tensors, gradients(tensors), strict=True)]
         (sums,) = segments.square_sums(unforeseen)
@@ -103,12 +99,12 @@ class Muon(ShardedOptimizer):
         exchange = self._exchanges[key]
         matrices = exchange.collect(directions)
         blocks = [block for name, matrix in matrices.items() for block in matrix.chunk(self._blocks[name])]
-        orthogonalize_(blocks, self._muon.newton_schulz_steps, self._dtype)
+        orthogonalize_(blocks, self._muon.newton_schulz_steps, self.orthogonalization_dtype)
         exchange.hand_back(matrices, directions)
         self.descend(tensors, directions, group["lr"], group["weight_decay"])
 
     @property
-    def _dtype(self) -> torch.dtype:
+    def orthogonalization_dtype(self) -> torch.dtype:
         return torch.float32 if self._weight.dtype == torch.float32 else torch.bfloat16
 
 

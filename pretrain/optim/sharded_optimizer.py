@@ -120,9 +120,14 @@ class ShardedOptimizer(torch.optim.Optimizer):
         )
 
     def adam_directions(self, group: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
-        """Adam's step without a learning rate: m / (sqrt(v) + eps), both corrected for their bias; 0 if skipped."""
+        """Adam's step without a learning rate: m / (sqrt(v) + eps) + decay * w, where m and v have no bias.
+
+        A skipped step's is decay * w.
+        """
         directions = [torch.zeros_like(tensor) for tensor in tensors]
         self.adam(group, tensors, directions, lr=-1.0, decay=0.0)
+        if group["weight_decay"]:
+            torch._foreach_add_(directions, tensors, alpha=group["weight_decay"])
         return directions
 
     def descend(self, tensors: list[Tensor], directions: list[Tensor], lr: float, decay: float = 0.0) -> None:

@@ -1,4 +1,7 @@
-"""Plan a run: memory and speed estimates, and the preflight checks that refuse a bad start."""
+"""Plan a run: memory and speed estimates, and the preflight checks that refuse a bad start.
+
+`Planner` plans a config, and `check_start` makes all checks before a run starts.
+"""
 
 import lazy_loader
 

@@ -1,7 +1,6 @@
 """Preflight checks of a run: fail before any process starts and before a job waits in a queue.
 
-`train`, `launch`, `study` and `doctor` all use the list CHECKS. The checks of a node are in
-pretrain.planning.node_checks.
+`train`, `launch`, `study` and `doctor` all use the list CHECKS. The checks of a node are in launchers.node_checks.
 """
 
 import os

@@ -12,7 +12,8 @@ from pretrain.data import SPECIALS_PER_PIECE, BatchPhase, Filling, Sources, fill
 from pretrain.masking import Objective, Vocabulary
 from pretrain.model import EncoderShape, Sizes, Streams, activations, encoder_shape, parameter_sizes, step_flops
 from pretrain.objectives import objective_of, rate_at
-from pretrain.planning.training_memory import Item, batch_bytes, element_size, pass_items, peak, states
+from pretrain.planning.speed import Rate, RunTime
+from pretrain.planning.training_memory import GpuMemory, Item, batch_bytes, element_size, pass_items, peak_bytes, states
 
 _RATES = 101  # steps over which a changing mask rate is averaged
 _SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -41,7 +42,7 @@ class StagePlan:
     @property
     def device_bytes(self) -> int:
         """Peak memory of a GPU."""
-        return peak(self.memory)
+        return peak_bytes(self.memory)
 
     @property
     def host_bytes(self) -> int:
@@ -50,11 +51,23 @@ class StagePlan:
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A change of the config, as overrides, with the largest micro-batch that fits; None if none fits."""
+
+    change: str
+    micro_batch_size: int | None
+    device_bytes: int
+
+
+@dataclass(frozen=True)
 class RunPlan:
     """A run on `processes` processes.
 
     epochs: by data set; None without data.
     activations_known: whether the memory includes activations; not for `arch: auto`.
+    gpu: its memory; None if not known.
+    choices: micro-batches that fit, with the unchanged config and with each change that saves memory.
+    rate: the speed; None if not known.
     """
 
     processes: int
@@ -62,17 +75,21 @@ class RunPlan:
     stages: tuple[StagePlan, ...]
     epochs: dict[str, float] | None
     activations_known: bool
+    gpu: GpuMemory | None
+    choices: tuple[Choice, ...]
+    rate: Rate | None
 
     @property
     def largest(self) -> StagePlan:
         """The stage that needs the most memory."""
         return max(self.stages, key=lambda stage: stage.device_bytes)
 
-    def fits(self, capacity: int | None) -> bool | None:
-        """Whether the run fits into `capacity` bytes of a GPU; None if not known."""
-        if capacity is None or (not self.activations_known and self.largest.device_bytes <= capacity):
+    @property
+    def fits(self) -> bool | None:
+        """Whether the run fits into the memory of the GPU; None if not known."""
+        if self.gpu is None or (not self.activations_known and self.largest.device_bytes <= self.gpu.usable):
             return None
-        return self.largest.device_bytes <= capacity
+        return self.largest.device_bytes <= self.gpu.usable
 
     @property
     def tokens(self) -> float:
@@ -82,6 +99,11 @@ class RunPlan:
     def flops(self) -> float | None:
         known = [stage.flops for stage in self.stages if stage.flops is not None]
         return sum(known) if known else None
+
+    @property
+    def time(self) -> RunTime | None:
+        """The time of all steps; None if the speed is not known. Raises UserError if it needs unknown operations."""
+        return self.rate.time(self.tokens, self.flops, self.processes) if self.rate else None
 
 
 class Planner:
@@ -96,20 +118,19 @@ class Planner:
     """
 
     def __init__(self, config: Config, sources: Sources | None, vocab_size: int | None = None):
-        self._sources = sources
-        self._tokenizer = sources.tokenizer if sources else _unknown(vocab_size or 0)
-        self._config = config
+        tokenizer = sources.tokenizer if sources else _unknown(vocab_size or 0)
+        self._config, self._sources = config, sources
         self._shape: EncoderShape | None = None
         if config.model.arch == "auto":
-            self._sizes = _sizes_of_auto(config, self._tokenizer)
+            self._sizes = _sizes_of_auto(config, tokenizer)
         else:
-            self._shape = encoder_shape(config, self._tokenizer)
+            self._shape = encoder_shape(config, tokenizer)
             self._sizes = parameter_sizes(self._shape)
-        self._objective: Objective = objective_of(config, Vocabulary.of(self._tokenizer), config.run.seed, "train")
+        self._objective: Objective = objective_of(config, Vocabulary.of(tokenizer), config.run.seed, "train")
         self._filled: dict[int, list[Filling]] = {}
 
-    def plan(self, processes: int) -> RunPlan:
-        """Plan the run on `processes` processes.
+    def plan(self, processes: int, gpu: GpuMemory | None = None, rate: Rate | None = None) -> RunPlan:
+        """Plan the run on `processes` processes with the memory of a GPU and a speed, if they are known.
 
         Raises:
             UserError: if a batch does not divide over the processes.
@@ -119,14 +140,32 @@ class Planner:
         ends = [*(stage.after_step for stage in stages[1:]), steps]
         counts = [max(0, min(end, steps) - stage.after_step) for stage, end in zip(stages, ends, strict=True)]
         planned = [self._stage(stage, count, processes) for stage, count in zip(stages, counts, strict=True) if count]
-        epochs = self._epochs(stages, counts) if self._sources else None
-        return RunPlan(processes, self._sizes.total, tuple(planned), epochs, self._shape is not None)
+        return RunPlan(
+            processes,
+            self._sizes.total,
+            tuple(planned),
+            self._epochs(stages, counts) if self._sources else None,
+            self._shape is not None,
+            gpu,
+            tuple(self._choices(processes, gpu.usable)) if gpu else (),
+            rate,
+        )
 
-    def device_bytes(self, config: Config, processes: int) -> int:
+    def _choices(self, processes: int, usable: int) -> Iterator[Choice]:
+        for change, changed in _changes(self._config):
+            fitting, needed = None, 0
+            for micro in _micro_batch_sizes(changed, processes):
+                needed = self._device_bytes(_with(changed, train={"micro_batch_size": micro}), processes)
+                if needed <= usable:
+                    fitting = micro
+                    break
+            yield Choice(change, fitting, needed)
+
+    def _device_bytes(self, config: Config, processes: int) -> int:
         """Peak memory of a GPU over all stages."""
-        return max(peak(self.memory(config, stage, processes)) for stage in stages_of(config, processes))
+        return max(peak_bytes(self._memory(config, stage, processes)) for stage in stages_of(config, processes))
 
-    def memory(self, config: Config, stage: BatchPhase, processes: int) -> tuple[Item, ...]:
+    def _memory(self, config: Config, stage: BatchPhase, processes: int) -> tuple[Item, ...]:
         """Memory of one process in a stage."""
         rows, seq_len = stage.shape.micro, stage.seq_len
         slots, predictions = rows * seq_len, rows * self._objective.slots(seq_len)
@@ -150,7 +189,7 @@ class Planner:
     def _stage(self, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
         shape = stage.shape
         tokens, flops = self._of_row(stage.seq_len)
-        rows, memory = steps * shape.rows, self.memory(self._config, stage, processes)
+        rows, memory = steps * shape.rows, self._memory(self._config, stage, processes)
         sizes = (steps, stage.seq_len, shape.rows, shape.micro, shape.accumulation)
         return StagePlan(*sizes, rows * tokens, rows * flops if self._shape else None, memory)
 
@@ -182,29 +221,6 @@ class Planner:
                 read = steps * stage.shape.rows * source.share / source.epoch_rows
                 epochs[source.name] = epochs.get(source.name, 0.0) + read
         return epochs
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A change of the config, as overrides, with the largest micro-batch that fits; None if none fits."""
-
-    change: str
-    micro_batch_size: int | None
-    device_bytes: int
-
-
-def choices(planner: Planner, config: Config, processes: int, room: int) -> list[Choice]:
-    """Micro-batches that fit into `room` bytes: with the unchanged config, and with each change that saves memory."""
-    found = []
-    for change, changed in _changes(config):
-        fitting, needed = None, 0
-        for micro in _micro_batch_sizes(changed, processes):
-            needed = planner.device_bytes(_with(changed, train={"micro_batch_size": micro}), processes)
-            if needed <= room:
-                fitting = micro
-                break
-        found.append(Choice(change, fitting, needed))
-    return found
 
 
 def _micro_batch_sizes(config: Config, processes: int) -> list[int]:

@@ -1,16 +1,29 @@
-"""Estimate the duration of a run from the measured speed of another run, a given speed, or the GPU's peak."""
+"""Estimate the duration of a run from the measured speed of another run, or from a given speed."""
 
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
-from pretrain.planning.run_plan import RunPlan
 from pretrain.run import JournalReader, RunFolder
 
 _SETTLING = 10  # the first steps are skipped: they fill caches and compile kernels
 _LATEST = 1000  # steps that the median covers
-_ASSUMED_MFU = (0.2, 0.3, 0.4, 0.5)
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """The time of all training steps, without evaluation, checkpoints and the start.
+
+    Attributes:
+        source: origin of the speed.
+        tokens_per_second: of all GPUs together.
+    """
+
+    source: str
+    tokens_per_second: float
+    seconds: float
+    gpu_hours: float
 
 
 @dataclass(frozen=True)
@@ -21,52 +34,22 @@ class Rate:
     tflops: float | None = None
     tokens_per_second: float | None = None
 
-    def seconds(self, plan: RunPlan) -> float:
-        """Seconds that all training steps of a plan take.
+    def time(self, tokens: float, flops: float | None, processes: int) -> RunTime:
+        """The time of steps with these tokens and operations.
 
         Raises:
-            UserError: if the model's operations are needed and not known.
+            UserError: if the operations are needed and not known.
         """
         if self.tflops is None:
-            return plan.tokens / (self.tokens_per_second or 1)
-        if plan.flops is None:
+            seconds = tokens / (self.tokens_per_second or 1)
+        elif flops is None:
             raise UserError("The operations of a model of arch auto are not known. Give --tokens-per-second.")
-        return plan.flops / (self.tflops * 1e12 * plan.processes)
+        else:
+            seconds = flops / (self.tflops * 1e12 * processes)
+        return RunTime(self.source, tokens / seconds, seconds, processes * seconds / 3600)
 
 
-@dataclass(frozen=True)
-class RunTime:
-    """The time of all training steps, without evaluation, checkpoints and the start.
-
-    Attributes:
-        source: origin of the speed. assumed: whether the speed was neither measured nor given.
-        tokens_per_second: of all GPUs together.
-    """
-
-    source: str
-    assumed: bool
-    tokens_per_second: float
-    seconds: float
-    gpu_hours: float
-
-
-def run_times(plan: RunPlan, rate: Rate | None, peak: int | None) -> list[RunTime]:
-    """The time at a rate, or without one at several shares of the GPU's `peak` in TFLOP/s; empty without both.
-
-    Raises:
-        UserError: if the model's operations are needed and not known.
-    """
-    rates = [rate] if rate else []
-    if rate is None and peak and plan.flops:
-        rates = [Rate(f"if {mfu:.0%} of {peak} TFLOP/s", tflops=mfu * peak) for mfu in _ASSUMED_MFU]
-    times = [(speed.source, speed.seconds(plan)) for speed in rates]
-    return [
-        RunTime(source, rate is None, plan.tokens / seconds, seconds, plan.processes * seconds / 3600)
-        for source, seconds in times
-    ]
-
-
-def measured(run: Path) -> Rate:
+def measured_rate(run: Path) -> Rate:
     """The median speed of each GPU, or process, in a run's last steps.
 
     Raises:
@@ -84,14 +67,4 @@ def measured(run: Path) -> Rate:
             "--tokens-per-second."
         )
     latest = speeds[-_LATEST:]
-    return Rate(f"median of {len(latest)} steps of {run}{_devices(folder)}", tflops=statistics.median(latest))
-
-
-def _devices(folder: RunFolder) -> str:
-    """The processes and GPUs in environment.json: ", on 8 processes (NVIDIA H100)"; empty if not known."""
-    values = folder.read_environment() or {}
-    if "hosts" not in values or "processes" not in values:
-        return ""
-    names = {gpu["name"] for host in values["hosts"] for gpu in host.get("gpus", []) if "name" in gpu}
-    count = values["processes"]
-    return f", on {count} process{'es' if count > 1 else ''} ({', '.join(sorted(names)) or 'no GPU'})"
+    return Rate(f"median of {len(latest)} steps of {run}", tflops=statistics.median(latest))

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.engine import bucket_size, uses_flat_gradients
 from pretrain.model import Activations, Sizes
 
-# Memory in GB (10**9 bytes) by the makers' data sheets. PyTorch can use slightly more or less.
+# In GB (10**9 bytes) by the makers' data sheets. PyTorch can use slightly more or less.
 GPU_GB = {
     "A100-40GB": 40,
     "A100-80GB": 80,
@@ -24,10 +25,38 @@ GPU_GB = {
     "B200": 180,
     "L40S": 48,
 }
-RESERVED = 2 << 30  # assumed: CUDA context, buffers of NCCL and cuBLAS, fragmentation of the allocator
 _AHEAD = 4  # batches on the device: one in use, two waiting (pretrain.data.feed), one being prepared
 _FP32 = 4
 _PERSISTENT, _MAX_LIVE = 100_000, 1_000_000_000  # DeepSpeed's stage3_param_persistence_threshold, stage3_max_live_..
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """The memory of a GPU in bytes.
+
+    reserved: assumed for the CUDA context, buffers of NCCL and cuBLAS, and fragmentation of the allocator.
+    """
+
+    description: str
+    total: int
+    reserved: int = 2 << 30
+
+    @property
+    def usable(self) -> int:
+        """Bytes that a run can use."""
+        return self.total - self.reserved
+
+    @classmethod
+    def of(cls, name: str | None, gigabytes: float | None) -> "GpuMemory | None":
+        """The memory of a GPU model, or of any GPU with these 10**9 bytes; None without both.
+
+        Raises:
+            UserError: if the GPU model is not known.
+        """
+        if name is not None and gigabytes is None and name not in GPU_GB:
+            raise UserError(f"--gpu {name!r} is not known; write one of {', '.join(GPU_GB)}, or give --gpu-memory")
+        size = gigabytes or (GPU_GB[name] if name else None)
+        return cls(f"{name or 'a GPU'} of {size:g} GB", round(size * 1e9)) if size else None
 
 
 @dataclass(frozen=True)
@@ -48,7 +77,7 @@ def element_size(precision: str) -> int:
     return 4 if precision == "fp32" else 2
 
 
-def peak(items: Sequence[Item]) -> int:
+def peak_bytes(items: Sequence[Item]) -> int:
     """Peak bytes on the device. Activations are freed before the optimizer's step."""
     of = {when: sum(item.device for item in items if item.when == when) for when in ("always", "pass", "step")}
     return of["always"] + max(of["pass"], of["step"])

@@ -69,7 +69,9 @@ def _line(measured: JournalTable, metric: str, label: str, style: str) -> dict[s
 
 def line_of(label: str, style: str, steps: Ints, values: Floats, **more: Any) -> dict[str, Any]:
     """A line as JSON values. more: further keys that chart.js reads, such as low and high of a band."""
-    return {"label": label, "style": style, "x": steps.tolist(), "y": rounded(values)} | more
+    return {"label": label, "style": style, "x": _as_list(steps), "y": _as_list(values)} | {
+        key: _as_list(value) for key, value in more.items()
+    }
 
 
 def averaged(values: Floats) -> Floats:
@@ -89,10 +91,14 @@ def axes_of(measured: JournalTable) -> dict[str, list[float]]:
     return {
         "step": [begin, *steps[some].tolist()],
         "tokens": [0, *np.round(tokens[some]).tolist()],
-        "hours": [0, *rounded(seconds[some] / 3600)],
+        "hours": [0, *_as_list(seconds[some] / 3600)],
     }
 
 
-def rounded(values: Floats) -> list[float]:
-    """Values rounded to five significant digits, more than a screen shows."""
-    return [float(f"{value:.5g}") for value in values.tolist()]
+def _as_list(value: Any) -> Any:
+    """Arrays as lists. Floats are rounded to five significant digits, more than a screen shows."""
+    if isinstance(value, dict):
+        return {key: _as_list(inner) for key, inner in value.items()}
+    if not isinstance(value, np.ndarray):
+        return value
+    return [float(f"{number:.5g}") for number in value.tolist()] if value.dtype.kind == "f" else value.tolist()

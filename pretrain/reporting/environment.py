@@ -6,6 +6,7 @@ Slurm's job variables are the only environment variables in it, as others may ho
 import os
 import platform
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -21,8 +22,7 @@ from data_prep.errors import UserError
 from data_prep.files import write_json
 from data_prep.reading import read_json, typed
 from data_prep.urls import redact
-from pretrain.distributed import all_gather_json
-from pretrain.planning import ask
+from pretrain.distributed import all_gather_json, run_on_rank_zero
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")
 _SLURM = (
@@ -35,13 +35,16 @@ _SLURM = (
     "SLURM_ARRAY_TASK_ID",
 )
 _EARLIER_STARTS = 20
+_SECONDS = 8.0  # time limit of a program
 
 
-def gather_environment() -> dict[str, Any]:
-    """Gather packages, command, devices and topology of all processes, as JSON values. A collective."""
-    own = describe_host(first=os.environ.get("LOCAL_RANK", "0") == "0")
-    everyone = all_gather_json(own)
-    return {
+def record_environment(path: Path, steps_done: int, more: dict[str, Any]) -> dict[str, Any]:
+    """Write environment.json: packages, command, devices and topology of all processes, and `more`. A collective.
+
+    Returns its values for this start, as JSON values.
+    """
+    everyone = all_gather_json(describe_host(first=os.environ.get("LOCAL_RANK", "0") == "0"))
+    environment = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
@@ -54,7 +57,10 @@ def gather_environment() -> dict[str, Any]:
         "backend": dist.get_backend(),
         "cuda": _cuda(),
         "hosts": by_host(everyone),
+        **more,
     }
+    run_on_rank_zero(lambda: write_environment(path, environment, steps_done))
+    return environment
 
 
 def describe_host(first: bool) -> dict[str, Any]:
@@ -86,7 +92,7 @@ def by_host(everyone: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(hosts.values())
 
 
-def record_environment(path: Path, now: dict[str, Any], steps_done: int) -> None:
+def write_environment(path: Path, now: dict[str, Any], steps_done: int) -> None:
     """Write environment.json: this start of the run, and the earlier ones in `earlier_starts`, the newest first."""
     try:
         before = read_json(path, dict[str, Any])
@@ -116,9 +122,14 @@ def _processor() -> str:
 
 
 def _output(*command: str) -> str | None:
-    """The output of a program; None if it is not installed or fails."""
-    answer = ask(*command)
-    return answer.text if answer and answer.works else None
+    """The output of a program; None if it is not installed, fails or does not answer."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def _version(package: str) -> str | None:

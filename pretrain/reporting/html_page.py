@@ -13,21 +13,19 @@ import orjson
 
 from data_prep.errors import cannot_write
 from data_prep.files import atomic_writer
-from pretrain.reporting.page_data import collect
 
 SCRIPTS = ("page.js", "chart.js", "predictions.js", "main.js")
 
 
-def write_report(run: Path, out: Path) -> None:
-    """Write the page of a run.
+def write_page(report: dict[str, Any], out: Path, scripts: Sequence[str] = SCRIPTS) -> None:
+    """Write the page of a report to `out`, with the arguments of `page`.
 
     Raises:
-        UserError: if `run` is not a run folder, or `out` cannot be written.
+        UserError: if `out` cannot be written.
     """
-    text = page(collect(run, out))
     try:
         with atomic_writer(out) as file:
-            file.write(text.encode())
+            file.write(page(report, scripts).encode())
     except OSError as error:
         raise cannot_write(out, error) from None
 

@@ -8,9 +8,9 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import orjson
 
 from data_prep.errors import UserError
-from data_prep.reading import MAX_NUMBER
 from data_prep.storage import require_run
 from pretrain.config import Config, flat, on_one_line, read_yaml
 from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
@@ -132,20 +132,10 @@ def read_config(path: Path) -> dict[str, Any]:
     """The config of a run by key, such as "train.steps": 800; empty if it cannot be read."""
     try:
         found = read_yaml(path)
-    except UserError:
+        is_json = orjson.loads(orjson.dumps(found, option=orjson.OPT_PASSTHROUGH_DATETIME)) == found
+    except (UserError, TypeError):  # orjson raises TypeError for a type that JSON lacks
         return {}
-    return flat(found) if _is_plain(found) else {}
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether the value has only JSON types."""
-    if type(value) is dict:
-        return all(type(name) is str and _is_plain(inner) for name, inner in value.items())
-    if type(value) is list:
-        return all(map(_is_plain, value))
-    if type(value) in (int, float):
-        return abs(value) <= MAX_NUMBER  # false for NaN and infinity
-    return value is None or type(value) in (bool, str)
+    return flat(found) if is_json else {}
 
 
 def config_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -163,9 +153,7 @@ def config_rows(values: dict[str, Any]) -> list[dict[str, Any]]:
 def starts_of(environment: dict[str, Any]) -> list[Start]:
     """All known starts, the first one first."""
     every = [environment, *environment.get("earlier_starts", [])][::-1] if environment else []
-    return [
-        Start(int(start.get("after_step", 0)), _unix(start.get("time"))) for start in every if isinstance(start, dict)
-    ]
+    return [Start(start.get("after_step", 0), _unix(start.get("time"))) for start in every]
 
 
 def _unix(text: Any) -> float | None:

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 from rich.console import Console
 from rich.live import Live
@@ -15,7 +16,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "eval/loss": lambda value: f"eval loss {value:.4f}",
     "eval/ema_loss": lambda value: f"eval loss of averaged weights {value:.4f}",
     "eval/masked_accuracy": lambda value: f"eval masked accuracy {value:.1%}",
-    "speed/tokens_per_second": lambda value: f"{_short(value)} tokens/s",
+    "speed/tokens_per_second": lambda value: f"{value:,.0f} tokens/s",
     "speed/mfu": lambda value: f"MFU {value:.1%}",
     "train/learning_rate": lambda value: f"lr {value:.2e}",
     "train/grad_norm": lambda value: f"grad norm {value:.2f}",
@@ -79,7 +80,7 @@ class ProgressLine:
         self.message(self._line(step, metrics))
 
     def _line(self, step: int, metrics: dict[str, float]) -> str:
-        return " | ".join([f"step {step:,}/{self._total:,}", *self._remaining(step), *shown(metrics)])
+        return " | ".join([f"step {step:,}/{self._total:,}", *self._remaining(step), *metric_texts(metrics)])
 
     def _remaining(self, step: int) -> list[str]:
         """The estimated time left. The first step does not count, as it compiles kernels and fills caches."""
@@ -88,25 +89,9 @@ class ProgressLine:
         done, left = step - self._first, self._total - step
         if done <= 0 or left <= 0:
             return []
-        return [f"ETA {duration((self._clock() - self._started) / done * left)}"]
+        return [f"ETA {timedelta(seconds=round((self._clock() - self._started) / done * left))}"]
 
 
-def shown(metrics: dict[str, float]) -> list[str]:
+def metric_texts(metrics: dict[str, float]) -> list[str]:
     """The metrics of the progress line, as text."""
     return [form(metrics[name]) for name, form in _SHOWN.items() if name in metrics]
-
-
-def _short(value: float) -> str:
-    """A number with three digits and a unit: 950, 12.3k, 4.56M."""
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if value >= size * 0.9995:
-            return f"{value / size:.3g}{unit}"
-    return f"{value:.0f}"
-
-
-def duration(seconds: float) -> str:
-    """Format seconds as days, hours, minutes and seconds: "2d 3:04:05"."""
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    return (f"{days}d " if days else "") + f"{hours}:{minutes:02d}:{seconds:02d}"

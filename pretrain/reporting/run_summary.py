@@ -121,16 +121,8 @@ def runs_below(folder: Path) -> list[Path]:
     """The run folders in a folder and its subfolders, sorted by name; the folder itself if it is a run folder."""
     if is_run(folder):
         return [folder]
-    inner = _folders(folder)
-    runs = [path for path in inner if is_run(path)]
-    return runs + [path for other in inner if other not in runs for path in _folders(other) if is_run(path)]
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.is_dir())
-    except OSError:
-        return []
+    runs = sorted(filter(is_run, folder.glob("*")))
+    return runs + sorted(path for path in folder.glob("*/*") if path.parent not in runs and is_run(path))
 
 
 def _seconds_left(entries: list[Entry], status: Status) -> float | None:

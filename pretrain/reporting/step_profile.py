@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from pretrain.config import ProfileConfig
 from pretrain.run import Phase, PhaseMarker
@@ -24,16 +23,19 @@ class Profile:
         folder: the folder to write.
         marker: reports the phases of a step.
         steps_done: training starts after this step. If the wanted steps are past, rank 0 prints a message.
+        rank: of this process.
     """
 
-    def __init__(self, wanted: ProfileConfig | None, folder: Path, marker: PhaseMarker, steps_done: int) -> None:
+    def __init__(
+        self, wanted: ProfileConfig | None, folder: Path, marker: PhaseMarker, steps_done: int, rank: int
+    ) -> None:
         self._first, self._last = wanted.steps if wanted else (0, 0)
-        self._folder, self._marker = folder, marker
+        self._folder, self._marker, self._rank = folder, marker, rank
         self._profiler: torch.profiler.profile | None = None
         self._phase = contextlib.ExitStack()
         self._steps: list[int] = []
         if wanted and steps_done >= self._last:
-            _say(f"train.profile: steps {self._first} to {self._last} are past, so that nothing is profiled")
+            self._say(f"train.profile: steps {self._first} to {self._last} are past, so that nothing is profiled")
 
     def before(self, step: int) -> bool:
         """Start the profiler if the step is wanted. Returns whether it started, which takes time."""
@@ -76,15 +78,14 @@ class Profile:
 
     def _write(self, profiler: torch.profiler.profile) -> None:
         self._folder.mkdir(exist_ok=True)
-        name, rank = f"steps-{self._steps[0]}-{self._steps[-1]}", dist.get_rank()
-        profiler.export_chrome_trace(str(self._folder / f"{name}-rank-{rank:05d}.json.gz"))
-        if rank == 0:
+        name = f"steps-{self._steps[0]}-{self._steps[-1]}"
+        profiler.export_chrome_trace(str(self._folder / f"{name}-rank-{self._rank:05d}.json.gz"))
+        if self._rank == 0:
             times = profiler.key_averages().table("cpu_time_total", _ROWS, max_name_column_width=_NAME_WIDTH)
             text = f"steps {self._steps[0]} to {self._steps[-1]} on rank 0\n{times}"
             (self._folder / f"{name}.txt").write_text(f"{text}\n")
-            _say(text)
+            self._say(text)
 
-
-def _say(text: str) -> None:
-    if dist.get_rank() == 0:
-        print(text, file=sys.stderr, flush=True)
+    def _say(self, text: str) -> None:
+        if self._rank == 0:
+            print(text, file=sys.stderr, flush=True)

@@ -57,7 +57,7 @@ class RunRecord:
         """The record of a run that starts.
 
         Args:
-            environment: as pretrain.reporting.environment.gather_environment gives it, with the number of parameters.
+            environment: as pretrain.reporting.record_environment returns it.
             data: fingerprint of the training data, and its data sets.
             files: names of files in the run folder that MLflow gets.
         """

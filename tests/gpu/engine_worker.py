@@ -17,8 +17,8 @@ SKIPS = 20  # one that is not waited for may be met in time by chance
 
 def held(engine: Engine) -> list[torch.Tensor]:
     """Copies of the fp32 weights and their state."""
-    state = engine._engine.basic_optimizer.state
-    tensors = [each for flat, _ in local_pieces(engine._engine) for each in (flat, *state[flat].values())]
+    state = engine.deepspeed.basic_optimizer.state
+    tensors = [each for flat, _ in local_pieces(engine.deepspeed) for each in (flat, *state[flat].values())]
     return [tensor.detach().clone() for tensor in tensors]
 
 

@@ -1,6 +1,6 @@
 """Findings of `maskwright doctor`."""
 
-from pretrain.planning import Finding, Status
+from launchers.node_checks import Finding, Status
 
 
 def status(finding: Finding) -> Status:

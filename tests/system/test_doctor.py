@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 from launchers.doctor import Check, checks_of_tracking, gpu_checks, run_checks, storage_checks
+from launchers.node_checks import Finding
 from pretrain.config import TrackConfig
-from pretrain.planning import Finding
 from tests.support.disks import fill, mounted
 from tests.support.runs import ROOT, tiny_config, tiny_data
 

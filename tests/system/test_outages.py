@@ -84,7 +84,8 @@ def test_no_call_of_the_loop_waits_for_the_network(
     connecting: set[int] = set()
     sys.addaudithook(lambda event, _: connecting.add(threading.get_ident()) if event == "socket.connect" else None)
     sections = {"run": {"dir": run_dir}, "data": {"train": "data"}, "train": {"steps": 2000}}
-    config = Config.model_validate(sections | {"track": {"uri": proxy.uri, "experiment": "waiting"}})
+    track = {"uri": proxy.uri, "experiment": "waiting", "system_seconds": 0}
+    config = Config.model_validate(sections | {"track": track})
     proxy.mode = "hold"
     trackers: list[Tracker] = []
 
@@ -94,15 +95,8 @@ def test_no_call_of_the_loop_waits_for_the_network(
             trackers.append(self)
 
     monkeypatch.setattr(reporter, "Tracker", KnownTracker)
-    told = reporter.Reporting(
-        config,
-        RunFolder(run_dir),
-        SimpleNamespace(fingerprint="0", datasets=()),
-        None,
-        0,
-        ENVIRONMENT,
-        SimpleNamespace(latest=dict),
-    )  # type: ignore[arg-type]
+    data = SimpleNamespace(fingerprint="0", datasets=())
+    told = reporter.Reports(config, RunFolder(run_dir), 0, ["here"], data, None, 0, ENVIRONMENT)  # type: ignore[arg-type]
     for step in range(1, 2001):
         told.report(step, {"train/loss": 1 / step}, {"rows": 8})
         if step == 1:  # the thread starts with the first step
@@ -111,7 +105,7 @@ def test_no_call_of_the_loop_waits_for_the_network(
             trackers[0].log_artifact(run_dir / "config.yaml")
     assert proxy.requests == {"hold": 1}
     proxy.mode = "pass"
-    told.close("completed", None, retry=False)
+    told.close("completed", None)
     assert connecting
     assert threading.get_ident() not in connecting
     assert history(server.uri, run_id(run_dir)) == expected(run_dir)

@@ -12,9 +12,6 @@ import yaml
 from typer.testing import CliRunner
 
 from launchers.app import app
-from pretrain.model import peak_tflops
-from pretrain.model.model_costs import PEAK_TFLOPS
-from pretrain.planning.training_memory import GPU_GB
 from pretrain.run import Journal
 from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT
@@ -47,17 +44,12 @@ def test_what_bert_base_needs():
     (speed,) = found["speed"]
     assert speed["seconds"] == pytest.approx(found["flops"] / (0.4 * 989e12 * 8))
     assert speed["gpu_hours"] == pytest.approx(8 * speed["seconds"] / 3600)
-    assert not speed["assumed"]
 
 
 def test_no_speed_is_made_up():
-    assert facts(*BASE)["speed"] == []
-    assert "Speed: not known" in invoke(*BASE).stdout
-    assumed = facts(*BASE, "--gpu", "H100")["speed"]
-    assert len(assumed) == 4
-    assert all(speed["assumed"] for speed in assumed)
-    assert "assumed, as no speed was measured or given" in invoke(*BASE, "--gpu", "H100").stdout
-    assert facts(*BASE, "--gpu", "H100", "train.precision=fp32")["speed"] == []  # its peak is of bf16
+    for options in ([], ["--gpu", "H100"]):
+        assert facts(*BASE, *options)["speed"] == []
+        assert "Speed: not known" in invoke(*BASE, *options).stdout
 
 
 def test_more_nodes_take_less_time_and_less_memory_each():
@@ -135,12 +127,10 @@ def test_a_measured_speed(tmp_path):
         journal.append(step, {"speed/tflops": 1.0 if step <= 10 else 100.0 + step % 3})
     journal.append(31, {"eval/loss": 3.0})
     journal.close()
-    (tmp_path / "environment.json").write_text(json.dumps({"processes": 8, "hosts": [{"gpus": [{"name": "H9"}]}]}))
     found = facts(*BASE, "--from", tmp_path)
     (speed,) = found["speed"]
-    assert speed["source"] == f"median of 20 steps of {tmp_path}, on 8 processes (H9)"
+    assert speed["source"] == f"median of 20 steps of {tmp_path}"
     assert speed["seconds"] == pytest.approx(found["flops"] / (101e12 * 8))
-    (tmp_path / "environment.json").write_text("{")
     (tmp_path / "journal.jsonl").write_bytes(b"\xff\n" + (tmp_path / "journal.jsonl").read_bytes() + b'{"step": 3')
     assert facts(*BASE, "--from", tmp_path)["speed"][0]["seconds"] == pytest.approx(speed["seconds"])
 
@@ -164,11 +154,6 @@ def test_missing_data_and_runs_without_speed_are_told(tmp_path):
     assert "give --vocab-size" in refusal("configs/bert-base.yaml")
     (tmp_path / "journal.jsonl").write_text("")
     assert "no measured speed" in refusal(*BASE, "--from", tmp_path)
-
-
-def test_every_gpu_that_has_memory_has_a_peak():
-    assert all(peak_tflops(name) for name in GPU_GB)
-    assert all(any(peak in name for name in GPU_GB) for peak in PEAK_TFLOPS)
 
 
 def test_the_example_in_the_documentation():

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from launchers.app import app
 from launchers.doctor import Check, all_checks, gpu_checks, print_report, run_checks
+from launchers.node_checks import Finding
 from launchers.slurm.client import parse_settings
-from pretrain.planning import Finding
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
 
@@ -86,7 +86,7 @@ def test_the_command_imports_no_torch():
     code = """if True:
         import sys
         from launchers.doctor import Check, all_checks, print_report, run_checks
-        from pretrain.planning import Finding
+        from launchers.node_checks import Finding
         def watched(check):
             yield from check.look()
             if "torch" in sys.modules:

@@ -3,8 +3,8 @@
 import pytest
 
 from launchers.doctor import machine_checks
+from launchers.node_checks import GIB
 from pretrain.distributed import Cores, Threads
-from pretrain.planning import GIB
 from tests.support.doctor import status
 
 

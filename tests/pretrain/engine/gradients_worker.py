@@ -66,7 +66,7 @@ def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str,
     """Take a step; its full gradients by parameter, its loss a prediction ("loss") and gradient norm ("norm"), and
     those of the model's parts ("norm of layer_0")."""
     found: dict[str, Any] = {}
-    inner: Any = engine._engine
+    inner: Any = engine.deepspeed
     inner_step = inner.step
 
     def record_then_step() -> None:
@@ -91,7 +91,7 @@ def gradients(stage: int, accumulation: int, offload: str) -> dict[str, np.ndarr
     engine = Engine(settings, model())
     batches = loader(shape, rank)
     found = step_gradients(engine, batches.step(0, batches.mixture.start()).batches, lr=0.0)
-    engine._engine.destroy()
+    engine.release()
     return found
 
 

@@ -8,13 +8,11 @@ records.
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import deepspeed
 import numpy as np
 import torch
 import torch.distributed as dist
-from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 
 from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
@@ -24,33 +22,24 @@ from pretrain.engine.resharding import Layout
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model, take_step
 from tests.support.checkpoints import write_parts
+from tests.support.engine_state import full_state
 
 KEYS = ("exp_avg", "exp_avg_sq")
 
 
 def record(engine: Engine) -> dict[str, np.ndarray]:
-    """The whole state, as DeepSpeed's own accessors (and PyTorch for stage 0) give it."""
-    inner: Any = engine._engine
-    stage, optimizer = inner.zero_optimization_stage(), inner.basic_optimizer
-    if stage in (1, 2):
-        # DeepSpeed links the moments to the parameters after stepping the first group, when the second has none yet.
-        inner.optimizer._hp_optimizer_states_linked = False
-        inner.optimizer._lazy_init_hp_params_optimizer_state()
-    found: dict[str, Any] = {}
-    for name, parameter in inner.module.named_parameters():
-        if stage == 0:
-            found[name] = parameter
-            found |= {f"{name} {key}": optimizer.state[parameter][key] for key in KEYS}
-        else:
-            found[name] = safe_get_full_fp32_param(parameter)
-            found |= {f"{name} {key}": safe_get_full_optimizer_state(parameter, key) for key in KEYS}
-        with deepspeed.zero.GatheredParameters([parameter], enabled=stage == 3):
+    """The whole state, and the number of steps."""
+    found = full_state(engine, None)
+    for name, parameter in engine.module.named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter], enabled=engine.config.zero.stage == 3):
             low = parameter.detach().float().clone()
-        assert torch.equal(low, found[name].to(parameter.dtype).float()), f"{name}: the model computes with others"
-    steps = {float(state["step"]) for state in optimizer.state.values()}
+        wanted = torch.from_numpy(found[name]).to(parameter.dtype).float()
+        assert torch.equal(low, wanted), f"{name}: the model computes with others"
+    for key in KEYS:
+        found |= {f"{name} {key}": value for name, value in full_state(engine, key).items()}
+    steps = {float(state["step"]) for state in engine.deepspeed.basic_optimizer.state.values()}
     assert len(steps) == 1, steps
-    found["step"] = torch.tensor(steps.pop())
-    return {name: value.detach().float().numpy().copy() for name, value in found.items()}
+    return found | {"step": np.array(steps.pop(), dtype=np.float32)}
 
 
 def start(precision: str, zero: str) -> Engine:
@@ -78,7 +67,7 @@ def save(folder: Path) -> None:
         found = record(engine) | step_all_alike(engine)
         if dist.get_rank() == 0:
             np.savez(path / "record.npz", **found)
-        engine._engine.destroy()
+        engine.release()
     dist.barrier()
 
 
@@ -95,7 +84,7 @@ def load(path: Path, before: Layout, precision: str, zero: str) -> None:
     for name, value in after.items():
         difference = np.abs(value - wanted[name]).max()
         assert difference <= tolerance * np.abs(wanted[name]).max(), f"{path.name} -> {precision} {zero}: {name}"
-    engine._engine.destroy()
+    engine.release()
 
 
 def load_each(folder: Path, processes: int, everywhere: bool) -> None:

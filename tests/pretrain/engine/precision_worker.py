@@ -32,7 +32,7 @@ def repeated_gradients(zero: str, times: int) -> dict[str, np.ndarray]:
     total = engine.total
     engine.total = lambda counts: total([count / times for count in counts])  # type: ignore[method-assign]
     found = step_gradients(engine, [batch] * times, lr=0.0)
-    engine._engine.destroy()
+    engine.release()
     return {name: value for name, value in found.items() if name != "loss" and "norm" not in name.split()}
 
 
@@ -64,7 +64,7 @@ def take(engine: Engine, number: int) -> float:
 
 
 def scaler(engine: Engine) -> dict[str, Any]:
-    found = vars(engine._engine.optimizer.loss_scaler)
+    found = vars(engine.deepspeed.optimizer.loss_scaler)
     return {name: found[name] for name in ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")}
 
 
@@ -85,7 +85,7 @@ def check_scale(folder: Path, zero: str, other: str) -> None:
     write_parts(path, engine.snapshot(path, copy=False))
     dist.barrier()
     before, weights = scaler(engine), record(engine)
-    engine._engine.destroy()
+    engine.release()
     assert weights["step"] == 1, "a step that was skipped counts for the optimizer"
     saved = Checkpoint(path, 2, {"layout": layout_of(fp16(zero))}, {})
     for stage in (zero, other):
@@ -94,11 +94,11 @@ def check_scale(folder: Path, zero: str, other: str) -> None:
         assert scaler(resumed) == before, f"ZeRO {zero} -> {stage}: another loss scale"
         for name, value in record(resumed).items():
             assert np.array_equal(value, weights[name]), f"ZeRO {zero} -> {stage}: {name} differs"
-        resumed._engine.destroy()
+        resumed.release()
 
 
 def record_weights(engine: Engine) -> dict[str, np.ndarray]:
-    return varying.weights(engine._engine.module, str(engine._engine.zero_optimization_stage()))
+    return varying.weights(engine.deepspeed.module, str(engine.deepspeed.zero_optimization_stage()))
 
 
 if __name__ == "__main__":

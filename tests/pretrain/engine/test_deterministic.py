@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pretrain.config import OptimConfig
-from pretrain.engine import make_deterministic
+from pretrain.engine.engine import make_deterministic
 from pretrain.model import Encoder, EncoderShape
 from pretrain.optim import build_optimizer
 from tests.support.batches import SEQ_LEN, batches

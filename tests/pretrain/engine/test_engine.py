@@ -6,7 +6,7 @@ import pytest
 import torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
-from pretrain.engine import slow_precision
+from pretrain.engine.engine import slow_precision
 from pretrain.engine.flat_gradients import Clipping
 
 

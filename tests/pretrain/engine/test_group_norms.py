@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pretrain.engine.gradient_norms import _RUN, _sum_of_squares, group_of
+from pretrain.engine.gradient_norms import group_of, sum_of_squares
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,12 @@ def test_parts(name, group):
 def test_sums_of_squares_ask_the_device_for_nothing():
     """Tensors on "meta" have no values to be asked for."""
     meta = torch.device("meta")
-    found = _sum_of_squares([torch.empty(7, device=meta, dtype=torch.bfloat16), torch.empty(3, device=meta)], meta)
+    found = sum_of_squares([torch.empty(7, device=meta, dtype=torch.bfloat16), torch.empty(3, device=meta)], meta)
     assert (found.device, found.dtype, found.shape) == (meta, torch.float64, ())
-    assert _sum_of_squares([], meta).device == meta
+    assert sum_of_squares([], meta).device == meta
 
 
 def test_sums_over_millions_of_elements_keep_their_digits():
     numbers = torch.rand(5_000_011, generator=torch.Generator().manual_seed(0))
     wanted = numbers.double().square().sum().item()
-    assert _sum_of_squares(list(numbers.split(_RUN)), numbers.device).item() == pytest.approx(wanted, rel=1e-5)
+    assert sum_of_squares([numbers], numbers.device).item() == pytest.approx(wanted, rel=1e-5)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
-from pretrain.engine.deepspeed_state import _own_share
+from pretrain.engine.deepspeed_state import own_share
 
 
 def parameter(numel: int, ranks: int, rank: int) -> SimpleNamespace:
@@ -20,5 +20,5 @@ def parameter(numel: int, ranks: int, rank: int) -> SimpleNamespace:
 
 def test_shares_are_the_weight_without_its_padding() -> None:
     for numel, ranks in [(10, 3), (9, 3), (1, 4), (5, 4)]:
-        shares = [_own_share(parameter(numel, ranks, rank), rank) for rank in range(ranks)]
+        shares = [own_share(parameter(numel, ranks, rank), rank) for rank in range(ranks)]
         assert torch.cat(shares).tolist() == [*range(numel)]

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import torch
 
-from pretrain.engine import StepOutput, StepSums, unpack_step
+from pretrain.engine import StepOutput, StepSums
 
 SUMS = StepSums(5.0, 20.0, 1.0, 2.0**52 + 1, 7e9, stop=1.0, written=2.0, save_due=0.0, compute_seconds=(0.5, 0.25))
 
@@ -24,5 +24,5 @@ def test_what_only_the_device_knows_is_added_to_its_own_numbers():
 
 def test_a_step_is_unpacked_with_and_without_group_norms():
     for norms in ((), (0.1, 0.2, 0.3)):
-        output = StepOutput(2.5, 3.0, 0.75, 0.0, group_norms=norms)
-        assert unpack_step([2.5, 3.0, 0.75, 0.0, *norms, *SUMS.pack()], ranks=2) == (output, SUMS)
+        output = StepOutput(2.5, 3.0, 0.75, 0.0, norms, SUMS)
+        assert StepOutput.unpack([2.5, 3.0, 0.75, 0.0, *norms, *SUMS.pack()], ranks=2) == output

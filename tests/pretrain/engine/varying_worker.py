@@ -84,7 +84,7 @@ def train(precision: str, zero: str) -> dict[str, np.ndarray]:
         batches = global_batches(step, dist.get_world_size())[dist.get_rank()]
         found |= {f"{step} {name}": value for name, value in step_gradients(engine, batches, LR).items()}
     found |= weights(encoder, zero)
-    engine._engine.destroy()
+    engine.release()
     return found
 
 

@@ -9,6 +9,7 @@ optimizer; `load PROCESSES STAGE`: takes those up and compares.
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +17,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import torch.distributed as dist
-from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
 from torch import Tensor
 
 from data_prep.processes import leave
@@ -25,11 +25,13 @@ from pretrain.config import Config, OptimConfig
 from pretrain.engine import Engine, init_distributed, layout_of
 from pretrain.engine.resharding import exchange_weights, local_pieces
 from pretrain.model import Encoder, EncoderShape
-from pretrain.optim import Described, Piece, build_optimizer, described
+from pretrain.optim import Piece, build_optimizer, described
 from pretrain.optim.optimizers import Muon
+from pretrain.optim.parameter_groups import Described
 from tests.pretrain.engine.gradients_worker import SEQ_LEN, step_gradients, take_step
 from tests.pretrain.engine.varying_worker import global_batches
 from tests.support.checkpoints import write_parts
+from tests.support.engine_state import full_state
 from tests.support.optimizers import LR, MATRIX, NAMES, settings
 
 SHAPE = EncoderShape(
@@ -67,31 +69,19 @@ def start(name: str, precision: str, zero: str) -> Engine:
 
 
 def state(engine: Engine, key: str | None) -> dict[str, np.ndarray]:
-    """The fp32 weights, or the state `key` of all parameters that have it, as DeepSpeed's own accessors give it."""
-    inner: Any = engine._engine
-    if inner.zero_optimization_stage() in (1, 2) and key:
-        inner.optimizer._hp_optimizer_states_linked = False
-        inner.optimizer._lazy_init_hp_params_optimizer_state()
-    found: dict[str, Any] = {}
-    for name, parameter in inner.module.named_parameters():
-        if key in ("exp_avg", "momentum_buffer") and has_momentum(engine, name) != (key == "momentum_buffer"):
-            continue
-        if inner.zero_optimization_stage() == 0:
-            found[name] = inner.basic_optimizer.state[parameter][key] if key else parameter
-        elif key:
-            found[name] = safe_get_full_optimizer_state(parameter, key)
-        else:
-            found[name] = safe_get_full_fp32_param(parameter)
-    return {name: value.detach().float().numpy().copy() for name, value in found.items()}
+    """The fp32 weights, or the state `key` of all parameters that have it."""
+    if key not in ("exp_avg", "momentum_buffer"):
+        return full_state(engine, key)
+    return full_state(engine, key, lambda name: has_momentum(engine, name) == (key == "momentum_buffer"))
 
 
 def has_momentum(engine: Engine, name: str) -> bool:
-    return engine._config.optim.name == "muon" and bool(re.fullmatch(MATRIX, name))
+    return engine.config.optim.name == "muon" and bool(re.fullmatch(MATRIX, name))
 
 
 def snapshot(engine: Engine) -> list[Tensor]:
     """Weights and state on this rank, and the weights that the model computes with."""
-    inner: Any = engine._engine
+    inner: Any = engine.deepspeed
     flats = [tensor for tensor, _ in local_pieces(inner)]
     states = [value for flat in flats for value in inner.basic_optimizer.state[flat].values()]
     low = [p.ds_tensor if hasattr(p, "ds_tensor") else p for p in inner.module.parameters()]
@@ -110,27 +100,38 @@ def batches(number: int) -> Any:
     return global_batches(number, dist.get_world_size())[dist.get_rank()]
 
 
+def skipped(engine: Engine) -> Callable[[], None]:
+    """DeepSpeed's step, which is told that gradients are not finite."""
+    step, optimizer = engine.deepspeed.step, engine.deepspeed.basic_optimizer
+
+    def skip() -> None:
+        optimizer.found_inf = torch.ones_like(optimizer.found_inf)
+        step()
+
+    return skip
+
+
 def train(name: str, precision: str, zero: str) -> dict[str, np.ndarray]:
     engine = start(name, precision, zero)
     found = {f"start {key}": value for key, value in state(engine, None).items()}
     for step in range(STEPS):
         if step == 1:
             before = snapshot(engine)
-            with patch.object(engine, "_optimize", lambda skipped, whole=engine._optimize: whole(skipped + 1)):
+            with patch.object(engine.deepspeed, "step", skipped(engine)):
                 take_step(engine, batches(3), LR)
             assert same(before, snapshot(engine)), f"{name} {precision} {zero}: a skipped step has left its mark"
         found |= {f"{step} {key}": value for key, value in step_gradients(engine, batches(step), LR).items()}
         found |= {f"after {step} {key}": value for key, value in state(engine, None).items()}
     before, average = snapshot(engine), state(engine, "ema")
-    exchange_weights(engine._engine, "ema")
+    exchange_weights(engine.deepspeed)
     for key, value in state(engine, None).items():
         assert np.array_equal(value, average[key])
-    for parameter, value in zip(engine._engine.module.parameters(), average.values(), strict=True):
+    for parameter, value in zip(engine.deepspeed.module.parameters(), average.values(), strict=True):
         if parameter.numel():
             assert torch.equal(parameter, torch.from_numpy(value).to(parameter.dtype)), "the model computes with others"
-    exchange_weights(engine._engine, "ema")
+    exchange_weights(engine.deepspeed)
     assert same(before, snapshot(engine)), f"{name} {precision} {zero}: weights are not back as they were"
-    engine._engine.destroy()
+    engine.release()
     return found | {f"ema {key}": value for key, value in average.items()}
 
 
@@ -188,7 +189,7 @@ def _whole(parts: list[Described], placed: list[tuple[Tensor, list[Piece]]]) -> 
 
 
 def everything(engine: Engine) -> dict[str, np.ndarray]:
-    keys = [None, "ema", "exp_avg", *(["momentum_buffer"] if engine._config.optim.name == "muon" else [])]
+    keys = [None, "ema", "exp_avg", *(["momentum_buffer"] if engine.config.optim.name == "muon" else [])]
     return {f"{key} {name}": value for key in keys for name, value in state(engine, key).items()}
 
 
@@ -207,14 +208,14 @@ def save(folder: Path) -> None:
         found = everything(engine) | step_alike(engine)
         if dist.get_rank() == 0:
             np.savez(folder / name / "record.npz", **found)
-        engine._engine.destroy()
+        engine.release()
     dist.barrier()
 
 
 def load(folder: Path, processes: int, stage: int) -> None:
     for name in NAMES:
         engine = start(name, "fp32", f"{stage}")
-        layout = layout_of(engine._config) | {"processes": processes, "zero.stage": 1}
+        layout = layout_of(engine.config) | {"processes": processes, "zero.stage": 1}
         engine.load(Checkpoint(folder / name, 2, {"layout": layout}, {}))
         wanted, found = np.load(folder / name / "record.npz"), everything(engine)
         for key, value in found.items():
@@ -223,7 +224,7 @@ def load(folder: Path, processes: int, stage: int) -> None:
         assert {*found, *after} == {*wanted.files}
         for key, value in after.items():
             np.testing.assert_allclose(value, wanted[key], rtol=1e-4, atol=1e-4 * LR, err_msg=f"{name}: {key}")
-        engine._engine.destroy()
+        engine.release()
 
 
 def write(folder: Path, results: dict[str, dict[str, np.ndarray]]) -> None:
@@ -235,7 +236,7 @@ def write(folder: Path, results: dict[str, dict[str, np.ndarray]]) -> None:
 if __name__ == "__main__":
     # In bf16 small singular values are noise; test_optim.py has the products, here it is about the parts.
     # Not where this is only imported: that process goes on to other tests.
-    Muon._dtype = torch.float32  # type: ignore[assignment,method-assign]
+    Muon.orthogonalization_dtype = torch.float32  # type: ignore[assignment,method-assign]
     init_distributed()
     torch.set_num_threads(1)
     folder, action, *rest = sys.argv[1:]

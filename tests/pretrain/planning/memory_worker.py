@@ -78,11 +78,11 @@ def check(precision: str, zero: str, optimizer: str) -> None:
     assert 0 <= found - wanted < 8192, (
         f"{precision} {zero} {optimizer}: {found} bytes, by the formula {wanted}: {items}"
     )
-    state = [value for values in engine._engine.basic_optimizer.state.values() for value in values.values()]
+    state = [value for values in engine.deepspeed.basic_optimizer.state.values() for value in values.values()]
     of_optimizer = sum(value.numel() * value.element_size() for value in state)
     planned = next(item for item in items if item.name == "optimizer state")
     assert of_optimizer == planned.device + planned.host, f"{precision} {zero} {optimizer}: {of_optimizer}, {planned}"
-    engine._engine.destroy()
+    engine.release()
 
 
 if __name__ == "__main__":

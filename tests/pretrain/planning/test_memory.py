@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from pretrain.config import Config, OptimConfig
 from pretrain.config.training import ZeroConfig
-from pretrain.model import Encoder, EncoderShape, Streams, activations, parameter_sizes
-from pretrain.optim import described, parameter_groups
-from pretrain.planning.training_memory import Item, last_gradients, peak, states
+from pretrain.model import Encoder, EncoderShape, Streams, activations, parameter_sizes, peak_tflops
+from pretrain.model.model_costs import PEAK_TFLOPS
+from pretrain.optim import build_optimizer
+from pretrain.planning.training_memory import GPU_GB, Item, last_gradients, peak_bytes, states
 from tests.support.streams import stream
 from tests.support.tensor_memory import TensorMemory
 
@@ -29,9 +30,8 @@ def test_parameters_are_those_of_the_model(arch, layers):
     shape = shape_of(arch, layers=layers, hidden=24, heads=2, intermediate=40, vocab_size=99)
     with torch.device("meta"):
         model = Encoder(shape)
-    real = {
-        g["kind"]: sorted(p.numel() for p in g["params"]) for g in parameter_groups(described(model), OptimConfig())
-    }
+    groups = build_optimizer(model, OptimConfig()).param_groups
+    real = {group["kind"]: sorted(p.numel() for p in group["params"]) for group in groups}
     assert {kind: sorted(numels) for kind, numels in parameter_sizes(shape).by_kind.items()} == real
     assert parameter_sizes(shape).total == sum(p.numel() for p in model.parameters())
 
@@ -143,8 +143,13 @@ def test_zero_divides_as_it_says(shape, processes, name):
 
 def test_the_peak_is_that_of_the_pass_or_of_the_step():
     items = [Item("a", 5), Item("b", 3, when="pass"), Item("c", 4, when="step"), Item("d", 0, 9)]
-    assert peak(items) == 9
-    assert peak([*items, Item("e", 2, when="pass")]) == 10
+    assert peak_bytes(items) == 9
+    assert peak_bytes([*items, Item("e", 2, when="pass")]) == 10
+
+
+def test_every_gpu_that_has_memory_has_a_peak():
+    assert all(peak_tflops(name) for name in GPU_GB)
+    assert all(any(peak in name for name in GPU_GB) for peak in PEAK_TFLOPS)
 
 
 def test_the_same_bytes_wherever_they_are_offloaded():

@@ -6,8 +6,8 @@ import sys
 import pytest
 import torch.distributed as dist
 
-from pretrain.reporting import environment, record_environment
-from pretrain.reporting.environment import by_host, describe_host
+from pretrain.reporting import record_environment
+from pretrain.reporting.environment import by_host, describe_host, write_environment
 
 
 @pytest.fixture
@@ -32,12 +32,14 @@ def test_this_host():
     assert found["processor"]
 
 
-def test_the_start_is_described_without_secrets(one_rank, monkeypatch):
+def test_the_start_is_described_without_secrets(one_rank, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "x", "track.uri=http://me:hush@host"])
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "hush")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    found = environment.gather_environment()
-    text = json.dumps(found)
+    found = record_environment(tmp_path / "environment.json", 3, {"parameters": 5})
+    text = (tmp_path / "environment.json").read_text()
+    assert json.loads(text) == {"after_step": 3, **found, "earlier_starts": []}
+    assert found["parameters"] == 5
     assert "hush" not in text
     assert found["command"].startswith("python -m x ")
     assert found["slurm"]["SLURM_JOB_ID"] == "17"
@@ -48,7 +50,7 @@ def test_the_start_is_described_without_secrets(one_rank, monkeypatch):
 def test_earlier_starts_are_kept(tmp_path):
     path = tmp_path / "environment.json"
     for number in range(25):
-        record_environment(path, {"processes": number}, number * 10)
+        write_environment(path, {"processes": number}, number * 10)
     found = json.loads(path.read_text())
     assert (found["after_step"], found["processes"]) == (240, 24)
     assert [start["processes"] for start in found["earlier_starts"]] == [*range(23, 3, -1)]
@@ -59,5 +61,5 @@ def test_earlier_starts_are_kept(tmp_path):
 def test_a_damaged_record_is_replaced(tmp_path, content):
     path = tmp_path / "environment.json"
     path.write_text(content)
-    record_environment(path, {"processes": 1}, 0)
+    write_environment(path, {"processes": 1}, 0)
     assert json.loads(path.read_text()) == {"after_step": 0, "processes": 1, "earlier_starts": []}

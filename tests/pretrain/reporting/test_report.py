@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from pretrain.reporting import collect, page
+from pretrain.reporting import collect
 from pretrain.reporting.curve_charts import BUCKETS, axes_of, charts_of
 from pretrain.reporting.event_timeline import Start, breaks_of, speeds, time_spent
-from pretrain.reporting.html_page import embedded
+from pretrain.reporting.html_page import embedded, page
 from pretrain.reporting.page_data import config_rows, read_config
 from pretrain.reporting.prediction_table import predictions_of
 from pretrain.run import Entry, JournalTable

@@ -3,21 +3,19 @@
 from types import SimpleNamespace
 
 from pretrain.config import Config
-from pretrain.reporting import reporter
+from pretrain.reporting import Reports
 from pretrain.run import RunFolder
 
 
 def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, capsys):
     """Checkpoints are told of later, rollbacks at the spike, and after these steps are lower again."""
-    sections = {"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}, "track": {"uri": "none"}}
-    config = Config.model_validate(sections)
+    sections = {"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}}
+    config = Config.model_validate(sections | {"track": {"uri": "none", "system_seconds": 0}})
     folder = RunFolder(tmp_path)
     environment = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": None}}
     environment |= {"processes": 1, "hosts": [], "parameters": 1}
-    nobody = SimpleNamespace(latest=dict)
-    told = reporter.Reporting(
-        config, folder, SimpleNamespace(fingerprint="0", datasets=()), None, 0, environment, nobody
-    )
+    data = SimpleNamespace(fingerprint="0", datasets=())
+    told = Reports(config, folder, 0, ["here"], data, None, 0, environment)
     batch = {"rows": 8}
     for step, metrics, of in (
         (21, {"train/loss": 9.0}, batch),
@@ -28,6 +26,6 @@ def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, capsys):
     ):
         told.report(step, metrics, of)
     folder.report.mkdir()  # so that the page cannot be written, which must not fail the run
-    told.close("stopped", None, retry=False)
+    told.close("stopped", None)
     assert folder.read_status().step == 17
     assert "report.html was not written" in capsys.readouterr().err

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from pretrain.reporting.machine_sampler import MachineSampler, rates, sample_gpus
-from pretrain.reporting.node_metrics import SystemMetrics
+from pretrain.reporting.node_metrics import MachineSampler, SystemMetrics, rates, sample_gpus
 from tests.support.runs import wait_for
 
 HOSTS = ["n1", "n1", "n2", "n2"]
@@ -18,18 +17,20 @@ SECONDS = 0.01
 
 
 class Counting:
-    """The n-th sample of a node is n."""
+    """The n-th sample of a node is n. While it fails, there is none."""
 
     def __init__(self, start: int = 0):
-        self.number = start
+        self.number, self.fails = start, False
 
     def __call__(self) -> dict[str, float]:
+        if self.fails:
+            raise OSError
         self.number += 1
         return {"cpu_percent": float(self.number)}
 
 
-def node(folder: Path, rank: int, seconds: float = SECONDS, start: int = 0) -> SystemMetrics:
-    return SystemMetrics(folder / "system", rank, HOSTS, seconds, Counting(start))
+def node(folder: Path, rank: int, sampler: Counting | None = None, seconds: float = SECONDS) -> SystemMetrics:
+    return SystemMetrics(folder / "system", rank, HOSTS, seconds, sampler or Counting())
 
 
 def heard(main: SystemMetrics) -> dict[str, float]:
@@ -40,19 +41,19 @@ def heard(main: SystemMetrics) -> dict[str, float]:
 
 
 def test_rank_0_hears_of_every_node_until_one_falls_silent(tmp_path):
-    main, other = node(tmp_path, 0), node(tmp_path, 2, start=100)
+    sampler = Counting(100)
+    main, other = node(tmp_path, 0), node(tmp_path, 2, sampler)
     main.start()
     other.start()
     try:
         wait_for(lambda: set(heard(main)) == {"system/n1/cpu_percent", "system/n2/cpu_percent"}, 10)
         found = heard(main)
         assert found["system/n2/cpu_percent"] > 100 > found["system/n1/cpu_percent"]
-        other._closed.set()  # as a process that is stopped: its file stays
-        other._thread.join()
+        sampler.fails = True  # its file stays, as that of a process that is stopped
         heard(main)
         assert (tmp_path / "system" / "n2.json").exists()
         assert set(heard(main)) == {"system/n1/cpu_percent"}, "an old value passes for a new one"
-        (tmp_path / "system" / "n2.json").write_text('{"number": 3, "val')
+        (tmp_path / "system" / "n2.json").write_text('{"time": 3, "val')
         assert set(heard(main)) == {"system/n1/cpu_percent"}
     finally:
         main.close()
@@ -62,7 +63,7 @@ def test_rank_0_hears_of_every_node_until_one_falls_silent(tmp_path):
 
 def test_what_an_earlier_part_of_the_run_left_is_no_news(tmp_path):
     (tmp_path / "system").mkdir()
-    (tmp_path / "system" / "n2.json").write_text(json.dumps({"number": 9, "cpu_percent": 5.0}))
+    (tmp_path / "system" / "n2.json").write_text(json.dumps({"time": 9, "cpu_percent": 5.0}))
     main = node(tmp_path, 0)
     main.start()
     found: dict[str, float] = {}
@@ -73,21 +74,22 @@ def test_what_an_earlier_part_of_the_run_left_is_no_news(tmp_path):
 
 @pytest.mark.parametrize(("rank", "seconds"), [(1, SECONDS), (3, SECONDS), (0, 0)])
 def test_other_ranks_of_a_node_and_0_seconds_sample_nothing(tmp_path, rank, seconds):
-    metrics = node(tmp_path, rank, seconds)
+    sampler = Counting()
+    metrics = node(tmp_path, rank, sampler, seconds)
     metrics.start()
-    assert not metrics._thread.is_alive()
-    assert metrics.latest() == {}
+    assert heard(metrics) == {}
+    assert sampler.number == 0
     metrics.close()
 
 
 def test_a_node_whose_files_cannot_be_written_only_says_nothing(tmp_path):
-    main, other = node(tmp_path, 0), node(tmp_path, 2)
+    samplers = Counting(), Counting()
+    main, other = node(tmp_path, 0, samplers[0]), node(tmp_path, 2, samplers[1])
     (tmp_path / "system").write_text("a file where the folder should be")
     main.start()
     other.start()
     assert heard(main) == {}
-    assert main._thread.is_alive()
-    assert other._thread.is_alive()
+    assert all(sampler.number > 1 for sampler in samplers)
     main.close()
     other.close()
 

@@ -1,16 +1,17 @@
-"""Metrics of a training step, for journal and progress line. Pure functions."""
+"""Metrics of a training step, for journal and progress line."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pretrain.data import Batch, MixturePosition
 from pretrain.engine import StepOutput, StepSums
-
-CountFlops = Callable[[NDArray[np.int64], int], float]
+from pretrain.model import flops_of, peak_tflops
+from pretrain.resume import RunParts
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,11 @@ class StepInfo:
     mask_rate: float
     seconds: float
     waited: float
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and sequence length of the batch."""
+        return self.rows, self.seq_len
 
     def batch(self, sums: StepSums, settings: str) -> dict[str, Any]:
         """The journal's record of the batch, for `replay`. settings: digest of the settings that decide the batch."""
@@ -53,9 +59,15 @@ class FlopsCounter:
     peak: peak TFLOP/s of a device; None if not known.
     """
 
-    count: CountFlops | None
+    count: Callable[[NDArray[np.int64], int], float] | None
     pad: int
     peak: int | None
+
+    @classmethod
+    def of(cls, run: RunParts, device: torch.device) -> "FlopsCounter":
+        """The counter for the model of a run."""
+        peak = peak_tflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+        return cls(flops_of(run.description), run.data.tokenizer.special_ids["pad"], peak)
 
     def of_batch(self, batch: Batch) -> float:
         """Operations of a micro-batch, without its predictions."""
@@ -70,8 +82,9 @@ class FlopsCounter:
         return {"speed/tflops": tflops} | ({"speed/mfu": tflops / self.peak} if self.peak else {})
 
 
-def step_metrics(info: StepInfo, output: StepOutput, sums: StepSums, groups: Sequence[str]) -> dict[str, float]:
+def step_metrics(info: StepInfo, output: StepOutput, groups: Sequence[str]) -> dict[str, float]:
     """The metrics of a step. groups: names of the parts of the model whose gradient norms may be in the output."""
+    sums = output.sums
     metrics = {
         "train/loss": output.cross_entropy / max(sums.predictions, 1),
         "train/masked_accuracy": output.correct / max(sums.predictions, 1),

@@ -1,0 +1,70 @@
+"""Export a run: choose the checkpoint, check it and the output folder, and write a Hugging Face folder."""
+
+import errno
+from pathlib import Path
+
+from data_prep.errors import UserError
+from data_prep.files import atomic_folder
+from data_prep.format import tokenizer_digest
+from pretrain import checkpoint
+from pretrain.guards import state_problem
+from pretrain.run import RunFolder
+
+
+def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = False) -> Path:
+    """Export a run's checkpoint.
+
+    Args:
+        step: which checkpoint; the newest by default.
+        out: folder to write, which must be new or empty; RUN/exports/step-N by default, or step-N-ema.
+        averaged: the averaged weights of optim.ema.
+
+    Returns:
+        The folder written.
+
+    Raises:
+        UserError: if there is no such checkpoint, it is damaged or has no averaged weights, or `out` is in use.
+    """
+    folder = RunFolder(run)
+    found = chosen_checkpoint(folder, step)
+    out = _free_folder(out or folder.exports / f"{found.name}{'-ema' if averaged else ''}")
+    problem = checkpoint.verify(found) or state_problem(checkpoint.read(found))
+    if problem:
+        raise UserError(f"{found} is damaged and cannot be exported: {problem}")
+    saved = checkpoint.read(found)
+    files = [path.name for path in folder.tokenizer.iterdir()] if folder.tokenizer.is_dir() else []
+    if tokenizer_digest(folder.tokenizer, files)[0] != saved.state["identity"]["data.train (tokenizer)"]:
+        raise UserError(f"{folder.tokenizer} is not the tokenizer that the run was trained with")
+    from pretrain.export.hugging_face_export import write_export  # imports torch, which takes seconds
+
+    try:
+        with atomic_folder(out) as temporary:
+            write_export(temporary, saved, folder, averaged)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise UserError(f"{out} was made by another process meanwhile") from error
+        raise
+    return out
+
+
+def chosen_checkpoint(folder: RunFolder, step: int | None) -> Path:
+    """The checkpoint of a step, or the newest.
+
+    Raises:
+        UserError: if the run has no checkpoint.
+    """
+    checkpoints = dict(checkpoint.committed(folder.checkpoints))
+    if not checkpoints:
+        raise UserError(f"{folder.path} has no checkpoint to export. Train first.")
+    if step is not None and step not in checkpoints:
+        steps = ", ".join(map(str, sorted(checkpoints)))
+        raise UserError(f"{folder.path} has no checkpoint of step {step}. It has {steps}.")
+    return checkpoints[max(checkpoints) if step is None else step]
+
+
+def _free_folder(out: Path) -> Path:
+    """The absolute path of a folder to write. Raises UserError if something is there."""
+    place = out.absolute()
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise UserError(f"{place} exists and is not an empty folder. Remove it, or choose another --out.")
+    return place

@@ -1,0 +1,112 @@
+"""Evaluation on held-out data: the loss, and the model's predictions in the same few passages.
+
+RUN/predictions.jsonl has two kinds of lines. Each start of training writes one line with the passages: documents in
+token ids (pretrain.data.batch_view.BatchDocument as JSON values).
+
+    {"key": "0f...", "passages": [[{"slot": 0, "original": [...], "seen": [...], "predictions": [...]}]]}
+
+Each evaluation writes one line. For each prediction it has the likeliest ids, their probabilities, and the probability
+of the right id.
+
+    {"key": "0f...", "step": 200, "time": 1730000000.25, "ids": [[...]], "probabilities": [[...]], "right": [...]}
+"""
+
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+
+from data_prep.files import AppendLog
+from data_prep.format import Dataset
+from pretrain.data import BatchRows, DeviceBatch, DeviceFeed, batch_checksum, held_out_loader
+from pretrain.distributed import run_on_all_ranks
+from pretrain.engine import Engine
+from pretrain.masking import IGNORED
+from pretrain.resume import RunParts
+
+SLOTS = 64  # of a passage, at most: short enough to read quickly
+TOP = 3
+
+
+@dataclass(frozen=True)
+class _Passages:
+    """The passages: their key, the batch, and a mask of the prediction slots that are used, bool [K]."""
+
+    key: str
+    batch: DeviceBatch
+    used: np.ndarray
+
+
+class HeldOut:
+    """The held-out data of one rank. Rank 0 writes the sample predictions. A collective."""
+
+    def __init__(self, run: RunParts, valid: Dataset, feed: DeviceFeed):
+        self._config, self._feed = run.config, feed
+        self._loader = run_on_all_ranks(lambda: held_out_loader(run.config, valid, run.stages, run.rank))
+        self._path = run.folder.predictions if run.rank == 0 else None
+        self._passages: _Passages | None = None
+        self._file: AppendLog | None = None
+
+    def evaluate(self, engine: Engine, step: int) -> dict[str, float]:
+        """Metrics of the weights, also of averaged weights, after `step` steps; a collective."""
+        start = time.monotonic()
+        loss, correct, predictions = engine.evaluate(self._batches(step)).tolist()
+        metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
+        if self._config.optim.ema is not None:
+            loss, _, predictions = engine.evaluate(self._batches(step), averaged=True).tolist()
+            metrics["eval/ema_loss"] = loss / max(predictions, 1)
+        if self._config.eval.samples:
+            self._record_samples(engine, step)
+        return metrics | {"eval/seconds": time.monotonic() - start}
+
+    def close(self) -> None:
+        if self._file:
+            self._file.close()
+        self._loader.close()
+
+    def _batches(self, step: int) -> Iterator[DeviceBatch]:
+        return (self._feed(batch).wait() for batch in self._loader.held_out(step, self._config.eval.rows))
+
+    def _record_samples(self, engine: Engine, step: int) -> None:
+        """Append the model's predictions to the file. A full disk prints a warning."""
+        passages = self._passages = self._passages or self._choose_passages()
+        if not passages.used.any():
+            return
+        choices = engine.choices(passages.batch, TOP)
+        ids, probabilities, right = (part.cpu().numpy()[passages.used] for part in choices)
+        answer = {
+            "key": passages.key,
+            "step": step,
+            "time": time.time(),
+            "ids": ids.tolist(),
+            "probabilities": _rounded(probabilities),
+            "right": _rounded(right),
+        }
+        self._append(answer)
+
+    def _choose_passages(self) -> _Passages:
+        """Mask the passages, and write them to the file. Rows that are only padding are left out there."""
+        slots = min(SLOTS, *(stage.seq_len for stage in self._config.stages))
+        batch = run_on_all_ranks(lambda: self._loader.samples(self._config.eval.samples, slots))
+        key, used = f"{batch_checksum(batch):016x}", batch.labels != IGNORED
+        if used.any():
+            rows = BatchRows.of([batch], self._config.causal).documents(self._loader.vocabulary)
+            self._append({"key": key, "passages": [[asdict(document) for document in row] for row in rows if row]})
+        return _Passages(key, self._feed(batch).wait(), used)
+
+    def _append(self, record: dict[str, Any]) -> None:
+        if self._path is None:
+            return
+        try:
+            self._file = self._file or AppendLog(self._path)
+            self._file.append(orjson.dumps(record) + b"\n")
+        except OSError as error:
+            print(f"warning: {self._path} was not written ({error.strerror})", file=sys.stderr, flush=True)
+
+
+def _rounded(values: np.ndarray) -> Any:
+    return np.round(values.astype(np.float64), 4).tolist()
