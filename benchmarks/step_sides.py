@@ -27,16 +27,8 @@ from benchmarks.step_parts import parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from pretrain.data import (
-    SPECIALS_PER_PIECE,
-    DeviceBatch,
-    DeviceFeed,
-    LoaderStep,
-    Prefetcher,
-    open_sources,
-    stages_of,
-    training_loader,
-)
+from pretrain.data import BatchPhase, DeviceBatch, DeviceFeed, Loader, LoaderStep, Prefetcher, Sources
+from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.kernels import operations
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import Encoder, step_flops
@@ -66,8 +58,8 @@ class Maskwright:
 
     def batches(self) -> Iterator[Batch]:
         """From the loader of a run."""
-        config, sources = self.work.config, open_sources(self.work.config.data)
-        loader = training_loader(config, sources, stages_of(config, 1), 0)
+        config, sources = self.work.config, Sources.open(self.work.config.data)
+        loader = Loader.for_training(config, sources, BatchPhase.of_run(config, 1), 0)
         feed = DeviceFeed(self.device)
         pad = Vocabulary.of(sources.tokenizer).pad
 

@@ -12,16 +12,7 @@ from torch import Tensor
 
 from data_prep.errors import UserError
 from pretrain.checkpoint import RemoteCopies, Saver, batch_settings
-from pretrain.data import (
-    DeviceBatch,
-    DeviceFeed,
-    Loader,
-    LoaderStep,
-    MixturePosition,
-    Prefetcher,
-    batch_checksum,
-    held_out_loader,
-)
+from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher
 from pretrain.distributed import DeferredReader, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, StepSums, unpack_step
 from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, StreamPoint, check_replicas
@@ -148,7 +139,7 @@ class Loop:
     def _prepare(self, step: LoaderStep) -> _Fed:
         """In the prefetch thread."""
         sums = [
-            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.to_mask else batch_checksum(b), self._flops.of_batch(b))
+            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.to_mask else b.checksum(), self._flops.of_batch(b))
             for b in step.batches
         ]
         batches = [self._feed(batch) for batch in step.batches]
@@ -335,7 +326,7 @@ def _saver(run: RunParts, engine: Engine, steps_done: int, report: Callable[[int
 
 def _open_held_out(run: RunParts) -> Loader | None:
     valid = run.valid
-    return run_on_all_ranks(lambda: held_out_loader(run.config, valid, run.stages, run.rank) if valid else None)
+    return run_on_all_ranks(lambda: Loader.for_held_out(run.config, valid, run.stages, run.rank) if valid else None)
 
 
 def _count_flops(run: RunParts, device: torch.device) -> FlopsCounter:

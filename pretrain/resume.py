@@ -15,16 +15,7 @@ from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint, batch_settings, differences, identity_of, stored_identity
 from pretrain.config import Config, save_config
-from pretrain.data import (
-    BatchPhase,
-    Loader,
-    MixturePosition,
-    Position,
-    Sources,
-    open_sources,
-    stages_of,
-    training_loader,
-)
+from pretrain.data import BatchPhase, Loader, Sources
 from pretrain.distributed import host_names, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, layout_of, slow_precision
 from pretrain.guards import GuardHistory, ResumeState, check_fits, checkpoint_before, go_back, state_problem
@@ -82,8 +73,8 @@ class RunParts:
 
 def open_run(config: Config, folder: RunFolder) -> RunParts:
     """Lock the run folder on rank 0, and open the parts that must be the same on all ranks; a collective."""
-    stages = run_on_all_ranks(lambda: stages_of(config, dist.get_world_size()))
-    data = run_on_all_ranks(lambda: open_sources(config.data))
+    stages = run_on_all_ranks(lambda: BatchPhase.of_run(config, dist.get_world_size()))
+    data = run_on_all_ranks(lambda: Sources.open(config.data))
     valid = run_on_all_ranks(lambda: data.open_held_out(config.data))
     lock = run_on_rank_zero(lambda: _lock(folder))
     require_equal_on_ranks(config.model_dump_json(), "config")
@@ -106,7 +97,7 @@ def _lock(folder: RunFolder) -> IO[str]:
 
 def open_loader(run: RunParts) -> Loader:
     """The loader of this rank's training batches; a collective."""
-    return run_on_all_ranks(lambda: training_loader(run.config, run.data, run.stages, run.rank, defer=True))
+    return run_on_all_ranks(lambda: Loader.for_training(run.config, run.data, run.stages, run.rank, defer=True))
 
 
 def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint | None:
@@ -172,11 +163,7 @@ def start_state(saved: Checkpoint, config: Config, data: Sources) -> ResumeState
     changed = differences(stored_identity(saved), identity_of(config, data, saved.step, state.init))
     if not _ROW_SETTINGS & changed.keys():
         return state
-    epochs = [source.epoch for source in state.position.sources]
-    if len(epochs) != len(data.datasets):
-        epochs = [max(epochs)] * len(data.datasets)
-    sources = tuple(Position(epoch + 1) for epoch in epochs)
-    return replace(state, position=MixturePosition(state.position.dealt, sources))
+    return replace(state, position=state.position.next_epoch(len(data.datasets)))
 
 
 def first_state(config: Config, loader: Loader) -> ResumeState:

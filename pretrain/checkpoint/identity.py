@@ -7,8 +7,8 @@ import xxhash
 
 from pretrain.checkpoint.manifest import Checkpoint
 from pretrain.config import Config, flat
-from pretrain.data import PLAN_VERSION, Sources, quotas
-from pretrain.masking import listed
+from pretrain.data import PLAN_VERSION, Sources
+from pretrain.masking import cached_collocations
 
 _DATA = "data.train (fingerprint)"
 _INDEXES = "indexes of data.train (fingerprint)"
@@ -30,7 +30,7 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
     identity: dict[str, Any] = {
         _DATA: data.fingerprint,
         _INDEXES: data.index_fingerprint,
-        "data.train (shares)": quotas(data.weights).tolist(),
+        "data.train (shares)": data.shares,
         "data.train (tokenizer)": data.tokenizer.sha256,
         "data.seq_len": config.data.seq_len,
         "data.packing": config.data.packing,
@@ -54,7 +54,7 @@ def identity_of(config: Config, data: Sources, steps_done: int, init: str | None
     if len(config.masking.weights) > 1:
         identity["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
     if config.masking.collocations:
-        identity["masking.collocations (content)"] = listed(config.masking.collocations).digest
+        identity["masking.collocations (content)"] = cached_collocations(config.masking.collocations).digest
     identity["model.max_positions"] = config.model.max_positions or config.longest_row
     identity["model.init (weights)"] = init
     return identity

@@ -14,25 +14,25 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.data.batch import Batch
 from pretrain.masking import IGNORED
 from pretrain.philox import derive_key, draw
 
 _KEY = derive_key(0, "batch-checksum")
 
 
-def batch_checksum(batch: Batch) -> int:
-    """The sum of the hashes of a micro-batch's rows, below 2**32 times their number."""
-    return int(row_hashes(batch).sum())
+def row_hashes(
+    tokens: NDArray[np.integer], positions: NDArray[np.int64], labels: NDArray[np.integer], seq_len: int
+) -> NDArray[np.uint64]:
+    """The hash of each row of a batch: uint64 [rows], each below 2**32.
 
-
-def row_hashes(batch: Batch) -> NDArray[np.uint64]:
-    """The hash of each row: uint64 [rows], each below 2**32."""
-    constant, of_token, of_label = factors(batch.seq_len)
-    tokens = batch.tokens.reshape(-1, batch.seq_len).astype(np.uint64)
-    labels = np.where(batch.labels == IGNORED, 0, batch.labels + 1).reshape(len(tokens), -1).astype(np.uint64)
+    Args:
+        tokens: [N]. positions, labels: [K] the predictions; seq_len: slots of a row.
+    """
+    constant, of_token, of_label = factors(seq_len)
+    tokens = tokens.reshape(-1, seq_len).astype(np.uint64)
+    labels = np.where(labels == IGNORED, 0, labels + 1).reshape(len(tokens), -1).astype(np.uint64)
     # Places are relative to their row. An unused place has label 0, so it adds nothing.
-    of_place = of_label[batch.masked_positions.reshape(len(tokens), -1) % batch.seq_len]
+    of_place = of_label[positions.reshape(len(tokens), -1) % seq_len]
     # einsum is faster than @ on integers. Both wrap around at 2**64, which the hash requires.
     sums = np.einsum("rs,s->r", tokens, of_token) + np.einsum("rk,rk->r", labels, of_place)
     return _mixed(sums + constant) >> np.uint64(32)

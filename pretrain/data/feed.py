@@ -5,28 +5,23 @@ releases the interpreter lock. Unlike processes, a thread leaves no files in /de
 """
 
 import functools
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from data_prep.errors import UserError
 from pretrain.data.batch import Batch
 from pretrain.data.checksum import factors
 from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
-from pretrain.masking import IGNORED, DeferredMasks, Objective
-
-if TYPE_CHECKING:
-    from pretrain.masking.gpu_masking import DeviceMasking
+from pretrain.masking import IGNORED, Objective, device_masking
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 
@@ -139,9 +134,7 @@ class DeviceFeed:
 
     def __init__(self, device: torch.device, objective: Objective | None = None, longest_row: int = 0):
         self._device = device
-        self._masking = (
-            _device_masking(objective, device, longest_row) if isinstance(objective, DeferredMasks) else None
-        )
+        self._masking = device_masking(objective, device, longest_row)
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, batch: Batch) -> DeviceBatch:
@@ -169,20 +162,6 @@ class DeviceFeed:
     def _copied(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self._device, non_blocking=True) if self._stream else tensor
-
-
-def _device_masking(objective: DeferredMasks, device: torch.device, longest_row: int) -> "DeviceMasking":
-    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise UserError("masking.device gpu needs a GPU; set it to cpu: the masks are the same")
-    try:
-        from pretrain.masking.gpu_masking import LONGEST_ROW, DeviceMasking
-    except ImportError:
-        raise UserError("masking.device gpu needs the package triton; install it, or set it to cpu") from None
-    if longest_row > LONGEST_ROW:
-        raise UserError(
-            f"masking.device gpu masks rows of up to {LONGEST_ROW:,} slots; set it to cpu: the masks are the same"
-        )
-    return DeviceMasking(objective.masked, device)
 
 
 def device_checksum(tokens: Tensor, positions: Tensor, labels: Tensor, seq_len: int) -> Tensor:

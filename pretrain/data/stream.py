@@ -122,10 +122,6 @@ class RowStream:
             self._latest, self._ahead = (at, window), None
         return self._latest[1]
 
-    def rows_in_first_window(self, seq_len: int) -> int:
-        """Number of rows in the first window."""
-        return self.window(Position(), seq_len).end_row
-
     def release(self) -> None:
         """Release the memory of the latest window and of the prepared one."""
         self._latest = self._ahead = None

@@ -10,9 +10,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows, ToMask, Vocabulary, compact
+from pretrain.config import MaskingConfig
+from pretrain.masking.collocation_units import collocations_of
+from pretrain.masking.mask_rate import largest_mask_rate
+from pretrain.masking.rows import IGNORED, Masked, Rows, TokenFlag, ToMask, Vocabulary, compact
 from pretrain.masking.selection import count, fixed, of_columns, of_rows, scaled, select_tokens, select_units, wide
-from pretrain.masking.units import RowText, Strategy, TokenUnits, cut
+from pretrain.masking.units import NGrams, RowText, Spans, Strategy, TokenUnits, WholeWords, cut
 from pretrain.philox import derive_key
 
 UNIT_BEGINS, FATE_BEGINS = 1, 2
@@ -109,6 +112,18 @@ class MaskedTokens:
         self._unit_keys = [derive_key(seed, f"{purpose}-mask-units {number}") for number in range(len(strategies))]
         self.key = derive_key(seed, f"{purpose}-masks")
 
+    @classmethod
+    def of(cls, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str) -> "MaskedTokens":
+        """The objective with these settings.
+
+        Raises:
+            UserError: if the list of collocations is missing, damaged, or made with another tokenizer.
+        """
+        strategies = [(_strategy(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
+        shares = masking.replacement
+        replacement = Replacement(shares.mask, shares.random, shares.per)
+        return cls(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
+
     @property
     def by_token(self) -> bool:
         """Whether all units are single tokens."""
@@ -116,7 +131,7 @@ class MaskedTokens:
 
     @property
     def flags(self) -> int:
-        return 0 if self.by_token else WORD_START
+        return 0 if self.by_token else TokenFlag.WORD_START
 
     def slots(self, seq_len: int) -> int:
         """Places for the selection of a full row with one [CLS] and one [SEP], plus room for a longer last unit."""
@@ -148,7 +163,7 @@ class MaskedTokens:
         """The units of rows, from a strategy drawn for each row; None if each token is a unit."""
         if self.by_token:
             return None
-        text = RowText(rows.tokens, rows.row_ids, ordinary, (rows.flags & WORD_START) != 0)
+        text = RowText(rows.tokens, rows.row_ids, ordinary, rows.word_starts)
         begins = self._begins(text)
         if self.replacement.per == "token":
             return Units(begins, ordinary)
@@ -163,6 +178,20 @@ class MaskedTokens:
             rows = chosen == number
             begins[rows] = cut(strategy, text[rows], key)
         return begins
+
+
+def _strategy(masking: MaskingConfig, name: str, vocabulary: Vocabulary) -> Strategy:
+    """Create a strategy with its settings."""
+    if name == "whole_word":
+        return WholeWords()
+    if name == "span":
+        return Spans(masking.span.p, masking.span.max_words)
+    if name == "ngram":
+        return NGrams(masking.ngram)
+    if name == "collocation":
+        assert masking.collocations is not None  # the configuration was checked
+        return collocations_of(masking.collocations, vocabulary)
+    return TokenUnits()
 
 
 class DeferredMasks:

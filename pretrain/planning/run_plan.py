@@ -8,11 +8,10 @@ import numpy as np
 
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
-from pretrain.data import SPECIALS_PER_PIECE, BatchPhase, Filling, Sources, fillings, max_documents, stages_of
-from pretrain.masking import Objective, Vocabulary
+from pretrain.data import BatchPhase, Filling, Sources
+from pretrain.masking import Vocabulary, mask_rate, objective_of
 from pretrain.model import EncoderShape, Sizes, Streams, activations, encoder_shape, parameter_sizes, step_flops
-from pretrain.objectives import objective_of, rate_at
-from pretrain.planning.training_memory import Item, batch_bytes, element_size, pass_items, peak, states
+from pretrain.planning.training_memory import Item, element_size, pass_items, peak, states
 
 _RATES = 101  # steps over which a changing mask rate is averaged
 _SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -105,7 +104,7 @@ class Planner:
         else:
             self._shape = encoder_shape(config, self._tokenizer)
             self._sizes = parameter_sizes(self._shape)
-        self._objective: Objective = objective_of(config, Vocabulary.of(self._tokenizer), config.run.seed, "train")
+        self._objective = objective_of(config, Vocabulary.of(self._tokenizer), config.run.seed, "train")
         self._filled: dict[int, list[Filling]] = {}
 
     def plan(self, processes: int) -> RunPlan:
@@ -115,7 +114,7 @@ class Planner:
             UserError: if a batch does not divide over the processes.
         """
         config, steps = self._config, self._config.train.steps
-        stages = stages_of(config, processes)
+        stages = BatchPhase.of_run(config, processes)
         ends = [*(stage.after_step for stage in stages[1:]), steps]
         counts = [max(0, min(end, steps) - stage.after_step) for stage, end in zip(stages, ends, strict=True)]
         planned = [self._stage(stage, count, processes) for stage, count in zip(stages, counts, strict=True) if count]
@@ -124,13 +123,12 @@ class Planner:
 
     def device_bytes(self, config: Config, processes: int) -> int:
         """Peak memory of a GPU over all stages."""
-        return max(peak(self.memory(config, stage, processes)) for stage in stages_of(config, processes))
+        return max(peak(self.memory(config, stage, processes)) for stage in BatchPhase.of_run(config, processes))
 
     def memory(self, config: Config, stage: BatchPhase, processes: int) -> tuple[Item, ...]:
         """Memory of one process in a stage."""
-        rows, seq_len = stage.shape.micro, stage.seq_len
-        slots, predictions = rows * seq_len, rows * self._objective.slots(seq_len)
-        data = stage.shape.accumulation * batch_bytes(slots, predictions, max_documents(rows, seq_len))
+        rows, seq_len, of_row = stage.micro, stage.seq_len, self._objective.slots(stage.seq_len)
+        slots, predictions, data = rows * seq_len, rows * of_row, stage.rank_bytes(of_row)
         items = states(config, self._sizes, processes)
         if self._shape is None:
             return (*items, Item("batches", data))
@@ -148,38 +146,35 @@ class Planner:
         return (*items, *pass_items(activations(self._shape, streams), self._sizes, config, data))
 
     def _stage(self, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
-        shape = stage.shape
         tokens, flops = self._of_row(stage.seq_len)
-        rows, memory = steps * shape.rows, self.memory(self._config, stage, processes)
-        sizes = (steps, stage.seq_len, shape.rows, shape.micro, shape.accumulation)
+        rows, memory = steps * stage.rows, self.memory(self._config, stage, processes)
+        sizes = (steps, stage.seq_len, stage.rows, stage.micro, stage.accumulation)
         return StagePlan(*sizes, rows * tokens, rows * flops if self._shape else None, memory)
 
     def _of_row(self, seq_len: int) -> tuple[float, float]:
         """Mean (tokens, operations) of a row. The operations of `arch: auto` are not known, and 0."""
         steps = np.linspace(0, self._config.train.steps - 1, _RATES)
-        rate = float(np.mean([rate_at(self._config, int(step)) for step in steps]))
-        of_sources = [(1.0, np.array([seq_len]), 1)]  # without data
-        if self._sources:
-            of_sources = [(filling.share, filling.lengths, filling.rows) for filling in self._fillings(seq_len)]
+        rate = float(np.mean([mask_rate(self._config, int(step)) for step in steps]))
         tokens, flops = 0.0, 0.0
-        for share, lengths, rows in of_sources:
-            tokens += share * float(lengths.sum()) / rows
+        for filling in self._fillings(seq_len):
+            tokens += filling.share * filling.tokens / filling.rows
             if self._shape:
-                predictions = round(rate * float((lengths - SPECIALS_PER_PIECE).sum()))
-                flops += share * step_flops(self._shape, lengths, predictions) / rows
+                predictions = round(rate * filling.ordinary)
+                flops += filling.share * step_flops(self._shape, filling.lengths, predictions) / filling.rows
         return tokens, flops
 
     def _fillings(self, seq_len: int) -> list[Filling]:
-        assert self._sources is not None
+        if self._sources is None:
+            return [Filling("", 1.0, np.array([seq_len]), rows=1, seq_len=seq_len)]
         if seq_len not in self._filled:
-            self._filled[seq_len] = fillings(self._config.data, self._sources, seq_len)
+            self._filled[seq_len] = self._sources.fillings(self._config.data, seq_len)
         return self._filled[seq_len]
 
     def _epochs(self, stages: Sequence[BatchPhase], counts: Sequence[int]) -> dict[str, float]:
         epochs: dict[str, float] = {}
         for stage, steps in zip(stages, counts, strict=True):
             for source in self._fillings(stage.seq_len):
-                read = steps * stage.shape.rows * source.share / source.epoch_rows
+                read = steps * stage.rows * source.share / source.epoch_rows
                 epochs[source.name] = epochs.get(source.name, 0.0) + read
         return epochs
 

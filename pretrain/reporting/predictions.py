@@ -21,7 +21,7 @@ import numpy as np
 import orjson
 
 from pretrain.config import Config
-from pretrain.data import Batch, BatchRows, DeviceBatch, DeviceFeed, Loader, batch_checksum
+from pretrain.data import Batch, BatchRows, DeviceBatch, DeviceFeed, Loader
 from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.masking import IGNORED, Vocabulary
@@ -76,7 +76,7 @@ class Samples:
     def _ask(self) -> _Asked:
         slots = min(SLOTS, *(stage.seq_len for stage in self._config.stages))
         batch = run_on_all_ranks(lambda: self._valid.samples(self._config.eval.samples, slots))
-        asked = _Asked(f"{batch_checksum(batch):016x}", self._feed(batch).wait(), batch.labels != IGNORED)
+        asked = _Asked(f"{batch.checksum():016x}", self._feed(batch).wait(), batch.labels != IGNORED)
         if asked.used.any():
             passages = passages_of(batch, self._valid.vocabulary, self._config.causal)
             self._append({"key": asked.key, "passages": passages})

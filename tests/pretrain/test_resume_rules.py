@@ -10,7 +10,8 @@ import pytest
 from data_prep.errors import UserError
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
-from pretrain.data import MixturePosition, Position, Sources
+from pretrain.data import MixturePosition, Sources
+from pretrain.data.stream import Position
 from pretrain.guards import ResumeState
 from pretrain.model import digest_of
 from pretrain.resume import checkpoint_state, find_start, start_state

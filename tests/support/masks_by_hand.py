@@ -4,19 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pretrain.masking import (
-    IGNORED,
-    WORD_START,
-    Masked,
-    MaskedTokens,
-    NGrams,
-    Rows,
-    Spans,
-    Strategy,
-    TokenUnits,
-    of_columns,
-)
-from pretrain.masking.selection import of_rows
+from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag
+from pretrain.masking.rows import Masked
+from pretrain.masking.selection import of_columns, of_rows
+from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits
 from pretrain.philox import Key
 
 Unit = list[int]  # slots of a row, one after the other
@@ -42,7 +33,7 @@ def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[in
     tokens, place = rows.tokens[row].tolist(), rows.row_ids[row : row + 1]
     seq_len, places = len(tokens), mask.slots(len(tokens))
     ordinary = [bool(mask.vocabulary.is_ordinary[token]) for token in tokens]
-    starts = [bool(mark & WORD_START) for mark in rows.flags[row].tolist()]
+    starts = [bool(mark & TokenFlag.WORD_START) for mark in rows.flags[row].tolist()]
     draws = of_columns(mask.key, place, seq_len + 3 * places + 2)[0].tolist()
     words = list(_words(ordinary, starts))
     units, cut = _units(mask, words, place, seq_len)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_prep.errors import DamagedData
-from pretrain.data import BatchPhase, BatchShape, Loader
+from pretrain.data import BatchPhase, Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
 from pretrain.data.stream import RowStream
@@ -67,6 +67,6 @@ def memory_loader(
     return Loader(Mixture(streams, weights, seed), stages, vocabulary, masking, lambda _: rate, rank)
 
 
-def one_stage(seq_len: int, shape: BatchShape) -> list[BatchPhase]:
+def one_stage(seq_len: int, world_size: int = 1, accumulation: int = 1, micro: int = 1) -> list[BatchPhase]:
     """The stages of a run whose rows and batches never change."""
-    return [BatchPhase(0, seq_len, shape)]
+    return [BatchPhase(0, seq_len, world_size, accumulation, micro)]

@@ -11,7 +11,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from data_prep.errors import UserError
 from data_prep.tokenizer import Spelling, open_spelling, printable, train
 from launchers.display import coloured, listed, marked, plain_text
-from pretrain.data import BatchDocument, Kind, ShownPrediction
+from pretrain.data import BatchDocument
+from pretrain.data.batch_view import ShownPrediction
 
 CLS, SEP, MASK = 2, 3, 4
 OUTSIDE = frozenset({CLS, SEP})
@@ -41,7 +42,7 @@ def document(original: list[int], changes: dict[int, int]) -> BatchDocument:
     ids = [CLS, *original, SEP]
     seen = [changes.get(place, id) for place, id in enumerate(ids)]
 
-    def kind(place: int) -> Kind:
+    def kind(place: int) -> str:
         return "mask" if seen[place] == MASK else "kept" if seen[place] == ids[place] else "random"
 
     return BatchDocument(0, ids, seen, [ShownPrediction(place, ids[place], kind(place)) for place in changes])

@@ -15,22 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import DamagedData
-from pretrain.data import (
-    Batch,
-    BatchPhase,
-    BatchShape,
-    Loader,
-    LoaderStep,
-    MixturePosition,
-    Position,
-    Prefetcher,
-    feed,
-    quotas,
-)
+from pretrain.data import Batch, BatchPhase, Loader, LoaderStep, MixturePosition, Prefetcher, feed
 from pretrain.data.batch import build_batch
 from pretrain.data.loader import stage_at
-from pretrain.data.mixture import PERIOD
-from pretrain.data.stream import RowStream
+from pretrain.data.mixture import PERIOD, quotas
+from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader, ShuffleWindow, Space
 from pretrain.masking import Vocabulary, concatenated_ranges
 from tests.support.masks import token_masking
@@ -63,7 +52,7 @@ SOURCES = [numbered(BLOCKS), numbered([[50, 4], [11, 12, 13], [1] * 9], first=10
 
 
 def loader(world_size: int, micro: int | None = None, rank: int = 0, curriculum=CURRICULUM, **options) -> Loader:
-    stages = [BatchPhase(a, s, BatchShape.divide(rows, micro, world_size)) for a, s, rows in curriculum]
+    stages = [BatchPhase.divided(a, s, rows, micro, world_size) for a, s, rows in curriculum]
     options = {"sources": SOURCES, "weights": (3, 1), "rate": 0.3} | options
     return memory_loader(vocabulary=VOCABULARY, masking=MASKING, stages=stages, rank=rank, **options)
 
@@ -425,8 +414,7 @@ def test_a_stand_in_is_reordered_with_its_marks_and_so_must_be_readable():
 
 
 def test_stages_are_found_by_step():
-    shape = BatchShape(1, 1, 1)
-    stages = [BatchPhase(0, 8, shape), BatchPhase(3, 16, shape), BatchPhase(7, 32, shape)]
+    stages = [BatchPhase(after, seq_len, 1, 1, 1) for after, seq_len in ((0, 8), (3, 16), (7, 32))]
     found = [stage_at(stages, steps_done) for steps_done in range(9)]
     assert [stage.seq_len for stage, _ in found] == [8, 8, 8, 16, 16, 16, 16, 32, 32]
     assert [ended.seq_len if ended else None for _, ended in found] == [None] * 3 + [8] + [None] * 3 + [16, None]

@@ -9,7 +9,8 @@ import torch
 
 from data_prep.errors import UserError
 from pretrain.config import GuardConfig
-from pretrain.data import MixturePosition, Position
+from pretrain.data import MixturePosition
+from pretrain.data.stream import Position
 from pretrain.engine.deepspeed_state import all_finite
 from pretrain.guards import GuardHistory, StepGuard, StepResult, StreamPoint
 from pretrain.guards.fault_injection import Fault, parse
