@@ -31,7 +31,7 @@ from pretrain.data import BatchPhase, DeviceBatch, DeviceFeed, Loader, LoaderSte
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.kernels import operations
 from pretrain.masking import IGNORED, Vocabulary
-from pretrain.model import Encoder, step_flops
+from pretrain.model import Encoder, EncoderCosts
 from pretrain.model.families import hugging_face_model
 from pretrain.optim import described, parameter_groups
 
@@ -270,6 +270,6 @@ def measured(side: Side, batches: Iterator[Batch], steps: int) -> Round:
     done.peak_bytes = torch.cuda.max_memory_allocated() if cuda else memory("VmHWM")
     of_all = np.concatenate(lengths)
     done.tokens, done.pairs = int(of_all.sum()), int((of_all**2).sum())
-    done.flops = step_flops(work.shape, of_all, sum(predictions))
+    done.flops = EncoderCosts(work.shape).step_flops(of_all, sum(predictions))
     done.losses = [float(loss) / count for loss, count in zip(losses, predictions, strict=True)]
     return done

@@ -16,7 +16,7 @@ from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePo
 from pretrain.distributed import DeferredReader, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, StepSums, unpack_step
 from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, StreamPoint, check_replicas
-from pretrain.model import flops_of, peak_tflops
+from pretrain.model import EncoderCosts, peak_tflops
 from pretrain.optim import lr_factor
 from pretrain.reporting.predictions import Samples
 from pretrain.reporting.step_metrics import FlopsCounter, StepInfo, step_metrics
@@ -331,4 +331,5 @@ def _open_held_out(run: RunParts) -> Loader | None:
 
 def _count_flops(run: RunParts, device: torch.device) -> FlopsCounter:
     peak = peak_tflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-    return FlopsCounter(flops_of(run.description), run.data.tokenizer.special_ids["pad"], peak)
+    costs = EncoderCosts.of(run.description)
+    return FlopsCounter(costs.step_flops if costs else None, run.data.tokenizer.special_ids["pad"], peak)

@@ -19,18 +19,7 @@ from pretrain.data import BatchPhase, Loader, Sources
 from pretrain.distributed import host_names, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, layout_of, slow_precision
 from pretrain.guards import GuardHistory, ResumeState, check_fits, checkpoint_before, go_back, state_problem
-from pretrain.kernels import operations
-from pretrain.model import (
-    Description,
-    Encoder,
-    LossOptions,
-    Model,
-    build,
-    describe,
-    digest_of,
-    initial_state,
-    set_compute_options,
-)
+from pretrain.model import build_for_training, describe, weights_digest
 from pretrain.reporting import gather_environment, record_environment
 from pretrain.run import PhaseMarker, RunFolder
 
@@ -64,7 +53,7 @@ class RunParts:
     data: Sources
     valid: Dataset | None
     stages: tuple[BatchPhase, ...]
-    description: Description
+    description: dict[str, Any]
     hosts: Sequence[str]
     rank: int
     lock: IO[str] | None
@@ -169,7 +158,7 @@ def start_state(saved: Checkpoint, config: Config, data: Sources) -> ResumeState
 def first_state(config: Config, loader: Loader) -> ResumeState:
     """The state at step 0, with the digest of the initial weights, which must be the same on every rank."""
     init = config.model.init
-    digest = run_on_all_ranks(lambda: digest_of(init) if init else None)
+    digest = run_on_all_ranks(lambda: weights_digest(init) if init else None)
     require_equal_on_ranks(str(digest), "model.init")
     return ResumeState(0, loader.mixture.start(), init=digest)
 
@@ -202,25 +191,12 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
 def build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
     """Create the model and its optimizer, and load the checkpoint if there is one; a collective."""
     run.marker.enter("start")
-    model = run_on_all_ranks(lambda: _build_model(run, None if saved else run.config.model.init))
+    init, tokenizer = None if saved else run.config.model.init, run.data.tokenizer_path
+    model = run_on_all_ranks(lambda: build_for_training(run.config, run.description, tokenizer, init, _print_once))
     engine = Engine(run.config, model, run.marker)
     if saved:
         engine.load(saved)
     return engine
-
-
-def _build_model(run: RunParts, init: Path | None) -> Model:
-    """The model with random weights, or weights of a Hugging Face folder; the same on every rank."""
-    config = run.config
-    options = LossOptions(config.train.label_smoothing, config.train.z_loss)
-    model = build(run.description, config.run.seed, options, operations(config.train.fused_kernels))
-    if not isinstance(model, Encoder):
-        model.check_length(config.longest_row)
-    elif init:
-        model.load_state_dict(initial_state(init, model.shape, run.data.tokenizer_path, _print_once))
-        model.reset_padding_rows()
-    set_compute_options(model, config)
-    return model
 
 
 def record_start(run: RunParts, engine: Engine, steps_done: int) -> dict[str, Any]:

@@ -107,9 +107,9 @@ def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[st
     assert held_out
     found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
     if config.model.init:
-        from pretrain.model import digest_of
+        from pretrain.model import weights_digest
 
-        found["model.init"] = digest_of(config.model.init)
+        found["model.init"] = weights_digest(config.model.init)
     files = {"--pairs": pairs} if pairs else {}
     words = [word for one in finetune for word in (one.split("=", 1) if one.startswith("--") else [one])]
     files |= {f"--finetune {option}": file for option, file in itertools.pairwise(words) if option in _TASK_FILES}

@@ -41,7 +41,7 @@ from pretrain.engine.resharding import (
     wanted_pieces,
 )
 from pretrain.engine.step_sums import StepSums
-from pretrain.model import Choices, Model, Prediction
+from pretrain.model import Prediction
 from pretrain.optim import AVERAGE, OPTIMIZERS, build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 from pretrain.run import PhaseMarker
@@ -106,7 +106,7 @@ class Engine:
         marker: receives the phase of the step.
     """
 
-    def __init__(self, config: Config, model: Model, marker: PhaseMarker | None = None):
+    def __init__(self, config: Config, model: torch.nn.Module, marker: PhaseMarker | None = None):
         optimizer = build_optimizer(model, config.optim)
         self._config = config
         self._names = optimizer_order(model)
@@ -254,12 +254,16 @@ class Engine:
         dist.all_reduce(sums)
         return sums
 
-    def choices(self, batch: DeviceBatch, top: int) -> Choices:
-        """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank."""
+    def choices(self, batch: DeviceBatch, top: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank.
+
+        Returns:
+            ids [K, top], their probabilities [K, top], and the probability of the right id [K].
+        """
         self._engine.eval()
         with torch.no_grad():
             self.marker.enter("evaluation")
-            found: Choices = self._engine(**batch.inputs, top=top)
+            found: tuple[Tensor, Tensor, Tensor] = self._engine(**batch.inputs, top=top)
         self._engine.train()
         return found
 

@@ -10,7 +10,7 @@ from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.data import BatchPhase, Filling, Sources
 from pretrain.masking import Vocabulary, mask_rate, objective_of
-from pretrain.model import EncoderShape, Sizes, Streams, activations, encoder_shape, parameter_sizes, step_flops
+from pretrain.model import EncoderCosts, Sizes, describe
 from pretrain.planning.training_memory import Item, element_size, pass_items, peak, states
 
 _RATES = 101  # steps over which a changing mask rate is averaged
@@ -98,12 +98,9 @@ class Planner:
         self._sources = sources
         self._tokenizer = sources.tokenizer if sources else _unknown(vocab_size or 0)
         self._config = config
-        self._shape: EncoderShape | None = None
-        if config.model.arch == "auto":
-            self._sizes = _sizes_of_auto(config, self._tokenizer)
-        else:
-            self._shape = encoder_shape(config, self._tokenizer)
-            self._sizes = parameter_sizes(self._shape)
+        description = describe(config, self._tokenizer)
+        self._costs = EncoderCosts.of(description)
+        self._sizes = self._costs.sizes if self._costs else _sizes_of_auto(description)
         self._objective = objective_of(config, Vocabulary.of(self._tokenizer), config.run.seed, "train")
         self._filled: dict[int, list[Filling]] = {}
 
@@ -119,7 +116,7 @@ class Planner:
         counts = [max(0, min(end, steps) - stage.after_step) for stage, end in zip(stages, ends, strict=True)]
         planned = [self._stage(stage, count, processes) for stage, count in zip(stages, counts, strict=True) if count]
         epochs = self._epochs(stages, counts) if self._sources else None
-        return RunPlan(processes, self._sizes.total, tuple(planned), epochs, self._shape is not None)
+        return RunPlan(processes, self._sizes.total, tuple(planned), epochs, self._costs is not None)
 
     def device_bytes(self, config: Config, processes: int) -> int:
         """Peak memory of a GPU over all stages."""
@@ -130,26 +127,27 @@ class Planner:
         rows, seq_len, of_row = stage.micro, stage.seq_len, self._objective.slots(stage.seq_len)
         slots, predictions, data = rows * seq_len, rows * of_row, stage.rank_bytes(of_row)
         items = states(config, self._sizes, processes)
-        if self._shape is None:
+        if self._costs is None:
             return (*items, Item("batches", data))
         train = config.train
         half = train.precision != "fp32"
-        streams = Streams(
+        shape = self._costs.shape
+        activations = self._costs.activations(
             slots,
             predictions,
             seq_len,
             element_size(train.precision),
             fused=train.fused_kernels,
             checkpointing=train.activation_checkpointing,
-            masked=not half or bool(self._shape.dropout) or self._shape.hidden // self._shape.heads % 8 != 0,
+            masked=not half or bool(shape.dropout) or shape.hidden // shape.heads % 8 != 0,
         )
-        return (*items, *pass_items(activations(self._shape, streams), self._sizes, config, data))
+        return (*items, *pass_items(activations, self._sizes, config, data))
 
     def _stage(self, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
         tokens, flops = self._of_row(stage.seq_len)
         rows, memory = steps * stage.rows, self.memory(self._config, stage, processes)
         sizes = (steps, stage.seq_len, stage.rows, stage.micro, stage.accumulation)
-        return StagePlan(*sizes, rows * tokens, rows * flops if self._shape else None, memory)
+        return StagePlan(*sizes, rows * tokens, rows * flops if self._costs else None, memory)
 
     def _of_row(self, seq_len: int) -> tuple[float, float]:
         """Mean (tokens, operations) of a row. The operations of `arch: auto` are not known, and 0."""
@@ -158,9 +156,9 @@ class Planner:
         tokens, flops = 0.0, 0.0
         for filling in self._fillings(seq_len):
             tokens += filling.share * filling.tokens / filling.rows
-            if self._shape:
+            if self._costs:
                 predictions = round(rate * filling.ordinary)
-                flops += filling.share * step_flops(self._shape, filling.lengths, predictions) / filling.rows
+                flops += filling.share * self._costs.step_flops(filling.lengths, predictions) / filling.rows
         return tokens, flops
 
     def _fillings(self, seq_len: int) -> list[Filling]:
@@ -236,14 +234,14 @@ def _unknown(vocab_size: int) -> TokenizerInfo:
     return TokenizerInfo("", {}, vocab_size, _SPECIAL_IDS, sorted(_SPECIAL_IDS.values()), "##")
 
 
-def _sizes_of_auto(config: Config, tokenizer: TokenizerInfo) -> Sizes:
+def _sizes_of_auto(description: dict[str, Any]) -> Sizes:
     """Parameter sizes of any transformers model. Builds the model without weights."""
     import torch
 
-    from pretrain.model import build, describe
+    from pretrain.model import build
     from pretrain.optim import described
 
     with torch.device("meta"):
-        parameters = described(build(describe(config, tokenizer), seed=0))
+        parameters = described(build(description, seed=0))
     kinds = ("matrix", "filter", "embedding", "vector")
     return Sizes({kind: tuple(p.parameter.numel() for p in parameters if p.kind == kind) for kind in kinds})

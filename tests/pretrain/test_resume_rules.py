@@ -13,7 +13,7 @@ from pretrain.config import Config, MaskingConfig
 from pretrain.data import MixturePosition, Sources
 from pretrain.data.stream import Position
 from pretrain.guards import ResumeState
-from pretrain.model import digest_of
+from pretrain.model import weights_digest
 from pretrain.resume import checkpoint_state, find_start, start_state
 from pretrain.run import RunFolder
 from tests.pretrain.masking.test_collocations import written
@@ -224,7 +224,7 @@ def begun_from(run: Path, folder: Path, weights: bytes) -> tuple[Config, str]:
     (folder / "model.safetensors").write_bytes(weights)
     config = config_of(run)
     model = config.model.model_copy(update={"init": folder})
-    return config.model_copy(update={"model": model}), digest_of(folder)
+    return config.model_copy(update={"model": model}), weights_digest(folder)
 
 
 @pytest.mark.parametrize(

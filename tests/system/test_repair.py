@@ -17,7 +17,7 @@ from pretrain.config import load_config
 from pretrain.data import Batch, BatchPhase, Loader, Sources
 from pretrain.guards import check_fits
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder, encoder_shape
+from pretrain.model import Encoder, EncoderShape, describe
 from pretrain.model.families import hugging_face_model
 from pretrain.reporting import replay
 from pretrain.run import read_journal
@@ -73,7 +73,7 @@ def test_fine_tuning_by_repair(data, tmp_path):
     values["model"]["init"] = str(init)
     config = runs.write_config(run.with_suffix(".yaml"), values)
     settings = load_config(config)
-    shape = encoder_shape(settings, Dataset(data / "train").manifest.tokenizer)
+    shape = EncoderShape(**describe(settings, Dataset(data / "train").manifest.tokenizer))
     encoder = Encoder(shape)
     encoder.initialize(99)  # not the run's own seed
     hugging_face_model(encoder.state_dict(), shape).save_pretrained(init)

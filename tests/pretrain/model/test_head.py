@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from pretrain.masking import IGNORED
-from pretrain.model import LossOptions, head
-from pretrain.model.head import VocabularyLoss
+from pretrain.model import head
+from pretrain.model.head import LossOptions, VocabularyLoss
 
 K, D, V, N_IDS = 37, 12, 64, 50
 

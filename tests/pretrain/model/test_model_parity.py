@@ -9,15 +9,14 @@ from transformers import BertConfig, ModernBertConfig, PreTrainedModel, RobertaC
 
 from data_prep.errors import UserError
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder, attention, shape_of
+from pretrain.model import Encoder, attention, native_encoder
 from pretrain.model.attention import DocumentBounds
-from pretrain.model.families import hugging_face_config, hugging_face_model, to_hugging_face
+from pretrain.model.families import hugging_face_config, hugging_face_model, shape_of, to_hugging_face
 from tests.support.encoders import (
     CASES,
     LENGTHS,
     SEQ_LEN,
     hugging_face,
-    native_encoder,
     shape,
     stream,
 )
