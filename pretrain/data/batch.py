@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.data.checksum import row_hashes
+from pretrain.data.checksum import row_factors, row_hashes
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
 from pretrain.masking import IGNORED, Objective, Rows, ToMask, Vocabulary, concatenated_ranges
@@ -46,7 +46,8 @@ class Batch:
 
     def checksum(self) -> int:
         """The sum of the hashes of the rows, below 2**32 times their number; see pretrain.data.checksum."""
-        return int(row_hashes(self.tokens, self.masked_positions, self.labels, self.seq_len).sum())
+        hashes = row_hashes(self.tokens, self.masked_positions, self.labels, row_factors(self.seq_len))
+        return int(hashes.sum())
 
     def document_lengths(self, pad: int) -> NDArray[np.int64]:
         """Tokens of each document, specials included, padding (id `pad`) not counted."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain.data.batch import Batch
-from pretrain.data.checksum import factors
+from pretrain.data.checksum import Factors, row_factors, row_hashes
 from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
 from pretrain.masking import IGNORED, Objective, device_masking
@@ -166,30 +166,11 @@ class DeviceFeed:
 
 def device_checksum(tokens: Tensor, positions: Tensor, labels: Tensor, seq_len: int) -> Tensor:
     """The checksum of pretrain.data.checksum, computed on the device without waiting for it: int64 scalar."""
-    constant, of_token, of_label = _factors(seq_len, tokens.device)
-    rows = len(tokens) // seq_len
-    used = torch.where(labels == IGNORED, 0, labels + 1).view(rows, -1)
-    # int64 wraps around as uint64 does. Only right shifts differ: they must bring in zeros.
-    sums = (tokens.view(rows, -1) * of_token).sum(1) + (used * of_label[positions % seq_len].view(rows, -1)).sum(1)
-    return _shifted(_mixed(sums + constant), 32).sum()
-
-
-def _mixed(values: Tensor) -> Tensor:
-    values = (values ^ _shifted(values, 30)) * _signed(0xBF58476D1CE4E5B9)
-    values = (values ^ _shifted(values, 27)) * _signed(0x94D049BB133111EB)
-    return values ^ _shifted(values, 31)
-
-
-def _shifted(values: Tensor, by: int) -> Tensor:
-    return (values >> by) & ((1 << (64 - by)) - 1)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64)
+    return row_hashes(tokens, positions, labels, _device_factors(seq_len, tokens.device)).sum()
 
 
 @functools.lru_cache(maxsize=16)
-def _factors(seq_len: int, device: torch.device) -> tuple[int, Tensor, Tensor]:
-    constant, of_token, of_label = factors(seq_len)
-    token, label = (torch.from_numpy(array.view(np.int64).copy()).to(device) for array in (of_token, of_label))
-    return int(constant.view(np.int64)), token, label
+def _device_factors(seq_len: int, device: torch.device) -> Factors:
+    constant, *arrays = row_factors(seq_len)
+    of_token, of_label = (torch.from_numpy(array.copy()).to(device) for array in arrays)
+    return constant, of_token, of_label

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from data_prep.errors import UserError, working_directory
 from pretrain.checkpoint import Checkpoint, committed, read, verify
-from pretrain.config import Config, TrackConfig, address_problem, missing_driver
+from pretrain.config import Config, TrackConfig, address_problem
 from pretrain.data import BatchPhase, Sources
 from pretrain.guards import check_fits, state_problem
 from pretrain.run import RunFolder
@@ -79,7 +79,7 @@ def check_tracking(track: TrackConfig) -> None:
         UserError: if the address can never work.
     """
     address, _ = resolve_target(track.uri, track.experiment)
-    problem = address_problem(address) or missing_driver(address)
+    problem = address_problem(address, driver=True)
     if problem and os.environ.get("MLFLOW_TRACKING_URI"):
         raise UserError(f"MLFLOW_TRACKING_URI: {problem}")
     if problem:
