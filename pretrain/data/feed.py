@@ -25,8 +25,6 @@ from pretrain.masking import IGNORED, Objective, device_masking
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 
-_AHEAD = 2  # steps built in advance
-
 Ready = TypeVar("Ready")
 
 
@@ -38,6 +36,7 @@ class Prefetcher(Generic[Ready]):
         steps_done, position: where to begin.
         prepare: further work on a step in the thread, such as copying it to the device.
         close_seconds: how long `close` waits for the thread; a stopping run must still write its checkpoint.
+        ahead: steps built in advance.
     """
 
     def __init__(
@@ -47,9 +46,10 @@ class Prefetcher(Generic[Ready]):
         position: MixturePosition,
         prepare: Callable[[LoaderStep], Ready],
         close_seconds: float = 5.0,
+        ahead: int = 2,
     ) -> None:
         self._loader, self._prepare, self._close_seconds = loader, prepare, close_seconds
-        self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=_AHEAD)
+        self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=ahead)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fill, args=(steps_done, position), name="prefetch", daemon=True)
         self._thread.start()

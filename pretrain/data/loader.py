@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
@@ -47,14 +47,17 @@ class BatchPhase:
         return self.accumulation * (16 * self.micro * (self.seq_len + predictions) + 4 * bounds)
 
     @classmethod
+    def of_run(cls, config: Config, world_size: int) -> tuple["BatchPhase", ...]:
+        """The phases of a run in order, the first from step 0.
+
+        Raises:
+            UserError: if the batch of a phase does not divide over the processes.
+        """
+        return tuple(cls.divided(world_size, *astuple(stage)) for stage in config.stages)
+
+    @classmethod
     def divided(
-        cls,
-        after_step: int,
-        seq_len: int,
-        rows: int,
-        micro: int | None,
-        world_size: int,
-        key: str = "train.global_batch_size",
+        cls, world_size: int, after_step: int, seq_len: int, rows: int, micro: int | None, key: str = ""
     ) -> "BatchPhase":
         """Split `rows` over `world_size` processes in micro-batches of `micro` rows (None: no accumulation).
 
@@ -72,25 +75,6 @@ class BatchPhase:
                 f"micro_batch_size ({micro}); change one of the two"
             )
         return cls(after_step, seq_len, world_size, rows // (world_size * micro), micro)
-
-    @classmethod
-    def of_run(cls, config: Config, world_size: int) -> tuple["BatchPhase", ...]:
-        """The phases of a run in order, the first from step 0.
-
-        Raises:
-            UserError: if the batch of a phase does not divide over the processes.
-        """
-        return tuple(
-            cls.divided(
-                stage.after_step,
-                stage.seq_len,
-                stage.global_batch_size,
-                stage.micro_batch_size,
-                world_size,
-                stage.key,
-            )
-            for stage in config.stages
-        )
 
 
 def stage_at(stages: Sequence[BatchPhase], steps_done: int) -> tuple[BatchPhase, BatchPhase | None]:

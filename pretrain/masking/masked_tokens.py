@@ -3,20 +3,27 @@
 A mask is a pure function of (seed, source and epoch, window, row, slot, rate) and the settings.
 """
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.errors import UserError
 from pretrain.config import MaskingConfig
 from pretrain.masking.collocation_units import collocations_of
 from pretrain.masking.mask_rate import largest_mask_rate
-from pretrain.masking.rows import IGNORED, Masked, Rows, TokenFlag, ToMask, Vocabulary, compact
+from pretrain.masking.rows import IGNORED, Masked, Objective, Rows, TokenFlag, ToMask, Vocabulary, compact
 from pretrain.masking.selection import count, fixed, of_columns, of_rows, scaled, select_tokens, select_units, wide
 from pretrain.masking.units import NGrams, RowText, Spans, Strategy, TokenUnits, WholeWords, cut
 from pretrain.philox import derive_key
+
+if TYPE_CHECKING:
+    import torch
+
+    from pretrain.masking.gpu_masking import DeviceMasking
 
 UNIT_BEGINS, FATE_BEGINS = 1, 2
 
@@ -105,11 +112,11 @@ class MaskedTokens:
         purpose: str,
     ):
         self.vocabulary, self._rate, self.replacement = vocabulary, rate, replacement
-        self._strategies = [strategy for strategy, _ in strategies]
+        self.strategies = [strategy for strategy, _ in strategies]
         shares = np.cumsum([weight for _, weight in strategies])
-        self._bounds = np.array([fixed(share) for share in shares[:-1] / shares[-1]], dtype=np.int64)
-        self._choice_key = derive_key(seed, f"{purpose}-mask-strategy")
-        self._unit_keys = [derive_key(seed, f"{purpose}-mask-units {number}") for number in range(len(strategies))]
+        self.bounds = np.array([fixed(share) for share in shares[:-1] / shares[-1]], dtype=np.int64)
+        self.choice_key = derive_key(seed, f"{purpose}-mask-strategy")
+        self.unit_keys = [derive_key(seed, f"{purpose}-mask-units {number}") for number in range(len(strategies))]
         self.key = derive_key(seed, f"{purpose}-masks")
 
     @classmethod
@@ -127,7 +134,7 @@ class MaskedTokens:
     @property
     def by_token(self) -> bool:
         """Whether all units are single tokens."""
-        return all(isinstance(strategy, TokenUnits) for strategy in self._strategies)
+        return all(isinstance(strategy, TokenUnits) for strategy in self.strategies)
 
     @property
     def flags(self) -> int:
@@ -135,7 +142,7 @@ class MaskedTokens:
 
     def slots(self, seq_len: int) -> int:
         """Places for the selection of a full row with one [CLS] and one [SEP], plus room for a longer last unit."""
-        longest = max(strategy.longest for strategy in self._strategies)
+        longest = max(strategy.longest for strategy in self.strategies)
         return min(int(count(self._rate, seq_len - 2)) + longest - 1, seq_len - 2)
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
@@ -170,11 +177,11 @@ class MaskedTokens:
         return Units(begins, begins | text.begins_word if self.replacement.per == "word" else begins)
 
     def _begins(self, text: RowText) -> NDArray[np.bool_]:
-        if len(self._strategies) == 1:
-            return cut(self._strategies[0], text, self._unit_keys[0])
+        if len(self.strategies) == 1:
+            return cut(self.strategies[0], text, self.unit_keys[0])
         begins = np.empty_like(text.ordinary)
-        chosen = np.searchsorted(self._bounds, of_rows(self._choice_key, text.row_ids), side="right")
-        for number, (strategy, key) in enumerate(zip(self._strategies, self._unit_keys, strict=True)):
+        chosen = np.searchsorted(self.bounds, of_rows(self.choice_key, text.row_ids), side="right")
+        for number, (strategy, key) in enumerate(zip(self.strategies, self.unit_keys, strict=True)):
             rows = chosen == number
             begins[rows] = cut(strategy, text[rows], key)
         return begins
@@ -194,25 +201,39 @@ def _strategy(masking: MaskingConfig, name: str, vocabulary: Vocabulary) -> Stra
     return TokenUnits()
 
 
-class DeferredMasks:
-    """The objective `masked` for masking on the device (gpu_masking.py): the host only cuts rows into units."""
-
-    def __init__(self, masked: MaskedTokens):
-        self.masked = masked
-
-    @property
-    def flags(self) -> int:
-        return self.masked.flags
-
-    def slots(self, seq_len: int) -> int:
-        return self.masked.slots(seq_len)
+class DeferredMasks(MaskedTokens):
+    """The same objective for masking on the device (gpu_masking.py): the host only cuts rows into units."""
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
         """Return the tokens unchanged, no predictions, and the input of the kernel."""
-        units = self.masked.units(rows, self.masked.vocabulary.is_ordinary[rows.tokens])
+        units = self.units(rows, self.vocabulary.is_ordinary[rows.tokens])
         nothing = np.zeros(0, dtype=np.int64)
         to_mask = ToMask(None if units is None else units.bits, rows.row_ids, fixed(rate))
         return Masked(rows.tokens.reshape(-1), nothing, nothing, to_mask)
+
+
+def device_masking(objective: Objective | None, device: "torch.device", longest_row: int) -> "DeviceMasking | None":
+    """The masking on a device, of an objective that defers it; None for others.
+
+    Args:
+        longest_row: slots of the longest row.
+
+    Raises:
+        UserError: if the device cannot mask: there is no GPU, no Triton, or a row is too long.
+    """
+    if not isinstance(objective, DeferredMasks):
+        return None
+    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
+        raise UserError("masking.device gpu needs a GPU; set it to cpu: the masks are the same")
+    try:
+        from pretrain.masking.gpu_masking import LONGEST_ROW, DeviceMasking
+    except ImportError:
+        raise UserError("masking.device gpu needs the package triton; install it, or set it to cpu") from None
+    if longest_row > LONGEST_ROW:
+        raise UserError(
+            f"masking.device gpu masks rows of up to {LONGEST_ROW:,} slots; set it to cpu: the masks are the same"
+        )
+    return DeviceMasking(objective, device)
 
 
 def _lag(fates: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -83,5 +83,5 @@ def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str
         return CausalTokens(vocabulary)
     if config.objective == "repair":
         return RepairObjective(vocabulary, largest_mask_rate(config.masking), seed, purpose)
-    masked = MaskedTokens.of(config.masking, vocabulary, seed, purpose)
-    return DeferredMasks(masked) if defer and config.masking.device == "gpu" else masked
+    masked = DeferredMasks if defer and config.masking.device == "gpu" else MaskedTokens
+    return masked.of(config.masking, vocabulary, seed, purpose)

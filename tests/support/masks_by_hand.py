@@ -109,10 +109,10 @@ def _words(ordinary: list[bool], starts: list[bool]) -> Iterator[Unit]:
 def _units(mask: MaskedTokens, words: list[Unit], place: np.ndarray, seq_len: int) -> tuple[list[Unit], set[int]]:
     """The row's units, and where they are cut."""
     number = 0
-    if len(mask._strategies) > 1:
-        draw = int(of_rows(mask._choice_key, place)[0])
-        number = sum(draw >= bound for bound in mask._bounds.tolist())
-    strategy, key = mask._strategies[number], mask._unit_keys[number]
+    if len(mask.strategies) > 1:
+        draw = int(of_rows(mask.choice_key, place)[0])
+        number = sum(draw >= bound for bound in mask.bounds.tolist())
+    strategy, key = mask.strategies[number], mask.unit_keys[number]
     whole = _joined(strategy, words, key, place, seq_len)
     pieces = [unit[at : at + strategy.longest] for unit in whole for at in range(0, len(unit), strategy.longest)]
     return pieces, {piece[0] for piece in pieces}

@@ -27,9 +27,9 @@ class MemoryBlocks:
         damaged: Sequence[int] = (),
     ):
         rng = np.random.default_rng(seed)
-        self.n_blocks, self._damaged = len(lengths), damaged
+        self.n_blocks, self.damaged = len(lengths), damaged
         self._lengths = [np.array(block, dtype=np.uint32) for block in lengths]
-        self._tokens = [
+        self.ids = [
             rng.integers(first_id, vocab_size, size=int(block.sum())).astype(np.uint16) for block in self._lengths
         ]
 
@@ -37,12 +37,12 @@ class MemoryBlocks:
         return self._lengths[block]
 
     def read_tokens(self, block: int, out: np.ndarray) -> None:
-        if block in self._damaged:
+        if block in self.damaged:
             raise DamagedData(f"block {block} is damaged.")
-        out[:] = self._tokens[block]
+        out[:] = self.ids[block]
 
     def tokens(self, block: int) -> np.ndarray:
-        return self._tokens[block]
+        return self.ids[block]
 
 
 def memory_loader(

@@ -138,7 +138,7 @@ def test_an_evaluation_prepares_no_window_beyond_its_rows(data):
     assert dataset is not None
     loader = Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), rank=0)
     for _ in loader.held_out(0, 10**6):
-        assert loader.mixture.streams[0]._ahead is None
+        assert loader.mixture.streams[0].ahead is None
 
 
 def test_missing_files_are_found_before_training(data, tmp_path, capsys):

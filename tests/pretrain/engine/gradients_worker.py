@@ -87,7 +87,7 @@ def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str,
 def gradients(stage: int, accumulation: int, offload: str) -> dict[str, np.ndarray]:
     world_size, rank = dist.get_world_size(), dist.get_rank()
     settings = config(stage, accumulation, world_size, offload)
-    phase = BatchPhase.divided(0, SEQ_LEN, GLOBAL_ROWS, settings.train.micro_batch_size, world_size)
+    phase = BatchPhase.divided(world_size, 0, SEQ_LEN, GLOBAL_ROWS, settings.train.micro_batch_size)
     engine = Engine(settings, model())
     batches = loader(phase, rank)
     found = step_gradients(engine, batches.step(0, batches.mixture.start()).batches, lr=0.0)

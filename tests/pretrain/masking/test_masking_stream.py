@@ -34,7 +34,7 @@ LENGTHS = np.random.default_rng(1).integers(1, 90, size=(11, 4)).tolist()
 def numbered() -> MemoryBlocks:
     """Blocks in which each token of the set is another id."""
     blocks, first = MemoryBlocks(LENGTHS), 5
-    for tokens in blocks._tokens:
+    for tokens in blocks.ids:
         tokens[:] = np.arange(first, first + len(tokens))
         first += len(tokens)
     return blocks

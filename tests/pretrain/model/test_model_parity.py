@@ -74,7 +74,7 @@ def test_logits_loss_and_gradients_equal_transformers(case):
 def test_documents_one_by_one_are_as_in_masked_rows(case, monkeypatch):
     encoder, batch, found = native_encoder(hugging_face(case)), stream(), []
     for share in (0.0, 1.0):
-        monkeypatch.setattr(attention, "_WORTH_CUTTING", share)
+        monkeypatch.setattr(attention, "WORTH_CUTTING", share)
         encoder.zero_grad()
         prediction = encoder(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
         prediction.loss.backward()
@@ -103,7 +103,7 @@ def test_round_trip_is_lossless(case):
 @pytest.mark.parametrize("cut", [0.0, 1.0])
 @pytest.mark.parametrize("case", SMALL)
 def test_documents_of_a_row_do_not_see_each_other(case, cut, monkeypatch):
-    monkeypatch.setattr(attention, "_WORTH_CUTTING", cut)
+    monkeypatch.setattr(attention, "WORTH_CUTTING", cut)
     encoder, tokens = native_encoder(hugging_face(case)), stream()["tokens"]
     changed = tokens.clone()
     changed[SEQ_LEN + 9 : SEQ_LEN + 21] = torch.randint(5, 101, (12,), generator=torch.Generator().manual_seed(2))
