@@ -1,7 +1,7 @@
 from .collocation_units import cached_collocations as cached_collocations
+from .device_masking import device_masking as device_masking
 from .mask_rate import mask_rate as mask_rate
 from .masked_tokens import MaskedTokens as MaskedTokens
-from .masked_tokens import device_masking as device_masking
 from .objectives import objective_of as objective_of
 from .rows import IGNORED as IGNORED
 from .rows import Objective as Objective

@@ -3,27 +3,20 @@
 A mask is a pure function of (seed, source and epoch, window, row, slot, rate) and the settings.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
 from pretrain.config import MaskingConfig
 from pretrain.masking.collocation_units import collocations_of
 from pretrain.masking.mask_rate import largest_mask_rate
-from pretrain.masking.rows import IGNORED, Masked, Objective, Rows, TokenFlag, ToMask, Vocabulary, compact
+from pretrain.masking.rows import IGNORED, Masked, Rows, TokenFlag, ToMask, Vocabulary, compact
 from pretrain.masking.selection import count, fixed, of_columns, of_rows, scaled, select_tokens, select_units, wide
 from pretrain.masking.units import NGrams, RowText, Spans, Strategy, TokenUnits, WholeWords, cut
 from pretrain.philox import derive_key
-
-if TYPE_CHECKING:
-    import torch
-
-    from pretrain.masking.gpu_masking import DeviceMasking
 
 UNIT_BEGINS, FATE_BEGINS = 1, 2
 
@@ -210,30 +203,6 @@ class DeferredMasks(MaskedTokens):
         nothing = np.zeros(0, dtype=np.int64)
         to_mask = ToMask(None if units is None else units.bits, rows.row_ids, fixed(rate))
         return Masked(rows.tokens.reshape(-1), nothing, nothing, to_mask)
-
-
-def device_masking(objective: Objective | None, device: "torch.device", longest_row: int) -> "DeviceMasking | None":
-    """The masking on a device, of an objective that defers it; None for others.
-
-    Args:
-        longest_row: slots of the longest row.
-
-    Raises:
-        UserError: if the device cannot mask: there is no GPU, no Triton, or a row is too long.
-    """
-    if not isinstance(objective, DeferredMasks):
-        return None
-    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise UserError("masking.device gpu needs a GPU; set it to cpu: the masks are the same")
-    try:
-        from pretrain.masking.gpu_masking import LONGEST_ROW, DeviceMasking
-    except ImportError:
-        raise UserError("masking.device gpu needs the package triton; install it, or set it to cpu") from None
-    if longest_row > LONGEST_ROW:
-        raise UserError(
-            f"masking.device gpu masks rows of up to {LONGEST_ROW:,} slots; set it to cpu: the masks are the same"
-        )
-    return DeviceMasking(objective, device)
 
 
 def _lag(fates: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
