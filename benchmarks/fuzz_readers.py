@@ -51,7 +51,8 @@ from evaluation.likelihood.minimal_pairs import MinimalPair, read_pairs
 from evaluation.likelihood.sentence_scores import ScoreCache
 from pretrain.checkpoint import Checkpoint, read
 from pretrain.config import Config, load_config
-from pretrain.data import PLAN_VERSION, MixturePosition, Position
+from pretrain.data import PLAN_VERSION, MixturePosition
+from pretrain.data.stream import Position
 from pretrain.engine.resharding import load_file
 from pretrain.export.resolve_model import is_causal
 from pretrain.guards import state_problem

@@ -26,22 +26,15 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset
 from data_prep.format.shard_format import xxh3
 from pretrain.config import DataConfig
-from pretrain.data import SPECIALS_PER_PIECE, BatchPhase, BatchShape, Loader, LoaderStep, Position
+from pretrain.data import BatchPhase, Loader, LoaderStep
 from pretrain.data.mixture import Mixture
-from pretrain.data.packing import pack, randoms_needed
-from pretrain.data.stream import RowStream
+from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
+from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking import (
-    IGNORED,
-    Masked,
-    MaskedTokens,
-    Objective,
-    Replacement,
-    Rows,
-    TokenUnits,
-    Vocabulary,
-    concatenated_ranges,
-)
+from pretrain.masking import IGNORED, MaskedTokens, Objective, Rows, Vocabulary, concatenated_ranges
+from pretrain.masking.masked_tokens import Replacement
+from pretrain.masking.rows import Masked
+from pretrain.masking.units import TokenUnits
 
 SEED = 7
 SLOTS = 65_536  # of a batch
@@ -108,7 +101,7 @@ def maskwright(masked: bool, data: Path, written: Path, seq_len: int, watch: Wat
     token = MaskedTokens(vocabulary, [(TokenUnits(), 1)], MASK_RATE, Replacement(), SEED, "train")
     masking: Objective = token if masked else NoMasking()
     stream = RowStream(BlockReader(Dataset(data)), SEED, WINDOW_BLOCKS, "best_fit")
-    stages = [BatchPhase(0, seq_len, BatchShape(1, 1, SLOTS // seq_len))]
+    stages = [BatchPhase(0, seq_len, 1, 1, SLOTS // seq_len)]
     loader = Loader(Mixture([stream], [1.0], SEED), stages, vocabulary, masking, lambda _: MASK_RATE, 0)
 
     def epoch() -> Iterator[Batch]:

@@ -31,17 +31,14 @@ from benchmarks.harness import BOOKS, options, prepare_text, ratios, run, spread
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from pretrain.config import MaskingConfig
-from pretrain.data import Position
 from pretrain.data.batch import build_batch, lay_out
-from pretrain.data.stream import Part, RowStream
+from pretrain.data.stream import Part, Position, RowStream
 from pretrain.data.token_flags import flag_reader
 from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, WORD_START, MaskedTokens, Replacement, Rows, Vocabulary
-from pretrain.objectives import strategy_of
+from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag, Vocabulary
 
 SHAPES = ((512, 128), (128, 512), (64, 1024))  # rows, slots of a row
 RATE, SEED = 0.15, 7
-MASKING = MaskingConfig()
 STRATEGIES: dict[str, dict[str, float]] = {
     "token": {"token": 1},
     "whole_word": {"whole_word": 1},
@@ -95,13 +92,15 @@ def main() -> None:
 def work_of(data: Dataset, n_rows: int, seq_len: int) -> Work:
     """The first rows of the stream of a run."""
     vocabulary = Vocabulary.of(data.manifest.tokenizer)
-    stream = RowStream(BlockReader(data, flags=flag_reader(data, WORD_START)), SEED, 256, "best_fit", look_ahead=False)
+    stream = RowStream(
+        BlockReader(data, flags=flag_reader(data, TokenFlag.WORD_START)), SEED, 256, "best_fit", look_ahead=False
+    )
     parts, position = stream.take(Position(), n_rows, seq_len)
     if position.epoch:
         raise UserError(f"{data.location} has fewer than {n_rows} rows of {seq_len}; choose a larger one with --data")
     rows = lay_out(parts, n_rows, seq_len, vocabulary).rows
     ends = 2 * np.arange(seq_len) + 1
-    begins = (rows.flags & WORD_START) > 0
+    begins = (rows.flags & TokenFlag.WORD_START) > 0
     offsets = np.stack([np.where(begins, ends - 1, ends - 2), np.broadcast_to(ends, begins.shape)], axis=-1)
     # Rows without padding need no attention mask.
     tokenizer = AutoTokenizer.from_pretrained(data.tokenizer_path, model_input_names=["input_ids"])
@@ -111,8 +110,7 @@ def work_of(data: Dataset, n_rows: int, seq_len: int) -> Work:
 
 def maskwright(work: Work, kind: str) -> dict[str, Call]:
     """Masking of rows after layout, and with layout."""
-    strategies = [(strategy_of(MASKING, name, work.vocabulary), weight) for name, weight in STRATEGIES[kind].items()]
-    mask = MaskedTokens(work.vocabulary, strategies, RATE, Replacement(), SEED, "train")
+    mask = MaskedTokens.of(MaskingConfig(strategy=STRATEGIES[kind], rate=RATE), work.vocabulary, SEED, "train")
     n_rows, seq_len = work.rows.tokens.shape
 
     def masked() -> tuple[np.ndarray, np.ndarray]:

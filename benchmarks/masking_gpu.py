@@ -13,19 +13,11 @@ import torch
 
 from benchmarks.harness import options, run, spread, table, warn_if_busy, write_page
 from data_prep.errors import UserError
-from pretrain.masking import (
-    WORD_START,
-    Masked,
-    MaskedTokens,
-    Replacement,
-    Rows,
-    Spans,
-    Strategy,
-    TokenUnits,
-    Vocabulary,
-    WholeWords,
-)
+from pretrain.masking import MaskedTokens, Rows, TokenFlag, Vocabulary
+from pretrain.masking.masked_tokens import Replacement
+from pretrain.masking.rows import Masked
 from pretrain.masking.selection import fixed
+from pretrain.masking.units import Spans, Strategy, TokenUnits, WholeWords
 
 TOKENS = 1 << 16
 SEQ_LENS = (128, 512, 1024, 8192)
@@ -106,7 +98,7 @@ def stream(seq_len: int) -> Rows:
     tokens[:, -1] = VOCABULARY.sep
     places = np.zeros((n_rows, 3), dtype=np.int64)
     places[:, 2] = np.arange(n_rows)
-    return Rows(tokens, places, (rng.random(tokens.shape) < WORD_STARTS) * np.uint8(WORD_START))
+    return Rows(tokens, places, (rng.random(tokens.shape) < WORD_STARTS) * np.uint8(TokenFlag.WORD_START))
 
 
 def nothing(programs: int) -> Callable[[], object]:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.harness import options, table, warn_if_busy, write_page
 from data_prep.format import Dataset
 from pretrain.config import DataConfig
-from pretrain.data import SPECIALS_PER_PIECE
-from pretrain.data.packing import Mode, PackedLayout, pack, randoms_needed
+from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, PackedLayout, pack, randoms_needed
 from pretrain.philox import derive_key, draw
 
 SEQ_LENS = (128, 512, 1024, 8192)

@@ -27,11 +27,13 @@ from data_prep.format import Dataset, Manifest, ShardInfo, ShardWriter, Tokenize
 from data_prep.format.manifest import DataSetTotals, fingerprint
 from data_prep.format.shard_format import FORMAT, FORMAT_VERSION, index_name, read_index, shard_name
 from pretrain.config import DataConfig
-from pretrain.data import BatchPhase, BatchShape, Loader, MixturePosition, Position
+from pretrain.data import BatchPhase, Loader, MixturePosition
 from pretrain.data.mixture import Mixture
-from pretrain.data.stream import RowStream
+from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking import MaskedTokens, Replacement, TokenUnits, Vocabulary
+from pretrain.masking import MaskedTokens, Vocabulary
+from pretrain.masking.masked_tokens import Replacement
+from pretrain.masking.units import TokenUnits
 
 SIZES = (10**9, 10**10, 10**11, 10**12)  # tokens
 MEAN_DOCUMENT = 500  # tokens
@@ -121,7 +123,7 @@ def batches(dataset: Dataset, share: float) -> None:
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
     stream = RowStream(BlockReader(dataset), SEED, WINDOW_BLOCKS, "best_fit")
     masking = MaskedTokens(vocabulary, [(TokenUnits(), 1)], 0.15, Replacement(), SEED, "train")
-    stages = [BatchPhase(0, SEQ_LEN, BatchShape(1, 1, ROWS))]
+    stages = [BatchPhase(0, SEQ_LEN, 1, 1, ROWS)]
     loader = Loader(Mixture([stream], [1.0], SEED), stages, vocabulary, masking, lambda _: 0.15, 0)
     window = int(share * stream.n_windows)
     row = 10_000 if window else 0  # a window has at least 32,768

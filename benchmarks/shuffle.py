@@ -29,9 +29,8 @@ from webdataset.filters import _shuffle
 from benchmarks.harness import BOOKS, options, prepare_text, run, table, write_page
 from data_prep.errors import UserError
 from data_prep.format import BLOCK_TOKENS, Dataset
-from pretrain.data import Position
 from pretrain.data.packing import PackedLayout, pack, randoms_needed
-from pretrain.data.stream import RowStream
+from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 
 SEED = 7

@@ -28,19 +28,11 @@ from benchmarks.step_parts import dearest_operations, parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from pretrain.data import (
-    SPECIALS_PER_PIECE,
-    DeviceBatch,
-    DeviceFeed,
-    LoaderStep,
-    Prefetcher,
-    open_sources,
-    stages_of,
-    training_loader,
-)
+from pretrain.data import BatchPhase, DeviceBatch, DeviceFeed, Loader, LoaderStep, Prefetcher, Sources
+from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.kernels import operations
 from pretrain.masking import IGNORED, Vocabulary
-from pretrain.model import Encoder, step_flops
+from pretrain.model import Encoder, EncoderCosts
 from pretrain.model.families import hugging_face_model
 from pretrain.optim.parameter_groups import described, parameter_groups
 
@@ -67,8 +59,8 @@ class Maskwright:
 
     def batches(self) -> Iterator[Batch]:
         """From the loader of a run."""
-        config, sources = self.work.config, open_sources(self.work.config.data)
-        loader = training_loader(config, sources, stages_of(config, 1), 0)
+        config, sources = self.work.config, Sources.open(self.work.config.data)
+        loader = Loader.for_training(config, sources, BatchPhase.of_run(config, 1), 0)
         feed = DeviceFeed(self.device)
         pad = Vocabulary.of(sources.tokenizer).pad
 
@@ -285,7 +277,7 @@ def measured(side: Side, batches: Iterator[Batch], steps: int) -> Round:
     of_all = np.concatenate(lengths)
     done.tokens, done.pairs = int(of_all.sum()), int((of_all**2).sum())
     done.predictions = sum(predictions)
-    done.flops = step_flops(work.shape, of_all, done.predictions)
+    done.flops = EncoderCosts(work.shape).step_flops(of_all, done.predictions)
     done.losses = [float(loss) / count for loss, count in zip(losses, predictions, strict=True)]
     return done
 

@@ -14,7 +14,7 @@ from torch.profiler import record_function
 
 from data_prep.format import Dataset
 from pretrain.config import Config
-from pretrain.model import EncoderShape, encoder_shape
+from pretrain.model import EncoderShape, describe
 
 SEED = 7
 GRAD_CLIP = 1.0
@@ -133,7 +133,9 @@ class Work:
     def shape(self) -> EncoderShape:
         """The model, with the vocabulary of the case or, if larger, of the data set."""
         info = Dataset(self.data).manifest.tokenizer
-        return replace(encoder_shape(self.config, info), vocab_size=max(self.case.vocab_size, info.vocab_size))
+        return replace(
+            EncoderShape(**describe(self.config, info)), vocab_size=max(self.case.vocab_size, info.vocab_size)
+        )
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from data_prep.format import Dataset
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import CACHE, CACHE_BYTES, Cache
 from data_prep.tokenizer import CorpusSample
-from pretrain.data import Position
-from pretrain.data.stream import RowStream
+from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.run import JournalReader
 

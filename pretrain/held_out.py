@@ -22,7 +22,7 @@ import orjson
 
 from data_prep.files import AppendLog
 from data_prep.format import Dataset
-from pretrain.data import BatchRows, DeviceBatch, DeviceFeed, batch_checksum, held_out_loader
+from pretrain.data import BatchRows, DeviceBatch, DeviceFeed, Loader
 from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.masking import IGNORED
@@ -46,7 +46,7 @@ class HeldOut:
 
     def __init__(self, run: RunParts, valid: Dataset, feed: DeviceFeed):
         self._config, self._feed = run.config, feed
-        self._loader = run_on_all_ranks(lambda: held_out_loader(run.config, valid, run.stages, run.rank))
+        self._loader = run_on_all_ranks(lambda: Loader.for_held_out(run.config, valid, run.stages, run.rank))
         self._path = run.folder.predictions if run.rank == 0 else None
         self._passages: _Passages | None = None
         self._file: AppendLog | None = None
@@ -92,7 +92,7 @@ class HeldOut:
         """Mask the passages, and write them to the file. Rows that are only padding are left out there."""
         slots = min(SLOTS, *(stage.seq_len for stage in self._config.stages))
         batch = run_on_all_ranks(lambda: self._loader.samples(self._config.eval.samples, slots))
-        key, used = f"{batch_checksum(batch):016x}", batch.labels != IGNORED
+        key, used = f"{batch.checksum():016x}", batch.labels != IGNORED
         if used.any():
             rows = BatchRows.of([batch], self._config.causal).documents(self._loader.vocabulary)
             self._append({"key": key, "passages": [[asdict(document) for document in row] for row in rows if row]})

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from data_prep.errors import UserError
 from pretrain.checkpoint import Identity, Saver
-from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher, batch_checksum
+from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepOutput, StepSums
 from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, check_replicas
@@ -123,7 +123,7 @@ class Loop:
     def _prepare(self, step: LoaderStep) -> _LoadedStep:
         """In the prefetch thread."""
         sums = [
-            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.to_mask else batch_checksum(b), self._flops.of_batch(b))
+            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.to_mask else b.checksum(), self._flops.of_batch(b))
             for b in step.batches
         ]
         batches = [self._feed(batch) for batch in step.batches]

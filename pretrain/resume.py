@@ -17,31 +17,11 @@ from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint, Identity, differences
 from pretrain.config import Config, save_config
-from pretrain.data import (
-    BatchPhase,
-    Loader,
-    MixturePosition,
-    Position,
-    Sources,
-    open_sources,
-    stages_of,
-    training_loader,
-)
+from pretrain.data import BatchPhase, Loader, Sources
 from pretrain.distributed import all_gather_json, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, layout_of
 from pretrain.guards import ResumeState, StepGuard, check_fits, roll_back, state_problem
-from pretrain.kernels import operations
-from pretrain.model import (
-    Description,
-    Encoder,
-    LossOptions,
-    Model,
-    build,
-    describe,
-    digest_of,
-    initial_state,
-    set_compute_options,
-)
+from pretrain.model import build_for_training, describe, weights_digest
 from pretrain.reporting import record_environment
 from pretrain.run import PhaseMarker, RunFolder
 
@@ -75,7 +55,7 @@ class RunParts:
     data: Sources
     valid: Dataset | None
     stages: tuple[BatchPhase, ...]
-    description: Description
+    description: dict[str, Any]
     hosts: Sequence[str]
     rank: int
     lock: IO[str] | None
@@ -84,8 +64,8 @@ class RunParts:
 
 def open_run(config: Config, folder: RunFolder) -> RunParts:
     """Lock the run folder on rank 0, and open the parts that must be the same on all ranks; a collective."""
-    stages = run_on_all_ranks(lambda: stages_of(config, dist.get_world_size()))
-    data = run_on_all_ranks(lambda: open_sources(config.data))
+    stages = run_on_all_ranks(lambda: BatchPhase.of_run(config, dist.get_world_size()))
+    data = run_on_all_ranks(lambda: Sources.open(config.data))
     valid = run_on_all_ranks(lambda: data.open_held_out(config.data))
     lock = run_on_rank_zero(lambda: _lock(folder))
     require_equal_on_ranks(config.model_dump_json(), "config")
@@ -106,7 +86,7 @@ def _lock(folder: RunFolder) -> IO[str]:
 
 def open_loader(run: RunParts) -> Loader:
     """The loader of this rank's training batches; a collective."""
-    return run_on_all_ranks(lambda: training_loader(run.config, run.data, run.stages, run.rank, defer=True))
+    return run_on_all_ranks(lambda: Loader.for_training(run.config, run.data, run.stages, run.rank, defer=True))
 
 
 def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint | None:
@@ -175,17 +155,13 @@ def start_state(saved: Checkpoint, config: Config, data: Sources) -> ResumeState
     changed = Identity.stored(saved).changes(Identity.of(config, data, saved.step, state.init))
     if not _ROW_SETTINGS & changed.keys():
         return state
-    epochs = [source.epoch for source in state.position.sources]
-    if len(epochs) != len(data.datasets):
-        epochs = [max(epochs)] * len(data.datasets)
-    sources = tuple(Position(epoch + 1) for epoch in epochs)
-    return replace(state, position=MixturePosition(state.position.dealt, sources))
+    return replace(state, position=state.position.next_epoch(len(data.datasets)))
 
 
 def first_state(config: Config, loader: Loader) -> ResumeState:
     """The state at step 0, with the digest of the initial weights, which must be the same on every rank."""
     init = config.model.init
-    digest = run_on_all_ranks(lambda: digest_of(init) if init else None)
+    digest = run_on_all_ranks(lambda: weights_digest(init) if init else None)
     require_equal_on_ranks(str(digest), "model.init")
     return ResumeState(0, loader.mixture.start(), init=digest)
 
@@ -220,25 +196,12 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
 def build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
     """Create the model and its optimizer, and load the checkpoint if there is one; a collective."""
     run.marker.enter("start")
-    model = run_on_all_ranks(lambda: _build_model(run, None if saved else run.config.model.init))
+    init, tokenizer = None if saved else run.config.model.init, run.data.tokenizer_path
+    model = run_on_all_ranks(lambda: build_for_training(run.config, run.description, tokenizer, init, _print_once))
     engine = Engine(run.config, model, run.marker)
     if saved:
         engine.load(saved)
     return engine
-
-
-def _build_model(run: RunParts, init: Path | None) -> Model:
-    """The model with random weights, or weights of a Hugging Face folder; the same on every rank."""
-    config = run.config
-    options = LossOptions(config.train.label_smoothing, config.train.z_loss)
-    model = build(run.description, config.run.seed, options, operations(config.train.fused_kernels))
-    if not isinstance(model, Encoder):
-        model.check_length(config.longest_row)
-    elif init:
-        model.load_state_dict(initial_state(init, model.shape, run.data.tokenizer_path, _print_once))
-        model.reset_padding_rows()
-    set_compute_options(model, config)
-    return model
 
 
 def record_start(run: RunParts, engine: Engine, steps_done: int) -> dict[str, Any]:

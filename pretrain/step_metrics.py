@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pretrain.data import Batch, MixturePosition
 from pretrain.engine import StepOutput, StepSums
-from pretrain.model import flops_of, peak_tflops
+from pretrain.model import EncoderCosts, peak_tflops
 from pretrain.resume import RunParts
 
 
@@ -67,7 +67,8 @@ class FlopsCounter:
     def of(cls, run: RunParts, device: torch.device) -> "FlopsCounter":
         """The counter for the model of a run."""
         peak = peak_tflops(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
-        return cls(flops_of(run.description), run.data.tokenizer.special_ids["pad"], peak)
+        costs = EncoderCosts.of(run.description)
+        return cls(costs.step_flops if costs else None, run.data.tokenizer.special_ids["pad"], peak)
 
     def of_batch(self, batch: Batch) -> float:
         """Operations of a micro-batch, without its predictions."""

@@ -3,6 +3,7 @@
 All draws are keyed, so models with the same tokenizer use the same positions.
 """
 
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,8 +12,9 @@ from numpy.typing import NDArray
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from evaluation.layers.measures import GROUPS
-from pretrain.data import first_rows, row_stream
-from pretrain.masking import IGNORED, MaskedTokens, Replacement, Rows, TokenUnits, Vocabulary
+from pretrain.config import MaskingConfig
+from pretrain.data import FirstRows
+from pretrain.masking import IGNORED, MaskedTokens, Rows, Vocabulary
 from pretrain.philox import derive_key, draw
 
 _WINDOW_BLOCKS = 16
@@ -81,17 +83,17 @@ def held_out_rows(dataset: Dataset, settings: SampleSettings, vocabulary: Vocabu
     """
     if not dataset.n_blocks:
         raise UserError(f"{dataset.location} holds no document to analyze")
-    stream = row_stream(dataset, settings.seed, _WINDOW_BLOCKS, "none", shuffled_ngrams=settings.shuffled_ngrams)
-    try:
-        there = stream.rows_in_first_window(settings.seq_len)
+    first = FirstRows.of(
+        dataset, vocabulary, settings.seq_len, settings.seed, _WINDOW_BLOCKS, "none", 0, settings.shuffled_ngrams
+    )
+    with closing(first):
+        there = first.in_first_window
         if there < GROUPS:
             raise UserError(
                 f"{dataset.location} makes {there} rows of {settings.seq_len} tokens, and an interval needs {GROUPS}"
             )
         number = min(there, max(GROUPS, round(settings.positions * _ROWS_PER_POSITION)))
-        return next(first_rows(stream, number, settings.seq_len, vocabulary)).rows
-    finally:
-        stream.close()
+        return next(first.take(number)).rows
 
 
 def frequent_tokens(rows: Rows, vocabulary: Vocabulary, number: int) -> Indices:
@@ -122,9 +124,7 @@ def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) 
     frequent = frequent_tokens(rows, vocabulary, settings.tokens)
     if len(frequent) < 2:
         raise UserError("the rows hold fewer than two different tokens. Use a data set with more text.")
-    objective = MaskedTokens(
-        vocabulary, [(TokenUnits(), 1.0)], settings.mask_rate, Replacement(), settings.seed, "analysis"
-    )
+    objective = MaskedTokens.of(MaskingConfig(rate=settings.mask_rate), vocabulary, settings.seed, "analysis")
     different = len(rows.tokens)
     visits = _visit(rows, np.arange(max(different, round(settings.positions * _ROWS_PER_POSITION))))
     masked, original = objective(visits, settings.mask_rate), visits.tokens

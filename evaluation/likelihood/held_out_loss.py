@@ -5,6 +5,7 @@ model predicts these tokens from their left context; nothing is masked for it.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -14,10 +15,9 @@ from numpy.typing import NDArray
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Predictor, Stream
-from pretrain.config import DataConfig, MaskingConfig
-from pretrain.data import Batch, first_rows, row_stream
-from pretrain.masking import IGNORED, WORD_START, MaskedTokens, Replacement, Rows, Vocabulary
-from pretrain.objectives import strategy_of
+from pretrain.config import MaskingConfig
+from pretrain.data import Batch, FirstRows
+from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag, Vocabulary
 
 StrategyName = Literal["token", "whole_word", "span", "ngram"]
 WORD_CLASSES = ("whole word", "first piece", "later piece")
@@ -65,29 +65,27 @@ class HeldOut:
     def __init__(self, dataset: Dataset, masks: Masks):
         self.dataset, self.masks = dataset, masks
         self.vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
-        strategy = strategy_of(MaskingConfig(strategy=masks.strategy), masks.strategy, self.vocabulary)
-        all_masks = Replacement(mask=1.0, random=0.0)
-        self._objective = MaskedTokens(self.vocabulary, [(strategy, 1.0)], masks.rate, all_masks, _SEED, "evaluate")
+        masking = MaskingConfig.model_validate(
+            {"strategy": masks.strategy, "rate": masks.rate, "replacement": {"mask": 1.0, "random": 0.0}}
+        )
+        self._objective = MaskedTokens.of(masking, self.vocabulary, _SEED, "evaluate")
         if not dataset.n_blocks:
             raise UserError(f"{dataset.location} holds no document to evaluate on")
 
     def __iter__(self) -> Iterator[HeldOutQuestion]:
-        masks, data = self.masks, DataConfig(train="-")
-        flags, at_once = WORD_START, max(1, _SLOTS // masks.seq_len)
-        stream = row_stream(self.dataset, _SEED, data.window_blocks, data.packing, flags=flags)
-        done = 0
-        try:
-            for laid_out in first_rows(stream, masks.rows, masks.seq_len, self.vocabulary, at_once):
-                batch = laid_out.masked(self._objective(laid_out.rows, masks.rate))
+        masks, done = self.masks, 0
+        with closing(
+            FirstRows.of(self.dataset, self.vocabulary, masks.seq_len, _SEED, flags=TokenFlag.WORD_START)
+        ) as first:
+            for laid_out in first.take(masks.rows, at_once=max(1, _SLOTS // masks.seq_len)):
+                batch = laid_out.masked(self._objective, masks.rate)
                 yield _question(batch, laid_out.rows, self.vocabulary.is_ordinary, done)
                 done += len(laid_out.rows.tokens)
-        finally:
-            stream.close()
 
 
 def _question(batch: Batch, rows: Rows, is_ordinary: NDArray[np.bool_], first_row: int) -> HeldOutQuestion:
     places = batch.masked_positions[batch.labels != IGNORED]
-    begins = (rows.flags.reshape(-1) & WORD_START) != 0
+    begins = rows.word_starts.reshape(-1)
     ends_before = begins | ~is_ordinary[rows.tokens.reshape(-1)]  # a row ends with [SEP] or padding
     word_class = np.where(begins[places], np.where(ends_before[places + 1], 0, 1), 2)
     bounds = batch.cu_seqlens[: batch.n_documents + 1].astype(np.int64)

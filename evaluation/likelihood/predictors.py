@@ -19,7 +19,7 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
 from pretrain.masking import Vocabulary
-from pretrain.model import Encoder, document_logits, from_hugging_face, longest_text, shape_of
+from pretrain.model import Encoder, document_logits, longest_text, native_encoder
 
 
 @dataclass(frozen=True)
@@ -172,24 +172,12 @@ def open_model(path: Path) -> FinishedModel:
     tokenizer = load_tokenizer(folder)
     model, causal = load_language_model(folder)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    encoder = _native(model)
+    encoder = native_encoder(model)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else model.config.pad_token_id or 0
     nn.Module.to(encoder or model, device)
     logits = EncoderLogits(encoder) if encoder else PaddedLogits(model, pad)
     sentences, size = open_tokenizer(tokenizer, folder, causal), model.config.vocab_size
     return FinishedModel(str(path), folder, sentences, size, causal, longest_text(model), logits)
-
-
-def _native(model: PreTrainedModel) -> Encoder | None:
-    """The native encoder of a model; None for another architecture."""
-    try:
-        shape = shape_of(model.config)
-    except UserError:
-        return None
-    encoder = Encoder(shape)
-    encoder.load_state_dict(from_hugging_face(model.state_dict(), shape))
-    encoder.reset_padding_rows()
-    return encoder.eval()
 
 
 @dataclass

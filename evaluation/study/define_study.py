@@ -12,7 +12,7 @@ from data_prep.errors import UserError, working_directory
 from data_prep.files import sha256_file
 from evaluation.study.study_file import Arm, Study, check_same, continued, deciding
 from pretrain.config import Config, MaskingConfig, load_config, percent, value_refusal
-from pretrain.data import open_sources
+from pretrain.data import Sources
 from pretrain.planning import check_start
 
 _OF_A_STRATEGY = {"span": "span", "ngram": "ngram", "collocations": "collocation"}
@@ -103,14 +103,14 @@ def _check(config: Config, budget: str) -> None:
 
 def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[str, str]:
     """Digests of all data, by name. For a URL of pairs or task files, the URL itself."""
-    sources = open_sources(config.data)
+    sources = Sources.open(config.data)
     held_out = sources.open_held_out(config.data)
     assert held_out
     found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
     if config.model.init:
-        from pretrain.model import digest_of
+        from pretrain.model import weights_digest
 
-        found["model.init"] = digest_of(config.model.init)
+        found["model.init"] = weights_digest(config.model.init)
     files = {"--pairs": pairs} if pairs else {}
     words = [word for one in finetune for word in (one.split("=", 1) if one.startswith("--") else [one])]
     files |= {f"--finetune {option}": file for option, file in itertools.pairwise(words) if option in _TASK_FILES}
@@ -143,7 +143,7 @@ def check_inputs(config: Config, pairs: str | None, pairs_limit: int | None, fin
     from pretrain.export import load_tokenizer
 
     longest = config.model.max_positions or config.longest_row
-    folder = open_sources(config.data).datasets[0].tokenizer_path
+    folder = Sources.open(config.data).datasets[0].tokenizer_path
     if pairs:
         check_pairs(pairs, pairs_limit, folder, config.causal, longest)
     if finetune:

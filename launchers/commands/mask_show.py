@@ -15,10 +15,9 @@ from data_prep.errors import UserError
 if TYPE_CHECKING:
     from launchers.commands.mask_view import Show, ShownStep
     from pretrain.config import Config
-    from pretrain.data import Kind
 
 MOST_CHARACTERS = 1 << 20  # limit of one input; standard input may be endless
-_FATES: "dict[Kind, str]" = {"mask": "[MASK]", "random": "random", "kept": "kept"}
+_FATES = {"mask": "[MASK]", "random": "random", "kept": "kept"}
 _OVERRIDE = re.compile(r"(objective|[\w-]+(\.[\w-]+)+)=")
 
 
@@ -101,19 +100,19 @@ def _print(found: "Show", steps: int) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(Text(_settings(found.config), style="bold"))
     units: list[Segment] = [(", ", None), ("⟦two words⟧", "mask"), (" were selected as one", None)]
-    console.print(coloured(LEGEND if found.by_token else LEGEND + units))
+    console.print(coloured(LEGEND if found.rows.by_token else LEGEND + units))
     for step in found.steps(steps):
         rate = "" if isinstance(found.config.masking.rate, float) else f", rate {step.rate:.3g}"
         console.print(Text(f"\nstep {step.step}, epoch {step.epoch}{rate}", style="bold"), end="")
         console.print(f": {_counts(step)}")
         for number, row in enumerate(step.rows):
-            if found.n_rows > 1:
+            if found.rows.n_rows > 1:
                 console.print(Text(f"row {number}", style="dim"))
             for text in row.texts:
                 console.print(listed(text))
     console.print(f"\n{_coverage(step)}")
-    if found.n_others:
-        console.print(f"{found.n_others} more rows; --rows {found.n_rows + found.n_others} shows all")
+    if found.rows.n_others:
+        console.print(f"{found.rows.n_others} more rows; --rows {found.rows.n_rows + found.rows.n_others} shows all")
 
 
 def _settings(config: "Config") -> str:

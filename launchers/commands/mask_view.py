@@ -14,9 +14,8 @@ from data_prep.format import TokenizerInfo
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load, open_spelling
 from launchers.display import Segment, marked, plain_text
 from pretrain.config import Config
-from pretrain.data import BatchDocument, Kind, LaidOut, open_sources, packed_rows, text_rows, training_loader, visits
-from pretrain.masking import MaskedTokens, Vocabulary
-from pretrain.objectives import objective_of
+from pretrain.data import BatchDocument, RowVisits, Sources
+from pretrain.masking import Vocabulary
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class ShownStep:
     rate: float
     tokens: int
     units: int
-    fates: Counter[Kind]
+    fates: Counter[str]
     times: list[int]
     rows: list[ShownRow]
 
@@ -83,23 +82,17 @@ def _json(document: BatchDocument, text: list[Segment], units: list[int]) -> dic
 class Show:
     """Rows of a text or a data set, ready for masking."""
 
-    def __init__(self, config: Config, objective: MaskedTokens, rows: tuple[LaidOut, int], spelling: Spelling):
-        self.config, self._objective, self._spelling = config, objective, spelling
-        self._rows, packed = rows
-        self.n_rows = len(self._rows.rows.tokens)
-        self.n_others = packed - self.n_rows
-
-    @property
-    def by_token(self) -> bool:
-        """Whether every masking unit is a single token."""
-        return self._objective.by_token
+    def __init__(self, config: Config, rows: RowVisits, spelling: Spelling):
+        self.config, self.rows, self._spelling = config, rows, spelling
 
     def steps(self, number: int) -> Iterator[ShownStep]:
         """Yield the visits in order."""
-        for step, visit in enumerate(visits(self._rows, self._objective, self.config, number), 1):
-            documents = visit.rows.documents(self._objective.vocabulary)
+        for step, visit in enumerate(self.rows.visits(number), 1):
+            documents = visit.rows.documents(self.rows.vocabulary)
             rows = [self._row(*of_row) for of_row in zip(documents, visit.units, strict=True)]
-            fates = Counter(p.kind for row in rows for document in row.documents for p in document.predictions)
+            fates: Counter[str] = Counter(
+                p.kind for row in rows for document in row.documents for p in document.predictions
+            )
             yield ShownStep(
                 step=step,
                 epoch=visit.epoch,
@@ -112,7 +105,7 @@ class Show:
             )
 
     def _row(self, documents: list[BatchDocument], units: np.ndarray) -> ShownRow:
-        vocabulary = self._objective.vocabulary
+        vocabulary = self.rows.vocabulary
         outside = frozenset({vocabulary.cls, vocabulary.sep})
         of_documents = [units[d.slot : d.slot + len(d.original)].tolist() for d in documents]
         texts = [
@@ -129,6 +122,7 @@ def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
         UserError: for a text without tokens, a tokenizer that cannot be loaded or lacks a token that masking needs,
             and an objective other than masked language modelling.
     """
+    _check_objective(config)
     if not text.strip():
         raise UserError("the text is empty; there is nothing to mask")
     with TemporaryDirectory() as temporary:
@@ -137,8 +131,7 @@ def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
         ids, word_starts = _encode(text, folder, info)
     if not len(ids):
         raise UserError(f"the text has no tokens; {tokenizer} leaves nothing of it")
-    objective = _objective(config, Vocabulary.of(info))
-    return Show(config, objective, text_rows(ids, word_starts, config, objective.vocabulary, most), spelling)
+    return Show(config, RowVisits.of_text(config, Vocabulary.of(info), ids, word_starts, most), spelling)
 
 
 def _encode(text: str, folder: Path, info: TokenizerInfo) -> tuple[np.ndarray, np.ndarray]:
@@ -156,22 +149,15 @@ def show_data(config: Config, most: int) -> Show:
     Raises:
         UserError: for a data set that cannot be read or has no tokenizer, and for another objective.
     """
-    sources = open_sources(config.data)
+    _check_objective(config)
+    sources = Sources.open(config.data)
     dataset = sources.datasets[0]
     if not dataset.manifest.tokenizer.files:
         raise UserError(f"{dataset.location} carries no tokenizer to decode its documents with")
     dataset.check_tokenizer()
-    objective = _objective(config, Vocabulary.of(sources.tokenizer))
-    loader = training_loader(config, sources, stages=[], rank=0)
-    try:
-        rows = packed_rows(loader.mixture.streams[0], most, config, objective.vocabulary)
-    finally:
-        loader.close()
-    return Show(config, objective, rows, open_spelling(dataset.tokenizer_path))
+    return Show(config, RowVisits.of_data(config, sources, most), open_spelling(dataset.tokenizer_path))
 
 
-def _objective(config: Config, vocabulary: Vocabulary) -> MaskedTokens:
-    objective = objective_of(config, vocabulary, config.run.seed, "train")
-    if not isinstance(objective, MaskedTokens):
+def _check_objective(config: Config) -> None:
+    if config.objective != "mlm":
         raise UserError("the config's objective is not masked language modelling, which alone has masks to show")
-    return objective

@@ -81,13 +81,13 @@ def plan(
 
 
 def _planner(config: "Config", vocab_size: int | None) -> "Planner":
-    from pretrain.data import open_sources
+    from pretrain.data import Sources
     from pretrain.planning import Planner
 
     if vocab_size is not None:
         return Planner(config, None, vocab_size)
     try:
-        sources = open_sources(config.data)
+        sources = Sources.open(config.data)
     except UserError as error:
         raise UserError(f"{str(error).rstrip('.')}; to plan without the data, give --vocab-size") from None
     return Planner(config, sources)

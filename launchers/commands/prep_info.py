@@ -33,13 +33,13 @@ def prep_info(
     """
     from data_prep.format import Dataset
     from data_prep.inspection import SEQ_LENS, summary
-    from pretrain.data import packed_fill
+    from pretrain.data import Filling
 
     dataset = Dataset(location)
     with CommandProgress() as line:
         facts = summary(dataset, seq_len or SEQ_LENS, top, line.rate("tokens"))
     for row in facts["fill"]:
-        row["packed"] = packed_fill(dataset, row["seq_len"])
+        row["packed"] = Filling.of(dataset, row["seq_len"]).fill
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return

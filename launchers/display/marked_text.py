@@ -6,9 +6,9 @@ from itertools import groupby
 from rich.text import Text
 
 from data_prep.tokenizer import Spelling, printable
-from pretrain.data import BatchDocument, Kind
+from pretrain.data import BatchDocument
 
-Segment = tuple[str, Kind | None]
+Segment = tuple[str, str | None]
 LEGEND: list[Segment] = [
     ("⟦word⟧", "mask"),
     (" the model sees [MASK], ", None),
@@ -35,7 +35,7 @@ def marked(
     kinds = {prediction.place: prediction.kind for prediction in document.predictions if prediction.kind != "next"}
     inside = [place for place, id in enumerate(document.original) if place in kinds or id not in outside]
 
-    def kind_and_unit(place: int) -> tuple[Kind | None, int]:
+    def kind_and_unit(place: int) -> tuple[str | None, int]:
         kind = kinds.get(place)
         return kind, -1 if kind is None else place if units is None else units[place]
 

@@ -50,10 +50,10 @@ def common_facts(config: Path, overrides: list[str], token: Path) -> dict[str, A
         UserError: if the config or its data sets cannot be read here.
     """
     from pretrain.config import load_config
-    from pretrain.data import open_sources
+    from pretrain.data import Sources
 
     settings = load_config(config, overrides)
-    data = open_sources(settings.data)
+    data = Sources.open(settings.data)
     valid = data.open_held_out(settings.data)
     return {
         "Python": platform.python_version(),

@@ -8,8 +8,8 @@ import xxhash
 
 from pretrain.checkpoint.manifest import Checkpoint
 from pretrain.config import Config, flat
-from pretrain.data import PLAN_VERSION, Sources, quotas
-from pretrain.masking import listed
+from pretrain.data import PLAN_VERSION, Sources
+from pretrain.masking import cached_collocations
 
 _DATA = "data.train (fingerprint)"
 _INDEXES = "indexes of data.train (fingerprint)"
@@ -38,7 +38,7 @@ class Identity:
         settings: dict[str, Any] = {
             _DATA: data.fingerprint,
             _INDEXES: data.index_fingerprint,
-            "data.train (shares)": quotas(data.weights).tolist(),
+            "data.train (shares)": data.shares,
             "data.train (tokenizer)": data.tokenizer.sha256,
             "data.seq_len": config.data.seq_len,
             "data.packing": config.data.packing,
@@ -62,7 +62,7 @@ class Identity:
         if len(config.masking.weights) > 1:
             settings["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
         if config.masking.collocations:
-            settings["masking.collocations (content)"] = listed(config.masking.collocations).digest
+            settings["masking.collocations (content)"] = cached_collocations(config.masking.collocations).digest
         settings["model.max_positions"] = config.model.max_positions or config.longest_row
         settings["model.init (weights)"] = init
         return cls(settings)

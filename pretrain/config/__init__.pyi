@@ -9,17 +9,11 @@ from .config_files import read_yaml as read_yaml
 from .config_files import save_config as save_config
 from .data import DataConfig as DataConfig
 from .data import MaskingConfig as MaskingConfig
-from .data import StrategyName as StrategyName
-from .error_text import nearest as nearest
 from .error_text import percent as percent
-from .error_text import shown as shown
 from .error_text import value_refusal as value_refusal
 from .mlflow_address import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from .mlflow_address import OFFLINE as OFFLINE
 from .mlflow_address import address_problem as address_problem
-from .mlflow_address import missing_driver as missing_driver
-from .model import PRESETS as PRESETS
-from .model import SizeConfig as SizeConfig
 from .run import CheckpointConfig as CheckpointConfig
 from .run import GuardConfig as GuardConfig
 from .run import TrackConfig as TrackConfig

@@ -12,16 +12,23 @@ DEFAULT_ADDRESS = "sqlite:///mlflow.db"
 OFFLINE = "none"
 """The address of a run that sends nothing until `maskwright track sync`."""
 
-_SERVERS = ("http", "https")
-_DATABASES = ("postgresql", "mysql", "sqlite", "mssql")
+SERVERS = ("http", "https")
+DATABASES = ("postgresql", "mysql", "sqlite", "mssql")
 _KINDS = "http://HOST:PORT, sqlite:///FILE, postgresql://HOST/NAME, mysql+pymysql://HOST/NAME or databricks"
 
 
-def address_problem(uri: str) -> str | None:
+def address_problem(uri: str, driver: bool = False) -> str | None:
     """Why MLflow can never be reached at this address, and what to write; None if it may be reached.
 
     An address without a server behind it is no problem here: the server may come back.
+
+    Args:
+        driver: also look for the Python package that a database needs on this machine.
     """
+    return _form_problem(uri) or (_missing_driver(uri) if driver else None)
+
+
+def _form_problem(uri: str) -> str | None:
     if uri == OFFLINE or uri == "databricks" or uri.startswith("databricks://"):
         return None
     shown = redact(uri)[:100]
@@ -34,20 +41,20 @@ def address_problem(uri: str) -> str | None:
         host, _ = parts.hostname, parts.port
     except ValueError:
         return f"{shown} is not a valid address. Use {_KINDS}."
-    if parts.scheme in _SERVERS:
+    if parts.scheme in SERVERS:
         return None if host else f"{shown} names no server. Write {parts.scheme}://HOST:PORT."
     if parts.scheme.partition("+")[0] == "sqlite" and not re.match(r"sqlite(\+\w+)?:///[^?]", uri):
         return f"{shown} names no file. Write sqlite:///mlflow.db, or sqlite:////absolute/path.db."
-    if parts.scheme.partition("+")[0] in _DATABASES or parts.scheme in _plugins():
+    if parts.scheme.partition("+")[0] in DATABASES or parts.scheme in plugins():
         return None
     if parts.scheme in ("", "file"):
         return f"{shown} is a folder, which MLflow no longer supports. Use sqlite:///mlflow.db or http://HOST:PORT."
     return f"MLflow has no addresses of the kind {parts.scheme[:40]}://. Use {_KINDS}."
 
 
-def missing_driver(uri: str) -> str | None:
+def _missing_driver(uri: str) -> str | None:
     """A message about the Python package that a database address needs and this machine does not have."""
-    if urlsplit(uri).scheme.partition("+")[0] not in _DATABASES:
+    if urlsplit(uri).scheme.partition("+")[0] not in DATABASES:
         return None
     from sqlalchemy import make_url  # half a second
 
@@ -60,6 +67,6 @@ def missing_driver(uri: str) -> str | None:
     return None
 
 
-def _plugins() -> set[str]:
+def plugins() -> set[str]:
     """Schemes that installed MLflow plugins add."""
     return {point.name for point in entry_points(group="mlflow.tracking_store")}

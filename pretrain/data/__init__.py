@@ -1,8 +1,9 @@
 """Batches of training rows, from a position in the training order to tensors on the device.
 
-`open_sources` opens the data sets of a run. `training_loader` and `held_out_loader` create a `Loader`, which builds the
-micro-batches of a step. `Prefetcher` runs it ahead in a thread, and `DeviceFeed` copies batches to the device.
-`BatchRows` shows batches as documents. `row_stream` and `first_rows` read rows without masks.
+`Sources` opens the data sets of a run. A `Loader` builds the micro-batches of a step, and `BatchPhase` says how a batch
+is split over processes. `Prefetcher` runs the loader ahead in a thread, and `DeviceFeed` copies batches to the device.
+`BatchRows` shows batches as documents, `FirstRows` reads rows without masks, `RowVisits` masks rows several times, and
+`Filling` says how full packed rows are.
 """
 
 import lazy_loader

@@ -4,15 +4,16 @@ A row holds its documents, then its padding. The padding counts as a separate do
 two. Shapes depend only on the configuration.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pretrain.data.checksum import row_factors, row_hashes
 from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.data.stream import Part, Position, RowStream
-from pretrain.masking import IGNORED, Masked, Objective, Rows, ToMask, Vocabulary, concatenated_ranges
+from pretrain.data.stream import Part
+from pretrain.masking import IGNORED, Objective, Rows, ToMask, Vocabulary, concatenated_ranges
 
 _SOURCE_SHIFT = 16  # the source is in the bits above the epoch, so masks of two sources never share draws
 
@@ -43,6 +44,11 @@ class Batch:
     n_replaced: int
     to_mask: ToMask | None = None
 
+    def checksum(self) -> int:
+        """The sum of the hashes of the rows, below 2**32 times their number; see pretrain.data.checksum."""
+        hashes = row_hashes(self.tokens, self.masked_positions, self.labels, row_factors(self.seq_len))
+        return int(hashes.sum())
+
     def document_lengths(self, pad: int) -> NDArray[np.int64]:
         """Tokens of each document, specials included, padding (id `pad`) not counted."""
         bounds = self.cu_seqlens[: self.n_documents + 1].astype(np.int64)
@@ -69,8 +75,9 @@ class LaidOut:
         lengths = np.diff(self.ends, prepend=0)
         return concatenated_ranges(np.zeros(len(lengths), dtype=np.int64), lengths)
 
-    def masked(self, masked: Masked) -> Batch:
-        """The batch of these rows, given their masks."""
+    def masked(self, objective: Objective, rate: float) -> Batch:
+        """The batch of these rows with `rate` of them masked."""
+        masked = objective(self.rows, rate)
         n_rows, seq_len = self.rows.tokens.shape
         cu_seqlens = np.full(max_documents(n_rows, seq_len) + 1, n_rows * seq_len, dtype=np.int32)
         cu_seqlens[0] = 0
@@ -136,18 +143,4 @@ def build_batch(
     parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabulary, objective: Objective, rate: float
 ) -> Batch:
     """Lay rows out and mask `rate` of them; missing rows (the tail of an evaluation) become padding."""
-    laid_out = lay_out(parts, n_rows, seq_len, vocabulary)
-    return laid_out.masked(objective(laid_out.rows, rate))
-
-
-def first_rows(
-    stream: RowStream, most: int, seq_len: int, vocabulary: Vocabulary, at_once: int | None = None
-) -> Iterator[LaidOut]:
-    """Lay out the first rows of epoch 0, at most `most`; `at_once` rows at a time, or all together."""
-    position, done = Position(), 0
-    while done < most and position.epoch == 0:
-        parts, position = stream.take(position, min(at_once or most, most - done), seq_len)
-        parts = [part for part in parts if part.epoch == 0]
-        n_rows = sum(map(len, parts))
-        yield lay_out(parts, n_rows, seq_len, vocabulary)
-        done += n_rows
+    return lay_out(parts, n_rows, seq_len, vocabulary).masked(objective, rate)

@@ -1,6 +1,6 @@
 """Readable view of batches: documents and masks of each row, the difference of two batches, and repeated masking."""
 
-import sys
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.config import Config
-from pretrain.data.batch import Batch, LaidOut, first_rows
+from pretrain.data.batch import Batch, LaidOut
+from pretrain.data.loader import Loader
 from pretrain.data.stream import RowStream
+from pretrain.data.training_sources import FirstRows, Sources
 from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, WORD_START, MaskedTokens, Rows, Vocabulary, mask_rate
+from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag, Vocabulary, mask_rate
 
 Kind = Literal["mask", "random", "kept", "next"]
 
@@ -163,46 +165,70 @@ class _OneDocument:
         out[:] = self._ids
 
 
-def packed_rows(stream: RowStream, most: int, config: Config, vocabulary: Vocabulary) -> tuple[LaidOut, int]:
-    """`most` rows of the first window, laid out, and the number of all its rows."""
-    seq_len = config.data.seq_len
-    packed = stream.rows_in_first_window(seq_len)
-    return next(first_rows(stream, min(most, packed), seq_len, vocabulary)), packed
+class RowVisits:
+    """The first rows of a data set or a text, to mask again and again. This shows dynamic masking.
 
-
-def text_rows(
-    ids: NDArray[np.uint32], word_starts: NDArray[np.bool_], config: Config, vocabulary: Vocabulary, most: int
-) -> tuple[LaidOut, int]:
-    """The first `most` rows of a text of ids [T], packed as a data set of one document, and the number of all rows."""
-    reader = BlockReader(_OneDocument(ids), flags=lambda tokens, block: word_starts * np.uint8(WORD_START))
-    stream = RowStream(reader, config.run.seed, 1, config.data.packing, look_ahead=False)
-    try:
-        whole, packed = packed_rows(stream, sys.maxsize, config, vocabulary)
-    finally:
-        stream.close()
-    rows = Rows(whole.rows.tokens[:most], whole.rows.row_ids[:most], whole.rows.flags[:most])
-    return replace(whole, rows=rows, ends=whole.ends[whole.ends <= rows.tokens.size]), packed
-
-
-def visits(laid_out: LaidOut, objective: MaskedTokens, config: Config, number: int) -> Iterator[MaskedVisit]:
-    """Mask the same rows for epochs 0, 1, ...; a changing rate reaches `end` at the last visit.
-
-    Training also repacks the data set in each epoch. Here the rows stay, so that their masks can be compared. With
-    masking.static_epochs, the masks of the first epochs repeat.
+    Attributes:
+        vocabulary: the ids. by_token: whether every masking unit is a single token.
+        n_rows: number of these rows. n_others: number of rows of the text, or of the first window, after them.
     """
-    static = config.masking.static_epochs
-    ordinary = objective.vocabulary.is_ordinary[laid_out.rows.tokens]
-    times = np.zeros(ordinary.shape, dtype=np.int64)
-    for visit in range(number):
-        epoch = visit % static if static else visit
-        rows = replace(laid_out.rows, row_ids=laid_out.rows.row_ids + np.array([epoch, 0, 0]))
-        rate = mask_rate(config.masking, visit, number)
-        masked = BatchRows.of([laid_out.masked(objective(rows, rate))])
-        predicted = np.zeros(ordinary.shape, dtype=np.bool_)
-        row, column = np.nonzero(masked.columns >= 0)
-        predicted[row, masked.columns[row, column]] = True
-        times = times + predicted
-        units = objective.units(rows, ordinary)
-        begins = ordinary if units is None else units.begins
-        numbers = np.cumsum(begins).reshape(ordinary.shape) - 1
-        yield MaskedVisit(epoch, rate, masked, ordinary, predicted, times, numbers)
+
+    def __init__(self, config: Config, vocabulary: Vocabulary, rows: LaidOut, packed: int):
+        self._config, self._rows, self.vocabulary = config, rows, vocabulary
+        self._objective = MaskedTokens.of(config.masking, vocabulary, config.run.seed, "train")
+        self.by_token = self._objective.by_token
+        self.n_rows = len(rows.rows.tokens)
+        self.n_others = packed - self.n_rows
+
+    @classmethod
+    def of_data(cls, config: Config, sources: Sources, most: int) -> "RowVisits":
+        """At most `most` rows of the first window of the first data set, as in training."""
+        loader = Loader.for_training(config, sources, stages=[], rank=0)
+        with contextlib.closing(loader):
+            rows = FirstRows(loader.mixture.streams[0], config.data.seq_len, loader.vocabulary)
+            packed = rows.in_first_window
+            return cls(config, loader.vocabulary, next(rows.take(min(most, packed))), packed)
+
+    @classmethod
+    def of_text(
+        cls,
+        config: Config,
+        vocabulary: Vocabulary,
+        ids: NDArray[np.uint32],
+        word_starts: NDArray[np.bool_],
+        most: int,
+    ) -> "RowVisits":
+        """At most `most` rows of a text of ids [T], packed as a data set of one document."""
+        reader = BlockReader(
+            _OneDocument(ids), flags=lambda tokens, block: word_starts * np.uint8(TokenFlag.WORD_START)
+        )
+        stream = RowStream(reader, config.run.seed, 1, config.data.packing, look_ahead=False)
+        with contextlib.closing(FirstRows(stream, config.data.seq_len, vocabulary)) as first:
+            packed = first.in_first_window
+            whole = next(first.take(packed))
+        rows = Rows(whole.rows.tokens[:most], whole.rows.row_ids[:most], whole.rows.flags[:most])
+        kept = replace(whole, rows=rows, ends=whole.ends[whole.ends <= rows.tokens.size])
+        return cls(config, vocabulary, kept, packed)
+
+    def visits(self, number: int) -> Iterator[MaskedVisit]:
+        """Mask the rows for epochs 0, 1, ...; a changing rate reaches `end` at the last visit.
+
+        Training also repacks the data set in each epoch. Here the rows stay, so that their masks can be compared. With
+        masking.static_epochs, the masks of the first epochs repeat.
+        """
+        static = self._config.masking.static_epochs
+        ordinary = self.vocabulary.is_ordinary[self._rows.rows.tokens]
+        times = np.zeros(ordinary.shape, dtype=np.int64)
+        for visit in range(number):
+            epoch = visit % static if static else visit
+            rows = replace(self._rows.rows, row_ids=self._rows.rows.row_ids + np.array([epoch, 0, 0]))
+            rate = mask_rate(self._config, visit, number)
+            masked = BatchRows.of([replace(self._rows, rows=rows).masked(self._objective, rate)])
+            predicted = np.zeros(ordinary.shape, dtype=np.bool_)
+            row, column = np.nonzero(masked.columns >= 0)
+            predicted[row, masked.columns[row, column]] = True
+            times = times + predicted
+            units = self._objective.units(rows, ordinary)
+            begins = ordinary if units is None else units.begins
+            numbers = np.cumsum(begins).reshape(ordinary.shape) - 1
+            yield MaskedVisit(epoch, rate, masked, ordinary, predicted, times, numbers)

@@ -7,46 +7,53 @@ The row hash is multilinear (Lemire and Kaser, "Strongly universal string hashin
 a sum of products with fixed 64-bit random numbers modulo 2**64. The finalizer of SplitMix64 (Steele, Lea and Flood,
 OOPSLA 2014) then mixes it; without this step, rows that exchange tokens would keep their sum. Two different batches
 have the same checksum with a probability of about 2**-32.
+
+Arrays of numpy and tensors are hashed by the same code, in int64, whose products and sums wrap around as uint64's do.
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.data.batch import Batch
 from pretrain.masking import IGNORED
 from pretrain.philox import derive_key, draw
 
 _KEY = derive_key(0, "batch-checksum")
+Factors = tuple[int, Any, Any]
 
 
-def batch_checksum(batch: Batch) -> int:
-    """The sum of the hashes of a micro-batch's rows, below 2**32 times their number."""
-    return int(row_hashes(batch).sum())
+def row_hashes(tokens: Any, positions: Any, labels: Any, factors: Factors) -> Any:
+    """The hash of each row of a batch: int64 [rows], each from 0 to 2**32 - 1.
 
-
-def row_hashes(batch: Batch) -> NDArray[np.uint64]:
-    """The hash of each row: uint64 [rows], each below 2**32."""
-    constant, of_token, of_label = factors(batch.seq_len)
-    tokens = batch.tokens.reshape(-1, batch.seq_len).astype(np.uint64)
-    labels = np.where(batch.labels == IGNORED, 0, batch.labels + 1).reshape(len(tokens), -1).astype(np.uint64)
+    Args:
+        tokens: [N]. positions, labels: [K] the predictions. All are int64 arrays, or all tensors of one device.
+        factors: `row_factors` of the rows, of the same kind.
+    """
+    constant, of_token, of_label = factors
+    seq_len = len(of_token)
+    rows = len(tokens) // seq_len
+    used = (labels + 1) * (labels != IGNORED)
     # Places are relative to their row. An unused place has label 0, so it adds nothing.
-    of_place = of_label[batch.masked_positions.reshape(len(tokens), -1) % batch.seq_len]
-    # einsum is faster than @ on integers. Both wrap around at 2**64, which the hash requires.
-    sums = np.einsum("rs,s->r", tokens, of_token) + np.einsum("rk,rk->r", labels, of_place)
-    return _mixed(sums + constant) >> np.uint64(32)
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Mix 64-bit numbers: a bijection; each output bit depends on all input bits."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
+    of_labels = (used * of_label[positions % seq_len]).reshape(rows, -1).sum(1)
+    values = (tokens.reshape(rows, seq_len) * of_token).sum(1) + of_labels + constant
+    values = (values ^ _shifted(values, 30)) * _signed(0xBF58476D1CE4E5B9)
+    values = (values ^ _shifted(values, 27)) * _signed(0x94D049BB133111EB)
+    return _shifted(values ^ _shifted(values, 31), 32)
 
 
 @functools.lru_cache(maxsize=16)
-def factors(seq_len: int) -> tuple[np.uint64, NDArray[np.uint64], NDArray[np.uint64]]:
+def row_factors(seq_len: int) -> tuple[int, NDArray[np.int64], NDArray[np.int64]]:
     """Random factors for rows of this length: a constant, one per slot's token, one per slot's label."""
-    numbers = draw(_KEY, 2 * seq_len + 1, seq_len, 0, 0)
-    return numbers[0], numbers[1 : seq_len + 1], numbers[seq_len + 1 :]
+    numbers = draw(_KEY, 2 * seq_len + 1, seq_len, 0, 0).view(np.int64)
+    return int(numbers[0]), numbers[1 : seq_len + 1], numbers[seq_len + 1 :]
+
+
+def _shifted(values: Any, by: int) -> Any:
+    """Shift right as uint64: bring in zeros."""
+    return (values >> by) & ((1 << (64 - by)) - 1)
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64)

@@ -5,32 +5,25 @@ releases the interpreter lock. Unlike processes, a thread leaves no files in /de
 """
 
 import functools
-import os
 import queue
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from data_prep.errors import UserError
 from pretrain.data.batch import Batch
-from pretrain.data.checksum import factors
+from pretrain.data.checksum import Factors, row_factors, row_hashes
 from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
-from pretrain.masking import IGNORED, DeferredMasks, Objective
-
-if TYPE_CHECKING:
-    from pretrain.masking.gpu_masking import DeviceMasking
+from pretrain.masking import IGNORED, Objective, device_masking
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
-
-_AHEAD = 2  # steps built in advance
 
 Ready = TypeVar("Ready")
 
@@ -43,6 +36,7 @@ class Prefetcher(Generic[Ready]):
         steps_done, position: where to begin.
         prepare: further work on a step in the thread, such as copying it to the device.
         close_seconds: how long `close` waits for the thread; a stopping run must still write its checkpoint.
+        ahead: steps built in advance.
     """
 
     def __init__(
@@ -52,9 +46,10 @@ class Prefetcher(Generic[Ready]):
         position: MixturePosition,
         prepare: Callable[[LoaderStep], Ready],
         close_seconds: float = 5.0,
+        ahead: int = 2,
     ) -> None:
         self._loader, self._prepare, self._close_seconds = loader, prepare, close_seconds
-        self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=_AHEAD)
+        self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=ahead)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fill, args=(steps_done, position), name="prefetch", daemon=True)
         self._thread.start()
@@ -139,9 +134,7 @@ class DeviceFeed:
 
     def __init__(self, device: torch.device, objective: Objective | None = None, longest_row: int = 0):
         self._device = device
-        self._masking = (
-            _device_masking(objective, device, longest_row) if isinstance(objective, DeferredMasks) else None
-        )
+        self._masking = device_masking(objective, device, longest_row)
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, batch: Batch) -> DeviceBatch:
@@ -171,46 +164,13 @@ class DeviceFeed:
         return tensor.pin_memory().to(self._device, non_blocking=True) if self._stream else tensor
 
 
-def _device_masking(objective: DeferredMasks, device: torch.device, longest_row: int) -> "DeviceMasking":
-    if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        raise UserError("masking.device gpu needs a GPU; set it to cpu: the masks are the same")
-    try:
-        from pretrain.masking.gpu_masking import LONGEST_ROW, DeviceMasking
-    except ImportError:
-        raise UserError("masking.device gpu needs the package triton; install it, or set it to cpu") from None
-    if longest_row > LONGEST_ROW:
-        raise UserError(
-            f"masking.device gpu masks rows of up to {LONGEST_ROW:,} slots; set it to cpu: the masks are the same"
-        )
-    return DeviceMasking(objective.masked, device)
-
-
 def device_checksum(tokens: Tensor, positions: Tensor, labels: Tensor, seq_len: int) -> Tensor:
     """The checksum of pretrain.data.checksum, computed on the device without waiting for it: int64 scalar."""
-    constant, of_token, of_label = _factors(seq_len, tokens.device)
-    rows = len(tokens) // seq_len
-    used = torch.where(labels == IGNORED, 0, labels + 1).view(rows, -1)
-    # int64 wraps around as uint64 does. Only right shifts differ: they must bring in zeros.
-    sums = (tokens.view(rows, -1) * of_token).sum(1) + (used * of_label[positions % seq_len].view(rows, -1)).sum(1)
-    return _shifted(_mixed(sums + constant), 32).sum()
-
-
-def _mixed(values: Tensor) -> Tensor:
-    values = (values ^ _shifted(values, 30)) * _signed(0xBF58476D1CE4E5B9)
-    values = (values ^ _shifted(values, 27)) * _signed(0x94D049BB133111EB)
-    return values ^ _shifted(values, 31)
-
-
-def _shifted(values: Tensor, by: int) -> Tensor:
-    return (values >> by) & ((1 << (64 - by)) - 1)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64)
+    return row_hashes(tokens, positions, labels, _device_factors(seq_len, tokens.device)).sum()
 
 
 @functools.lru_cache(maxsize=16)
-def _factors(seq_len: int, device: torch.device) -> tuple[int, Tensor, Tensor]:
-    constant, of_token, of_label = factors(seq_len)
-    token, label = (torch.from_numpy(array.view(np.int64).copy()).to(device) for array in (of_token, of_label))
-    return int(constant.view(np.int64)), token, label
+def _device_factors(seq_len: int, device: torch.device) -> Factors:
+    constant, *arrays = row_factors(seq_len)
+    of_token, of_label = (torch.from_numpy(array.copy()).to(device) for array in arrays)
+    return constant, of_token, of_label

@@ -1,21 +1,32 @@
 """Loader of one rank: builds its share of each global batch, in the row length and batch shape of the phase."""
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from data_prep.errors import UserError
-from pretrain.config import Config
-from pretrain.data.batch import Batch, build_batch
+from data_prep.format import Dataset
+from pretrain.config import Config, MaskingConfig
+from pretrain.data.batch import Batch, build_batch, max_documents
 from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.stream import Part
-from pretrain.masking import Objective, Vocabulary
+from pretrain.data.training_sources import Sources, row_stream
+from pretrain.masking import Objective, Vocabulary, mask_rate, objective_of
+from pretrain.philox import derive_key
+
+_EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
 
 @dataclass(frozen=True)
-class BatchShape:
-    """Split of a global batch over processes: global rows = world_size * accumulation * micro."""
+class BatchPhase:
+    """The steps after `after_step`, up to the next phase: rows of `seq_len` slots, and how a batch is split.
 
+    A global batch has world_size * accumulation * micro rows.
+    """
+
+    after_step: int
+    seq_len: int
     world_size: int
     accumulation: int
     micro: int
@@ -23,17 +34,31 @@ class BatchShape:
     @property
     def rows(self) -> int:
         """Rows of the global batch."""
-        return self.world_size * self.accumulation * self.micro
+        return self.world_size * self.rank_rows
 
     @property
     def rank_rows(self) -> int:
         """Rows of one rank's share."""
         return self.accumulation * self.micro
 
+    def rank_bytes(self, predictions: int) -> int:
+        """Bytes of the arrays of one rank's share (Batch), with room for `predictions` in a row."""
+        bounds = max_documents(self.micro, self.seq_len) + 1
+        return self.accumulation * (16 * self.micro * (self.seq_len + predictions) + 4 * bounds)
+
     @classmethod
-    def divide(
-        cls, rows: int, micro: int | None, world_size: int, key: str = "train.global_batch_size"
-    ) -> "BatchShape":
+    def of_run(cls, config: Config, world_size: int) -> tuple["BatchPhase", ...]:
+        """The phases of a run in order, the first from step 0.
+
+        Raises:
+            UserError: if the batch of a phase does not divide over the processes.
+        """
+        return tuple(cls.divided(world_size, *astuple(stage)) for stage in config.stages)
+
+    @classmethod
+    def divided(
+        cls, world_size: int, after_step: int, seq_len: int, rows: int, micro: int | None, key: str = ""
+    ) -> "BatchPhase":
         """Split `rows` over `world_size` processes in micro-batches of `micro` rows (None: no accumulation).
 
         Raises:
@@ -49,32 +74,7 @@ class BatchShape:
                 f"{key} ({rows}) is not a multiple of {world_size} processes times the "
                 f"micro_batch_size ({micro}); change one of the two"
             )
-        return cls(world_size, rows // (world_size * micro), micro)
-
-
-@dataclass(frozen=True)
-class BatchPhase:
-    """The steps after `after_step`, up to the next phase: rows of `seq_len` slots, in batches of `shape`."""
-
-    after_step: int
-    seq_len: int
-    shape: BatchShape
-
-
-def stages_of(config: Config, world_size: int) -> tuple[BatchPhase, ...]:
-    """The phases of a run in order, the first from step 0.
-
-    Raises:
-        UserError: if the batch of a phase does not divide over the processes.
-    """
-    return tuple(
-        BatchPhase(
-            stage.after_step,
-            stage.seq_len,
-            BatchShape.divide(stage.global_batch_size, stage.micro_batch_size, world_size, stage.key),
-        )
-        for stage in config.stages
-    )
+        return cls(after_step, seq_len, world_size, rows // (world_size * micro), micro)
 
 
 def stage_at(stages: Sequence[BatchPhase], steps_done: int) -> tuple[BatchPhase, BatchPhase | None]:
@@ -116,6 +116,61 @@ class Loader:
         self.mixture, self._stages, self._rank = mixture, stages, rank
         self.vocabulary, self.objective, self._mask_rate = vocabulary, objective, mask_rate
 
+    @classmethod
+    def for_training(
+        cls,
+        config: Config,
+        sources: Sources,
+        stages: Sequence[BatchPhase],
+        rank: int,
+        rate: float | None = None,
+        defer: bool = False,
+    ) -> "Loader":
+        """The loader of the training stream.
+
+        Args:
+            rate: a fixed mask rate; the schedule by default.
+            defer: mask on the device if the configuration says it.
+        """
+        data, seed = config.data, config.run.seed
+        vocabulary = Vocabulary.of(sources.tokenizer)
+        objective = objective_of(config, vocabulary, seed, "train", defer)
+        streams = [
+            row_stream(
+                dataset,
+                seed,
+                data.window_blocks,
+                data.packing,
+                number,
+                flags=objective.flags,
+                shuffled_ngrams=data.shuffled_ngrams,
+                substitute=derive_key(seed, "substitutes") if data.damage_budget else None,
+                look_ahead=True,
+                static_epochs=config.masking.static_epochs,
+            )
+            for number, dataset in enumerate(sources.datasets)
+        ]
+        mixture = Mixture(streams, sources.weights, seed)
+        scheduled = functools.partial(mask_rate, config)
+        return cls(mixture, stages, vocabulary, objective, scheduled if rate is None else lambda _: rate, rank)
+
+    @classmethod
+    def for_held_out(cls, config: Config, dataset: Dataset, stages: Sequence[BatchPhase], rank: int) -> "Loader":
+        """The loader of the held-out set: natural word order; damage is an error.
+
+        The mask rate is the final one of the schedule. With `eval.masks: common`, the defaults of masking apply, so the
+        masks are the same for every run. The masks depend on the final rate only, not on the rates before it.
+        """
+        if config.eval.masks == "common":
+            config = config.model_copy(update={"masking": MaskingConfig()})
+        data, last = config.data, mask_rate(config, config.train.steps - 1)
+        vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
+        constant = config.model_copy(update={"masking": config.masking.model_copy(update={"rate": last})})
+        objective = objective_of(constant, vocabulary, _EVALUATION_SEED, "valid")
+        stream = row_stream(dataset, _EVALUATION_SEED, data.window_blocks, data.packing, flags=objective.flags)
+        mixture = Mixture([stream], [1.0], _EVALUATION_SEED)
+        return cls(mixture, stages, vocabulary, objective, lambda _: last, rank)
+
     def step(self, steps_done: int, position: MixturePosition) -> LoaderStep:
         """Build the batches of the step after `steps_done` steps, starting at their end position.
 
@@ -123,10 +178,10 @@ class Loader:
             DamagedData: if a block of the data is damaged and may not be replaced.
         """
         stage, parts, after = self._take(steps_done, position)
-        first, rate = self._rank * stage.shape.rank_rows, self._mask_rate(steps_done)
+        first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
         batches = [
-            self._build(_rows(parts, start, stage.shape.micro), stage, rate)
-            for start in range(first, first + stage.shape.rank_rows, stage.shape.micro)
+            self._build(_rows(parts, start, stage.micro), stage, rate)
+            for start in range(first, first + stage.rank_rows, stage.micro)
         ]
         return LoaderStep(batches, position, after, rate)
 
@@ -148,13 +203,13 @@ class Loader:
         now, ended = stage_at(self._stages, steps_done)
         read = ended or now  # the stage of the rows before `position`
         stages = [now, *(stage for stage in self._stages if stage.after_step > steps_done)]
-        most = max(stages, key=lambda stage: (stage.shape.micro * stage.seq_len, stage.seq_len))
-        longest = max(stages, key=lambda stage: (stage.seq_len, stage.shape.micro))
+        most = max(stages, key=lambda stage: (stage.micro * stage.seq_len, stage.seq_len))
+        longest = max(stages, key=lambda stage: (stage.seq_len, stage.micro))
         for stage in (most, longest) if longest is not most else (most,):
             at = position if stage.seq_len == read.seq_len else position.after_seq_len(read.seq_len)
-            parts, _ = self.mixture.take(at, stage.shape.rows, stage.seq_len)
-            first = self._rank * stage.shape.rank_rows
-            yield self._build(_rows(parts, first, stage.shape.micro), stage, self._mask_rate(steps_done))
+            parts, _ = self.mixture.take(at, stage.rows, stage.seq_len)
+            first = self._rank * stage.rank_rows
+            yield self._build(_rows(parts, first, stage.micro), stage, self._mask_rate(steps_done))
 
     def held_out(self, steps_done: int, max_rows: int) -> Iterator[Batch]:
         """This rank's batches over the first `max_rows` rows of epoch 0; the same number on every rank.
@@ -162,20 +217,19 @@ class Loader:
         Rows have the length of the last of the `steps_done` steps.
         """
         stage, _ = stage_at(self._stages, max(0, steps_done - 1))
-        shape, position = stage.shape, self.mixture.start()
-        global_rows = shape.world_size * shape.micro
+        global_rows, position = stage.world_size * stage.micro, self.mixture.start()
         done = 0
         while done < max_rows and position.sources[0].epoch == 0:
             parts, position = self.mixture.take(position, min(global_rows, max_rows - done), stage.seq_len)
             parts = [part for part in parts if part.epoch == 0]
             done += global_rows
-            yield self._build(_rows(parts, self._rank * shape.micro, shape.micro), stage, self._mask_rate(steps_done))
+            yield self._build(_rows(parts, self._rank * stage.micro, stage.micro), stage, self._mask_rate(steps_done))
         self.mixture.release()
 
     def samples(self, rows: int, seq_len: int) -> Batch:
         """The first rows of epoch 0, at most `rows`, with `seq_len` slots each: the same on every rank."""
         parts, _ = self.mixture.take(self.mixture.start(), rows, seq_len)
-        stage = BatchPhase(0, seq_len, BatchShape(1, 1, rows))
+        stage = BatchPhase(0, seq_len, 1, 1, rows)
         batch = self._build([part for part in parts if part.epoch == 0], stage, self._mask_rate(0))
         self.mixture.release()
         return batch
@@ -188,10 +242,10 @@ class Loader:
         """The rows of the step after `steps_done` steps, and the position after them."""
         stage, ended = stage_at(self._stages, steps_done)
         before = position.after_seq_len(ended.seq_len) if ended and ended.seq_len != stage.seq_len else position
-        return stage, *self.mixture.take(before, stage.shape.rows, stage.seq_len)
+        return stage, *self.mixture.take(before, stage.rows, stage.seq_len)
 
     def _build(self, parts: list[Part], stage: BatchPhase, rate: float) -> Batch:
-        return build_batch(parts, stage.shape.micro, stage.seq_len, self.vocabulary, self.objective, rate)
+        return build_batch(parts, stage.micro, stage.seq_len, self.vocabulary, self.objective, rate)
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:

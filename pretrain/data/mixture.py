@@ -5,7 +5,7 @@ holds exactly the quotas, and the source of any row is known without the rows be
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,13 @@ class MixturePosition:
 
     dealt: int
     sources: tuple[Position, ...]
+
+    def next_epoch(self, sources: int) -> "MixturePosition":
+        """The beginning of the next epoch of each source, or of the latest one if their number has changed."""
+        epochs = [source.epoch for source in self.sources]
+        if len(epochs) != sources:
+            epochs = [max(epochs)] * sources
+        return replace(self, sources=tuple(Position(epoch + 1) for epoch in epochs))
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -87,12 +87,12 @@ class RowStream:
         static_epochs: int = 0,
     ):
         self._prepares, self._static_epochs = look_ahead, static_epochs
-        self._reader, self._window_blocks, self._packing, self._source = reader, window_blocks, packing, source
+        self.reader, self._window_blocks, self._packing, self._source = reader, window_blocks, packing, source
         self._block_key = derive_key(seed, f"blocks of source {source}")
         self._row_key = derive_key(seed, f"rows of source {source}")
         self.n_windows = -(-reader.blocks.n_blocks // window_blocks)
-        self._latest: tuple[_At, ShuffleWindow] | None = None
-        self._ahead: tuple[_At, Future[ShuffleWindow]] | None = None
+        self.latest: tuple[_At, ShuffleWindow] | None = None
+        self.ahead: tuple[_At, Future[ShuffleWindow]] | None = None
 
     def take(self, position: Position, rows: int, seq_len: int) -> tuple[list[Part], Position]:
         """Take `rows` rows of `seq_len` slots from `position`. Returns them and the position after them."""
@@ -113,22 +113,18 @@ class RowStream:
     def window(self, position: Position, seq_len: int) -> ShuffleWindow:
         """The window at a position. The latest is kept until another is requested or `release` is called."""
         at = replace(position, row=0), seq_len
-        if self._latest is None or self._latest[0] != at:
-            self._latest = None  # frees its memory, unless a batch still holds its rows
-            if self._ahead and self._ahead[0] == at:
-                window = self._ahead[1].result()
+        if self.latest is None or self.latest[0] != at:
+            self.latest = None  # frees its memory, unless a batch still holds its rows
+            if self.ahead and self.ahead[0] == at:
+                window = self.ahead[1].result()
             else:
                 window = self._plan(position, seq_len)
-            self._latest, self._ahead = (at, window), None
-        return self._latest[1]
-
-    def rows_in_first_window(self, seq_len: int) -> int:
-        """Number of rows in the first window."""
-        return self.window(Position(), seq_len).end_row
+            self.latest, self.ahead = (at, window), None
+        return self.latest[1]
 
     def release(self) -> None:
         """Release the memory of the latest window and of the prepared one."""
-        self._latest = self._ahead = None
+        self.latest = self.ahead = None
 
     def progress(self, position: Position) -> float:
         """Number of epochs read; the current one counts by its windows."""
@@ -136,16 +132,16 @@ class RowStream:
 
     def close(self) -> None:
         """Stop the reading threads."""
-        self._reader.close()
+        self.reader.close()
 
     def _plan(self, position: Position, seq_len: int) -> ShuffleWindow:
-        n_blocks = self._reader.blocks.n_blocks
+        n_blocks = self.reader.blocks.n_blocks
         first = position.window * self._window_blocks
         places = np.arange(first, min(first + self._window_blocks, n_blocks))
         epoch = self._drawn(position)
         ids = permute(places, n_blocks, self._block_key, epoch)
         counter = epoch * self.n_windows + position.window
-        return ShuffleWindow(self._reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
+        return ShuffleWindow(self.reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
 
     def _look_ahead(self, window: ShuffleWindow, position: Position, seq_len: int) -> None:
         """Plan the next window in the background, and read the blocks that this rank is likely to need.
@@ -153,7 +149,7 @@ class RowStream:
         Rows are assigned by their place in the window, so a rank needs about the same part of each window.
         """
         at = position, seq_len
-        if self._ahead is None or self._ahead[0] != at:
+        if self.ahead is None or self.ahead[0] != at:
 
             def planned() -> ShuffleWindow:
                 ahead = self._plan(position, seq_len)
@@ -161,7 +157,7 @@ class RowStream:
                     ahead.load_like(window)
                 return ahead
 
-            self._ahead = at, self._reader.in_background(planned)
+            self.ahead = at, self.reader.in_background(planned)
 
     def _drawn(self, position: Position) -> int:
         """The epoch that keys all random numbers."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from pretrain.data.window import ReadFlags, Reorder
-from pretrain.masking import TARGET, WORD_START
+from pretrain.masking import TokenFlag
 from pretrain.philox import Key, derive_key, philox
 
 
@@ -74,13 +74,13 @@ def flag_reader(dataset: Dataset, wanted: int) -> ReadFlags | None:
     Raises:
         UserError: if the data set lacks the information.
     """
-    if wanted & TARGET:
+    if wanted & TokenFlag.TARGET:
         check_targets(dataset)
-        return lambda tokens, block: np.asarray(dataset.targets(block)) * np.uint8(TARGET)
-    if not wanted & WORD_START:
+        return lambda tokens, block: np.asarray(dataset.targets(block)) * np.uint8(TokenFlag.TARGET)
+    if not wanted & TokenFlag.WORD_START:
         return None
     begins_word = _word_starts(dataset, "masking whole words")
-    return lambda tokens, block: begins_word(tokens, block) * np.uint8(WORD_START)
+    return lambda tokens, block: begins_word(tokens, block) * np.uint8(TokenFlag.WORD_START)
 
 
 def check_targets(dataset: Dataset) -> None:

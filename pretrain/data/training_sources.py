@@ -1,8 +1,9 @@
-"""Data sets of a run: open them, check that they are compatible, and build the loaders."""
+"""Data sets of a run: open them, check that they are compatible, and read rows of them without masks."""
 
+import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,17 @@ from numpy.typing import NDArray
 from data_prep.errors import DamagedData, MissingDataSet, UserError
 from data_prep.format import Dataset, TokenizerInfo
 from data_prep.urls import redact
-from pretrain.config import Config, DataConfig, MaskingConfig
-from pretrain.data.loader import BatchPhase, Loader, stages_of
-from pretrain.data.mixture import Mixture, quotas
+from pretrain.config import Config, DataConfig
+from pretrain.data.batch import LaidOut, lay_out
+from pretrain.data.mixture import quotas
 from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, pack, randoms_needed
-from pretrain.data.stream import RowStream
+from pretrain.data.stream import Position, RowStream
 from pretrain.data.token_flags import check_targets, flag_reader, word_order
 from pretrain.data.window import BlockReader
-from pretrain.masking import DeferredMasks, MaskedTokens, Vocabulary
-from pretrain.objectives import objective_of, rate_at
-from pretrain.philox import Key, derive_key
+from pretrain.masking import Vocabulary, objective_of
+from pretrain.philox import Key
 
 _WINDOWS = 2  # number of packed windows; fewer in a smaller data set
-_EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,29 @@ class Sources:
     names: tuple[str, ...]
     datasets: tuple[Dataset, ...]
     weights: tuple[float, ...]
+
+    @classmethod
+    def open(cls, config: DataConfig) -> "Sources":
+        """Open the data sets of `data.train`.
+
+        Raises:
+            UserError: for a data set that is missing or unfinished, or data sets made with different tokenizers.
+        """
+        train = config.train
+        keys = ["data.train"] if len(train) == 1 else [f"data.train.{n}.path" for n in range(len(train))]
+        datasets = tuple(_open(config, source.path, key) for source, key in zip(train, keys, strict=True))
+        for source, dataset in zip(train[1:], datasets[1:], strict=True):
+            _check_tokenizer(dataset, source.path, datasets[0], train[0].path)
+        weights = tuple(
+            source.weight or (source.epochs or 1) * _slots(dataset)
+            for source, dataset in zip(train, datasets, strict=True)
+        )
+        return cls(_names([source.path for source in train]), datasets, weights)
+
+    @property
+    def shares(self) -> list[int]:
+        """Rows of each data set in a period of the mixture."""
+        return quotas(self.weights).tolist()
 
     @property
     def tokenizer(self) -> TokenizerInfo:
@@ -61,13 +83,26 @@ class Sources:
         """Open the data set of `data.valid`, if set.
 
         Raises:
-            UserError: as open_sources.
+            UserError: as open.
         """
         if config.valid is None:
             return None
         dataset = _open(config, config.valid, "data.valid")
         _check_tokenizer(dataset, config.valid, self.datasets[0], config.train[0].path)
         return dataset
+
+    def check(self, config: Config) -> None:
+        """Check before the start that the data are usable, the held-out set too.
+
+        Raises:
+            UserError: if a check fails.
+        """
+        held_out = self.open_held_out(config.data)
+        for dataset in (*self.datasets, *([held_out] if held_out else [])):
+            dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
+            if config.objective == "repair":
+                check_targets(dataset)
+        objective_of(config, Vocabulary.of(self.tokenizer), config.run.seed, "train")
 
     def check_files(self, config: DataConfig, held_out: Dataset | None = None) -> None:
         """Check that all files exist and have their full size, also the files of a held-out set.
@@ -87,6 +122,14 @@ class Sources:
             except DamagedData as error:
                 print(f"warning: {error}", file=sys.stderr, flush=True)
 
+    def fillings(self, config: DataConfig, seq_len: int) -> list["Filling"]:
+        """The filling of each data set at a sequence length."""
+        total = sum(self.shares)
+        return [
+            Filling.of(dataset, seq_len, config, name, share / total)
+            for name, dataset, share in zip(self.names, self.datasets, self.shares, strict=True)
+        ]
+
     def facts(self) -> list[dict[str, Any]]:
         """Description of each data set, as JSON values."""
         return [
@@ -99,39 +142,6 @@ class Sources:
             }
             for name, dataset in zip(self.names, self.datasets, strict=True)
         ]
-
-
-def open_sources(config: DataConfig) -> Sources:
-    """Open the data sets of `data.train`.
-
-    Raises:
-        UserError: for a data set that is missing or unfinished, or data sets made with different tokenizers.
-    """
-    keys = ["data.train"] if len(config.train) == 1 else [f"data.train.{n}.path" for n in range(len(config.train))]
-    datasets = tuple(_open(config, source.path, key) for source, key in zip(config.train, keys, strict=True))
-    for source, dataset in zip(config.train[1:], datasets[1:], strict=True):
-        _check_tokenizer(dataset, source.path, datasets[0], config.train[0].path)
-    weights = tuple(
-        source.weight or (source.epochs or 1) * _slots(dataset)
-        for source, dataset in zip(config.train, datasets, strict=True)
-    )
-    return Sources(_names([source.path for source in config.train]), datasets, weights)
-
-
-def check_run(config: Config, world_size: int) -> None:
-    """Check before the start that the data are usable and that batches divide over the processes.
-
-    Raises:
-        UserError: if a check fails.
-    """
-    stages_of(config, world_size)
-    sources = open_sources(config.data)
-    held_out = sources.open_held_out(config.data)
-    for dataset in (*sources.datasets, *([held_out] if held_out else [])):
-        dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
-        if config.objective == "repair":
-            check_targets(dataset)
-    objective_of(config, Vocabulary.of(sources.tokenizer), config.run.seed, "train")
 
 
 def row_stream(
@@ -160,62 +170,57 @@ def row_stream(
     return RowStream(reader, seed, window_blocks, packing, source, look_ahead, static_epochs)
 
 
-def training_loader(
-    config: Config,
-    sources: Sources,
-    stages: Sequence[BatchPhase],
-    rank: int,
-    rate: float | None = None,
-    defer: bool = False,
-) -> Loader:
-    """The loader of the training stream.
+class FirstRows:
+    """The first rows of a data set, laid out, without masks. Close it after use.
 
     Args:
-        rate: a fixed mask rate; the schedule by default.
-        defer: mask on the device if the configuration says it.
+        stream: the rows.
+        seq_len: slots of a row.
+        vocabulary: the tokenizer's ids.
     """
-    data, seed = config.data, config.run.seed
-    vocabulary = Vocabulary.of(sources.tokenizer)
-    objective = objective_of(config, vocabulary, seed, "train")
-    streams = [
-        row_stream(
-            dataset,
-            seed,
-            data.window_blocks,
-            data.packing,
-            number,
-            flags=objective.flags,
-            shuffled_ngrams=data.shuffled_ngrams,
-            substitute=derive_key(seed, "substitutes") if data.damage_budget else None,
-            look_ahead=True,
-            static_epochs=config.masking.static_epochs,
-        )
-        for number, dataset in enumerate(sources.datasets)
-    ]
-    mixture = Mixture(streams, sources.weights, seed)
 
-    if defer and config.masking.device == "gpu" and isinstance(objective, MaskedTokens):
-        objective = DeferredMasks(objective)
-    return Loader(
-        mixture, stages, vocabulary, objective, lambda done: rate_at(config, done) if rate is None else rate, rank
-    )
+    def __init__(self, stream: RowStream, seq_len: int, vocabulary: Vocabulary):
+        self._stream, self._seq_len, self._vocabulary = stream, seq_len, vocabulary
 
+    @classmethod
+    def of(
+        cls,
+        dataset: Dataset,
+        vocabulary: Vocabulary,
+        seq_len: int,
+        seed: int = 0,
+        window_blocks: int | None = None,
+        packing: Mode = "best_fit",
+        flags: int = 0,
+        shuffled_ngrams: int = 0,
+    ) -> "FirstRows":
+        """The rows of a data set; see row_stream.
 
-def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[BatchPhase], rank: int) -> Loader:
-    """The loader of the held-out set: natural word order; damage is an error.
+        Args:
+            window_blocks: the default of the config if None.
+        """
+        blocks = window_blocks or DataConfig(train="-").window_blocks
+        stream = row_stream(dataset, seed, blocks, packing, flags=flags, shuffled_ngrams=shuffled_ngrams)
+        return cls(stream, seq_len, vocabulary)
 
-    The mask rate is the final one of the schedule. With `eval.masks: common`, the defaults of masking apply, so the
-    masks are the same for every run. The masks depend on the final rate only, not on the rates before it.
-    """
-    if config.eval.masks == "common":
-        config = config.model_copy(update={"masking": MaskingConfig()})
-    data, last = config.data, rate_at(config, config.train.steps - 1)
-    vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
-    constant = config.model_copy(update={"masking": config.masking.model_copy(update={"rate": last})})
-    objective = objective_of(constant, vocabulary, _EVALUATION_SEED, "valid")
-    stream = row_stream(dataset, _EVALUATION_SEED, data.window_blocks, data.packing, flags=objective.flags)
-    mixture = Mixture([stream], [1.0], _EVALUATION_SEED)
-    return Loader(mixture, stages, vocabulary, objective, lambda _: last, rank)
+    @property
+    def in_first_window(self) -> int:
+        """Number of rows in the first window."""
+        return self._stream.window(Position(), self._seq_len).end_row
+
+    def take(self, most: int, at_once: int | None = None) -> Iterator[LaidOut]:
+        """The first rows of epoch 0, at most `most`; `at_once` rows at a time, or all together."""
+        position, done = Position(), 0
+        while done < most and position.epoch == 0:
+            parts, position = self._stream.take(position, min(at_once or most, most - done), self._seq_len)
+            parts = [part for part in parts if part.epoch == 0]
+            n_rows = sum(map(len, parts))
+            yield lay_out(parts, n_rows, self._seq_len, self._vocabulary)
+            done += n_rows
+
+    def close(self) -> None:
+        """Stop the reading threads."""
+        self._stream.close()
 
 
 def _open(config: DataConfig, location: str, key: str) -> Dataset:
@@ -257,37 +262,45 @@ class Filling:
 
     name: the data set's name in metrics. share: of the run's rows.
     lengths: [D] int64 tokens of the documents, or pieces of them, in a sample of rows; specials included.
-    rows: of the sample. epoch_rows: estimate for the whole data set.
+    rows: of the sample. seq_len: slots of a row. epoch_rows: estimate for the whole data set.
     """
 
     name: str
     share: float
     lengths: NDArray[np.int64]
     rows: int
-    epoch_rows: float
+    seq_len: int
+    epoch_rows: float = math.inf
 
+    @classmethod
+    def of(
+        cls, dataset: Dataset, seq_len: int, config: DataConfig | None = None, name: str = "", share: float = 1.0
+    ) -> "Filling":
+        """The filling of a data set, with the default settings if there is no `config`."""
+        config = config or DataConfig(train="-")
+        generator = np.random.default_rng(0)
+        blocks = generator.permutation(dataset.n_blocks)[: _WINDOWS * config.window_blocks]
+        sizes, rows, tokens = [], 0, 0
+        for window in np.split(blocks, range(config.window_blocks, len(blocks), config.window_blocks)):
+            lengths = np.concatenate([dataset.document_lengths(int(block)) for block in window]).astype(np.int64)
+            random = generator.integers(1 << 64, size=randoms_needed(lengths, seq_len), dtype=np.uint64)
+            packed = pack(np.cumsum(lengths) - lengths, lengths, seq_len, random, config.packing)
+            sizes.append(packed.piece_length + SPECIALS_PER_PIECE)
+            rows, tokens = rows + len(packed), tokens + int(lengths.sum())
+        epoch_rows = rows * dataset.manifest.totals.tokens / tokens
+        return cls(name, share, np.concatenate(sizes), rows, seq_len, epoch_rows)
 
-def fillings(config: DataConfig, sources: Sources, seq_len: int) -> list[Filling]:
-    """The filling of each source at a sequence length."""
-    shares = quotas(sources.weights)
-    named = zip(sources.names, sources.datasets, shares / shares.sum(), strict=True)
-    return [_filling(config, name, dataset, float(share), seq_len) for name, dataset, share in named]
+    @property
+    def tokens(self) -> int:
+        """Tokens of the sample, specials included."""
+        return int(self.lengths.sum())
 
+    @property
+    def ordinary(self) -> int:
+        """Tokens of the sample, specials left out."""
+        return self.tokens - SPECIALS_PER_PIECE * len(self.lengths)
 
-def packed_fill(dataset: Dataset, seq_len: int) -> float:
-    """Share of slots that are not padding when a data set is packed with the default settings."""
-    filling = _filling(DataConfig(train="-"), "", dataset, 1.0, seq_len)
-    return float(filling.lengths.sum() / (filling.rows * seq_len))
-
-
-def _filling(config: DataConfig, name: str, dataset: Dataset, share: float, seq_len: int) -> Filling:
-    generator = np.random.default_rng(0)
-    blocks = generator.permutation(dataset.n_blocks)[: _WINDOWS * config.window_blocks]
-    sizes, rows, tokens = [], 0, 0
-    for window in np.split(blocks, range(config.window_blocks, len(blocks), config.window_blocks)):
-        lengths = np.concatenate([dataset.document_lengths(int(block)) for block in window]).astype(np.int64)
-        random = generator.integers(1 << 64, size=randoms_needed(lengths, seq_len), dtype=np.uint64)
-        packed = pack(np.cumsum(lengths) - lengths, lengths, seq_len, random, config.packing)
-        sizes.append(packed.piece_length + SPECIALS_PER_PIECE)
-        rows, tokens = rows + len(packed), tokens + int(lengths.sum())
-    return Filling(name, share, np.concatenate(sizes), rows, rows * dataset.manifest.totals.tokens / tokens)
+    @property
+    def fill(self) -> float:
+        """Share of slots that are not padding."""
+        return self.tokens / (self.rows * self.seq_len)

@@ -162,8 +162,8 @@ class ShuffleWindow:
         counter: int,
         past: Past = (),
     ):
-        self._reader, self._ids = reader, ids.tolist()
-        lengths = [reader.blocks.document_lengths(block).astype(np.int64) for block in self._ids]
+        self.reader, self.ids = reader, ids.tolist()
+        lengths = [reader.blocks.document_lengths(block).astype(np.int64) for block in self.ids]
         self._block_starts = np.concatenate([[0], np.cumsum([int(block.sum()) for block in lengths])])
         documents = np.concatenate(lengths)
         document_starts = np.cumsum(documents) - documents
@@ -177,8 +177,8 @@ class ShuffleWindow:
                 self.first_row = row
         self.rows: PackedLayout = rows
         self._space = reader.space(int(self._block_starts[-1]))
-        self._loaded = np.zeros(len(self._ids), dtype=np.bool_)
-        self._damaged = np.zeros(len(self._ids), dtype=np.bool_)
+        self.loaded = np.zeros(len(self.ids), dtype=np.bool_)
+        self._damaged = np.zeros(len(self.ids), dtype=np.bool_)
 
     @property
     def end_row(self) -> int:
@@ -208,20 +208,20 @@ class ShuffleWindow:
             DamagedData: see BlockReader.
         """
         block = np.searchsorted(self._block_starts, starts, side="right") - 1
-        needed = np.zeros(len(self._ids), dtype=np.bool_)
+        needed = np.zeros(len(self.ids), dtype=np.bool_)
         needed[block] = True
-        self._load(np.flatnonzero(needed & ~self._loaded).tolist())
+        self._load(np.flatnonzero(needed & ~self.loaded).tolist())
         replaced = int(lengths[self._damaged[block]].sum()) if self._damaged.any() else 0
         return self._space.part(concatenated_ranges(starts, lengths)), replaced
 
     def load_like(self, other: "ShuffleWindow") -> None:
         """Read the blocks at the same places that `other` has read."""
-        self._load(np.flatnonzero(other._loaded[: len(self._ids)]).tolist())
+        self._load(np.flatnonzero(other.loaded[: len(self.ids)]).tolist())
 
     def _load(self, missing: list[int]) -> None:
         """Read blocks by their number in the window."""
         if missing:
             outs = [self._space.part(slice(self._block_starts[b], self._block_starts[b + 1])) for b in missing]
-            intact = self._reader.read([self._ids[b] for b in missing], outs)
+            intact = self.reader.read([self.ids[b] for b in missing], outs)
             self._damaged[missing] = ~np.array(intact)
-            self._loaded[missing] = True
+            self.loaded[missing] = True

@@ -1,5 +1,6 @@
 """DeepSpeed configuration: derived from the config of a run, then overridden by the checked keys of `deepspeed:`."""
 
+import difflib
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +10,7 @@ from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 from pydantic import BaseModel, ValidationError
 
 from data_prep.errors import UserError
-from pretrain.config import Config, merged, model_in, nearest, shown, value_refusal
+from pretrain.config import Config, merged, model_in, value_refusal
 from pretrain.engine.gradient_buckets import bucket_size, uses_flat_gradients
 
 # What Maskwright derives from its own sections, and from which.
@@ -131,7 +132,7 @@ def _check_names(theirs: dict[str, Any]) -> None:
         if section not in theirs:
             continue
         if not isinstance(theirs[section], dict):
-            raise UserError(f"deepspeed.{section} is {shown(theirs[section])}, but it must be a section of keys")
+            raise UserError(value_refusal(f"deepspeed.{section}", {"type": "dict_type", "input": theirs[section]}))
         if isinstance(known, tuple):
             _check_known(theirs[section], known, f"deepspeed.{section}")
         else:
@@ -151,8 +152,8 @@ def _check_known(values: Iterable[str], known: Iterable[str], place: str) -> Non
     names = [*known]
     for name in values:
         if name not in names:
-            near = nearest(str(name), names)
-            hint = f"did you mean {place}.{near}?" if near else f"those that are handed on are {', '.join(names)}"
+            near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+            hint = f"did you mean {place}.{near[0]}?" if near else f"those that are handed on are {', '.join(names)}"
             raise UserError(f"{place}.{name} is not a key that Maskwright hands on to DeepSpeed; {hint}")
 
 

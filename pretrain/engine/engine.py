@@ -39,7 +39,7 @@ from pretrain.engine.resharding import (
     local_pieces,
 )
 from pretrain.engine.step_sums import StepSums
-from pretrain.model import Choices, Model, Prediction
+from pretrain.model import Prediction
 from pretrain.optim import build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 from pretrain.run import PhaseMarker
@@ -107,7 +107,7 @@ class Engine:
         compute_timer: the time of the forward passes.
     """
 
-    def __init__(self, config: Config, model: Model, marker: PhaseMarker | None = None):
+    def __init__(self, config: Config, model: torch.nn.Module, marker: PhaseMarker | None = None):
         if config.run.deterministic:
             make_deterministic()
         optimizer = build_optimizer(model, config.optim)
@@ -264,12 +264,16 @@ class Engine:
         dist.all_reduce(sums)
         return sums
 
-    def choices(self, batch: DeviceBatch, top: int) -> Choices:
-        """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank."""
+    def choices(self, batch: DeviceBatch, top: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank.
+
+        Returns:
+            ids [K, top], their probabilities [K, top], and the probability of the right id [K].
+        """
         self.deepspeed.eval()
         with torch.no_grad():
             self.marker.enter("evaluation")
-            found: Choices = self.deepspeed(**batch.inputs, top=top)
+            found: tuple[Tensor, Tensor, Tensor] = self.deepspeed(**batch.inputs, top=top)
         self.deepspeed.train()
         return found
 

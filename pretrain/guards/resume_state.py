@@ -11,7 +11,7 @@ from pretrain.checkpoint import Checkpoint, Identity, differences
 from pretrain.config import Config
 from pretrain.data import PLAN_VERSION, MixturePosition, Sources
 from pretrain.guards.step_guard import GuardHistory
-from pretrain.model import EncoderShape, describe, digest_of, in_full, weights_file
+from pretrain.model import describe, read_description, weights_digest
 
 _STORED = {"position", "guards", "identity", "layout", "shape", "config"}  # JSON objects in the state of a checkpoint
 
@@ -65,10 +65,7 @@ def _check_state(saved: Checkpoint) -> None:
     for name, lowest in (("processes", 1), ("zero.stage", 0)):
         if typed(int, state["layout"].get(name)) < lowest:
             raise ValueError(f"layout.{name} is less than {lowest}")
-    if state["shape"].get("arch") == "auto":
-        typed(dict[str, Any], state["shape"].get("config"))
-    else:
-        typed(EncoderShape, state["shape"])
+    read_description(state["shape"])
 
 
 def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
@@ -80,7 +77,7 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
             f"{saved.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
             "go on with that version, or choose another run.dir"
         )
-    shape = differences(in_full(saved.state["shape"]), describe(config, data.tokenizer))
+    shape = differences(read_description(saved.state["shape"]), describe(config, data.tokenizer))
     shape.pop("causal", None)  # the weights fit both: a run may go from one objective to the other
     if shape:
         raise UserError(
@@ -100,6 +97,4 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
 def _init_digest(config: Config, then: Identity) -> str | None:
     """The digest of the weights at model.init. If the file no longer exists, the digest that the checkpoint stores."""
     init = config.model.init
-    if init is None:
-        return None
-    return digest_of(init) if weights_file(init).is_file() else then.settings.get("model.init (weights)")
+    return weights_digest(init, missing=then.settings.get("model.init (weights)")) if init else None

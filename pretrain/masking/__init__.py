@@ -1,8 +1,9 @@
-"""Masking: select the tokens to predict, replace them, and schedule the mask rate.
+"""Training objectives, masking above all: which tokens of a row are predicted, and what the model sees instead.
 
+`objective_of` creates the objective of a config: masked tokens, the next token, or the repair of a wrong token.
 `MaskedTokens` masks rows in units of a strategy: tokens, words, n-grams, spans or collocations. Each mask is keyed by
-seed and position (Philox), so every step draws new masks and any step can be repeated. `gpu_masking` is the Triton
-kernel that draws the same masks on a GPU.
+seed and position (Philox), so every step draws new masks and any step can be repeated. `device_masking` draws the same
+masks on a GPU, with a Triton kernel.
 """
 
 import lazy_loader

@@ -16,7 +16,7 @@ from pretrain.masking.rows import Vocabulary
 from pretrain.masking.units import RowText, longest_of
 from pretrain.philox import Key
 
-listed = functools.lru_cache(4)(Collocations.read)
+cached_collocations = functools.lru_cache(4)(Collocations.read)
 """Read a list once per process, so that it cannot change during a run."""
 
 
@@ -26,7 +26,7 @@ def collocations_of(path: Path, vocabulary: Vocabulary) -> "CollocationUnits":
     Raises:
         UserError: if the list is missing or was made with another tokenizer. DamagedData: if it is damaged.
     """
-    collocations = listed(path)
+    collocations = cached_collocations(path)
     if collocations.tokenizer_sha256 != vocabulary.tokenizer_sha256 or collocations.tokens.max() >= vocabulary.size:
         raise UserError(
             f"{path} was made with another tokenizer than the data set; make a list from the data set with "

@@ -103,7 +103,7 @@ class DeviceMasking:
         for name, tensor, places_of_row in zip(DeviceMasked._fields, out, (seq_len, slots, slots), strict=True):
             _check(f"out.{name}", tensor, n_rows * places_of_row)
         to_mask, to_random = self._objective.replacement.bounds
-        _mask_row[(n_rows,)](
+        mask_row[(n_rows,)](
             tokens,
             units,
             row_ids,
@@ -146,7 +146,7 @@ def _check(name: str, tensor: Tensor | None, *shape: int, dtype: torch.dtype = t
 
 # Numbers are not specialised on their values, so another seed or share does not recompile the kernel.
 @triton.jit(do_not_specialize=["key", "to_mask", "to_random", "mask_id", "n_others"])
-def _mask_row(
+def mask_row(
     tokens,  # [R, SEQ_LEN] int64
     units,  # [R, SEQ_LEN] uint8, or None
     row_ids,  # [R, 3] int64
@@ -180,11 +180,11 @@ def _mask_row(
     n_ordinary = tl.sum(ordinary.to(tl.int32))
     count = ((tl.load(rate) * n_ordinary + (1 << 31)) >> 32).to(tl.int32)
 
-    slot_words = _words(key, tl.arange(0, BLOCK // 8), c1, c2, c3)
+    slot_words = counter_words(key, tl.arange(0, BLOCK // 8), c1, c2, c3)
     draw = tl.interleave(slot_words & 0xFFFF, slot_words >> 16)
     flip = _at(draw, 0)
     # The other draws begin at column SEQ_LEN, which is column SEQ_LEN % 8 of these.
-    words = _words(key, SEQ_LEN // 8 + tl.arange(0, COUNTERS), c1, c2, c3)
+    words = counter_words(key, SEQ_LEN // 8 + tl.arange(0, COUNTERS), c1, c2, c3)
     fates: tl.constexpr = SEQ_LEN % 8
     picks: tl.constexpr = fates + SLOTS
     turns: tl.constexpr = picks + 2 * SLOTS
@@ -237,7 +237,7 @@ def _mask_row(
 
 
 @triton.jit
-def _words(key, counters, c1, c2, c3):
+def counter_words(key, counters, c1, c2, c3):
     """The four words of each counter [C], concatenated: uint32 [4 * C]."""
     w0, w1, w2, w3 = tl.philox(key, counters, c1, c2, c3, n_rounds=10)
     return tl.interleave(tl.interleave(w0, w2), tl.interleave(w1, w3))

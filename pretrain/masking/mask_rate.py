@@ -2,23 +2,25 @@
 
 import math
 
-from pretrain.config import MaskingConfig
+from pretrain.config import Config, MaskingConfig
 
 
-def mask_rate(masking: MaskingConfig, step: int, total_steps: int) -> float:
-    """The share of a row's ordinary tokens to predict at a step.
+def mask_rate(config: Config, step: int, total_steps: int | None = None) -> float:
+    """The share of a row's ordinary tokens to predict at a step: 1 for a causal objective.
 
     Args:
         step: 0 for the first optimizer step.
-        total_steps: train.steps.
+        total_steps: train.steps by default.
 
     The rate changes from `start` at the first step to `end` at the last, linearly or along half a cosine. Falling rates
     train faster than constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).
     """
-    rate = masking.rate
+    rate = config.masking.rate
+    if config.causal:
+        return 1.0
     if isinstance(rate, float):
         return rate
-    done = min(1.0, step / max(total_steps - 1, 1))
+    done = min(1.0, step / max((total_steps or config.train.steps) - 1, 1))
     if rate.schedule == "cosine":
         done = (1 - math.cos(math.pi * done)) / 2
     return rate.start + (rate.end - rate.start) * done

@@ -10,9 +10,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.masking.rows import IGNORED, WORD_START, Masked, Rows, ToMask, Vocabulary, compact
+from pretrain.config import MaskingConfig
+from pretrain.masking.collocation_units import collocations_of
+from pretrain.masking.mask_rate import largest_mask_rate
+from pretrain.masking.rows import IGNORED, Masked, Rows, TokenFlag, ToMask, Vocabulary, compact
 from pretrain.masking.selection import count, fixed, of_columns, of_rows, scaled, select_tokens, select_units, wide
-from pretrain.masking.units import RowText, Strategy, TokenUnits, cut
+from pretrain.masking.units import NGrams, RowText, Spans, Strategy, TokenUnits, WholeWords, cut
 from pretrain.philox import derive_key
 
 UNIT_BEGINS, FATE_BEGINS = 1, 2
@@ -102,25 +105,37 @@ class MaskedTokens:
         purpose: str,
     ):
         self.vocabulary, self._rate, self.replacement = vocabulary, rate, replacement
-        self._strategies = [strategy for strategy, _ in strategies]
+        self.strategies = [strategy for strategy, _ in strategies]
         shares = np.cumsum([weight for _, weight in strategies])
-        self._bounds = np.array([fixed(share) for share in shares[:-1] / shares[-1]], dtype=np.int64)
-        self._choice_key = derive_key(seed, f"{purpose}-mask-strategy")
-        self._unit_keys = [derive_key(seed, f"{purpose}-mask-units {number}") for number in range(len(strategies))]
+        self.bounds = np.array([fixed(share) for share in shares[:-1] / shares[-1]], dtype=np.int64)
+        self.choice_key = derive_key(seed, f"{purpose}-mask-strategy")
+        self.unit_keys = [derive_key(seed, f"{purpose}-mask-units {number}") for number in range(len(strategies))]
         self.key = derive_key(seed, f"{purpose}-masks")
+
+    @classmethod
+    def of(cls, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str) -> "MaskedTokens":
+        """The objective with these settings.
+
+        Raises:
+            UserError: if the list of collocations is missing, damaged, or made with another tokenizer.
+        """
+        strategies = [(_strategy(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
+        shares = masking.replacement
+        replacement = Replacement(shares.mask, shares.random, shares.per)
+        return cls(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
 
     @property
     def by_token(self) -> bool:
         """Whether all units are single tokens."""
-        return all(isinstance(strategy, TokenUnits) for strategy in self._strategies)
+        return all(isinstance(strategy, TokenUnits) for strategy in self.strategies)
 
     @property
     def flags(self) -> int:
-        return 0 if self.by_token else WORD_START
+        return 0 if self.by_token else TokenFlag.WORD_START
 
     def slots(self, seq_len: int) -> int:
         """Places for the selection of a full row with one [CLS] and one [SEP], plus room for a longer last unit."""
-        longest = max(strategy.longest for strategy in self._strategies)
+        longest = max(strategy.longest for strategy in self.strategies)
         return min(int(count(self._rate, seq_len - 2)) + longest - 1, seq_len - 2)
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
@@ -148,39 +163,43 @@ class MaskedTokens:
         """The units of rows, from a strategy drawn for each row; None if each token is a unit."""
         if self.by_token:
             return None
-        text = RowText(rows.tokens, rows.row_ids, ordinary, (rows.flags & WORD_START) != 0)
+        text = RowText(rows.tokens, rows.row_ids, ordinary, rows.word_starts)
         begins = self._begins(text)
         if self.replacement.per == "token":
             return Units(begins, ordinary)
         return Units(begins, begins | text.begins_word if self.replacement.per == "word" else begins)
 
     def _begins(self, text: RowText) -> NDArray[np.bool_]:
-        if len(self._strategies) == 1:
-            return cut(self._strategies[0], text, self._unit_keys[0])
+        if len(self.strategies) == 1:
+            return cut(self.strategies[0], text, self.unit_keys[0])
         begins = np.empty_like(text.ordinary)
-        chosen = np.searchsorted(self._bounds, of_rows(self._choice_key, text.row_ids), side="right")
-        for number, (strategy, key) in enumerate(zip(self._strategies, self._unit_keys, strict=True)):
+        chosen = np.searchsorted(self.bounds, of_rows(self.choice_key, text.row_ids), side="right")
+        for number, (strategy, key) in enumerate(zip(self.strategies, self.unit_keys, strict=True)):
             rows = chosen == number
             begins[rows] = cut(strategy, text[rows], key)
         return begins
 
 
-class DeferredMasks:
-    """The objective `masked` for masking on the device (gpu_masking.py): the host only cuts rows into units."""
+def _strategy(masking: MaskingConfig, name: str, vocabulary: Vocabulary) -> Strategy:
+    """Create a strategy with its settings."""
+    if name == "whole_word":
+        return WholeWords()
+    if name == "span":
+        return Spans(masking.span.p, masking.span.max_words)
+    if name == "ngram":
+        return NGrams(masking.ngram)
+    if name == "collocation":
+        assert masking.collocations is not None  # the configuration was checked
+        return collocations_of(masking.collocations, vocabulary)
+    return TokenUnits()
 
-    def __init__(self, masked: MaskedTokens):
-        self.masked = masked
 
-    @property
-    def flags(self) -> int:
-        return self.masked.flags
-
-    def slots(self, seq_len: int) -> int:
-        return self.masked.slots(seq_len)
+class DeferredMasks(MaskedTokens):
+    """The same objective for masking on the device (gpu_masking.py): the host only cuts rows into units."""
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
         """Return the tokens unchanged, no predictions, and the input of the kernel."""
-        units = self.masked.units(rows, self.masked.vocabulary.is_ordinary[rows.tokens])
+        units = self.units(rows, self.vocabulary.is_ordinary[rows.tokens])
         nothing = np.zeros(0, dtype=np.int64)
         to_mask = ToMask(None if units is None else units.bits, rows.row_ids, fixed(rate))
         return Masked(rows.tokens.reshape(-1), nothing, nothing, to_mask)

@@ -1,6 +1,7 @@
 """Input and output types of masking: rows, masked rows, and the `Objective` protocol."""
 
 from dataclasses import dataclass
+from enum import IntFlag
 from functools import cached_property
 from typing import Protocol
 
@@ -11,9 +12,13 @@ from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
 
 IGNORED = -100  # the label of a slot without a prediction, as in torch.nn.functional.cross_entropy
-# Flag bits of a token.
-WORD_START = 1  # the token begins a word
-TARGET = 2  # the token is to be predicted (cloze repair)
+
+
+class TokenFlag(IntFlag):
+    """Flag bits of a token: it begins a word; it is to be predicted (cloze repair)."""
+
+    WORD_START = 1
+    TARGET = 2
 
 
 @dataclass(frozen=True)
@@ -75,12 +80,22 @@ class Rows:
 
     tokens [R, S] int64: ids, specials and padding included.
     row_ids [R, 3] int64: (source and epoch, window, row), the identity of a row in the stream; it keys all draws.
-    flags [R, S] uint8: bits WORD_START and TARGET, if the objective needs them.
+    flags [R, S] uint8: bits of TokenFlag, if the objective needs them.
     """
 
     tokens: NDArray[np.int64]
     row_ids: NDArray[np.int64]
     flags: NDArray[np.uint8]
+
+    @property
+    def word_starts(self) -> NDArray[np.bool_]:
+        """[R, S] tokens that begin a word."""
+        return (self.flags & np.uint8(TokenFlag.WORD_START)) != 0
+
+    @property
+    def targets(self) -> NDArray[np.bool_]:
+        """[R, S] tokens that cloze repair predicts."""
+        return (self.flags & np.uint8(TokenFlag.TARGET)) != 0
 
 
 @dataclass(frozen=True)

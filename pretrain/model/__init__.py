@@ -1,8 +1,9 @@
 """The encoder: attention, layers, prediction head, initial weights, and formulas for FLOPs and memory.
 
 `describe` makes the description of a model from a configuration, and `build` makes the model: an `Encoder`, or any
-masked language model of transformers. `exported` and `from_hugging_face` convert weights to transformers' models and
-back. `EncoderShape`, `describe` and `digest_of` load without torch.
+masked language model of transformers; `build_for_training` adds first weights and ways to compute. `exported` and
+`native_encoder` convert to transformers' models and back. `EncoderCosts` counts operations and memory. `EncoderShape`,
+`describe` and `weights_digest` load without torch.
 """
 
 import lazy_loader

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-_WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
+WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
 _LONG_ROW = 1024  # from this row length on, a mask always costs more than single documents
 _NONE = -1  # document number of the slots that fill up the stream
 
@@ -154,7 +154,7 @@ def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int | 
     if n_documents in (None, n // seq_len) or cu_seqlens.device.type != "cpu":
         return None
     lengths = cu_seqlens[: n_documents + 1].diff().long()
-    few = int(lengths.square().sum()) < _WORTH_CUTTING * n * seq_len
+    few = int(lengths.square().sum()) < WORTH_CUTTING * n * seq_len
     return lengths.tolist() if few or seq_len >= _LONG_ROW else None
 
 

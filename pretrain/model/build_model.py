@@ -3,20 +3,18 @@
 transformers takes seconds to import, so only code that needs it imports it. Native training does not.
 """
 
-import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain.config import Config
-from pretrain.kernels import PLAIN, Operations
+from pretrain.kernels import PLAIN, Operations, operations
 from pretrain.model.encoder import Encoder
 from pretrain.model.head import LossOptions
-from pretrain.model.model_costs import step_flops
 from pretrain.model.model_description import Description, EncoderShape
+from pretrain.model.pretrained_init import initial_state
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -27,29 +25,53 @@ Model = Union["Encoder", "PaddedModel"]
 
 
 def build(
-    description: Description, seed: int, options: LossOptions | None = None, operations: Operations = PLAIN
+    description: Description, seed: int, options: LossOptions | None = None, layer_operations: Operations = PLAIN
 ) -> Model:
     """Build the model with new random weights.
 
     Args:
         options: what is added to its loss.
-        operations: of a native encoder, see pretrain.kernels.
+        layer_operations: of a native encoder, see pretrain.kernels.
     """
     if description["arch"] == "auto":
         from pretrain.model.padded_model import padded_model
 
         return padded_model(description["config"], options or LossOptions(), seed)
-    encoder = Encoder(EncoderShape(**description), options, operations=operations)
+    encoder = Encoder(EncoderShape(**description), options, operations=layer_operations)
     encoder.initialize(seed)
     return encoder
 
 
-def set_compute_options(model: Model, config: Config) -> None:
-    """Set options that change how a native encoder computes, but not its results."""
-    if isinstance(model, Encoder) and config.train.activation_checkpointing:
+def build_for_training(
+    config: Config,
+    description: Description,
+    tokenizer: Path | None,
+    init: Path | None,
+    say: Callable[[str], None] = lambda line: None,
+) -> Model:
+    """Build the model of a run, with its ways to compute.
+
+    Args:
+        tokenizer: folder of the data's tokenizer.
+        init: a Hugging Face folder with the first weights; they are random if it is None. say: see initial_state.
+
+    Raises:
+        UserError: if the weights do not fit, rows are too long for the model, or there is no GPU for the kernels.
+    """
+    train = config.train
+    options = LossOptions(train.label_smoothing, train.z_loss)
+    model = build(description, config.run.seed, options, operations(train.fused_kernels))
+    if not isinstance(model, Encoder):
+        model.check_length(config.longest_row)
+        return model
+    if init:
+        model.load_state_dict(initial_state(init, model.shape, tokenizer, say))
+        model.reset_padding_rows()
+    if train.activation_checkpointing:
         model.checkpoint_layers()
-    if isinstance(model, Encoder) and config.train.compile:
+    if train.compile:
         model.compile_graph(shapes=len(config.stages))
+    return model
 
 
 def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedModel":
@@ -63,10 +85,3 @@ def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedM
     model = padded_model(description["config"], LossOptions(), seed=0)
     model.load_state_dict(state)
     return model.model.eval()
-
-
-def flops_of(description: Description) -> Callable[[NDArray[np.int64], int], float] | None:
-    """FLOPs of a step by the lengths of its documents and its predictions; None if not known."""
-    if description["arch"] == "auto":
-        return None
-    return functools.partial(step_flops, EncoderShape(**description))

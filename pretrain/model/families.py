@@ -118,6 +118,18 @@ def from_hugging_face(state: State, shape: EncoderShape) -> State:
     return named
 
 
+def native_encoder(model: PreTrainedModel) -> Encoder | None:
+    """A native encoder with the weights of a model of transformers; None for another architecture."""
+    try:
+        shape = shape_of(model.config)
+    except UserError:
+        return None
+    encoder = Encoder(shape)
+    encoder.load_state_dict(from_hugging_face(model.state_dict(), shape))
+    encoder.reset_padding_rows()
+    return encoder.eval()
+
+
 def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
     """The configuration under which transformers computes what the native encoder computes."""
     common: dict[str, Any] = {theirs: getattr(shape, ours) for ours, theirs in _SIZES.items()}

@@ -13,8 +13,8 @@ from torch import Tensor
 from pretrain.kernels import PLAIN, Operations
 from pretrain.masking import IGNORED
 
-_LOGIT_BYTES = 1 << 30  # memory limit for logits; further rows are computed in later parts
-_BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache
+LOGIT_BYTES = 1 << 30  # memory limit for logits; further rows are computed in later parts
+BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache
 
 
 class Prediction(NamedTuple):
@@ -100,7 +100,7 @@ class VocabularyLoss(torch.autograd.Function):
         learns = any(ctx.needs_input_grad)
         sums = torch.zeros(3, dtype=torch.float32, device=x.device)
         grad_x, grad_weight, grad_bias = torch.empty_like(x), None, None
-        rows = max(1, _LOGIT_BYTES // (weight.shape[0] * x.element_size()))
+        rows = max(1, LOGIT_BYTES // (weight.shape[0] * x.element_size()))
         for first in range(0, len(x), rows):
             part = slice(first, first + rows)
             logits = torch.addmm(bias, x[part], weight.t())
@@ -128,7 +128,7 @@ def _losses(
 ) -> Tensor:
     """The three sums of VocabularyLoss, [3]; `logits` [K, V] become their gradient if the model learns."""
     sums = torch.zeros(3, dtype=torch.float32, device=logits.device)
-    block = max(1, _BLOCK_BYTES // (4 * logits.shape[1])) if logits.device.type == "cpu" else len(logits)
+    block = max(1, BLOCK_BYTES // (4 * logits.shape[1])) if logits.device.type == "cpu" else len(logits)
     for first in range(0, len(logits), block):
         part = slice(first, first + block)
         how = n_ids, options.smoothing, options.z_loss, learns

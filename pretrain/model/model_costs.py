@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.model.model_description import EncoderShape
+from pretrain.model.model_description import Description, EncoderShape
 
 KINDS = ("matrix", "embedding", "vector")  # parameter groups of a native encoder (pretrain.optim), in order
 _LOGIT_BYTES = 1 << 30  # of pretrain.model.head
@@ -25,20 +25,6 @@ _STATISTICS = 8  # bytes a row: center and scale of a norm, fp32
 
 # Dense bf16 operations a second, in units of 10**12, of the makers' data sheets, by a part of the device's name.
 PEAK_TFLOPS = {"H100 PCIe": 756, "H100": 989, "H200": 989, "GH200": 989, "B200": 2250, "A100": 312, "L40S": 362}
-
-
-def step_flops(shape: EncoderShape, lengths: NDArray[np.int64], predictions: int) -> float:
-    """Floating-point operations of a step, forward and backward.
-
-    Args:
-        lengths: [D] tokens of each document, specials included, padding left out.
-        predictions: labels that are not ignored.
-    """
-    pairs = {reach: pairs_seen(lengths, reach, shape.causal) for reach in set(_reaches(shape))}
-    attention = 12 * shape.hidden * sum(pairs[reach] for reach in _reaches(shape))
-    head = shape.hidden * (shape.vocab_size + shape.hidden)
-    weights = shape.hidden * (4 * shape.hidden + (3 if shape.rotary else 2) * shape.intermediate)  # of a layer
-    return float(6 * lengths.sum() * weights * shape.layers + attention + 6 * predictions * head)
 
 
 def pairs_seen(lengths: NDArray[np.int64], reach: int | None, causal: bool) -> float:
@@ -54,10 +40,6 @@ def pairs_seen(lengths: NDArray[np.int64], reach: int | None, causal: bool) -> f
 def peak_tflops(device_name: str) -> int | None:
     """Dense bf16 peak of a device, in 10**12 operations a second; None where it is not known."""
     return next((peak for name, peak in PEAK_TFLOPS.items() if name in device_name), None)
-
-
-def _reaches(shape: EncoderShape) -> list[int | None]:
-    return [shape.reach(layer) for layer in range(shape.layers)]
 
 
 @dataclass(frozen=True)
@@ -83,21 +65,15 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Streams:
-    """A micro-batch, and how it is computed.
-
-    slots: N. predictions: K. seq_len: slots of a row. element: bytes of an activation.
-    fused: with the Triton kernels. checkpointing: layers are repeated in the backward pass.
-    masked: attention runs over rows under a mask (sdpa), not over documents (varlen).
-    """
+class _Streams:
+    """A micro-batch, and how it is computed; see EncoderCosts.activations."""
 
     slots: int
     predictions: int
     seq_len: int
     element: int
-    fused: bool = False
-    checkpointing: bool = False
-    masked: bool = False
+    fused: bool
+    masked: bool
 
 
 @dataclass(frozen=True)
@@ -119,32 +95,75 @@ class Activations:
         return self.kept + max(self.head, self.layer)
 
 
-def parameter_sizes(shape: EncoderShape) -> Sizes:
-    """Elements of an encoder's parameters."""
-    d, wide, modern = shape.hidden, shape.intermediate, shape.rotary
-    matrices = (3 * d * d, d * d, (2 if modern else 1) * d * wide, d * wide) * shape.layers + (d * d,)
-    tables = [shape.padded_vocab_size * d]
-    if not modern:
-        tables += [(shape.first_position + shape.max_positions) * d, shape.type_rows * d]
-    norms = 3 + 2 * shape.layers - 1 if modern else 2 * (2 + 2 * shape.layers)
-    biases = [] if modern else [3 * d, d, wide, d] * shape.layers + [d]
-    vectors = [d] * norms + biases + [shape.padded_vocab_size]
-    return Sizes(dict(zip(KINDS, (matrices, tuple(tables), tuple(vectors)), strict=True)))
+class EncoderCosts:
+    """Operations, parameters and activation memory of an encoder."""
+
+    def __init__(self, shape: EncoderShape):
+        self.shape = shape
+        self._reaches = [shape.reach(layer) for layer in range(shape.layers)]
+
+    @classmethod
+    def of(cls, description: Description) -> "EncoderCosts | None":
+        """The costs of a described model; None if they are not known (`arch: auto`)."""
+        return None if description["arch"] == "auto" else cls(EncoderShape(**description))
+
+    def step_flops(self, lengths: NDArray[np.int64], predictions: int) -> float:
+        """Floating-point operations of a step, forward and backward.
+
+        Args:
+            lengths: [D] tokens of each document, specials included, padding left out.
+            predictions: labels that are not ignored.
+        """
+        shape = self.shape
+        pairs = {reach: pairs_seen(lengths, reach, shape.causal) for reach in set(self._reaches)}
+        attention = 12 * shape.hidden * sum(pairs[reach] for reach in self._reaches)
+        head = shape.hidden * (shape.vocab_size + shape.hidden)
+        weights = shape.hidden * (4 * shape.hidden + (3 if shape.rotary else 2) * shape.intermediate)  # of a layer
+        return float(6 * lengths.sum() * weights * shape.layers + attention + 6 * predictions * head)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Elements of the parameters."""
+        shape = self.shape
+        d, wide, modern = shape.hidden, shape.intermediate, shape.rotary
+        matrices = (3 * d * d, d * d, (2 if modern else 1) * d * wide, d * wide) * shape.layers + (d * d,)
+        tables = [shape.padded_vocab_size * d]
+        if not modern:
+            tables += [(shape.first_position + shape.max_positions) * d, shape.type_rows * d]
+        norms = 3 + 2 * shape.layers - 1 if modern else 2 * (2 + 2 * shape.layers)
+        biases = [] if modern else [3 * d, d, wide, d] * shape.layers + [d]
+        vectors = [d] * norms + biases + [shape.padded_vocab_size]
+        return Sizes(dict(zip(KINDS, (matrices, tuple(tables), tuple(vectors)), strict=True)))
+
+    def activations(
+        self,
+        slots: int,
+        predictions: int,
+        seq_len: int,
+        element: int,
+        fused: bool = False,
+        checkpointing: bool = False,
+        masked: bool = False,
+    ) -> Activations:
+        """Memory of the passes of a micro-batch.
+
+        Args:
+            slots: N. predictions: K. seq_len: slots of a row. element: bytes of an activation.
+            fused: with the Triton kernels. checkpointing: layers are repeated in the backward pass.
+            masked: attention runs over rows under a mask (sdpa), not over documents (varlen).
+        """
+        shape, of = self.shape, _Streams(slots, predictions, seq_len, element, fused, masked)
+        layers = [_layer(shape, of, number) for number in range(shape.layers)]
+        inputs = slots * shape.hidden * element
+        head_kept, head = _head(shape, of)
+        kept = inputs + _STATISTICS * slots + _rotations(shape, of) + _dropped(shape, of, slots) + head_kept
+        working = slots * element * (shape.hidden + (2 if shape.rotary else 1) * shape.intermediate)
+        if not checkpointing:
+            return Activations(kept + sum(layers), head, working)
+        return Activations(kept + shape.layers * inputs, head, max(layers) - inputs + working)
 
 
-def activations(shape: EncoderShape, of: Streams) -> Activations:
-    """Memory of the passes of a micro-batch."""
-    layers = [_layer(shape, of, number) for number in range(shape.layers)]
-    inputs = of.slots * shape.hidden * of.element
-    head_kept, head = _head(shape, of)
-    kept = inputs + _STATISTICS * of.slots + _rotations(shape, of) + _dropped(shape, of, of.slots) + head_kept
-    working = of.slots * of.element * (shape.hidden + (2 if shape.rotary else 1) * shape.intermediate)
-    if not of.checkpointing:
-        return Activations(kept + sum(layers), head, working)
-    return Activations(kept + shape.layers * inputs, head, max(layers) - inputs + working)
-
-
-def _layer(shape: EncoderShape, of: Streams, number: int) -> int:
+def _layer(shape: EncoderShape, of: _Streams, number: int) -> int:
     """Bytes that a layer keeps, its input included; the last one's MLP runs at predicted slots alone."""
     n, d, wide, b = of.slots, shape.hidden, shape.intermediate, of.element
     places = of.predictions if number == shape.layers - 1 else n
@@ -161,12 +180,12 @@ def _layer(shape: EncoderShape, of: Streams, number: int) -> int:
     return before + attention + turned + picked + mlp + _dropped(shape, of, places, wide)
 
 
-def _dropped(shape: EncoderShape, of: Streams, rows: int, wide: int = 0) -> int:
+def _dropped(shape: EncoderShape, of: _Streams, rows: int, wide: int = 0) -> int:
     """Masks of dropout over [rows, D], and [rows, I] with what is left of them."""
     return rows * (shape.hidden + wide * (1 + of.element)) if shape.dropout else 0
 
 
-def _rotations(shape: EncoderShape, of: Streams) -> int:
+def _rotations(shape: EncoderShape, of: _Streams) -> int:
     """Cosines and sines [N, E / 2] of each kind of layer."""
     if not shape.rotary:
         return 0
@@ -174,7 +193,7 @@ def _rotations(shape: EncoderShape, of: Streams) -> int:
     return kinds * of.slots * (shape.hidden // shape.heads) * of.element
 
 
-def _head(shape: EncoderShape, of: Streams) -> tuple[int, int]:
+def _head(shape: EncoderShape, of: _Streams) -> tuple[int, int]:
     """(bytes kept, further bytes while the loss is computed).
 
     Kept are the inputs of its two norms, the linear layer and the GELU, and the gradients that the loss has made. The

@@ -7,6 +7,7 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
 from data_prep.format import TokenizerInfo
+from data_prep.reading import typed
 from pretrain.config import Config
 
 
@@ -69,7 +70,24 @@ class EncoderShape:
         return self.window // 2 if self.arch == "modernbert" and layer % self.global_every else None
 
 
-def encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
+Description = dict[str, Any]
+
+
+def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
+    """All that decides a model's parameters and what it computes.
+
+    Raises:
+        UserError: if there is no such model.
+    """
+    if config.model.arch != "auto":
+        return asdict(_encoder_shape(config, tokenizer))
+    from pretrain.model.padded_model import padded_config
+
+    assert config.model.config is not None  # which the configuration has checked
+    return {"arch": "auto", "config": padded_config(config.model.config, config.longest_row, tokenizer)}
+
+
+def _encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
     """The shape of a configuration's encoder, for the vocabulary of a data set."""
     model, size = config.model, config.model.size
     modern = model.arch == "modernbert"
@@ -92,26 +110,16 @@ def encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
     )
 
 
-Description = dict[str, Any]
-
-
-def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
-    """All that decides a model's parameters and what it computes.
+def read_description(stored: dict[str, Any]) -> Description:
+    """A stored description, completed with the defaults of newer fields, which change nothing.
 
     Raises:
-        UserError: if there is no such model.
+        ValueError: if it is not valid.
     """
-    if config.model.arch != "auto":
-        return asdict(encoder_shape(config, tokenizer))
-    from pretrain.model.padded_model import padded_config
-
-    assert config.model.config is not None  # which the configuration has checked
-    return {"arch": "auto", "config": padded_config(config.model.config, config.longest_row, tokenizer)}
-
-
-def in_full(description: Description) -> Description:
-    """The description of an earlier version, completed with the defaults of newer fields, which change nothing."""
-    return description if description["arch"] == "auto" else asdict(EncoderShape(**description))
+    if stored.get("arch") == "auto":
+        typed(dict[str, Any], stored.get("config"))
+        return stored
+    return asdict(typed(EncoderShape, stored))
 
 
 def weights_file(folder: Path) -> Path:
@@ -119,9 +127,16 @@ def weights_file(folder: Path) -> Path:
     return folder / "model.safetensors"
 
 
-def digest_of(folder: Path) -> str:
-    """The SHA-256 of the file of a folder's weights."""
+def weights_digest(folder: Path, missing: str | None = None) -> str:
+    """The SHA-256 of the file of a folder's weights.
+
+    Args:
+        missing: the result if there is no such file; an error by default.
+    """
+    path = weights_file(folder)
+    if missing and not path.is_file():
+        return missing
     try:
-        return sha256_file(weights_file(folder))
+        return sha256_file(path)
     except OSError as error:
-        raise UserError(f"model.init: {weights_file(folder)} cannot be read ({error.strerror})") from error
+        raise UserError(f"model.init: {path} cannot be read ({error.strerror})") from error

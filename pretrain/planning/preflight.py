@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from data_prep.errors import UserError, working_directory
 from pretrain.checkpoint import Checkpoint, committed, read, verify
-from pretrain.config import Config, TrackConfig, address_problem, missing_driver
-from pretrain.data import check_run, open_sources
+from pretrain.config import Config, TrackConfig, address_problem
+from pretrain.data import BatchPhase, Sources
 from pretrain.guards import check_fits, state_problem
 from pretrain.run import RunFolder
 from pretrain.tracking import Target
@@ -49,12 +49,17 @@ def check_resume(config: Config) -> Checkpoint | None:
         if verify(path, sizes_only=True) or state_problem(read(path)):
             continue  # the run reports it, and resumes from an older one
         try:
-            check_fits(config, newest := read(path), open_sources(config.data))
+            check_fits(config, newest := read(path), Sources.open(config.data))
             return newest
         except UserError:
             if verify(path) is None:  # a damaged checkpoint is skipped
                 raise
     return None
+
+
+def _check_data(config: Config, world_size: int) -> None:
+    BatchPhase.of_run(config, world_size)
+    Sources.open(config.data).check(config)
 
 
 def _check_named_checkpoint(config: Config) -> None:
@@ -73,7 +78,7 @@ def check_tracking(track: TrackConfig) -> None:
         UserError: if the address can never work.
     """
     address, _ = Target.of_training(track.uri, track.experiment)
-    problem = address_problem(address) or missing_driver(address)
+    problem = address_problem(address, driver=True)
     if problem and os.environ.get("MLFLOW_TRACKING_URI"):
         raise UserError(f"MLFLOW_TRACKING_URI: {problem}")
     if problem:
@@ -93,7 +98,7 @@ def check_model(config: Config) -> None:
         return
     from pretrain.model import EncoderShape, check_folder, describe
 
-    data = open_sources(config.data)
+    data = Sources.open(config.data)
     description = describe(config, data.tokenizer)
     if config.model.init is not None:
         check_folder(config.model.init, EncoderShape(**description), data.tokenizer_path)
@@ -113,7 +118,7 @@ def _has_checkpoints(config: Config) -> bool:
 CHECKS = (
     PreflightCheck("address", lambda config, _: check_tracking(config.track), "MLflow can use it"),
     PreflightCheck("run.resume", lambda config, _: _check_named_checkpoint(config), "no checkpoint is missing"),
-    PreflightCheck("batch and data", check_run, "the data sets go together, and the batch fits them"),
+    PreflightCheck("batch and data", _check_data, "the data sets go together, and the batch fits them"),
     PreflightCheck("checkpoint", lambda config, _: check_resume(config), "nothing prevents a start or a resume"),
     PreflightCheck("model", lambda config, _: check_model(config), "it can be built, and its first weights fit"),
 )

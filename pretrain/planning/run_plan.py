@@ -8,12 +8,11 @@ import numpy as np
 
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
-from pretrain.data import SPECIALS_PER_PIECE, BatchPhase, Filling, Sources, fillings, max_documents, stages_of
-from pretrain.masking import Objective, Vocabulary
-from pretrain.model import EncoderShape, Sizes, Streams, activations, encoder_shape, parameter_sizes, step_flops
-from pretrain.objectives import objective_of, rate_at
+from pretrain.data import BatchPhase, Filling, Sources
+from pretrain.masking import Vocabulary, mask_rate, objective_of
+from pretrain.model import EncoderCosts, Sizes, describe
 from pretrain.planning.speed import Rate, RunTime
-from pretrain.planning.training_memory import GpuMemory, Item, batch_bytes, element_size, pass_items, peak_bytes, states
+from pretrain.planning.training_memory import GpuMemory, Item, element_size, pass_items, peak_bytes, states
 
 _RATES = 101  # steps over which a changing mask rate is averaged
 _SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -120,13 +119,10 @@ class Planner:
     def __init__(self, config: Config, sources: Sources | None, vocab_size: int | None = None):
         tokenizer = sources.tokenizer if sources else _unknown(vocab_size or 0)
         self._config, self._sources = config, sources
-        self._shape: EncoderShape | None = None
-        if config.model.arch == "auto":
-            self._sizes = _sizes_of_auto(config, tokenizer)
-        else:
-            self._shape = encoder_shape(config, tokenizer)
-            self._sizes = parameter_sizes(self._shape)
-        self._objective: Objective = objective_of(config, Vocabulary.of(tokenizer), config.run.seed, "train")
+        description = describe(config, tokenizer)
+        self._costs = EncoderCosts.of(description)
+        self._sizes = self._costs.sizes if self._costs else _sizes_of_auto(description)
+        self._objective = objective_of(config, Vocabulary.of(tokenizer), config.run.seed, "train")
         self._filled: dict[int, list[Filling]] = {}
 
     def plan(self, processes: int, gpu: GpuMemory | None = None, rate: Rate | None = None) -> RunPlan:
@@ -136,7 +132,7 @@ class Planner:
             UserError: if a batch does not divide over the processes.
         """
         config, steps = self._config, self._config.train.steps
-        stages = stages_of(config, processes)
+        stages = BatchPhase.of_run(config, processes)
         ends = [*(stage.after_step for stage in stages[1:]), steps]
         counts = [max(0, min(end, steps) - stage.after_step) for stage, end in zip(stages, ends, strict=True)]
         planned = [self._stage(stage, count, processes) for stage, count in zip(stages, counts, strict=True) if count]
@@ -145,7 +141,7 @@ class Planner:
             self._sizes.total,
             tuple(planned),
             self._epochs(stages, counts) if self._sources else None,
-            self._shape is not None,
+            self._costs is not None,
             gpu,
             tuple(self._choices(processes, gpu.usable)) if gpu else (),
             rate,
@@ -163,62 +159,59 @@ class Planner:
 
     def _device_bytes(self, config: Config, processes: int) -> int:
         """Peak memory of a GPU over all stages."""
-        return max(peak_bytes(self._memory(config, stage, processes)) for stage in stages_of(config, processes))
+        return max(peak_bytes(self._memory(config, stage, processes)) for stage in BatchPhase.of_run(config, processes))
 
     def _memory(self, config: Config, stage: BatchPhase, processes: int) -> tuple[Item, ...]:
         """Memory of one process in a stage."""
-        rows, seq_len = stage.shape.micro, stage.seq_len
-        slots, predictions = rows * seq_len, rows * self._objective.slots(seq_len)
-        data = stage.shape.accumulation * batch_bytes(slots, predictions, max_documents(rows, seq_len))
+        rows, seq_len, of_row = stage.micro, stage.seq_len, self._objective.slots(stage.seq_len)
+        slots, predictions, data = rows * seq_len, rows * of_row, stage.rank_bytes(of_row)
         items = states(config, self._sizes, processes)
-        if self._shape is None:
+        if self._costs is None:
             return (*items, Item("batches", data))
         train = config.train
         half = train.precision != "fp32"
-        streams = Streams(
+        shape = self._costs.shape
+        activations = self._costs.activations(
             slots,
             predictions,
             seq_len,
             element_size(train.precision),
             fused=train.fused_kernels,
             checkpointing=train.activation_checkpointing,
-            masked=not half or bool(self._shape.dropout) or self._shape.hidden // self._shape.heads % 8 != 0,
+            masked=not half or bool(shape.dropout) or shape.hidden // shape.heads % 8 != 0,
         )
-        return (*items, *pass_items(activations(self._shape, streams), self._sizes, config, data))
+        return (*items, *pass_items(activations, self._sizes, config, data))
 
     def _stage(self, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
-        shape = stage.shape
         tokens, flops = self._of_row(stage.seq_len)
-        rows, memory = steps * shape.rows, self._memory(self._config, stage, processes)
-        sizes = (steps, stage.seq_len, shape.rows, shape.micro, shape.accumulation)
-        return StagePlan(*sizes, rows * tokens, rows * flops if self._shape else None, memory)
+        rows, memory = steps * stage.rows, self._memory(self._config, stage, processes)
+        sizes = (steps, stage.seq_len, stage.rows, stage.micro, stage.accumulation)
+        return StagePlan(*sizes, rows * tokens, rows * flops if self._costs else None, memory)
 
     def _of_row(self, seq_len: int) -> tuple[float, float]:
         """Mean (tokens, operations) of a row. The operations of `arch: auto` are not known, and 0."""
         steps = np.linspace(0, self._config.train.steps - 1, _RATES)
-        rate = float(np.mean([rate_at(self._config, int(step)) for step in steps]))
-        of_sources = [(1.0, np.array([seq_len]), 1)]  # without data
-        if self._sources:
-            of_sources = [(filling.share, filling.lengths, filling.rows) for filling in self._fillings(seq_len)]
+        rate = float(np.mean([mask_rate(self._config, int(step)) for step in steps]))
         tokens, flops = 0.0, 0.0
-        for share, lengths, rows in of_sources:
-            tokens += share * float(lengths.sum()) / rows
-            if self._shape:
-                predictions = round(rate * float((lengths - SPECIALS_PER_PIECE).sum()))
-                flops += share * step_flops(self._shape, lengths, predictions) / rows
+        for filling in self._fillings(seq_len):
+            tokens += filling.share * filling.tokens / filling.rows
+            if self._costs:
+                predictions = round(rate * filling.ordinary)
+                flops += filling.share * self._costs.step_flops(filling.lengths, predictions) / filling.rows
         return tokens, flops
 
     def _fillings(self, seq_len: int) -> list[Filling]:
-        assert self._sources is not None
+        if self._sources is None:
+            return [Filling("", 1.0, np.array([seq_len]), rows=1, seq_len=seq_len)]
         if seq_len not in self._filled:
-            self._filled[seq_len] = fillings(self._config.data, self._sources, seq_len)
+            self._filled[seq_len] = self._sources.fillings(self._config.data, seq_len)
         return self._filled[seq_len]
 
     def _epochs(self, stages: Sequence[BatchPhase], counts: Sequence[int]) -> dict[str, float]:
         epochs: dict[str, float] = {}
         for stage, steps in zip(stages, counts, strict=True):
             for source in self._fillings(stage.seq_len):
-                read = steps * stage.shape.rows * source.share / source.epoch_rows
+                read = steps * stage.rows * source.share / source.epoch_rows
                 epochs[source.name] = epochs.get(source.name, 0.0) + read
         return epochs
 
@@ -257,14 +250,14 @@ def _unknown(vocab_size: int) -> TokenizerInfo:
     return TokenizerInfo("", {}, vocab_size, _SPECIAL_IDS, sorted(_SPECIAL_IDS.values()), "##")
 
 
-def _sizes_of_auto(config: Config, tokenizer: TokenizerInfo) -> Sizes:
+def _sizes_of_auto(description: dict[str, Any]) -> Sizes:
     """Parameter sizes of any transformers model. Builds the model without weights."""
     import torch
 
-    from pretrain.model import build, describe
+    from pretrain.model import build
     from pretrain.optim import described
 
     with torch.device("meta"):
-        parameters = described(build(describe(config, tokenizer), seed=0))
+        parameters = described(build(description, seed=0))
     kinds = ("matrix", "filter", "embedding", "vector")
     return Sizes({kind: tuple(p.parameter.numel() for p in parameters if p.kind == kind) for kind in kinds})

@@ -117,11 +117,6 @@ def last_gradients(sizes: Sizes, config: Config) -> int:
     return (whole + 2 * tables) * element_size(config.train.precision)
 
 
-def batch_bytes(slots: int, predictions: int, documents: int) -> int:
-    """Bytes of a micro-batch (pretrain.data.batch): int64 arrays, and int32 bounds of `documents` documents."""
-    return 16 * (slots + predictions) + 4 * (documents + 1)
-
-
 def _whole(config: Config, sizes: Sizes) -> list[Item]:
     """Stage 0, in fp32: each process holds everything."""
     return [

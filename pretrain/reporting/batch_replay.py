@@ -10,7 +10,7 @@ from data_prep.reading import cannot_read, typed, unusable
 from data_prep.storage import require_run
 from pretrain.checkpoint import Identity, committed, read
 from pretrain.config import Config, load_config
-from pretrain.data import BatchRows, MixturePosition, Sources, batch_checksum, open_sources, stages_of, training_loader
+from pretrain.data import BatchPhase, BatchRows, Loader, MixturePosition, Sources
 from pretrain.masking import Vocabulary
 from pretrain.run import JournalReader, RunFolder
 
@@ -61,20 +61,20 @@ def replay(run: Path, step: int) -> Replayed:
     config = load_config(folder.config)
     metrics, batch, position = _record(folder, step)
     data = _open_data(config, folder, batch.settings)
-    stages = stages_of(config, world_size=1)  # the number of processes does not change the batches
+    stages = BatchPhase.of_run(config, world_size=1)  # the number of processes does not change the batches
     stage = [stage for stage in stages if stage.after_step < step][-1]
-    if (batch.rows, batch.seq_len) != (stage.shape.rows, stage.seq_len):
+    if (batch.rows, batch.seq_len) != (stage.rows, stage.seq_len):
         raise UserError(
             f"{run} cannot be replayed: step {step} had {batch.rows} rows of {batch.seq_len} slots, and by "
-            f"config.yaml it has {stage.shape.rows} of {stage.seq_len}. Restore data.seq_len, "
+            f"config.yaml it has {stage.rows} of {stage.seq_len}. Restore data.seq_len, "
             "train.global_batch_size or curriculum."
         )
-    loader = training_loader(config, data, stages, rank=0, rate=batch.mask_rate)
+    loader = Loader.for_training(config, data, stages, rank=0, rate=batch.mask_rate)
     try:
         batches = loader.step(step - 1, position).batches
     finally:
         loader.close()
-    checksum, replaced = sum(map(batch_checksum, batches)), sum(made.n_replaced for made in batches)
+    checksum, replaced = sum(made.checksum() for made in batches), sum(made.n_replaced for made in batches)
     if checksum != batch.checksum:
         why = "the data set, config.yaml or the version of Maskwright is not what it was trained with"
         if replaced != batch.replaced:
@@ -108,7 +108,7 @@ def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
     Raises:
         UserError: if they are missing, or they or the settings have changed since the step.
     """
-    data = open_sources(config.data)
+    data = Sources.open(config.data)
     now = Identity.of(config, data)
     if now.batch_digest() != settings:
         then = _newest_identity(folder)

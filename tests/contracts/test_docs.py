@@ -13,7 +13,8 @@ import typer.main
 import yaml
 
 from launchers.app import app
-from pretrain.config import PRESETS, Config, load_config
+from pretrain.config import Config, load_config
+from pretrain.config.model import PRESETS
 from pretrain.run import EXIT_CODES
 
 ROOT = Path(__file__).parents[2]

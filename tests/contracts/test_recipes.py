@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from data_prep.format import Dataset
 from launchers.app import app
 from pretrain.config import Config, load_config
-from pretrain.data import DeviceFeed, open_sources, stages_of, training_loader
+from pretrain.data import BatchPhase, DeviceFeed, Loader, Sources
 from pretrain.model import build, describe
 from pretrain.optim import build_optimizer
 from tests.support.datasets import make_dataset, tokenizer_info
@@ -96,9 +96,9 @@ def small(path: Path, folder: Path) -> tuple[Config, Dataset]:
 def test_a_step_can_be_made(path, tmp_path):
     """Data, masks, model, optimizer: the weights change and stay finite."""
     config, _ = small(path, tmp_path)
-    sources = open_sources(config.data)
-    stages = stages_of(config, 1)
-    loader = training_loader(config, sources, stages, rank=0)
+    sources = Sources.open(config.data)
+    stages = BatchPhase.of_run(config, 1)
+    loader = Loader.for_training(config, sources, stages, rank=0)
     model = build(describe(config, sources.tokenizer), config.run.seed)
     optimizer = build_optimizer(model, config.optim)
     before = [parameter.detach().clone() for parameter in model.parameters()]
@@ -128,7 +128,7 @@ def test_batches_divide_over_the_processes_that_are_named(path, tmp_path):
     data = make_dataset(tmp_path / "data", [[7] * 20] * 9)
     for words, _ in predictions(path):
         counts = [int(n) for n in re.findall(r"(?:--nodes|--gpus-per-node) (\d+)", words)]
-        assert stages_of(load_config(path), int(np.prod(counts)) if counts else 1)
+        assert BatchPhase.of_run(load_config(path), int(np.prod(counts)) if counts else 1)
     launches = re.findall(r"^#   maskwright (launch slurm .*)$", path.read_text(), re.MULTILINE)
     for words in launches:
         options = ["--dry-run", f"data.train={data.path}", "data.valid=null", "model.init=null"]

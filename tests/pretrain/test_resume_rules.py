@@ -10,16 +10,16 @@ import pytest
 from data_prep.errors import UserError
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
-from pretrain.data import MixturePosition, Position, Sources
+from pretrain.data import MixturePosition, Sources
 from pretrain.guards import ResumeState
-from pretrain.model import digest_of
+from pretrain.model import weights_digest
 from pretrain.resume import checkpoint_state, find_start, start_state
 from pretrain.run import RunFolder
 from tests.pretrain.masking.test_collocations import written
 from tests.support.checkpoints import commit
 from tests.support.datasets import make_dataset
 
-AT = MixturePosition(24, (Position(1, 0, 3),))
+AT = MixturePosition.from_json({"dealt": 24, "sources": [{"epoch": 1, "window": 0, "row": 3, "past": []}]})
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +28,12 @@ def data(tmp_path_factory) -> Sources:
 
 
 pytestmark = pytest.mark.usefixtures("one_rank")
+
+
+def beginning(*epochs: int) -> MixturePosition:
+    """The beginning of an epoch of each data set, after 24 rows."""
+    sources = [{"epoch": epoch, "window": 0, "row": 0, "past": []} for epoch in epochs]
+    return MixturePosition.from_json({"dealt": 24, "sources": sources})
 
 
 def config_of(
@@ -223,7 +229,7 @@ def begun_from(run: Path, folder: Path, weights: bytes) -> tuple[Config, str]:
     (folder / "model.safetensors").write_bytes(weights)
     config = config_of(run)
     model = config.model.model_copy(update={"init": folder})
-    return config.model_copy(update={"model": model}), digest_of(folder)
+    return config.model_copy(update={"model": model}), weights_digest(folder)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +294,7 @@ def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data)
     found = checkpoint.read(run / "checkpoints/step-00000008")
     assert start_state(found, config_of(run), data) == ResumeState(8, AT, 7)
     assert start_state(found, config_of(run, rate=0.3), data) == ResumeState(8, AT, 7)
-    next_epoch = ResumeState(8, MixturePosition(24, (Position(2),)), 7)
+    next_epoch = ResumeState(8, beginning(2), 7)
     for change in ({"seq_len": 64}, {"packing": "concat"}, {"window_blocks": 3}):
         assert start_state(found, config_of(run, data=change), data) == next_epoch
     assert start_state(found, config_of(run, data={"shuffled_ngrams": 1}), data) == ResumeState(8, AT, 7)
@@ -300,7 +306,7 @@ def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data)
     later = [{"after_step": 8, "seq_len": 256}]
     assert start_state(found, config_of(run, curriculum=later), data) == ResumeState(8, AT, 7)
     two = Sources(("a", "b"), data.datasets * 2, (1.0, 1.0))
-    assert start_state(found, config_of(run), two).position == MixturePosition(24, (Position(2), Position(2)))
+    assert start_state(found, config_of(run), two).position == beginning(2, 2)
 
 
 def test_a_checkpoint_of_another_version_is_refused(run, refusal):

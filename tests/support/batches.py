@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from pretrain.data import Batch, BatchShape, MixturePosition, Position
+from pretrain.data import Batch, MixturePosition
+from pretrain.data.stream import Position
 from pretrain.masking import Vocabulary
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
@@ -16,11 +17,11 @@ def batches(
     world_size: int = 1, accumulation: int = 1, seed: int = 5, rate: float = 0.3, row: int = 0, seq_len: int = SEQ_LEN
 ) -> list[Batch]:
     """The micro-batches of a global batch of ROWS rows, rank after rank."""
-    shape = BatchShape(world_size, accumulation, ROWS // world_size // accumulation)
+    stages = one_stage(seq_len, world_size, accumulation, ROWS // world_size // accumulation)
     masking = token_masking(VOCABULARY, rate, 0.6, 0.2, seed=seed, purpose="train")
     found: list[Batch] = []
     for rank in range(world_size):
-        loader = memory_loader([BLOCKS], VOCABULARY, masking, one_stage(seq_len, shape), rank, rate=rate)
+        loader = memory_loader([BLOCKS], VOCABULARY, masking, stages, rank, rate=rate)
         found += loader.step(0, MixturePosition(row, (Position(0, 0, row),))).batches
     return found
 

@@ -13,22 +13,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from pretrain.masking import (
-    WORD_START,
-    Masked,
-    MaskedTokens,
-    NGrams,
-    Replacement,
-    Rows,
-    Spans,
-    TokenUnits,
-    Vocabulary,
-    WholeWords,
-    count,
-    of_columns,
-    select_tokens,
-)
-from pretrain.masking.selection import fixed, select_units, wide
+from pretrain.masking import MaskedTokens, Rows, TokenFlag, Vocabulary
+from pretrain.masking.masked_tokens import Replacement
+from pretrain.masking.rows import Masked
+from pretrain.masking.selection import count, fixed, of_columns, select_tokens, select_units, wide
+from pretrain.masking.units import NGrams, Spans, TokenUnits, WholeWords
 
 PAD, UNK, CLS, SEP, MASK, ADDED = 0, 1, 2, 3, 4, 30
 VOCABULARY = Vocabulary(50, PAD, CLS, SEP, MASK, frozenset({PAD, UNK, CLS, SEP, MASK, ADDED}))
@@ -68,7 +57,7 @@ def rows_of_all_kinds(n_rows: int, seq_len: int, seed: int) -> Rows:
             tokens[row, 0] = CLS
             tokens[row, -1] = PAD if kind == 3 else SEP
     places = rng.integers(0, 2**32, size=(n_rows, 3))
-    return Rows(tokens, places, starts * np.uint8(WORD_START))
+    return Rows(tokens, places, starts * np.uint8(TokenFlag.WORD_START))
 
 
 def rows_with_ties(masking: MaskedTokens, rate: float, seq_len: int) -> Rows:

@@ -5,18 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from pretrain.masking import (
-    IGNORED,
-    Masked,
-    MaskedTokens,
-    NGrams,
-    Rows,
-    Spans,
-    Strategy,
-    TokenUnits,
-    Vocabulary,
-    WholeWords,
-)
+from pretrain.masking import IGNORED, MaskedTokens, Rows, Vocabulary
+from pretrain.masking.rows import Masked
+from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
 from tests.support.masks import rows_of
 
 STRATEGIES: dict[str, Sequence[tuple[Strategy, float]]] = {

@@ -5,7 +5,7 @@ import torch
 from transformers import PreTrainedModel
 
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder, EncoderShape, from_hugging_face, shape_of
+from pretrain.model import EncoderShape
 from pretrain.model.families import MODELS, hugging_face_config
 
 SEQ_LEN = 24
@@ -23,14 +23,6 @@ CASES = {
     "bert base": {"arch": "bert", **BASE},
     "modernbert base": {"arch": "modernbert", "norm_eps": 1e-5, **BASE, "layers": 22, "intermediate": 1152},
 }
-
-
-def native_encoder(model: PreTrainedModel) -> Encoder:
-    """A native encoder with the weights of a Hugging Face model."""
-    encoder = Encoder(shape_of(model.config))
-    encoder.load_state_dict(from_hugging_face(model.state_dict(), encoder.shape))
-    encoder.reset_padding_rows()
-    return encoder
 
 
 def shape(case: str) -> EncoderShape:

@@ -15,7 +15,8 @@ from torch import Tensor
 from pretrain.kernels import PLAIN, Operations, operations
 from pretrain.kernels.plain import rotation
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder, EncoderShape, LossOptions
+from pretrain.model import Encoder, EncoderShape
+from pretrain.model.head import LossOptions
 
 Errors = dict[str, tuple[float, float]]
 Made = tuple[dict[str, Tensor], Callable[..., tuple[Tensor, ...]]]

@@ -5,7 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from pretrain.masking import WORD_START, MaskedTokens, Replacement, Rows, Strategy, TokenUnits, Vocabulary
+from pretrain.masking import MaskedTokens, Rows, TokenFlag, Vocabulary
+from pretrain.masking.masked_tokens import Replacement
+from pretrain.masking.units import Strategy, TokenUnits
 
 
 def token_masking(
@@ -27,4 +29,4 @@ def rows_of(tokens: np.ndarray, epoch: int = 0, word_starts: np.ndarray | None =
     places = np.zeros((len(tokens), 3), dtype=np.int64)
     places[:, 0], places[:, 2] = epoch, np.arange(len(tokens))
     starts = np.ones(tokens.shape, dtype=bool) if word_starts is None else word_starts
-    return Rows(tokens, places, starts * np.uint8(WORD_START))
+    return Rows(tokens, places, starts * np.uint8(TokenFlag.WORD_START))

@@ -4,19 +4,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pretrain.masking import (
-    IGNORED,
-    WORD_START,
-    Masked,
-    MaskedTokens,
-    NGrams,
-    Rows,
-    Spans,
-    Strategy,
-    TokenUnits,
-    of_columns,
-)
-from pretrain.masking.selection import of_rows
+from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag
+from pretrain.masking.rows import Masked
+from pretrain.masking.selection import of_columns, of_rows
+from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits
 from pretrain.philox import Key
 
 Unit = list[int]  # slots of a row, one after the other
@@ -42,7 +33,7 @@ def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[in
     tokens, place = rows.tokens[row].tolist(), rows.row_ids[row : row + 1]
     seq_len, places = len(tokens), mask.slots(len(tokens))
     ordinary = [bool(mask.vocabulary.is_ordinary[token]) for token in tokens]
-    starts = [bool(mark & WORD_START) for mark in rows.flags[row].tolist()]
+    starts = [bool(mark & TokenFlag.WORD_START) for mark in rows.flags[row].tolist()]
     draws = of_columns(mask.key, place, seq_len + 3 * places + 2)[0].tolist()
     words = list(_words(ordinary, starts))
     units, cut = _units(mask, words, place, seq_len)
@@ -118,10 +109,10 @@ def _words(ordinary: list[bool], starts: list[bool]) -> Iterator[Unit]:
 def _units(mask: MaskedTokens, words: list[Unit], place: np.ndarray, seq_len: int) -> tuple[list[Unit], set[int]]:
     """The row's units, and where they are cut."""
     number = 0
-    if len(mask._strategies) > 1:
-        draw = int(of_rows(mask._choice_key, place)[0])
-        number = sum(draw >= bound for bound in mask._bounds.tolist())
-    strategy, key = mask._strategies[number], mask._unit_keys[number]
+    if len(mask.strategies) > 1:
+        draw = int(of_rows(mask.choice_key, place)[0])
+        number = sum(draw >= bound for bound in mask.bounds.tolist())
+    strategy, key = mask.strategies[number], mask.unit_keys[number]
     whole = _joined(strategy, words, key, place, seq_len)
     pieces = [unit[at : at + strategy.longest] for unit in whole for at in range(0, len(unit), strategy.longest)]
     return pieces, {piece[0] for piece in pieces}

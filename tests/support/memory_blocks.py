@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_prep.errors import DamagedData
-from pretrain.data import BatchPhase, BatchShape, Loader
+from pretrain.data import BatchPhase, Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
 from pretrain.data.stream import RowStream
@@ -27,9 +27,9 @@ class MemoryBlocks:
         damaged: Sequence[int] = (),
     ):
         rng = np.random.default_rng(seed)
-        self.n_blocks, self._damaged = len(lengths), damaged
+        self.n_blocks, self.damaged = len(lengths), damaged
         self._lengths = [np.array(block, dtype=np.uint32) for block in lengths]
-        self._tokens = [
+        self.ids = [
             rng.integers(first_id, vocab_size, size=int(block.sum())).astype(np.uint16) for block in self._lengths
         ]
 
@@ -37,12 +37,12 @@ class MemoryBlocks:
         return self._lengths[block]
 
     def read_tokens(self, block: int, out: np.ndarray) -> None:
-        if block in self._damaged:
+        if block in self.damaged:
             raise DamagedData(f"block {block} is damaged.")
-        out[:] = self._tokens[block]
+        out[:] = self.ids[block]
 
     def tokens(self, block: int) -> np.ndarray:
-        return self._tokens[block]
+        return self.ids[block]
 
 
 def memory_loader(
@@ -67,6 +67,6 @@ def memory_loader(
     return Loader(Mixture(streams, weights, seed), stages, vocabulary, masking, lambda _: rate, rank)
 
 
-def one_stage(seq_len: int, shape: BatchShape) -> list[BatchPhase]:
+def one_stage(seq_len: int, world_size: int = 1, accumulation: int = 1, micro: int = 1) -> list[BatchPhase]:
     """The stages of a run whose rows and batches never change."""
-    return [BatchPhase(0, seq_len, shape)]
+    return [BatchPhase(0, seq_len, world_size, accumulation, micro)]

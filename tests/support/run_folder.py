@@ -8,7 +8,7 @@ import yaml
 
 from pretrain.checkpoint import Checkpoint, Identity
 from pretrain.config import load_config
-from pretrain.data import Batch, batch_checksum, open_sources, stages_of, training_loader
+from pretrain.data import Batch, BatchPhase, Loader, Sources
 from pretrain.run import Journal, RunFolder
 from tests.support.runs import tiny_config
 
@@ -22,14 +22,16 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
     folder.config.write_text(yaml.safe_dump(tiny_config(data, run, **overrides)))
     folder.environment.write_text(json.dumps({"processes": PROCESSES}))
     config = load_config(folder.config)
-    sources = open_sources(config.data)
-    loaders = [training_loader(config, sources, stages_of(config, PROCESSES), rank) for rank in range(PROCESSES)]
+    sources = Sources.open(config.data)
+    loaders = [
+        Loader.for_training(config, sources, BatchPhase.of_run(config, PROCESSES), rank) for rank in range(PROCESSES)
+    ]
     journal, position, found = Journal(folder.journal), loaders[0].mixture.start(), []
     settings = Identity.of(config, sources).batch_digest()
     for number in range(1, STEPS + 1):
         steps = [loader.step(number - 1, position) for loader in loaders]
         found.append([batch for step in steps for batch in step.batches])
-        checksum = sum(batch_checksum(batch) for batch in found[-1])
+        checksum = sum(batch.checksum() for batch in found[-1])
         record = {
             "position": position.to_json(),
             "seq_len": config.data.seq_len,

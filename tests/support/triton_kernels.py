@@ -10,7 +10,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction, mangle_type
 
 from pretrain.kernels.fused import FUSED
-from pretrain.masking.gpu_masking import _mask_row, _words, launch_sizes
+from pretrain.masking.gpu_masking import counter_words, launch_sizes, mask_row
 
 
 @triton.jit(do_not_specialize=["key"])
@@ -19,7 +19,7 @@ def _store_words(counters, out, key: tl.uint64, COUNTERS: tl.constexpr):
     c2 = tl.load(counters + COUNTERS + 1).to(tl.uint32)
     c3 = tl.load(counters + COUNTERS + 2).to(tl.uint32)
     c0 = tl.load(counters + tl.arange(0, COUNTERS)).to(tl.uint32)
-    tl.store(out + tl.arange(0, 4 * COUNTERS), _words(key, c0, c1, c2, c3).to(tl.int64))
+    tl.store(out + tl.arange(0, 4 * COUNTERS), counter_words(key, c0, c1, c2, c3).to(tl.int64))
 
 
 def philox_words(
@@ -42,7 +42,7 @@ def compile_mask_row(architecture: int, seq_len: int, slots: int, with_units: bo
     values = {**constants, **({} if with_units else {"units": None})}
     types = {"tokens": "*i64", "units": "*u8", **pointers, **outputs, **numbers, **dict.fromkeys(constants, "")}
     types |= dict.fromkeys(values, "constexpr")
-    made = triton.compile(ASTSource(_mask_row, types, values), GPUTarget("cuda", architecture, 32), options)
+    made = triton.compile(ASTSource(mask_row, types, values), GPUTarget("cuda", architecture, 32), options)
     return {"code": len(made.asm["cubin"]), "shared": made.metadata.shared}
 
 

@@ -14,10 +14,10 @@ from data_prep.format import Dataset
 from launchers.app import app
 from pretrain import checkpoint
 from pretrain.config import load_config
-from pretrain.data import Batch, open_sources, stages_of, training_loader
+from pretrain.data import Batch, BatchPhase, Loader, Sources
 from pretrain.guards import check_fits
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder, encoder_shape
+from pretrain.model import Encoder, EncoderShape, describe
 from pretrain.model.families import hugging_face_model
 from pretrain.reporting import replay
 from pretrain.run import JournalReader
@@ -52,7 +52,7 @@ def data(tmp_path_factory) -> Path:
 
 def first_batch(config_file: Path) -> Batch:
     config = load_config(config_file)
-    loader = training_loader(config, open_sources(config.data), stages_of(config, 1), 0)
+    loader = Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), 0)
     (batch,) = loader.step(0, loader.mixture.start()).batches
     loader.close()
     return batch
@@ -73,7 +73,7 @@ def test_fine_tuning_by_repair(data, tmp_path):
     values["model"]["init"] = str(init)
     config = runs.write_config(run.with_suffix(".yaml"), values)
     settings = load_config(config)
-    shape = encoder_shape(settings, Dataset(data / "train").manifest.tokenizer)
+    shape = EncoderShape(**describe(settings, Dataset(data / "train").manifest.tokenizer))
     encoder = Encoder(shape)
     encoder.initialize(99)  # not the run's own seed
     hugging_face_model(encoder.state_dict(), shape).save_pretrained(init)
@@ -99,7 +99,7 @@ def test_fine_tuning_by_repair(data, tmp_path):
     assert shown.exit_code == 0
     assert shown.stdout.split("\nrow 0")[1].count("⟦") == len(labels)
 
-    sources = open_sources(settings.data)
+    sources = Sources.open(settings.data)
     newest = checkpoint.read(run / f"checkpoints/step-{STEPS:08d}")
     check_fits(settings, newest, sources)
     shutil.move(init, tmp_path / "moved")  # the checkpoint needs it no more

@@ -16,7 +16,7 @@ from data_prep.format import Dataset, entropy, write_manifest
 from data_prep.inspection import document, summary
 from data_prep.inspection.summarize import PERCENTILES, Lengths
 from launchers.app import app
-from pretrain.data import packed_fill
+from pretrain.data import Filling
 from tests.support.datasets import make_dataset
 from tests.support.wordpiece_set import SHIP, WORDS, source, wordpiece_set
 
@@ -116,8 +116,8 @@ def test_lengths(values, cut, seq_len):
 
 def test_packed_fill(tmp_path):
     dataset = make_dataset(tmp_path / "set", [[7] * n for n in (6, 4, 2, 2)], block_tokens=3)
-    assert packed_fill(dataset, 8) == (6 + 4 + 2 + 2 + 8) / 24  # 6+2 | 4+2 | 2+2, 2+2: three rows
-    assert packed_fill(dataset, 6) == (4 + 2 + 4 + 2 + 2 + 10) / 30
+    assert Filling.of(dataset, 8).fill == (6 + 4 + 2 + 2 + 8) / 24  # 6+2 | 4+2 | 2+2, 2+2: three rows
+    assert Filling.of(dataset, 6).fill == (4 + 2 + 4 + 2 + 2 + 10) / 30
 
 
 def test_lengths_of_many_blocks_are_counted_in_parts(tmp_path):
@@ -137,7 +137,7 @@ def test_info_prints_tables_and_json(books):
     code, text = run("prep", "info", books.path, "--json", "--seq-len", 8, "--seq-len", 5, "--top", 2)
     facts = json.loads(text)
     assert [(row["seq_len"], row["packed"]) for row in facts["fill"]] == [
-        (seq_len, packed_fill(books, seq_len)) for seq_len in (5, 8)
+        (seq_len, Filling.of(books, seq_len).fill) for seq_len in (5, 8)
     ]
     assert len(facts["most_frequent"]) == 2
 

@@ -14,11 +14,10 @@ from data_prep.errors import UserError
 from data_prep.tokenizer import train
 from launchers.app import app
 from launchers.commands import mask_show as mask_command
-from launchers.commands import mask_view
 from launchers.commands.mask_view import show_data, show_text
 from launchers.display import plain_text
 from pretrain.config import Config
-from pretrain.data import BatchDocument, BatchRows, open_sources, stages_of, training_loader
+from pretrain.data import BatchDocument, BatchPhase, BatchRows, Loader, Sources
 from pretrain.masking import Vocabulary
 from tests.support.prep import prepare_files
 
@@ -69,8 +68,8 @@ def config_of(data: Path, rows: int = 1, seq_len: int = 128, **masking: Any) -> 
 
 def trained_on(config: Config, steps: int) -> list[list[list[BatchDocument]]]:
     """The documents of each row of the first steps of a run."""
-    sources = open_sources(config.data)
-    loader = training_loader(config, sources, stages_of(config, 1), 0)
+    sources = Sources.open(config.data)
+    loader = Loader.for_training(config, sources, BatchPhase.of_run(config, 1), 0)
     position, found = loader.mixture.start(), []
     for number in range(steps):
         step = loader.step(number, position)
@@ -98,7 +97,7 @@ def test_rows_of_a_data_set_are_those_of_training(data):
     shown = show_data(config, 3)
     assert [[row.documents for row in step.rows] for step in shown.steps(1)] == trained_on(config, steps=1)
     everything = show_data(config, 10**9)
-    assert everything.n_rows == shown.n_rows + shown.n_others > 3
+    assert everything.rows.n_rows == shown.rows.n_rows + shown.rows.n_others > 3
 
 
 def test_documents_that_share_a_row(wordpiece, tmp_path):
@@ -124,7 +123,7 @@ def test_a_long_text_is_cut_into_rows_in_its_order(data, tokenizer):
     assert all(len(row) == 14 for row in ids[:-1])
     assert next(show_data(config, 10**9).steps(1)).rows == step.rows
     first = show_text(TEXT, str(tokenizer), config, 2)
-    assert (first.n_rows, first.n_others) == (2, whole.n_rows - 2)
+    assert (first.rows.n_rows, first.rows.n_others) == (2, whole.rows.n_rows - 2)
     assert next(first.steps(1)).rows == step.rows[:2]
 
 
@@ -275,10 +274,10 @@ def test_refusals(wordpiece, tmp_path):
         assert sentence in str(error)
 
 
-def test_another_objective_has_no_masks(data, monkeypatch):
-    monkeypatch.setattr(mask_view, "objective_of", lambda *_: object())
+def test_another_objective_has_no_masks(data):
+    config = config_of(data).model_copy(update={"objective": "repair"})
     with pytest.raises(UserError, match="not masked language modelling"):
-        show_data(config_of(data), 1)
+        show_data(config, 1)
 
 
 def test_torch_is_not_imported(wordpiece):

@@ -9,9 +9,10 @@ from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.errors import UserError
+from data_prep.reading import typed
 from data_prep.tokenizer import Spelling, open_spelling, printable, train
 from launchers.display import coloured, listed, marked, plain_text
-from pretrain.data import BatchDocument, Kind, ShownPrediction
+from pretrain.data import BatchDocument
 
 CLS, SEP, MASK = 2, 3, 4
 OUTSIDE = frozenset({CLS, SEP})
@@ -36,15 +37,21 @@ def byte_level(tmp_path) -> tuple[Spelling, Tokenizer]:
     return open_spelling(tmp_path / "bpe"), Tokenizer.from_file(str(tmp_path / "bpe" / "tokenizer.json"))
 
 
+def made(original: list[int], seen: list[int], predictions: list[tuple[int, int, str]]) -> BatchDocument:
+    """A document with predictions (place, label, kind)."""
+    named = [dict(zip(("place", "label", "kind"), prediction, strict=True)) for prediction in predictions]
+    return typed(BatchDocument, {"slot": 0, "original": original, "seen": seen, "predictions": named})
+
+
 def document(original: list[int], changes: dict[int, int]) -> BatchDocument:
     """A document between [CLS] and [SEP]; at the given places, what the model sees."""
     ids = [CLS, *original, SEP]
     seen = [changes.get(place, id) for place, id in enumerate(ids)]
 
-    def kind(place: int) -> Kind:
+    def kind(place: int) -> str:
         return "mask" if seen[place] == MASK else "kept" if seen[place] == ids[place] else "random"
 
-    return BatchDocument(0, ids, seen, [ShownPrediction(place, ids[place], kind(place)) for place in changes])
+    return made(ids, seen, [(place, ids[place], kind(place)) for place in changes])
 
 
 def shown(spelling: Spelling, original: list[int], changes: dict[int, int]) -> str:
@@ -93,9 +100,7 @@ def test_units_share_a_mark(wordpiece, units, changes, wanted):
 
 def test_tokens_of_a_causal_model_have_no_mark(wordpiece):
     original = [CLS, *ids("em ##bed [UNK] fox"), SEP]
-    found = BatchDocument(
-        0, original, original, [ShownPrediction(place, original[place], "next") for place in (1, 2, 4)]
-    )
+    found = made(original, original, [(place, original[place], "next") for place in (1, 2, 4)])
     assert marked(found, wordpiece, OUTSIDE) == [("embed [UNK] fox", None)]
 
 
@@ -112,7 +117,7 @@ def test_byte_level_text_is_whole_again(byte_level, text):
     whole = [place for place, piece in enumerate(pieces) if piece.strip() and "\ufffd" not in piece]
     assert whole
     for place in whole:
-        found = BatchDocument(0, tokens, tokens, [ShownPrediction(place, tokens[place], "mask")])
+        found = made(tokens, tokens, [(place, tokens[place], "mask")])
         bare = plain_text(marked(found, spelling, frozenset()))
         assert bare.replace("⟦", "").replace("⟧", "") == text.lstrip(" ")
         assert f"⟦{pieces[place].lstrip()}⟧" in bare
@@ -121,7 +126,7 @@ def test_byte_level_text_is_whole_again(byte_level, text):
 def test_white_space_alone_is_named(byte_level):
     spelling, tokenizer = byte_level
     newline = tokenizer.token_to_id("Ċ")
-    found = BatchDocument(0, [newline], [newline], [ShownPrediction(0, newline, "kept")])
+    found = made([newline], [newline], [(0, newline, "kept")])
     assert plain_text(marked(found, spelling, OUTSIDE)) == "\n⟦Ċ=⟧"
 
 
@@ -129,7 +134,7 @@ def test_parts_of_a_character_are_replaced(byte_level):
     spelling, tokenizer = byte_level
     tokens = tokenizer.encode("🙂", add_special_tokens=False).ids
     assert len(tokens) > 1
-    found = BatchDocument(0, tokens, tokens, [ShownPrediction(0, tokens[0], "kept")])
+    found = made(tokens, tokens, [(0, tokens[0], "kept")])
     assert plain_text(marked(found, spelling, OUTSIDE)).startswith("⟦\ufffd=⟧\ufffd")
 
 
@@ -138,7 +143,7 @@ def test_sentencepiece_s_space(tmp_path):
     tokenizer = Tokenizer(models.Unigram(vocab, unk_id=0))
     tokenizer.decoder = decoders.Metaspace()
     spelling = saved(tokenizer, tmp_path)
-    found = BatchDocument(0, [1, 2, 3], [1, 2, 0], [ShownPrediction(2, 3, "random")])
+    found = made([1, 2, 3], [1, 2, 0], [(2, 3, "random")])
     assert plain_text(marked(found, spelling, frozenset())) == "the fo⟦x→<unk>⟧"
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from pretrain.checkpoint import Checkpoint, Identity
 from pretrain.config import Config
+from pretrain.data import Sources
 from tests.support.datasets import tokenizer_info
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
@@ -18,7 +19,10 @@ def data_set(fingerprint="f" * 64, tokenizer_sha256="t" * 64, weights=(1.0,), in
     """As much of a data set as its identity takes."""
     tokenizer = replace(tokenizer_info(100), sha256=tokenizer_sha256)
     return SimpleNamespace(
-        fingerprint=fingerprint, index_fingerprint=index_fingerprint, tokenizer=tokenizer, weights=weights
+        fingerprint=fingerprint,
+        index_fingerprint=index_fingerprint,
+        tokenizer=tokenizer,
+        shares=Sources((), (), weights).shares,
     )
 
 

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from data_prep.errors import UserError
-from pretrain.config import PRESETS, SizeConfig, load_config
+from pretrain.config import load_config
+from pretrain.config.model import PRESETS, SizeConfig
 from tests.support.configs import LEAST, config_file, refusal
 from tests.support.hostile_json import DIGITS, NESTED
 

@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from data_prep.errors import UserError
 from launchers.doctor import checks_of_tracking, run_checks
-from pretrain.config import TrackConfig, address_problem, load_config, missing_driver, mlflow_address
+from pretrain.config import TrackConfig, address_problem, load_config
+from pretrain.config.mlflow_address import DATABASES, SERVERS, plugins
 from pretrain.planning import check_start, check_tracking
 from pretrain.tracking import RunRecord, Target, Tracker
 from tests.support.study_runs import study_config, study_data
@@ -82,10 +83,9 @@ def test_impossible_addresses_are_refused_in_one_line(uri: str, monkeypatch: pyt
 def test_the_schemes_are_those_of_mlflow() -> None:
     from mlflow.tracking._tracking_service.utils import _tracking_store_registry
 
-    ours = {"", "file", "databricks", "databricks-uc", "uc", *mlflow_address._SERVERS, *mlflow_address._DATABASES}
+    ours = {"", "file", "databricks", "databricks-uc", "uc", *SERVERS, *DATABASES}
     theirs = set(_tracking_store_registry._registry)
-    plugins = mlflow_address._plugins()
-    assert theirs - plugins == ours
+    assert theirs - plugins() == ours
 
 
 def test_a_plugin_s_scheme_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,13 +130,13 @@ def test_results_go_to_the_experiment_of_the_run_that_made_the_model(
 
 
 def test_a_database_without_its_driver_is_refused() -> None:
-    assert missing_driver("sqlite:///a.db") is None
-    assert missing_driver("http://host") is None
-    problem = missing_driver("mssql+pymssql://me:secret@host/db")
+    assert address_problem("sqlite:///a.db", driver=True) is None
+    assert address_problem("http://host", driver=True) is None
+    problem = address_problem("mssql+pymssql://me:secret@host/db", driver=True)
     assert problem is not None
     assert "needs the Python package pymssql" in problem
     assert "secret" not in problem
-    assert "cannot be used" in str(missing_driver("postgresql+nodriver://host/db"))
+    assert "cannot be used" in str(address_problem("postgresql+nodriver://host/db", driver=True))
 
 
 def test_no_check_imports_mlflow() -> None:

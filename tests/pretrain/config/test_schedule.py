@@ -1,4 +1,4 @@
-"""Schedules of learning rates and mask rates against their closed forms."""
+"""Schedules of learning rates against their closed forms."""
 
 import itertools
 import math
@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.config import MaskingConfig, ScheduleConfig
-from pretrain.masking import largest_mask_rate, mask_rate
+from pretrain.config import ScheduleConfig
 from pretrain.optim import lr_factor
 
 
@@ -123,17 +122,3 @@ def test_warmup_longer_than_the_run_only_rises():
 
 def test_beyond_the_end_the_rate_is_zero():
     assert lr_factor(ScheduleConfig(kind="linear"), 20, 10) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("schedule", "wanted"),
-    [("linear", [0.3, 0.2625, 0.225, 0.1875, 0.15]), ("cosine", [0.3, 0.278033, 0.225, 0.171967, 0.15])],
-)
-def test_mask_rates(schedule, wanted):
-    masking = MaskingConfig.model_validate({"rate": {"schedule": schedule, "start": 0.3, "end": 0.15}})
-    assert [mask_rate(masking, step, 5) for step in range(5)] == pytest.approx(wanted, abs=1e-6)
-    assert mask_rate(masking, 9, 5) == pytest.approx(0.15)
-    assert mask_rate(masking, 0, 1) == 0.3
-    assert largest_mask_rate(masking) == 0.3
-    constant = MaskingConfig(rate=0.2)
-    assert {mask_rate(constant, step, 5) for step in range(5)} == {0.2} == {largest_mask_rate(constant)}

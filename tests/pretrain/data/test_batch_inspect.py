@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pretrain.data import BatchRows, Position, ShownPrediction
-from pretrain.data.stream import Part, RowStream
+from pretrain.data import BatchRows
+from pretrain.data.batch_view import ShownPrediction
+from pretrain.data.stream import Part, Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import IGNORED
 from tests.support.batches import BLOCKS, ROWS, SEQ_LEN, VOCABULARY, batch_of, batches

@@ -8,15 +8,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.data import batch_checksum
-from pretrain.data.checksum import row_hashes
+from pretrain.data import Batch
+from pretrain.data.checksum import row_factors, row_hashes
 from pretrain.data.feed import device_checksum
 from pretrain.masking import IGNORED
 from pretrain.philox import derive_key, draw
 from tests.support.batches import ROWS, SEQ_LEN, batch_of, batches
 
 WHOLE = batches()[0]
-CHECKSUM = batch_checksum(WHOLE)
+CHECKSUM = WHOLE.checksum()
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4, 6, 12])
@@ -25,8 +25,12 @@ def test_any_cut_has_the_same_sum(world_size, accumulation):
     if ROWS % (world_size * accumulation) == 0:
         parts = batches(world_size, accumulation)
         assert len(parts) == world_size * accumulation
-        assert sum(batch_checksum(part) for part in parts) == CHECKSUM
-        assert sum(float(batch_checksum(part)) for part in parts) == CHECKSUM
+        assert sum(part.checksum() for part in parts) == CHECKSUM
+        assert sum(float(part.checksum()) for part in parts) == CHECKSUM
+
+
+def hashes_of(batch: Batch) -> list[int]:
+    return row_hashes(batch.tokens, batch.masked_positions, batch.labels, row_factors(batch.seq_len)).tolist()
 
 
 def rows_of(rng: np.random.Generator, rows: int, seq_len: int, slots: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -41,23 +45,23 @@ def rows_of(rng: np.random.Generator, rows: int, seq_len: int, slots: int) -> tu
 def test_what_changes_it_and_what_does_not(seed, rows, seq_len, data):
     rng = np.random.default_rng(seed)
     tokens, labels, columns = rows_of(rng, rows, seq_len, data.draw(st.integers(1, seq_len - 1)))
-    found = batch_checksum(batch_of(tokens, labels, columns))
+    found = batch_of(tokens, labels, columns).checksum()
     assert 0 <= found < rows << 32
     order, slots = rng.permutation(rows), rng.permutation(labels.shape[1])
-    assert batch_checksum(batch_of(tokens[order], labels[order], columns[order])) == found
-    assert batch_checksum(batch_of(tokens, labels[:, slots], columns[:, slots])) == found
+    assert batch_of(tokens[order], labels[order], columns[order]).checksum() == found
+    assert batch_of(tokens, labels[:, slots], columns[:, slots]).checksum() == found
     row, column, slot = (int(rng.integers(n)) for n in (rows, seq_len, labels.shape[1]))
     other = tokens.copy()
     other[row, column] += 1
-    assert batch_checksum(batch_of(other, labels, columns)) != found
+    assert batch_of(other, labels, columns).checksum() != found
     other = labels.copy()
     other[row, slot] = 7 if labels[row, slot] == IGNORED else IGNORED
-    assert batch_checksum(batch_of(tokens, other, columns)) != found
+    assert batch_of(tokens, other, columns).checksum() != found
     free = sorted(set(range(seq_len)) - set(columns[row].tolist()))
     if labels[row, slot] != IGNORED and free:
         other = columns.copy()
         other[row, slot] = free[0]
-        assert batch_checksum(batch_of(tokens, labels, other)) != found
+        assert batch_of(tokens, labels, other).checksum() != found
 
 
 def test_tokens_that_change_places_change_it():
@@ -65,15 +69,15 @@ def test_tokens_that_change_places_change_it():
     for first, second in (((0, 1), (0, 2)), ((0, 1), (1, 1))):
         tokens = np.arange(100, 132).reshape(2, 16)
         labels = np.full((2, 1), IGNORED)
-        before = batch_checksum(batch_of(tokens, labels, labels * 0))
+        before = batch_of(tokens, labels, labels * 0).checksum()
         tokens[first], tokens[second] = tokens[second], tokens[first]
-        assert batch_checksum(batch_of(tokens, labels, labels * 0)) != before
+        assert batch_of(tokens, labels, labels * 0).checksum() != before
 
 
 def test_a_label_zero_counts():
     tokens, columns = np.ones((1, 8), dtype=np.int64), np.full((1, 1), 3)
     labels = [np.array([[label]]) for label in (IGNORED, 0, 1)]
-    assert len({batch_checksum(batch_of(tokens, label, columns)) for label in labels}) == 3
+    assert len({batch_of(tokens, label, columns).checksum() for label in labels}) == 3
 
 
 def test_a_row_s_hash_is_the_formula_s():
@@ -89,19 +93,19 @@ def test_a_row_s_hash_is_the_formula_s():
         mixed = (mixed ^ mixed >> 30) * 0xBF58476D1CE4E5B9 % 2**64
         mixed = (mixed ^ mixed >> 27) * 0x94D049BB133111EB % 2**64
         wanted.append((mixed ^ mixed >> 31) >> 32)
-    assert row_hashes(batch_of(tokens, labels, columns)).tolist() == wanted
+    assert hashes_of(batch_of(tokens, labels, columns)) == wanted
     golden = batch_of(np.arange(12).reshape(2, 6), np.array([[3, IGNORED], [0, 9]]), np.array([[3, 0], [2, 1]]))
-    assert batch_checksum(golden) == 5403754047
+    assert golden.checksum() == 5403754047
 
 
 def test_no_predictions_and_other_integers():
     empty = np.zeros((12, 0), dtype=np.int64)
-    assert batch_checksum(batch_of(WHOLE.tokens.reshape(ROWS, SEQ_LEN), empty, empty)) != CHECKSUM
+    assert batch_of(WHOLE.tokens.reshape(ROWS, SEQ_LEN), empty, empty).checksum() != CHECKSUM
     narrow = replace(WHOLE, tokens=WHOLE.tokens.astype(np.int32), labels=WHOLE.labels.astype(np.int32))
-    assert batch_checksum(narrow) == CHECKSUM
+    assert narrow.checksum() == CHECKSUM
 
 
 def test_on_the_device_it_is_the_same():
     for batch in batches(world_size=2):
         arrays = (torch.from_numpy(array) for array in (batch.tokens, batch.masked_positions, batch.labels))
-        assert int(device_checksum(*arrays, batch.seq_len)) == batch_checksum(batch)
+        assert int(device_checksum(*arrays, batch.seq_len)) == batch.checksum()

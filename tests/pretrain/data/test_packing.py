@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pretrain.data import SPECIALS_PER_PIECE
-from pretrain.data.packing import TIGHT, PackedLayout, best_fit, pack, randoms_needed, remaining
+from pretrain.data.packing import SPECIALS_PER_PIECE, TIGHT, PackedLayout, best_fit, pack, randoms_needed, remaining
 from pretrain.philox import draw
 
 MODES = ("best_fit", "concat", "none")

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from pretrain.data import Batch, BatchRows, batch_checksum
+from pretrain.data import Batch, BatchRows
 from pretrain.reporting import replay
 from tests.support.datasets import make_dataset
 from tests.support.run_folder import STEPS, make_run
@@ -64,7 +64,7 @@ def test_each_step_is_the_batch_that_was(run, step):
     found = replay(run.path, step)
     wanted = BatchRows.of(run.steps[step - 1])
     assert found.rows.difference(wanted) is None
-    assert found.checksum == sum(batch_checksum(batch) for batch in run.steps[step - 1])
+    assert found.checksum == sum(batch.checksum() for batch in run.steps[step - 1])
     assert (found.step, found.metrics["train/loss"]) == (step, 7.5)
     for other in range(1, STEPS + 1):
         assert (found.rows.difference(BatchRows.of(run.steps[other - 1])) is None) == (other == step)

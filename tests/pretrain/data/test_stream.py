@@ -15,22 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import DamagedData
-from pretrain.data import (
-    Batch,
-    BatchPhase,
-    BatchShape,
-    Loader,
-    LoaderStep,
-    MixturePosition,
-    Position,
-    Prefetcher,
-    feed,
-    quotas,
-)
+from pretrain.data import Batch, BatchPhase, Loader, LoaderStep, MixturePosition, Prefetcher
 from pretrain.data.batch import build_batch
 from pretrain.data.loader import stage_at
-from pretrain.data.mixture import PERIOD
-from pretrain.data.stream import RowStream
+from pretrain.data.mixture import PERIOD, quotas
+from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader, ShuffleWindow, Space
 from pretrain.masking import Vocabulary, concatenated_ranges
 from tests.support.masks import token_masking
@@ -53,7 +42,7 @@ LAYOUTS = [
 def numbered(lengths: list[list[int]], first: int = 5) -> MemoryBlocks:
     """Blocks in which each token of the set is another id."""
     blocks = MemoryBlocks(lengths)
-    for tokens in blocks._tokens:
+    for tokens in blocks.ids:
         tokens[:] = np.arange(first, first + len(tokens))
         first += len(tokens)
     return blocks
@@ -63,7 +52,7 @@ SOURCES = [numbered(BLOCKS), numbered([[50, 4], [11, 12, 13], [1] * 9], first=10
 
 
 def loader(world_size: int, micro: int | None = None, rank: int = 0, curriculum=CURRICULUM, **options) -> Loader:
-    stages = [BatchPhase(a, s, BatchShape.divide(rows, micro, world_size)) for a, s, rows in curriculum]
+    stages = [BatchPhase.divided(world_size, a, s, rows, micro) for a, s, rows in curriculum]
     options = {"sources": SOURCES, "weights": (3, 1), "rate": 0.3} | options
     return memory_loader(vocabulary=VOCABULARY, masking=MASKING, stages=stages, rank=rank, **options)
 
@@ -302,19 +291,19 @@ def test_a_rank_reads_the_blocks_that_it_needs():
 def test_the_next_window_is_read_ahead_where_this_rank_will_need_it():
     one = loader(2, rank=1, curriculum=[(0, 16, 60)], sources=[numbered([[392]] * 24)], weights=(1,), window_blocks=8)
     stream, position, steps_done = one.mixture.streams[0], one.mixture.start(), 0
-    while stream._ahead is None:
+    while stream.ahead is None:
         position = one.step(steps_done, position).after
         steps_done += 1
-    present, ahead = stream._latest[1], stream._ahead[1].result(timeout=60)
+    present, ahead = stream.latest[1], stream.ahead[1].result(timeout=60)
     assert position.sources[0].window == 0
-    assert 3 <= present._loaded.sum() <= 5, "about half of the eight"
-    assert ahead._loaded.sum() >= 2
-    assert not (ahead._loaded & ~present._loaded).any(), "the same places"
+    assert 3 <= present.loaded.sum() <= 5, "about half of the eight"
+    assert ahead.loaded.sum() >= 2
+    assert not (ahead.loaded & ~present.loaded).any(), "the same places"
     while position.sources[0].window == 0:
         position = one.step(steps_done, position).after
         steps_done += 1
     one.step(steps_done, position)
-    assert stream._latest[1] is ahead, "and it is the one that is trained on"
+    assert stream.latest[1] is ahead, "and it is the one that is trained on"
 
 
 def test_damage_in_what_was_read_ahead_shows_when_it_is_needed():
@@ -327,7 +316,7 @@ def test_damage_in_what_was_read_ahead_shows_when_it_is_needed():
         return done
 
     order = RowStream(BlockReader(MemoryBlocks([[400]] * 8)), 5, 2, "best_fit")
-    second = order.window(Position(0, 1), 16)._ids
+    second = order.window(Position(0, 1), 16).ids
     whole = steps([])
     assert whole > 15
     assert 4 <= steps(second) < 8 < whole, "the first window, of some six steps, is trained on"
@@ -340,24 +329,24 @@ def test_two_windows_a_source_stay_in_memory_at_most():
         position = one.step(steps_done, position).after
     list(one.held_out(STEPS, 20))
     gc.collect()
-    held = [(stream._latest, stream._ahead) for stream in one.mixture.streams]
+    held = [(stream.latest, stream.ahead) for stream in one.mixture.streams]
     assert held == [(None, None)] * 2, "given up after an evaluation"
     one.step(STEPS, position)
     gc.collect()
-    streams = {id(stream._reader) for stream in one.mixture.streams}
-    alive = [found for found in gc.get_objects() if isinstance(found, ShuffleWindow) and id(found._reader) in streams]
+    streams = {id(stream.reader) for stream in one.mixture.streams}
+    alive = [found for found in gc.get_objects() if isinstance(found, ShuffleWindow) and id(found.reader) in streams]
     assert len(alive) <= 4, "of each source the latest, and the one after it"
 
 
 def test_the_prefetcher_runs_a_few_steps_ahead_and_closes_its_loader():
     one, built = loader(1), []
-    prefetcher = Prefetcher(one, 0, one.mixture.start(), built.append)
+    prefetcher = Prefetcher(one, 0, one.mixture.start(), built.append, ahead=2)
     prefetcher.next()
     time.sleep(0.3)
-    assert 1 <= len(built) <= 1 + feed._AHEAD + 1
+    assert 1 <= len(built) <= 1 + 2 + 1
     prefetcher.close()
     with pytest.raises(RuntimeError, match="shutdown"):
-        one.mixture.streams[0]._reader.read([0, 1], [Space(np.empty(0), None), Space(np.empty(0), None)])
+        one.mixture.streams[0].reader.read([0, 1], [Space(np.empty(0), None), Space(np.empty(0), None)])
 
 
 def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing():
@@ -381,7 +370,7 @@ def test_a_damaged_block_is_replaced_alike_on_every_rank():
         for rank in range(world_size):
             one = loader(world_size, None, rank, [(0, 16, 120)], sources=SOURCES[:1], weights=(1,))
             blocks = numbered(BLOCKS)
-            blocks._damaged = damaged
+            blocks.damaged = damaged
             one.mixture.streams = [RowStream(BlockReader(blocks, substitute), 5, 2, "best_fit")]
             found.append(one.step(0, one.mixture.start()))
         return found
@@ -415,7 +404,7 @@ def test_a_stand_in_is_reordered_with_its_marks_and_so_must_be_readable():
         return np.arange(len(tokens))[::-1]
 
     blocks = numbered([[4], [4], [4]])
-    blocks._damaged = (1,)
+    blocks.damaged = (1,)
     reader = BlockReader(blocks, (1, 2), reversed_or_damaged, lambda tokens, block: (tokens + block).astype(np.uint8))
     for block in (0, 1):
         out = reader.space(4)
@@ -425,8 +414,7 @@ def test_a_stand_in_is_reordered_with_its_marks_and_so_must_be_readable():
 
 
 def test_stages_are_found_by_step():
-    shape = BatchShape(1, 1, 1)
-    stages = [BatchPhase(0, 8, shape), BatchPhase(3, 16, shape), BatchPhase(7, 32, shape)]
+    stages = [BatchPhase(after, seq_len, 1, 1, 1) for after, seq_len in ((0, 8), (3, 16), (7, 32))]
     found = [stage_at(stages, steps_done) for steps_done in range(9)]
     assert [stage.seq_len for stage, _ in found] == [8, 8, 8, 16, 16, 16, 16, 32, 32]
     assert [ended.seq_len if ended else None for _, ended in found] == [None] * 3 + [8] + [None] * 3 + [16, None]

@@ -11,12 +11,12 @@ from deepspeed.utils import safe_get_full_grad
 
 from data_prep.processes import leave
 from pretrain.config import Config
-from pretrain.data import Batch, BatchShape, DeviceFeed, Loader
+from pretrain.data import Batch, BatchPhase, DeviceFeed, Loader
 from pretrain.engine import Engine, init_distributed
 from pretrain.masking import Vocabulary
 from pretrain.model import Encoder, EncoderShape
 from tests.support.masks import token_masking
-from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
+from tests.support.memory_blocks import MemoryBlocks, memory_loader
 
 SEQ_LEN, GLOBAL_ROWS = 32, 16
 ACCUMULATIONS = (1, 2, 4)
@@ -27,9 +27,9 @@ VOCABULARY = Vocabulary(size=101, pad=0, cls=2, sep=3, mask=4, special_ids=froze
 LENGTHS = [[30, 28, 17, 16, 25, 23, 19, 18, 22, 27, 16]]
 
 
-def loader(shape: BatchShape, rank: int) -> Loader:
+def loader(stage: BatchPhase, rank: int) -> Loader:
     masking = token_masking(VOCABULARY, 0.15, 0.8, 0.1, seed=3, purpose="train")
-    return memory_loader([MemoryBlocks(LENGTHS)], VOCABULARY, masking, one_stage(SEQ_LEN, shape), rank, 3, 1)
+    return memory_loader([MemoryBlocks(LENGTHS)], VOCABULARY, masking, [stage], rank, 3, 1)
 
 
 def model() -> Encoder:
@@ -87,9 +87,9 @@ def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str,
 def gradients(stage: int, accumulation: int, offload: str) -> dict[str, np.ndarray]:
     world_size, rank = dist.get_world_size(), dist.get_rank()
     settings = config(stage, accumulation, world_size, offload)
-    shape = BatchShape.divide(GLOBAL_ROWS, settings.train.micro_batch_size, world_size)
+    phase = BatchPhase.divided(world_size, 0, SEQ_LEN, GLOBAL_ROWS, settings.train.micro_batch_size)
     engine = Engine(settings, model())
-    batches = loader(shape, rank)
+    batches = loader(phase, rank)
     found = step_gradients(engine, batches.step(0, batches.mixture.start()).batches, lr=0.0)
     engine.release()
     return found

@@ -37,7 +37,7 @@ def refused(**sections):
         ({"zero_optimization": {"leaf_module": {"clases": []}}}, "did you mean .*leaf_module.classes"),
         ({"nebula": {}}, "those that are handed on are zero_optimization, bf16,"),
         ({"data_types": {"bufer_dtype": "fp32"}}, "did you mean deepspeed.data_types.buffer_dtype"),
-        ({"zero_optimization": True}, "it must be a section of keys"),
+        ({"zero_optimization": True}, "zero_optimization must be a section of keys, not true"),
         ({"train_batch_size": 8}, "is derived from train: of the config"),
         ({"gradient_clipping": 2}, "is derived from optim:"),
         ({"scheduler": {}}, "is derived from schedule:"),

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from pretrain.config import Config
-from pretrain.data import BatchShape
+from pretrain.data import BatchPhase
 from tests.pretrain.engine import gradients_worker as worker
 from tests.support.gradient_parts import norm, norms_of_parts
 from tests.support.ranks import run_ranks
@@ -15,7 +15,7 @@ from tests.support.ranks import run_ranks
 def reference() -> dict[str, np.ndarray]:
     """Plain PyTorch, one process, one batch."""
     torch.set_num_threads(1)
-    loader = worker.loader(BatchShape(1, 1, worker.GLOBAL_ROWS), 0)
+    loader = worker.loader(BatchPhase(0, worker.SEQ_LEN, 1, 1, worker.GLOBAL_ROWS), 0)
     (batch,) = loader.step(0, loader.mixture.start()).batches
     encoder = worker.model()
     prediction = encoder(

@@ -9,7 +9,7 @@ import torch
 
 from data_prep.errors import UserError
 from pretrain.config import GuardConfig
-from pretrain.data import MixturePosition, Position
+from pretrain.data import MixturePosition
 from pretrain.engine.deepspeed_state import all_finite
 from pretrain.guards import StepGuard, StepResult
 from pretrain.guards.fault_injection import Fault, parse
@@ -22,7 +22,8 @@ GUARD = GuardConfig(spike_window=32, spike_steps=3, rollback=True, max_skipped=3
 
 
 def place(step: int) -> StreamPoint:
-    return StreamPoint(step, MixturePosition(8 * (step - 1), (Position(0, 2, step, ((32, 5),)),)))
+    source = {"epoch": 0, "window": 2, "row": step, "past": [[32, 5]]}
+    return StreamPoint(step, MixturePosition.from_json({"dealt": 8 * (step - 1), "sources": [source]}))
 
 
 def result(step: int, loss: float | None, shape: tuple[int, int] = (8, 32)) -> StepResult:

@@ -20,11 +20,10 @@ from data_prep.inspection import CollocationCounts, collocation_search, find_col
 from launchers.app import app
 from pretrain.checkpoint import Identity
 from pretrain.config import Config
-from pretrain.data import check_run, open_sources
-from pretrain.masking import IGNORED, Vocabulary, collocations_of, listed
-from pretrain.masking.collocation_units import CollocationUnits
+from pretrain.data import Sources
+from pretrain.masking import IGNORED, Vocabulary, cached_collocations, objective_of
+from pretrain.masking.collocation_units import CollocationUnits, collocations_of
 from pretrain.masking.units import RowText
-from pretrain.objectives import objective_of
 from pretrain.reporting import replay
 from tests.support.datasets import make_dataset
 from tests.support.masks import rows_of
@@ -284,6 +283,10 @@ def test_the_command(ships, tmp_path):
     assert not (tmp_path / "c.parquet").exists()
 
 
+def check(config: Config) -> None:
+    Sources.open(config.data).check(config)
+
+
 def config_of(data: Path, path: Path, **masking) -> Config:
     values = {
         "run": {"dir": "runs/x"},
@@ -295,7 +298,7 @@ def config_of(data: Path, path: Path, **masking) -> Config:
 
 
 def written(path: Path, ngrams: list[Ngram], tokenizer: str) -> Path:
-    listed.cache_clear()
+    cached_collocations.cache_clear()
     made(ngrams, tokenizer).write(path, {"count": [7] * len(ngrams)}, {})
     return path
 
@@ -376,14 +379,14 @@ def test_what_a_list_says_decides_and_not_where_it_lies(text, tmp_path):
         config_of(data, written(tmp_path / name, which, sha256))
         for name, which in (("one", ngrams), ("same", ngrams), ("other", [((6,), (8,))]))
     )
-    sources = open_sources(one.data)
+    sources = Sources.open(one.data)
     identities = [Identity.of(config, sources) for config in (one, same, other)]
     assert identities[0] == identities[1]
     digests = [identity.batch_digest() for identity in identities]
     assert digests[0] == digests[1] != digests[2]
     assert list(identities[0].changes(identities[2])) == ["masking.collocations (content)"]
     (tmp_path / "one").unlink()
-    listed.cache_clear()
+    cached_collocations.cache_clear()
     with pytest.raises(UserError, match="no such collocation list"):
         Identity.of(one, sources)
 
@@ -398,13 +401,13 @@ def test_a_run_needs_its_list_to_be_replayed(tmp_path):
     masking = {"masking__strategy": "collocation", "masking__collocations": str(path)}
     make_run(data, tmp_path / "run", data__valid=None, **masking)
     replay(tmp_path / "run", 3)  # raises unless the batch has the checksum in the journal
-    check_run(config_of(data / "train", path), world_size=1)
+    check(config_of(data / "train", path))
     written(path, [((6,), (7,))], sha256)
     with pytest.raises(UserError, match=r"cannot be replayed: masking.collocations \(content\) was \w+ and is \w+"):
         replay(tmp_path / "run", 3)
     path.unlink()
-    listed.cache_clear()
+    cached_collocations.cache_clear()
     with pytest.raises(UserError, match="no such collocation list"):
         replay(tmp_path / "run", 3)
     with pytest.raises(UserError, match="no such collocation list"):
-        check_run(config_of(data / "train", path), world_size=1)
+        check(config_of(data / "train", path))

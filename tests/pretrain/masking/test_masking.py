@@ -1,11 +1,16 @@
 """Masking of single tokens: exact counts, labels and places. Other strategies, chances and the way to a batch are in
 test_masking_units.py, test_masking_statistics.py and test_masking_stream.py."""
 
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.masking import IGNORED, Vocabulary
+from pretrain.config import Config
+from pretrain.masking import IGNORED, Vocabulary, mask_rate
+from pretrain.masking.mask_rate import largest_mask_rate
 from tests.support.drawn_rows import VOCABULARY
 from tests.support.masks import rows_of, token_masking
 
@@ -53,3 +58,22 @@ def test_token_zero_is_predicted_where_it_is_ordinary():
     tokens[:, 0], tokens[:, -1] = 18, 17
     found = token_masking(vocabulary, 0.5)(rows_of(tokens), 0.5)
     assert (found.labels == 0).sum() == 4 * 15  # slots of a full row: half of 30
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [("linear", [0.3, 0.2625, 0.225, 0.1875, 0.15]), ("cosine", [0.3, 0.278033, 0.225, 0.171967, 0.15])],
+)
+def test_mask_rates(schedule, wanted):
+    def config(**masking: Any) -> Config:
+        return Config.model_validate(
+            {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 5}, "masking": masking}
+        )
+
+    changing = config(rate={"schedule": schedule, "start": 0.3, "end": 0.15})
+    assert [mask_rate(changing, step) for step in range(5)] == pytest.approx(wanted, abs=1e-6)
+    assert mask_rate(changing, 9) == pytest.approx(0.15)
+    assert mask_rate(changing, 0, 1) == 0.3
+    assert largest_mask_rate(changing.masking) == 0.3
+    constant = config(rate=0.2)
+    assert {mask_rate(constant, step) for step in range(5)} == {0.2} == {largest_mask_rate(constant.masking)}

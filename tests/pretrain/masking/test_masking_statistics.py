@@ -9,7 +9,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pretrain.masking import IGNORED, Masked, MaskedTokens, NGrams, Rows, Spans, TokenUnits, Vocabulary, count
+from pretrain.masking import IGNORED, MaskedTokens, Rows, Vocabulary
+from pretrain.masking.rows import Masked
+from pretrain.masking.selection import count
+from pretrain.masking.units import NGrams, Spans, TokenUnits
 from tests.support.chance import check_distribution, check_means, check_shares
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, selected, some, words
 from tests.support.masks import rows_of, token_masking

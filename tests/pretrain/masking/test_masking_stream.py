@@ -12,22 +12,12 @@ from tokenizers import Tokenizer, models
 from data_prep.format import Dataset
 from data_prep.tokenizer import describe
 from pretrain.config import Config
-from pretrain.data import (
-    Batch,
-    BatchShape,
-    Loader,
-    MixturePosition,
-    Position,
-    held_out_loader,
-    open_sources,
-    stages_of,
-    training_loader,
-)
+from pretrain.data import Batch, BatchPhase, Loader, MixturePosition, Sources
 from pretrain.data.batch import build_batch, lay_out
 from pretrain.data.packing import Mode
-from pretrain.data.stream import RowStream
+from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, WORD_START, Vocabulary
+from pretrain.masking import IGNORED, TokenFlag, Vocabulary
 from pretrain.model import Encoder, EncoderShape, Prediction
 from tests.support.chance import check_means
 from tests.support.datasets import make_dataset
@@ -44,14 +34,14 @@ LENGTHS = np.random.default_rng(1).integers(1, 90, size=(11, 4)).tolist()
 def numbered() -> MemoryBlocks:
     """Blocks in which each token of the set is another id."""
     blocks, first = MemoryBlocks(LENGTHS), 5
-    for tokens in blocks._tokens:
+    for tokens in blocks.ids:
         tokens[:] = np.arange(first, first + len(tokens))
         first += len(tokens)
     return blocks
 
 
 BLOCKS = numbered()
-ALL_IN_ONE = BatchShape(1, 1, 12)
+ALL_IN_ONE = (1, 1, 12)
 TOKENS = sum(map(sum, LENGTHS))
 STARTS = np.random.default_rng(2).random(TOKENS + 5) < 0.6  # of each token of the set, by its id
 STARTS[:5] = False
@@ -60,18 +50,18 @@ STARTS[:5] = False
 def stored_flags(tokens: np.ndarray, block: int) -> np.ndarray:
     """ReadFlags that are stored by place, whatever the tokens: those of the block's own tokens, in its own order."""
     assert len(tokens) == len(BLOCKS.tokens(block))
-    return STARTS[BLOCKS.tokens(block)] * np.uint8(WORD_START)
+    return STARTS[BLOCKS.tokens(block)] * np.uint8(TokenFlag.WORD_START)
 
 
 def every_other(tokens: np.ndarray, block: int) -> np.ndarray:
     """Words of two tokens."""
-    return (np.arange(len(tokens)) % 2 == 0) * np.uint8(WORD_START)
+    return (np.arange(len(tokens)) % 2 == 0) * np.uint8(TokenFlag.WORD_START)
 
 
-def loader(strategy: str, shape: BatchShape = ALL_IN_ONE, rank: int = 0, static_epochs: int = 0) -> Loader:
+def loader(strategy: str, shape: tuple[int, int, int] = ALL_IN_ONE, rank: int = 0, static_epochs: int = 0) -> Loader:
     mask = token_masking(VOCABULARY, 0.3, seed=5, strategies=STRATEGIES[strategy])
     options = {"rate": 0.3, "flags": stored_flags, "static_epochs": static_epochs}
-    return memory_loader([BLOCKS], VOCABULARY, mask, one_stage(32, shape), rank, **options)
+    return memory_loader([BLOCKS], VOCABULARY, mask, one_stage(32, *shape), rank, **options)
 
 
 def originals(batch: Batch) -> np.ndarray:
@@ -132,7 +122,7 @@ def test_ranks_micro_batches_and_resumes_change_no_mask(strategy):
         position = step.after
     assert position.sources[0].epoch >= 1
     for world_size, accumulation, start in ((2, 1, 0), (3, 2, 3), (4, 3, 7), (1, 12, 5)):
-        shape = BatchShape(world_size, accumulation, 12 // world_size // accumulation)
+        shape = (world_size, accumulation, 12 // world_size // accumulation)
         ranks = [loader(strategy, shape, rank) for rank in range(world_size)]
         at = MixturePosition.from_json(json.loads(saved[start]))
         for steps_done in range(start, 9):
@@ -152,7 +142,7 @@ def test_processes_mask_differently():
     mask = token_masking(VOCABULARY, 0.3, strategies=STRATEGIES["token"])
     hits = []
     for rank in range(2):
-        stages = one_stage(seq_len, BatchShape(2, 1, 16))
+        stages = one_stage(seq_len, 2, 1, 16)
         one = memory_loader([blocks], VOCABULARY, mask, stages, rank, rate=0.3)
         found, position = [], one.mixture.start()
         for steps_done in range(40):
@@ -181,7 +171,7 @@ def test_each_epoch_masks_a_row_anew(strategy):
     """A data set of one row, which stands at the same place of every epoch: its masks overlap as chance has it."""
     blocks, n = MemoryBlocks([[30]]), 30
     mask = token_masking(VOCABULARY, 0.3, strategies=STRATEGIES[strategy])
-    one = memory_loader([blocks], VOCABULARY, mask, one_stage(32, BatchShape(1, 1, 1)), rate=0.3, flags=every_other)
+    one = memory_loader([blocks], VOCABULARY, mask, one_stage(32), rate=0.3, flags=every_other)
     hits, position = [], one.mixture.start()
     for epoch in range(192):
         assert position.sources[0] == Position(epoch)
@@ -199,9 +189,9 @@ def test_each_epoch_masks_a_row_anew(strategy):
 def test_static_epochs_come_again(strategy, n):
     """Rows and masks of epoch e are those of e mod n, in the same order, and those of the first n differ; a resume in
     a later epoch goes on with them; and the first n are those of a run without."""
-    one = loader(strategy, BatchShape(1, 1, 1), static_epochs=n)
+    one = loader(strategy, (1, 1, 1), static_epochs=n)
     found = epochs_of(one, one.mixture.start(), 2 * n + 1)
-    plain = epochs_of(loader(strategy, BatchShape(1, 1, 1)), one.mixture.start(), n + 1)
+    plain = epochs_of(loader(strategy, (1, 1, 1)), one.mixture.start(), n + 1)
     assert found[:n] == plain[:n]
     assert plain[n] != plain[0]
     for epoch in range(n, 2 * n + 1):
@@ -211,7 +201,7 @@ def test_static_epochs_come_again(strategy, n):
     for _ in range(5):  # into the epoch, which has several windows
         later = one.step(0, later).after
     resumed = MixturePosition.from_json(json.loads(json.dumps(later.to_json())))
-    again = loader(strategy, BatchShape(1, 1, 1), static_epochs=n)
+    again = loader(strategy, (1, 1, 1), static_epochs=n)
     for number in range(5, len(found[(n + 1) % n])):
         step = again.step(0, resumed)
         assert contents(step.batches[0]) == found[(n + 1) % n][number]
@@ -245,7 +235,7 @@ def config_of(dataset: Dataset, folder: Path, static_epochs: int = 0, **masking:
 
 
 def first_batches(config: Config, steps: int) -> list[Batch]:
-    one = training_loader(config, open_sources(config.data), stages_of(config, 1), rank=0)
+    one = Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), rank=0)
     found, position = [], one.mixture.start()
     for steps_done in range(steps):
         step = one.step(steps_done, position)
@@ -311,7 +301,9 @@ def by_row(batch: Batch) -> list[tuple[list[int], list[int]]]:
 def test_held_out_rows_are_masked_by_words_too_and_alike_under_static_epochs(dataset, tmp_path):
     def rows(**masking: Any) -> list[tuple[list[int], ...]]:
         config = config_of(dataset, tmp_path, **masking)
-        return [contents(b) for b in held_out_loader(config, dataset, stages_of(config, 1), 0).held_out(0, 16)]
+        return [
+            contents(b) for b in Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), 0).held_out(0, 16)
+        ]
 
     assert rows(strategy="span") != rows(strategy="token")
     assert rows(strategy="span", static_epochs=1) == rows(strategy="span")
@@ -322,7 +314,7 @@ def test_held_out_masks_are_those_of_the_last_rate_however_it_came_there(dataset
     falling = config_of(dataset, tmp_path, rate={"schedule": "linear", "start": 0.4, "end": 0.15})
     constant = config_of(dataset, tmp_path, rate=0.15)
     found = [
-        [contents(b) for b in held_out_loader(config, dataset, stages_of(config, 1), 0).held_out(0, 16)]
+        [contents(b) for b in Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), 0).held_out(0, 16)]
         for config in (falling, constant)
     ]
     assert found[0] == found[1]
@@ -333,7 +325,9 @@ def test_common_masks_of_held_out_rows_are_the_same_whatever_is_trained_on(datas
         config = config_of(dataset, tmp_path, **masking)
         eval = config.eval.model_copy(update={"masks": "common" if common else "own"})
         config = config.model_copy(update={"eval": eval})
-        return [contents(b) for b in held_out_loader(config, dataset, stages_of(config, 1), 0).held_out(0, 16)]
+        return [
+            contents(b) for b in Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), 0).held_out(0, 16)
+        ]
 
     plain = labels(False, strategy="token", rate=0.15)
     all_masked = {"mask": 1.0, "random": 0.0}

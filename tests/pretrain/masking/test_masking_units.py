@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.masking import IGNORED, TARGET, Masked, MaskedTokens, NGrams, Rows, Spans, count, of_columns
+from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag
+from pretrain.masking.rows import Masked
+from pretrain.masking.selection import count, of_columns
+from pretrain.masking.units import NGrams, Spans
 from pretrain.philox import philox
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, some, units_of, words
 from tests.support.masks import token_masking
@@ -227,7 +230,7 @@ def test_a_row_s_mask_does_not_depend_on_the_rows_beside_it(strategy):
 
 def test_other_marks_than_word_starts_change_nothing():
     rows = drawn(f"[{words(8, 1, 2, 1, 1, 5, 1)}]", 20)
-    others = np.random.default_rng(0).choice(np.array([0, TARGET], np.uint8), rows.flags.shape)
+    others = np.random.default_rng(0).choice(np.array([0, TokenFlag.TARGET], np.uint8), rows.flags.shape)
     for strategy in STRATEGIES:
         mask = masking(strategy)
         assert same(mask(rows, 0.15), mask(Rows(rows.tokens, rows.row_ids, rows.flags | others), 0.15))

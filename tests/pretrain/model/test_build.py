@@ -3,7 +3,7 @@
 import pytest
 
 from pretrain.config import Config
-from pretrain.model import Encoder, build, describe, in_full, set_compute_options
+from pretrain.model import Encoder, build_for_training, describe, read_description
 from tests.support.datasets import tokenizer_info
 
 LEAST = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 1}}
@@ -19,8 +19,8 @@ def test_settings_of_a_form_reach_the_model():
 
 def test_a_shape_that_an_earlier_version_recorded_is_filled_up():
     now = describe(Config(**LEAST), tokenizer_info(100))
-    assert in_full({name: value for name, value in now.items() if name != "scaled_init"}) == now
-    assert in_full({"arch": "auto", "config": {}}) == {"arch": "auto", "config": {}}
+    assert read_description({name: value for name, value in now.items() if name != "scaled_init"}) == now
+    assert read_description({"arch": "auto", "config": {}}) == {"arch": "auto", "config": {}}
 
 
 @pytest.mark.parametrize("on", [False, True])
@@ -32,5 +32,5 @@ def test_the_ways_that_a_configuration_chooses(on, monkeypatch):
     config = Config(
         **LEAST | {"train": train, "curriculum": [{"after_step": 3, "seq_len": 256}]}, model={"size": "tiny"}
     )
-    set_compute_options(build(describe(config, tokenizer_info(100)), seed=0), config)
+    build_for_training(config, describe(config, tokenizer_info(100)), None, None)
     assert chosen == (["checkpointed", "compiled for 2"] if on else [])

@@ -8,7 +8,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from pretrain.model import Encoder, EncoderShape, peak_tflops, step_flops
+from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
 from pretrain.model.model_costs import pairs_seen
 from pretrain.step_metrics import FlopsCounter
 
@@ -28,7 +28,7 @@ def test_formula_equals_torch_s_counter(arch):
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         states = encoder.hidden(tokens, positions, cu_seqlens, SEQ_LEN, ROWS)
         encoder.logits(states[::8]).sum().backward()
-    assert counter.get_total_flops() == step_flops(shape, np.full(ROWS, SEQ_LEN), n // 8)
+    assert counter.get_total_flops() == EncoderCosts(shape).step_flops(np.full(ROWS, SEQ_LEN), n // 8)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -51,7 +51,7 @@ def test_published_counts():
     one_token = np.array([1])
     for shape, millions in ((base, 84.9), (large, 302.0), (modern, 110.3)):
         seen = 12 * shape.hidden * shape.layers
-        assert round((step_flops(shape, one_token, 0) - seen) / 6e6, 1) == millions
+        assert round((EncoderCosts(shape).step_flops(one_token, 0) - seen) / 6e6, 1) == millions
 
 
 def test_counts_of_the_page_on_speed():
@@ -62,7 +62,7 @@ def test_counts_of_the_page_on_speed():
     cases = [(base, 128, 0.15, 0.545), (base, 512, 0.15, 0.588), (modern, 1024, 0.3, 0.824), (large, 512, 0.15, 1.99)]
     for shape, seq_len, rate, gflop in cases:
         tokens = 1000 * seq_len
-        found = step_flops(shape, np.full(1000, seq_len), round(rate * tokens)) / tokens / 1e9
+        found = EncoderCosts(shape).step_flops(np.full(1000, seq_len), round(rate * tokens)) / tokens / 1e9
         assert float(f"{found:.3g}") == gflop
 
 

@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 
 from pretrain.masking import IGNORED
-from pretrain.model import LossOptions, head
-from pretrain.model.head import VocabularyLoss
+from pretrain.model import head
+from pretrain.model.head import LossOptions, VocabularyLoss
 
 K, D, V, N_IDS = 37, 12, 64, 50
 
@@ -34,8 +34,8 @@ def reference(x, weight, bias, labels, options: LossOptions) -> tuple[torch.Tens
 @pytest.mark.parametrize("small", [False, True])
 def test_values_and_gradients(options, dtype, tolerance, small, monkeypatch):
     if small:  # a few rows at a time, and blocks of those
-        monkeypatch.setattr(head, "_LOGIT_BYTES", 10 * V * dtype.itemsize)
-        monkeypatch.setattr(head, "_BLOCK_BYTES", 3 * V * 4)
+        monkeypatch.setattr(head, "LOGIT_BYTES", 10 * V * dtype.itemsize)
+        monkeypatch.setattr(head, "BLOCK_BYTES", 3 * V * 4)
     *weights, labels = inputs(dtype)
     loss, plain, correct = VocabularyLoss.apply(*weights, labels, N_IDS, options)
     (loss * 0.25).backward()

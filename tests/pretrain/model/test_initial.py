@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from transformers import BertModel
 
 from data_prep.errors import UserError
-from pretrain.model import Encoder, EncoderShape, digest_of, initial_state
+from pretrain.model import Encoder, EncoderShape, weights_digest
 from pretrain.model.families import hugging_face_config, hugging_face_model
+from pretrain.model.pretrained_init import initial_state
 from tests.support.forked import ROOT
 from tests.support.runs import environment
 from tests.support.wordpiece_set import wordpiece_set
@@ -134,16 +135,16 @@ def test_half_precision_and_first_names_of_norms(folder, encoder):
 
 
 def test_the_digest_is_of_the_weights(folder, tmp_path):
-    before = digest_of(folder)
+    before = weights_digest(folder)
     shutil.move(folder, tmp_path / "moved")
-    assert digest_of(tmp_path / "moved") == before
+    assert weights_digest(tmp_path / "moved") == before
     path = tmp_path / "moved" / "model.safetensors"
     state = load_file(path)
     state["cls.predictions.bias"][0] += 1
     save_file(state, path)
-    assert digest_of(tmp_path / "moved") != before
+    assert weights_digest(tmp_path / "moved") != before
     with pytest.raises(UserError, match=r"model\.init: .* cannot be read"):
-        digest_of(tmp_path)
+        weights_digest(tmp_path)
 
 
 @pytest.mark.parametrize(

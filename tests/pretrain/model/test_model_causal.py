@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from pretrain.masking import IGNORED, Vocabulary
+from pretrain.masking.objectives import CausalTokens
+from pretrain.model import native_encoder
 from pretrain.model.families import to_hugging_face
-from pretrain.objectives import CausalTokens
 from tests.support import masks
-from tests.support.encoders import LENGTHS, SEQ_LEN, hugging_face, native_encoder, stream
+from tests.support.encoders import LENGTHS, SEQ_LEN, hugging_face, stream
 
 VOCABULARY = Vocabulary(size=101, pad=1, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
 CASES = ["causal bert", "causal modernbert"]

@@ -9,15 +9,14 @@ from transformers import BertConfig, ModernBertConfig, PreTrainedModel, RobertaC
 
 from data_prep.errors import UserError
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder, attention, shape_of
+from pretrain.model import Encoder, attention, native_encoder
 from pretrain.model.attention import DocumentBounds
-from pretrain.model.families import hugging_face_config, hugging_face_model, to_hugging_face
+from pretrain.model.families import hugging_face_config, hugging_face_model, shape_of, to_hugging_face
 from tests.support.encoders import (
     CASES,
     LENGTHS,
     SEQ_LEN,
     hugging_face,
-    native_encoder,
     shape,
     stream,
 )
@@ -75,7 +74,7 @@ def test_logits_loss_and_gradients_equal_transformers(case):
 def test_documents_one_by_one_are_as_in_masked_rows(case, monkeypatch):
     encoder, batch, found = native_encoder(hugging_face(case)), stream(), []
     for share in (0.0, 1.0):
-        monkeypatch.setattr(attention, "_WORTH_CUTTING", share)
+        monkeypatch.setattr(attention, "WORTH_CUTTING", share)
         encoder.zero_grad()
         prediction = encoder(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
         prediction.loss.backward()
@@ -104,7 +103,7 @@ def test_round_trip_is_lossless(case):
 @pytest.mark.parametrize("cut", [0.0, 1.0])
 @pytest.mark.parametrize("case", SMALL)
 def test_documents_of_a_row_do_not_see_each_other(case, cut, monkeypatch):
-    monkeypatch.setattr(attention, "_WORTH_CUTTING", cut)
+    monkeypatch.setattr(attention, "WORTH_CUTTING", cut)
     encoder, tokens = native_encoder(hugging_face(case)), stream()["tokens"]
     changed = tokens.clone()
     changed[SEQ_LEN + 9 : SEQ_LEN + 21] = torch.randint(5, 101, (12,), generator=torch.Generator().manual_seed(2))

@@ -12,8 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pretrain.model import Encoder, EncoderShape, LossOptions
+from pretrain.model import Encoder, EncoderShape
 from pretrain.model import encoder as encoder_module
+from pretrain.model.head import LossOptions
 
 SEQ_LEN, ROWS, PREDICTIONS = 32, 3, 9
 N = SEQ_LEN * ROWS

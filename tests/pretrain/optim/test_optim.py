@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from pretrain.config import OptimConfig
-from pretrain.model import Encoder, EncoderShape, LossOptions
+from pretrain.model import Encoder, EncoderShape
+from pretrain.model.head import LossOptions
 from pretrain.model.padded_model import padded_model
 from pretrain.optim import build_optimizer, described, optimizers
 from pretrain.optim.optimizers import newton_schulz, orthogonalize_

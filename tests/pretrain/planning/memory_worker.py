@@ -13,7 +13,7 @@ from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
-from pretrain.model import Encoder, EncoderShape, parameter_sizes
+from pretrain.model import Encoder, EncoderCosts, EncoderShape
 from pretrain.planning.training_memory import Item, states
 from tests.pretrain.engine.varying_worker import global_batches
 
@@ -72,7 +72,7 @@ def check(precision: str, zero: str, optimizer: str) -> None:
     engine = Engine(settings, encoder)
     step(engine)
     found = sum(storage.nbytes() for address, storage in living().items() if address not in before)
-    items = states(settings, parameter_sizes(SHAPE), dist.get_world_size(), "cpu")
+    items = states(settings, EncoderCosts(SHAPE).sizes, dist.get_world_size(), "cpu")
     wanted = expected(items, zero)
     # Beside them there are a few scalars, and what the process group keeps.
     assert 0 <= found - wanted < 8192, (

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pretrain.config import Config, OptimConfig
 from pretrain.config.training import ZeroConfig
-from pretrain.model import Encoder, EncoderShape, Streams, activations, parameter_sizes, peak_tflops
+from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
 from pretrain.model.model_costs import PEAK_TFLOPS
 from pretrain.optim import build_optimizer
 from pretrain.planning.training_memory import GPU_GB, Item, last_gradients, peak_bytes, states
@@ -32,8 +32,8 @@ def test_parameters_are_those_of_the_model(arch, layers):
         model = Encoder(shape)
     groups = build_optimizer(model, OptimConfig()).param_groups
     real = {group["kind"]: sorted(p.numel() for p in group["params"]) for group in groups}
-    assert {kind: sorted(numels) for kind, numels in parameter_sizes(shape).by_kind.items()} == real
-    assert parameter_sizes(shape).total == sum(p.numel() for p in model.parameters())
+    assert {kind: sorted(numels) for kind, numels in EncoderCosts(shape).sizes.by_kind.items()} == real
+    assert EncoderCosts(shape).sizes.total == sum(p.numel() for p in model.parameters())
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -57,9 +57,9 @@ def test_activations_of_a_gpu(arch, case, checkpointing):
     kept = memory.bytes
     with memory:
         loss.backward()
-    found = activations(shape, Streams(n, k, seq_len, 2, checkpointing=checkpointing))
+    found = EncoderCosts(shape).activations(n, k, seq_len, 2, checkpointing=checkpointing)
     assert found.kept == pytest.approx(kept, rel=0.02)
-    most = max(found.peak, last_gradients(parameter_sizes(shape), config(1)))
+    most = max(found.peak, last_gradients(EncoderCosts(shape).sizes, config(1)))
     assert most == pytest.approx(memory.peak, rel=0.08)
 
 
@@ -83,14 +83,14 @@ def test_saved_tensors_on_a_cpu(arch):
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(**batch, seq_len=seq_len, n_documents=len(lengths))
-    found = activations(shape, Streams(sum(lengths), 6, seq_len, 4, masked=True))
+    found = EncoderCosts(shape).activations(sum(lengths), 6, seq_len, 4, masked=True)
     assert sum(storage.nbytes() for storage in saved.values()) == pytest.approx(found.kept, rel=0.05)
 
 
 def test_kernels_keep_less_of_modernbert_alone():
     for arch, less in (("bert", 0), ("modernbert", 2 * 768 + 1152)):
         shape = shape_of(arch, layers=3, hidden=768, heads=12, intermediate=1152)
-        plain, fused = (activations(shape, Streams(1000, 10, 500, 2, fused=way)).kept for way in (False, True))
+        plain, fused = (EncoderCosts(shape).activations(1000, 10, 500, 2, fused=way).kept for way in (False, True))
         assert (plain - fused) == 2 * (1000 * less * 2) + 2 * (1000 * 2 * 768 + 10 * 1152) * (less > 0)
 
 
@@ -114,7 +114,7 @@ sizes = st.builds(
 @given(sizes, st.integers(1, 64), st.integers(1, 64), st.booleans(), st.booleans(), st.booleans())
 def test_activations_never_fall_with_the_micro_batch(shape, rows, more, fused, checkpointing, masked):
     first, second = (
-        activations(shape, Streams(count * 64, count * 9, 64, 2, fused, checkpointing, masked))
+        EncoderCosts(shape).activations(count * 64, count * 9, 64, 2, fused, checkpointing, masked)
         for count in (rows, rows + more)
     )
     assert all(one <= other for one, other in zip(dataclasses.astuple(first), dataclasses.astuple(second), strict=True))
@@ -125,7 +125,7 @@ def test_activations_never_fall_with_the_micro_batch(shape, rows, more, fused, c
 @given(sizes, st.integers(1, 512), st.sampled_from(["adamw", "lamb", "muon"]))
 def test_zero_divides_as_it_says(shape, processes, name):
     """Stage 1 the optimizer's state and fp32 weights, 2 gradients too, 3 all; up to what fills the parts up."""
-    found = parameter_sizes(shape)
+    found = EncoderCosts(shape).sizes
     total, groups = found.total, found.groups
     moments = sum((1 if name == "muon" and kind == "matrix" else 2) * sum(numels) for kind, numels in groups)
     for stage in (1, 2, 3):
@@ -157,7 +157,7 @@ def test_the_same_bytes_wherever_they_are_offloaded():
     found = {}
     for offload in ("none", "cpu"):
         settings = config(3).model_copy(update={"zero": ZeroConfig(stage=3, offload=offload)})
-        items = {item.name: item for item in states(settings, parameter_sizes(shape), processes=2)}
+        items = {item.name: item for item in states(settings, EncoderCosts(shape).sizes, processes=2)}
         found[offload] = items["optimizer state"], items["fp32 weights"]
     for none, cpu in zip(*found.values(), strict=True):
         assert (none.device, 0) == (cpu.host, cpu.device)

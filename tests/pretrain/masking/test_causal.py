@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.config import Config
-from pretrain.data import BatchRows, ShownPrediction
-from pretrain.masking import IGNORED, MaskedTokens, Vocabulary
-from pretrain.objectives import CausalTokens, objective_of, rate_at
+from pretrain.data import BatchRows
+from pretrain.data.batch_view import ShownPrediction
+from pretrain.masking import IGNORED, MaskedTokens, Vocabulary, mask_rate, objective_of
+from pretrain.masking.objectives import CausalTokens
 from tests.support import masks
 from tests.support.batches import batch_of
 
@@ -56,9 +57,11 @@ def test_the_configuration_chooses():
     objective = objective_of(config(objective="clm"), VOCABULARY, 0, "train")
     assert isinstance(objective, CausalTokens)
     assert objective.flags == 0, "where words begin need not be known"
-    assert {rate_at(config(objective="clm"), step) for step in range(10)} == {1.0}
+    assert {mask_rate(config(objective="clm"), step) for step in range(10)} == {1.0}
     assert isinstance(objective_of(config(), VOCABULARY, 0, "train"), MaskedTokens)
-    assert rate_at(config(masking={"rate": {"schedule": "linear", "start": 0.3, "end": 0.1}}), 9) == pytest.approx(0.1)
+    assert mask_rate(config(masking={"rate": {"schedule": "linear", "start": 0.3, "end": 0.1}}), 9) == pytest.approx(
+        0.1
+    )
 
 
 def test_the_label_of_a_slot_is_shown_at_the_next():

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.data import check_run, held_out_loader, open_sources, stages_of, training_loader
-from pretrain.masking import IGNORED, TARGET, WORD_START, Rows, Vocabulary
-from pretrain.objectives import objective_of
-from pretrain.objectives.objectives import RepairObjective
+from pretrain.data import BatchPhase, Loader, Sources
+from pretrain.masking import IGNORED, Rows, TokenFlag, Vocabulary, objective_of
+from pretrain.masking.objectives import RepairObjective
 from tests.support.datasets import make_dataset
 
 VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
@@ -22,7 +21,8 @@ def rows_of(n_rows: int, seq_len: int, share: float, seed: int = 0) -> Rows:
     """Rows of ordinary ids and [UNK], a share of them targets; other bits of flags are set at random."""
     rng = np.random.default_rng(seed)
     tokens = rng.choice([1, *range(5, 50)], size=(n_rows, seq_len))
-    flags = (rng.random(tokens.shape) < share) * TARGET | (rng.random(tokens.shape) < 0.5) * WORD_START
+    flags = (rng.random(tokens.shape) < share) * TokenFlag.TARGET
+    flags |= (rng.random(tokens.shape) < 0.5) * TokenFlag.WORD_START
     tokens[:, 0], tokens[:, -2], tokens[:, -1] = 2, 3, 0
     flags[:, [0, -2, -1]] = 0
     places = np.zeros((n_rows, 3), dtype=np.int64)
@@ -43,7 +43,7 @@ def test_targets_are_masked_and_nothing_else_is(n_rows, seq_len, rate, share, se
     slots = max(1, round(rate * (seq_len - 2)))
     assert abs(repair.slots(seq_len) - slots) <= (rate * (seq_len - 2) % 1 == 0.5)
     found = repair(rows, rate)
-    targets, flat = (rows.flags & TARGET != 0).reshape(-1), rows.tokens.reshape(-1)
+    targets, flat = (rows.flags & TokenFlag.TARGET != 0).reshape(-1), rows.tokens.reshape(-1)
     assert (found.tokens == np.where(targets, VOCABULARY.mask, flat)).all()
     labels = found.labels.reshape(n_rows, repair.slots(seq_len))
     places = found.positions.reshape(labels.shape)
@@ -64,7 +64,7 @@ def test_more_targets_than_places_are_chosen_from_without_bias():
     tokens = np.full((n_rows, seq_len), 10)
     flags = np.zeros(tokens.shape, dtype=np.uint8)
     columns = np.array([1, 2, 3, 7, 8, 9, 20, 25, 26, 30, 39, 40])
-    flags[:, columns] = TARGET
+    flags[:, columns] = TokenFlag.TARGET
     places = np.zeros((n_rows, 3), dtype=np.int64)
     places[:, 2] = np.arange(n_rows)
     repair = RepairObjective(VOCABULARY, rate, 3, "train")
@@ -121,6 +121,10 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def check(config: Config) -> None:
+    Sources.open(config.data).check(config)
+
+
 def config_of(folder: Path, train: str = "pairs", valid: str = "pairs", settings: dict | None = None, **more) -> Config:
     values = {
         "run": {"dir": "runs/x"},
@@ -137,8 +141,11 @@ def config_of(folder: Path, train: str = "pairs", valid: str = "pairs", settings
 def test_targets_reach_their_tokens(data, settings):
     """Whatever packing, cutting, shuffling and reordering do: here a target is known by its id."""
     config = config_of(data, settings=settings)
-    sources, stages = open_sources(config.data), stages_of(config, 1)
-    loaders = [training_loader(config, sources, stages, 0), held_out_loader(config, sources.datasets[0], stages, 0)]
+    sources, stages = Sources.open(config.data), BatchPhase.of_run(config, 1)
+    loaders = [
+        Loader.for_training(config, sources, stages, 0),
+        Loader.for_held_out(config, sources.datasets[0], stages, 0),
+    ]
     batches = [*loaders[0].step(0, loaders[0].mixture.start()).batches, *loaders[1].held_out(1, 64)]
     assert len(batches) > 2
     for batch in batches:
@@ -155,13 +162,13 @@ def test_targets_reach_their_tokens(data, settings):
 def test_data_without_targets_is_refused(data):
     config = config_of(data, train="text")
     with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
-        training_loader(config, open_sources(config.data), stages_of(config, 1), 0)
+        Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), 0)
     with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
-        check_run(config, 1)
+        check(config)
     held_out = config_of(data, valid="text")
     with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
-        check_run(held_out, 1)
-    check_run(config_of(data), 1)
+        check(held_out)
+    check(config_of(data))
 
 
 def test_settings_that_repair_does_not_read_are_refused(data):

@@ -2,29 +2,11 @@
 
 import numpy as np
 
-from pretrain.config import Config, MaskingConfig, StrategyName
-from pretrain.masking import (
-    IGNORED,
-    TARGET,
-    Masked,
-    MaskedTokens,
-    NGrams,
-    Objective,
-    Replacement,
-    Rows,
-    Spans,
-    Strategy,
-    TokenUnits,
-    Vocabulary,
-    WholeWords,
-    collocations_of,
-    compact,
-    count,
-    largest_mask_rate,
-    mask_rate,
-    of_columns,
-    select_tokens,
-)
+from pretrain.config import Config
+from pretrain.masking.mask_rate import largest_mask_rate
+from pretrain.masking.masked_tokens import DeferredMasks, MaskedTokens
+from pretrain.masking.rows import IGNORED, Masked, Objective, Rows, TokenFlag, Vocabulary, compact
+from pretrain.masking.selection import count, of_columns, select_tokens
 from pretrain.philox import derive_key
 
 
@@ -63,7 +45,7 @@ class RepairObjective:
         purpose: draws of two purposes ("train", "valid") are independent.
     """
 
-    flags = TARGET
+    flags = TokenFlag.TARGET
 
     def __init__(self, vocabulary: Vocabulary, rate: float, seed: int, purpose: str):
         self.vocabulary, self._rate = vocabulary, rate
@@ -78,8 +60,7 @@ class RepairObjective:
 
         Targets that are special tokens, such as [UNK], are masked but not predicted.
         """
-        tokens, seq_len = rows.tokens, rows.tokens.shape[1]
-        targets = (rows.flags & TARGET) != 0
+        tokens, seq_len, targets = rows.tokens, rows.tokens.shape[1], rows.targets
         wanted = targets & self.vocabulary.is_ordinary[tokens]
         counts = np.minimum(np.count_nonzero(wanted, axis=1), max(1, int(count(rate, seq_len - 2))))
         predicted = select_tokens(wanted, counts, of_columns(self.key, rows.row_ids, seq_len))
@@ -89,39 +70,18 @@ class RepairObjective:
         return Masked(seen.reshape(-1), positions.reshape(-1), labels.reshape(-1))
 
 
-def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
+def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool = False) -> Objective:
     """Create the objective of a configuration; see MaskedTokens for seed and purpose.
+
+    Args:
+        defer: leave masking to the device (`device_masking`) if masking.device is gpu.
 
     Raises:
         UserError: if a required file is missing, damaged, or made with another tokenizer.
     """
     if config.causal:
         return CausalTokens(vocabulary)
-    masking = config.masking
     if config.objective == "repair":
-        return RepairObjective(vocabulary, largest_mask_rate(masking), seed, purpose)
-    strategies = [(strategy_of(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
-    shares = masking.replacement
-    replacement = Replacement(shares.mask, shares.random, shares.per)
-    return MaskedTokens(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
-
-
-def rate_at(config: Config, steps_done: int) -> float:
-    """The share of a row's ordinary tokens to predict in the step after `steps_done` steps."""
-    if config.causal:
-        return 1.0
-    return mask_rate(config.masking, steps_done, config.train.steps)
-
-
-def strategy_of(masking: MaskingConfig, name: StrategyName, vocabulary: Vocabulary) -> Strategy:
-    """Create a masking strategy with its settings."""
-    if name == "whole_word":
-        return WholeWords()
-    if name == "span":
-        return Spans(masking.span.p, masking.span.max_words)
-    if name == "ngram":
-        return NGrams(masking.ngram)
-    if name == "collocation":
-        assert masking.collocations is not None  # the configuration was checked
-        return collocations_of(masking.collocations, vocabulary)
-    return TokenUnits()
+        return RepairObjective(vocabulary, largest_mask_rate(config.masking), seed, purpose)
+    masked = DeferredMasks if defer and config.masking.device == "gpu" else MaskedTokens
+    return masked.of(config.masking, vocabulary, seed, purpose)
