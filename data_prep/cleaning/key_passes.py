@@ -1,18 +1,34 @@
 """Find keys that occurred before: in memory with a hash table, in files with passes over ranges of the keys."""
 
+import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
+from data_prep.cleaning.arrays import load_integers, row_writer, save_array
+from data_prep.cleaning.near_duplicates import signatures
 from data_prep.cleaning.word_hashes import mix
 from data_prep.errors import DamagedData
-from data_prep.storage import load_integers, save_array
 
 _BYTES_A_KEY = 128  # measured working memory of a pass
 _ROWS = 1 << 18  # rows of a file that are read in one step
+
+
+@contextlib.contextmanager
+def key_writer(path: Path, threshold: float | None) -> Iterator[Callable[[Sequence[str]], None]]:
+    """A function that writes the keys of texts to a key file for `resolve_repeats`, in several parts.
+
+    A key is a hash of the whole text. With a `threshold`, the keys of a text are its MinHash bands for this similarity.
+    """
+
+    def keys(texts: Sequence[str]) -> np.ndarray:
+        return document_hashes(texts) if threshold is None else signatures(texts, threshold)
+
+    with row_writer(path, keys([]).shape[1]) as add:
+        yield lambda texts: add(keys(texts))
 
 
 def document_hashes(texts: Sequence[str]) -> np.ndarray:
@@ -86,6 +102,11 @@ def resolve_repeats(
             save_array(drop_files[task], indices.astype(np.uint32))
             counts[task] = len(indices)
     return counts
+
+
+def read_drops(path: Path) -> np.ndarray:
+    """The indices in a drop file. Raises DamagedData if it is missing or damaged."""
+    return load_integers(path, 1)
 
 
 def _add_file(current: "_Pass", path: Path, first: int, bounds: tuple[int, int], any_column: bool) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 BATCH_CHARACTERS = 1 << 20
 BATCH_TEXTS = 1 << 13
-_PART_WORDS = 1 << 20
+PART_WORDS = 1 << 20
 _PIECE = 1 << 17  # characters that are hashed in one step: the arrays fit into the cache of a core
 _WORD_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse mod 2^64
 _NGRAM_BASE = np.uint64(0xD1342543DE82EF95)
@@ -105,8 +105,8 @@ def parts(hashes: np.ndarray, words_per_text: np.ndarray, n: int) -> Iterator[tu
     if len(words_per_text) != 1:
         yield hashes, words_per_text
         return
-    for start in range(0, max(1, len(hashes) - n + 1), _PART_WORDS):
-        part = hashes[start : start + _PART_WORDS + n - 1]
+    for start in range(0, max(1, len(hashes) - n + 1), PART_WORDS):
+        part = hashes[start : start + PART_WORDS + n - 1]
         yield part, np.array([len(part)])
 
 

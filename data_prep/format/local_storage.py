@@ -15,7 +15,7 @@ from data_prep.files import map_file, open_plain, read_into
 from data_prep.format import manifest as manifest_file
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
-from data_prep.storage import kind_of, not_a
+from data_prep.storage import not_a
 
 STAT_THREADS = 16
 RESTORE = "restore it or prepare the data set again"
@@ -100,10 +100,7 @@ def read_manifest(folder: Path) -> Manifest:
         raise MissingDataSet(folder)
     if not path.is_file() and (folder / "train" / "manifest.json").is_file():
         raise UnusableInput(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
-    kind = kind_of(folder)
-    if not path.is_file() and kind == "an unfinished data set folder":
-        raise UnusableInput(f"{folder} is {kind} (no manifest.json). Finish it with `maskwright prep run`.")
-    if not path.is_file() or kind == "a checkpoint":
+    if not path.is_file() or (folder / "deepspeed").is_dir():  # a checkpoint has a manifest.json too
         raise not_a(folder, "a data set folder", "Name the folder that `maskwright prep run --out` wrote.")
     with _errors(str(path)), open_plain(path) as file:
         return parse_manifest(str(path), file.read(manifest_file.MAX_MANIFEST_BYTES + 1))

@@ -20,7 +20,7 @@ from data_prep.format.shard_format import (
     document_ids,
     xxh3,
 )
-from data_prep.storage import CACHE, CACHE_BYTES
+from data_prep.storage import Cache
 from data_prep.urls import is_url, open_remote, shown
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Dataset:
 
     Args:
         location: a folder, or a URL that fsspec knows. Parts of a remote data set are fetched and cached.
-        cache_dir: cache folder for remote data sets, of at most `cache_bytes`; by default the one of `maskwright prep`.
+        cache: for the parts of a remote data set.
 
     Raises:
         UserError: for a data set that is missing, not finished or of another format version, and a URL that cannot or
@@ -46,11 +46,9 @@ class Dataset:
         DamagedData: (here and in every method) for stored bytes that differ from their size, checksum or count.
     """
 
-    def __init__(
-        self, location: str | Path, cache_dir: str | Path | None = None, cache_bytes: int = CACHE_BYTES
-    ) -> None:
-        self._arguments = (location, cache_dir, cache_bytes)
-        self._storage = _open_storage(location, Path(cache_dir or CACHE), cache_bytes)
+    def __init__(self, location: str | Path, cache: Cache | None = None) -> None:
+        self._arguments = (location, cache)
+        self._storage = _open_storage(location, cache)
         self.location = shown(str(location))
         self.manifest = self._storage.manifest()
         self.dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
@@ -291,7 +289,7 @@ class Dataset:
             raise DamagedData(f"{self.location}: manifest.json has fingerprint {stored}, its indexes give {computed}.")
 
 
-def _open_storage(location: str | Path, cache_dir: Path, cache_bytes: int) -> "LocalStorage | RemoteStorage":
+def _open_storage(location: str | Path, cache: Cache | None) -> "LocalStorage | RemoteStorage":
     if isinstance(location, Path) or not is_url(location):
         return LocalStorage(Path(location))
     remote = open_remote(location)
@@ -299,7 +297,7 @@ def _open_storage(location: str | Path, cache_dir: Path, cache_bytes: int) -> "L
         return LocalStorage(Path(remote.path))
     from data_prep.format.remote_storage import RemoteStorage
 
-    return RemoteStorage(location, cache_dir, cache_bytes)
+    return RemoteStorage(location, cache or Cache())
 
 
 def _bytes(array: np.ndarray) -> memoryview:

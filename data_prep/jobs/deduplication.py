@@ -12,20 +12,18 @@ import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.cleaning import document_hashes, resolve_repeats, signatures
+from data_prep.cleaning import key_writer, read_drops, resolve_repeats
 from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import sha256_file, write_json
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.reading import read_json, typed
 from data_prep.sources import SourceRow
-from data_prep.storage import load_integers, row_writer
 
 if TYPE_CHECKING:
     from data_prep.jobs.task_documents import Workbench
@@ -45,21 +43,18 @@ def scan(bench: "Workbench", task: int, report: Report) -> None:
     plan, out = bench.plan, bench.out
     _check_deduplicates(plan)
     if not scanned(plan, task, out):
-        keys: dict[str, Callable[[list[str]], np.ndarray]] = {
-            "exact": document_hashes,
-            "near": lambda texts: signatures(texts, plan.settings.near_threshold),
-        }
+        thresholds = {"exact": None, "near": plan.settings.near_threshold}
         documents = TaskDocuments(bench, task)
         count = 0
         with contextlib.ExitStack() as stack:
-            add = {
-                kind: stack.enter_context(row_writer(_array_path(out, "scan", task, kind), keys[kind]([]).shape[1]))
+            writers = [
+                stack.enter_context(key_writer(_array_path(out, "scan", task, kind), thresholds[kind]))
                 for kind in kinds(plan)
-            }
+            ]
             for batch in documents:
                 texts = [row.text for row in batch]
-                for kind in add:
-                    add[kind](keys[kind](texts))
+                for write in writers:
+                    write(texts)
                 count += len(batch)
                 report(TaskProgress(documents.rows.bytes_read, documents.rows.text_bytes, count))
         files = {kind: sha256_file(_array_path(out, "scan", task, kind)) for kind in kinds(plan)}
@@ -142,7 +137,7 @@ class Drop:
 
 def _drops(plan: PreparationPlan, task: int, out: Path) -> dict[str, np.ndarray]:
     """Indices of the documents that a task drops, by kind of duplicate."""
-    return {kind: load_integers(_array_path(out, "drop", task, kind), 1) for kind in kinds(plan)}
+    return {kind: read_drops(_array_path(out, "drop", task, kind)) for kind in kinds(plan)}
 
 
 def drop_sha256(plan: PreparationPlan, task: int, out: Path) -> str | None:

@@ -19,7 +19,7 @@ from data_prep.files import refuse_file, write_json
 from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
 from data_prep.reading import PathText, read_json, unusable
 from data_prep.sources import Examined, Options, SourceInput
-from data_prep.storage import Cache, kind_of, not_a
+from data_prep.storage import Cache, not_a
 from data_prep.urls import shown
 
 MAX_PLAN_BYTES = 1 << 30
@@ -223,8 +223,6 @@ def read_plan(out: Path) -> PreparationPlan:
         plan: PreparationPlan = read_json(path, PreparationPlan, MAX_PLAN_BYTES, hint=_NEW_OUT)
         _check(plan)
     except MissingFile:
-        if kind_of(out) in ("an empty folder", "an unfinished data set folder"):
-            raise UserError(f"{out} has no plan ({path}); make one with `maskwright prep plan`.") from None
         raise not_a(out, "the folder of a plan", "Name the --out of `maskwright prep plan`.") from None
     except ValueError as error:
         raise unusable(path, str(error), _NEW_OUT) from None

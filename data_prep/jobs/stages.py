@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from data_prep.cleaning import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
+from data_prep.cleaning import Grams
 from data_prep.errors import UserError, interrupted
 from data_prep.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file, write_json
 from data_prep.format import Dataset, Manifest, TokenizerInfo
@@ -37,7 +37,7 @@ from data_prep.jobs.task_documents import Workbench
 from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.task_worker import TaskRecord, read_record, run_task, verified_record
 from data_prep.sources import SourceInput, examine
-from data_prep.storage import CACHE, CACHE_BYTES, Cache
+from data_prep.storage import Cache
 from data_prep.tokenizer import copy_files, describe
 from data_prep.urls import is_url
 
@@ -58,11 +58,10 @@ class PrepareRequest:
     out: Path
     settings: PreparationSettings = field(default_factory=PreparationSettings)
     evaluation: Sequence[Path] = ()
-    evaluation_ngram: int = NGRAM_WORDS
+    evaluation_ngram: int = 13
     task_bytes: int | None = None
     strict: bool = False
-    cache: Path = CACHE
-    cache_bytes: int = CACHE_BYTES
+    cache: Cache = field(default_factory=Cache)
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ def _make_plan(request: PrepareRequest, tokenizer: TokenizerInfo) -> tuple[Prepa
 
     Returns the plan and notes. Raises UserError if an input cannot be read or OUT was prepared with other settings.
     """
-    out, cache = request.out, Cache(request.cache, request.cache_bytes)
+    out, cache = request.out, request.cache
     settings, notes = _with_evaluation(request)
     plan = open_plan(out, tokenizer, settings)
     inputs = _outside(request.inputs, out)
@@ -213,7 +212,7 @@ def _make_plan(request: PrepareRequest, tokenizer: TokenizerInfo) -> tuple[Prepa
     # First: this file identifies OUT as the folder of a preparation.
     write_json(
         locations_path(out),
-        asdict(InputLocations(locations, request.strict, str(request.cache), request.cache_bytes)),
+        asdict(InputLocations(locations, request.strict, str(cache.folder), cache.max_bytes)),
     )
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
@@ -245,13 +244,10 @@ def _with_evaluation(request: PrepareRequest) -> tuple[PreparationSettings, list
     """Save the n-grams of the evaluation files in OUT/prep. Returns the settings with their SHA-256, and notes."""
     if not request.evaluation:
         return request.settings, []
-    texts = (text for file in request.evaluation for text in evaluation_texts(file))
-    least = min(MIN_WORDS, request.evaluation_ngram)
-    grams, skipped = evaluation_grams(texts, request.evaluation_ngram, least)
+    grams, notes = Grams.of_files(request.evaluation, request.evaluation_ngram)
     path = new_evaluation_path(request.out)
     grams.save(path)
-    note = f"{skipped:,} evaluation texts have fewer than {least} words and are not looked for"
-    return replace(request.settings, evaluation_sha256=sha256_file(path)), [note] if skipped else []
+    return replace(request.settings, evaluation_sha256=sha256_file(path)), notes
 
 
 def _merge(plan: PreparationPlan, records: list[TaskRecord], out: Path) -> Prepared:

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 from tokenizers import Tokenizer
 
-from data_prep.cleaning import Cleaning, Grams, clean_all, contaminated, normalize
+from data_prep.cleaning import Cleaning, Grams
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, make_folder, sha256_file
 from data_prep.format import tokenizer_digest
@@ -150,15 +150,15 @@ class TaskDocuments:
         cleaning = self._settings.cleaning
         if cleaning == Cleaning() and self._evaluation is None:
             return batch
-        texts, reasons = clean_all([row.text for row in batch], cleaning)
+        texts, reasons = cleaning.clean([row.text for row in batch])
         if self._evaluation is not None:
-            bad = contaminated(texts, self._evaluation)
+            bad = self._evaluation.occur_in(texts)
             reasons = [reason or "contaminated" * bool(out) for reason, out in zip(reasons, bad, strict=True)]
         self.left_out.update(filter(None, reasons))
         rows = [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
         if not self._settings.pairs:
             return rows
-        return [row._replace(wrong=normalize(row.wrong or "", cleaning.normalize)) for row in rows]
+        return [row._replace(wrong=cleaning.normalized(row.wrong or "")) for row in rows]
 
     def reject(self, line: int, reason: str) -> None:
         """Count and list a row that cannot be used. Raises UserError in a strict preparation."""

@@ -97,11 +97,11 @@ def request(
     cache_gb: CacheGB = 50.0,
 ) -> "PrepareRequest":
     """Build the request from the options. Raises UserError if an input or the tokenizer cannot be found."""
+    from data_prep import storage
     from data_prep.cleaning import Cleaning
     from data_prep.files import check_writable
     from data_prep.jobs import PreparationSettings, PrepareRequest, check_out
     from data_prep.sources import Options, find_inputs
-    from data_prep.storage import CACHE
     from data_prep.tokenizer import fetch
 
     settings = PreparationSettings(
@@ -128,8 +128,7 @@ def request(
         evaluation_ngram=decontaminate_ngram,
         task_bytes=int(task_mb * 1e6) if task_mb else None,
         strict=strict,
-        cache=(cache or CACHE).absolute(),
-        cache_bytes=int(cache_gb * 1e9),
+        cache=storage.Cache(cache, int(cache_gb * 1e9)),
     )
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import DamagedData, MissingDataSet, UserError
 from data_prep.format import Dataset, TokenizerInfo
+from data_prep.storage import Cache
 from data_prep.urls import redact
 from pretrain.config import Config, DataConfig, MaskingConfig
 from pretrain.data.loader import BatchPhase, Loader, stages_of
@@ -220,7 +221,7 @@ def held_out_loader(config: Config, dataset: Dataset, stages: Sequence[BatchPhas
 
 def _open(config: DataConfig, location: str, key: str) -> Dataset:
     try:
-        dataset = Dataset(location, config.cache_dir, int(config.cache_gb * 1e9))
+        dataset = Dataset(location, Cache(config.cache_dir, int(config.cache_gb * 1e9)))
     except MissingDataSet:
         raise MissingDataSet(location, key) from None
     if not dataset.n_blocks:

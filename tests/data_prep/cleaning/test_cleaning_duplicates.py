@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import xxhash
 
+from data_prep.cleaning.arrays import row_writer, save_array
 from data_prep.cleaning.key_passes import document_hashes, first_index, resolve_repeats
 from data_prep.errors import DamagedData
-from data_prep.storage import row_writer, save_array
 
 RESOLVE = {kind: functools.partial(resolve_repeats, any_column=kind == "near") for kind in ("exact", "near")}
 

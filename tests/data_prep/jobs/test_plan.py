@@ -121,7 +121,7 @@ def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
 
 def test_a_folder_without_a_plan(tmp_path):
     assert open_plan(tmp_path, EMPTY.tokenizer, EMPTY.settings) == EMPTY
-    with pytest.raises(UserError, match="has no plan"):
+    with pytest.raises(UserError, match="is an empty folder, not the folder of a plan"):
         read_plan(tmp_path)
     (tmp_path / "prep").mkdir()
     (tmp_path / "prep/plan.json").write_text('{"inputs": [{}]}')
