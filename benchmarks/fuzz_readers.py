@@ -27,7 +27,7 @@ from benchmarks.harness import options, warn_if_busy, write_page
 from benchmarks.harness import table as markdown_table
 from data_prep.files import write_json
 from data_prep.format import Collocations, Dataset
-from data_prep.jobs import PreparationSettings, read_plan
+from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import (
     Input,
     InputLocations,
@@ -36,6 +36,7 @@ from data_prep.jobs.preparation_plan import (
     locations_path,
     plan_path,
     read_locations,
+    read_plan,
     write_plan,
 )
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path

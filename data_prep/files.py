@@ -8,7 +8,6 @@ import errno
 import glob
 import hashlib
 import json
-import mmap
 import os
 import shutil
 import socket
@@ -227,14 +226,6 @@ def sha256_file(path: Path) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
         return digest.hexdigest()
-
-
-def map_file(file: Path | int) -> mmap.mmap:
-    """A memory-mapped file or open descriptor. Raises OSError, and ValueError for an empty file."""
-    if isinstance(file, int):
-        return mmap.mmap(file, 0, access=mmap.ACCESS_READ)
-    with open(file, "rb") as opened:
-        return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def read_into(descriptor: int, out: memoryview, offset: int) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.errors import DamagedData, MissingDataSet, UnusableInput
-from data_prep.files import map_file, open_plain, read_into
+from data_prep.files import open_plain, read_into
 from data_prep.format import manifest as manifest_file
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
@@ -76,15 +77,10 @@ class LocalStorage:
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
         """Sizes (None: unknown) of these files of `shards/`, by name, without files that do not exist."""
-        try:
-            with os.scandir(self._shards) as entries:
-                existing = {entry.name for entry in entries}
-        except FileNotFoundError:
-            existing = set()
-        listed = [name for name in names if name in existing]
+        names = list(names)
         with _errors(self._shards), ThreadPoolExecutor(STAT_THREADS) as pool:
-            sizes = pool.map(_size, map(self.name_of, listed))
-            return {name: size for name, size in zip(listed, sizes, strict=True) if size is not None}
+            sizes = pool.map(_size, map(self.name_of, names))
+            return {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
 
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[int]:
@@ -112,7 +108,7 @@ def index_problem(descriptor: int, shard: ShardInfo, trusted: bool) -> str | Non
         return f"has {size} bytes, the manifest has {shard.index_bytes}; {RESTORE}."
     if trusted:
         return None
-    digest = hashlib.sha256(map_file(descriptor) if size else b"").hexdigest()
+    digest = hashlib.sha256(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if size else b"").hexdigest()
     if digest != shard.index_sha256:
         return f"is damaged: its SHA-256 is {digest[:16]}..., the manifest has {shard.index_sha256[:16]}...; {RESTORE}."
     return None

@@ -7,36 +7,24 @@ import sys
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
 
-from data_prep.files import atomic_writer, write_json
-from data_prep.format.manifest import (
-    DataSetTotals,
-    Manifest,
-    ShardInfo,
-    SourceInfo,
-    TokenizerInfo,
-    fingerprint,
-    index_fingerprint,
-)
+from data_prep.files import atomic_writer
+from data_prep.format.manifest import ShardInfo
 from data_prep.format.shard_format import (
-    BLOCK_TOKENS,
     ENDS_DTYPE,
-    FORMAT,
     FORMAT_VERSION,
     INDEX_HEADER,
     INDEX_MAGIC,
     RECORDS,
-    SHARD_BYTES,
     TARGETS_VERSION,
     block_key,
     index_name,
-    read_index,
     shard_name,
     xxh3,
 )
@@ -101,6 +89,9 @@ class ShardWriter:
     A shard and its index appear under their names when they are complete; `shards` lists them. After an exception,
     finished shards remain, and the unfinished one is removed. With `targets`, shards have format version 2.
     """
+
+    BLOCK_TOKENS = 1 << 18  # a block closes with the document that reaches this many tokens
+    SHARD_BYTES = 256 << 20  # a shard closes before the block that would pass this size
 
     def __init__(
         self,
@@ -246,32 +237,3 @@ def _index_parts(shard: _OpenShard, dtype: np.dtype, version: int) -> Iterator[b
     yield header.tobytes()
     yield np.stack(shard.records).tobytes()
     yield np.concatenate(shard.lengths).tobytes()
-
-
-def write_manifest(
-    folder: Path,
-    tokenizer: TokenizerInfo,
-    shards: Sequence[ShardInfo],
-    sources: Sequence[SourceInfo],
-    targets: bool = False,
-) -> Manifest:
-    """Write and return manifest.json for the finished shards in `folder`/shards, which have targets or not."""
-    version = TARGETS_VERSION if targets else FORMAT_VERSION
-    tables = (read_index((folder / "shards" / shard.index_name).read_bytes())[1] for shard in shards)
-    manifest = Manifest(
-        format=FORMAT,
-        format_version=version,
-        fingerprint=fingerprint(tokenizer.sha256, tokenizer.dtype, tables, version),
-        tokenizer=tokenizer,
-        dtype=tokenizer.dtype.name,
-        totals=DataSetTotals(
-            documents=sum(shard.documents for shard in shards),
-            tokens=sum(shard.tokens for shard in shards),
-            blocks=sum(shard.blocks for shard in shards),
-        ),
-        shards=list(shards),
-        sources=list(sources),
-        index_fingerprint=index_fingerprint(shards),
-    )
-    write_json(folder / "manifest.json", asdict(manifest))
-    return manifest

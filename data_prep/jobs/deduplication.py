@@ -126,13 +126,13 @@ class Drop:
     def apply(self, batch: "list[SourceRow]", left_out: Counter[str]) -> "list[SourceRow]":
         """The documents of the next batch that stay. Adds the dropped ones to `left_out`, by reason."""
         first, self._next = self._next, self._next + len(batch)
-        reason = np.zeros(len(batch), dtype=int)
-        for number, indices in reversed(list(enumerate(self._indices.values(), 1))):
+        reasons = [""] * len(batch)
+        for kind, indices in reversed(self._indices.items()):  # the first kind has the last word
             begin, end = np.searchsorted(indices, [first, self._next])
-            reason[indices[begin:end].astype(np.int64) - first] = number
-        for number, kind in enumerate(self._indices, 1):
-            left_out[REASONS[kind]] += int((reason == number).sum())
-        return [row for row, dropped in zip(batch, reason, strict=True) if not dropped]
+            for index in indices[begin:end].tolist():
+                reasons[index - first] = REASONS[kind]
+        left_out.update(filter(None, reasons))
+        return [row for row, reason in zip(batch, reasons, strict=True) if not reason]
 
 
 def _drops(plan: PreparationPlan, task: int, out: Path) -> dict[str, np.ndarray]:

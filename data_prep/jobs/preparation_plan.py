@@ -16,7 +16,7 @@ from typing import Any, Literal
 from data_prep.cleaning import Cleaning
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import refuse_file, write_json
-from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
+from data_prep.format import ShardWriter, TokenizerInfo
 from data_prep.reading import PathText, read_json, unusable
 from data_prep.sources import Examined, Options, SourceInput
 from data_prep.storage import Cache, not_a
@@ -64,9 +64,9 @@ class PreparationSettings:
     deduplicate: Literal["none", "exact", "near"] = "none"
     near_threshold: float = 0.8
     valid_fraction: float = 0.0
-    block_tokens: int = BLOCK_TOKENS
-    shard_bytes: int = SHARD_BYTES
-    format_version: int = FORMAT_VERSION
+    block_tokens: int = ShardWriter.BLOCK_TOKENS
+    shard_bytes: int = ShardWriter.SHARD_BYTES
+    format_version: int = 1  # raise it when shards change, so that all tasks run again
 
     @property
     def pairs(self) -> bool:

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from data_prep.cleaning import Cleaning, Grams
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, make_folder, sha256_file
-from data_prep.format import tokenizer_digest
+from data_prep.format import TokenizerInfo
 from data_prep.jobs.preparation_plan import InputLocations, PreparationPlan, evaluation_path, read_locations, read_plan
 from data_prep.sources import RowReader, SourceInput, SourceRow, examine
 from data_prep.tokenizer import Encoders, load
@@ -69,7 +69,7 @@ class Workbench:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         path = self._tokenizer_path
-        if tokenizer_digest(path, self.plan.tokenizer.files)[0] != self.plan.tokenizer.sha256:
+        if TokenizerInfo.digest(path, self.plan.tokenizer.files) != self.plan.tokenizer.sha256:
             raise UserError(f"The tokenizer in {path} has changed; delete {self.out} and prepare the data again.")
         return load(path)
 

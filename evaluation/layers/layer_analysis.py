@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
-from data_prep.format import Dataset, entropy
+from data_prep.format import Dataset
 from evaluation.layers.measures import (
     GROUPS,
     Estimate,
     Products,
     cluster,
     counts_of,
+    entropy,
     estimate,
     linear_cka,
     pwcca,

@@ -22,9 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
-
-from data_prep.format import entropy
+from scipy.special import entr, stdtrit
 
 GROUPS = 10  # of the jackknife
 _T = float(stdtrit(GROUPS - 1, 0.975))  # Student's t
@@ -148,6 +146,11 @@ def counts_of(clusters: NDArray[np.int64], tokens: NDArray[np.int64]) -> NDArray
     counts = np.zeros((len(cluster_number), len(token_number)), dtype=np.int64)
     np.add.at(counts, (cluster_of, token_of), 1)
     return counts
+
+
+def entropy(counts: NDArray[np.int64]) -> float:
+    """Entropy of the distribution with these counts, in nats."""
+    return float(entr(counts / counts.sum()).sum())
 
 
 def share_told(counts: NDArray[np.int64]) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
-from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load, open_spelling
+from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
 from launchers.display import Segment, marked, plain_text
 from pretrain.config import Config
 from pretrain.data import BatchDocument, Kind, LaidOut, open_sources, packed_rows, text_rows, training_loader, visits
@@ -133,7 +133,7 @@ def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
         raise UserError("the text is empty; there is nothing to mask")
     with TemporaryDirectory() as temporary:
         folder = fetch(tokenizer, Path(temporary) / Path(tokenizer).stem)
-        info, spelling = describe(folder), open_spelling(folder)
+        info, spelling = describe(folder), Spelling.open(folder)
         ids, word_starts = _encode(text, folder, info)
     if not len(ids):
         raise UserError(f"the text has no tokens; {tokenizer} leaves nothing of it")
@@ -167,7 +167,7 @@ def show_data(config: Config, most: int) -> Show:
         rows = packed_rows(loader.mixture.streams[0], most, config, objective.vocabulary)
     finally:
         loader.close()
-    return Show(config, objective, rows, open_spelling(dataset.tokenizer_path))
+    return Show(config, objective, rows, Spelling.open(dataset.tokenizer_path))
 
 
 def _objective(config: Config, vocabulary: Vocabulary) -> MaskedTokens:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from data_prep.cleaning import Cleaning
 from data_prep.errors import UserError
-from data_prep.jobs import PreparationSettings, check_out, read_plan
-from data_prep.jobs.preparation_plan import PreparationPlan, cuts, extend, open_plan, write_plan
+from data_prep.jobs import PreparationSettings
+from data_prep.jobs.preparation_plan import PreparationPlan, check_out, cuts, extend, open_plan, read_plan, write_plan
 from data_prep.sources import Examined, Options, SourceInput
 from tests.support.datasets import tokenizer_info
 

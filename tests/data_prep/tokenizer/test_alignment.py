@@ -97,7 +97,7 @@ def test_what_is_not_missing_stands_in_the_wrong_text_in_order(right, wrong):
 def test_long_texts_are_cut_without_harm(right, wrong, limit):
     """The same holds where texts are cut, or too long to compare."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alignment, "_DIRECT", 0)
+        patch.setattr(alignment, "DIRECT_PRODUCT", 0)
         patch.setattr(alignment, "MAX_PRODUCT", limit)
         check(right, wrong)
 

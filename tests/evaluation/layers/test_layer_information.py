@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 
-from data_prep.format import entropy
-from evaluation.layers.measures import GROUPS, cluster, counts_of, estimate, share_told
+from evaluation.layers.measures import GROUPS, cluster, counts_of, entropy, estimate, share_told
 
 
 def test_entropy_is_in_nats():
