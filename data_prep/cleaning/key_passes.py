@@ -63,8 +63,8 @@ def first_index(keys: np.ndarray) -> np.ndarray:
 
 def resolve_repeats(
     key_files: Sequence[Path], drop_files: Sequence[Path], any_column: bool, max_bytes: int = 512 << 20
-) -> np.ndarray:
-    """Write for each task the documents that repeat an earlier one; return their numbers, int64 [n_tasks].
+) -> None:
+    """Write for each task the documents that repeat an earlier one.
 
     `key_files` hold uint64 [n_documents, columns], one file for each task, in order. A document repeats an earlier one
     if its whole row occurred before or, with `any_column`, if any of its non-zero elements did. `drop_files` get the
@@ -79,7 +79,7 @@ def resolve_repeats(
     if len(drop_files) != len(key_files):
         raise ValueError(f"{len(key_files)} key files and {len(drop_files)} drop files")
     if not key_files:
-        return np.zeros(0, dtype=np.int64)
+        return
     shapes = [load_integers(path, 2, "<u8").shape for path in key_files]
     for path, (_, columns) in zip(key_files, shapes, strict=True):
         if columns != shapes[0][1]:
@@ -96,12 +96,9 @@ def resolve_repeats(
             for task, path in enumerate(key_files):
                 _add_file(current, path, int(ends[task]) - shapes[task][0], bounds, any_column)
             current.compact()
-        counts = np.zeros(len(shapes), dtype=np.int64)
         for task, (rows, _) in enumerate(shapes):
             indices = np.flatnonzero(dropped[ends[task] - rows : ends[task]])
             save_array(drop_files[task], indices.astype(np.uint32))
-            counts[task] = len(indices)
-    return counts
 
 
 def read_drops(path: Path) -> np.ndarray:

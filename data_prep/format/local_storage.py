@@ -47,8 +47,16 @@ class LocalStorage:
         return f"{self._shards}/{name}"
 
     def manifest(self) -> Manifest:
-        """Read manifest.json."""
-        return read_manifest(self.folder)
+        """Read manifest.json. Raises UserError if it is missing or does not follow the format."""
+        folder, path = self.folder, self.folder / "manifest.json"
+        if not folder.exists():
+            raise MissingDataSet(folder)
+        if not path.is_file() and (folder / "train" / "manifest.json").is_file():
+            raise UnusableInput(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
+        if not path.is_file() or (folder / "deepspeed").is_dir():  # a checkpoint has a manifest.json too
+            raise not_a(folder, "a data set folder", "Name the folder that `maskwright prep run --out` wrote.")
+        with _errors(str(path)), open_plain(path) as file:
+            return parse_manifest(str(path), file.read(manifest_file.MAX_MANIFEST_BYTES + 1))
 
     def tokenizer(self, info: TokenizerInfo) -> Path:
         """A local folder with the tokenizer's files."""
@@ -87,19 +95,6 @@ class LocalStorage:
         path = self.name_of(name)
         with _errors(path), open_plain(path) as file:
             yield file.fileno()
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a data set folder; raises UserError if it is missing or does not follow the format."""
-    path = folder / "manifest.json"
-    if not folder.exists():
-        raise MissingDataSet(folder)
-    if not path.is_file() and (folder / "train" / "manifest.json").is_file():
-        raise UnusableInput(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
-    if not path.is_file() or (folder / "deepspeed").is_dir():  # a checkpoint has a manifest.json too
-        raise not_a(folder, "a data set folder", "Name the folder that `maskwright prep run --out` wrote.")
-    with _errors(str(path)), open_plain(path) as file:
-        return parse_manifest(str(path), file.read(manifest_file.MAX_MANIFEST_BYTES + 1))
 
 
 def index_problem(descriptor: int, shard: ShardInfo, trusted: bool) -> str | None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.errors import DamagedData, UnusableInput, one_line
-from data_prep.files import write_json
+from data_prep.files import sha256_file, write_json
 from data_prep.format.shard_format import (
     FORMAT,
     FORMAT_VERSION,
@@ -311,7 +311,7 @@ def _check_digest(digest: str, name: str) -> None:
 
 
 def _file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sorted(names)}
+    return {name: sha256_file(folder / name) for name in sorted(names)}
 
 
 def _digest_of(files: dict[str, str]) -> str:

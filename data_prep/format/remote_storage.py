@@ -21,6 +21,8 @@ from data_prep.format.shard_format import xxh3
 from data_prep.storage import Cache
 from data_prep.urls import Remote, identity, open_remote, remote_errors, retried, shown, true_error
 
+_ABSENT = -1
+
 
 class RemoteStorage:
     """A data set behind a URL. Indexes and blocks are entries of the cache, named by the checksums in the manifest.
@@ -108,22 +110,18 @@ class RemoteStorage:
         sizes = {name: listed.get(name) for name in names}
         unknown = [name for name, size in sizes.items() if size is None]
         with ThreadPoolExecutor(STAT_THREADS) as pool:
-            for name, (exists, size) in zip(unknown, pool.map(self._size, unknown), strict=True):
-                if exists:
-                    sizes[name] = size
-                else:
-                    del sizes[name]
-        return sizes
+            sizes |= dict(zip(unknown, pool.map(self._size, unknown), strict=True))
+        return {name: size for name, size in sizes.items() if size != _ABSENT}
 
-    def _size(self, name: str) -> tuple[bool, int | None]:
-        """Whether a file of `shards/` exists, and its size if it is known."""
+    def _size(self, name: str) -> int | None:
+        """The size of a file of `shards/`, None if it is not known, _ABSENT if the file does not exist."""
         remote, place = self._file(f"shards/{name}")
         with remote_errors(place):
             try:
-                return True, retried(lambda: identity(remote), self._cache.backoff_seconds).size
+                return retried(lambda: identity(remote), self._cache.backoff_seconds).size
             except Exception as error:
                 if _is_absent(error):
-                    return False, None
+                    return _ABSENT
                 raise
 
     def _damaged_cache(self, what: str) -> UserError:

@@ -27,7 +27,6 @@ from data_prep.format.shard_format import (
 from data_prep.format.shard_writer import TAR_BLOCK, member_header
 from data_prep.processes import ordered_map
 
-_CHUNK = 1 << 20  # tokens of one check
 _KINDS = {b"1": "hard link", b"2": "symbolic link", b"3": "device", b"4": "device", b"5": "folder", b"6": "FIFO"}
 
 
@@ -61,6 +60,7 @@ def _shard_problems(folder: Path, manifest: Manifest, shard: ShardInfo) -> tuple
         table, lengths = shard_index(index.read_bytes(), shard, dtype, manifest.format_version)
     except ValueError as error:
         return [*problems, f"{shard.index_name}: {error}"], None
+    table = table.copy()  # so that the document lengths do not stay in memory
     try:
         content = np.memmap(tar, "u1", "r") if tar.stat().st_size else np.zeros(0, "u1")
     except OSError:
@@ -138,16 +138,10 @@ def _members(record: np.void, dtype: np.dtype) -> Iterator[tuple[str, int, np.dt
 
 
 def _token_problems(tokens: np.ndarray, info: TokenizerInfo) -> Iterator[str]:
-    largest, counts = 0, dict.fromkeys(("pad", "cls", "sep", "mask"), 0)
-    for start in range(0, len(tokens), _CHUNK):
-        part = tokens[start : start + _CHUNK]
-        largest = max(largest, int(part.max()))
-        for name in counts:
-            counts[name] += int(np.count_nonzero(part == info.special_ids[name]))
-    if largest >= info.vocab_size:
+    if (largest := int(tokens.max())) >= info.vocab_size:
         yield f"id {largest} is not in the vocabulary of {info.vocab_size}"
-    for name, count in counts.items():
-        if count:
+    for name in ("pad", "cls", "sep", "mask"):
+        if count := np.count_nonzero(tokens == info.special_ids[name]):
             yield f"{count} {name} tokens in the documents"
 
 

@@ -69,18 +69,11 @@ class _OpenShard:
     name: str
     tar: _Hashing
     records: list[np.ndarray] = field(default_factory=list)
-    lengths: list[np.ndarray] = field(default_factory=list)
-    documents: int = 0
-    tokens: int = 0
-
-    def add(self, record: np.ndarray, lengths: np.ndarray) -> None:
-        self.records.append(record)
-        self.lengths.append(lengths)
-        self.documents += len(lengths)
-        self.tokens += int(record["tokens"])
+    lengths: list[np.ndarray] = field(default_factory=list)  # of the documents of each block
 
     def totals(self) -> dict[str, int]:
-        return {"blocks": len(self.records), "documents": self.documents, "tokens": self.tokens}
+        documents, tokens = (sum(int(record[name]) for record in self.records) for name in ("documents", "tokens"))
+        return {"blocks": len(self.records), "documents": documents, "tokens": tokens}
 
 
 class ShardWriter:
@@ -187,7 +180,7 @@ class ShardWriter:
         record = np.zeros((), RECORDS[self._version])
         record["task"], record["number"] = self._task, self._next_block
         record["documents"], record["tokens"] = len(lengths), lengths.sum()
-        record["first_document"] = shard.documents
+        record["first_document"] = shard.totals()["documents"]
         for name, member in sorted(members.items()):
             data = memoryview(member if isinstance(member, bytes) else member.data).cast("B")
             if isinstance(member, bytes):
@@ -199,7 +192,8 @@ class ShardWriter:
             record[f"{name}_xxh3"] = xxh3(data)
             tar.write(data)
             tar.write(bytes(-tar.bytes % TAR_BLOCK))
-        shard.add(record, lengths)
+        shard.records.append(record)
+        shard.lengths.append(lengths)
 
     def _open_shard(self) -> _OpenShard:
         name = shard_name(self._task, len(self.shards))

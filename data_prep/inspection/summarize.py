@@ -34,13 +34,9 @@ class Lengths:
         values, counts = np.unique(lengths, return_counts=True)
         self._counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
-    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
-        values = np.array(sorted(self._counts))
-        return values, np.array([self._counts[value] for value in values.tolist()])
-
     def summary(self) -> dict[str, float]:
         """Mean, minimum, maximum, and percentiles (inverted empirical distribution)."""
-        values, counts = self._sorted()
+        values, counts = np.array(sorted(self._counts.items())).T
         ends = np.cumsum(counts)
         ranks = [-(-percentile * int(ends[-1]) // 100) for percentile in PERCENTILES]
         percentiles = values[np.searchsorted(ends, ranks)].tolist()

@@ -31,18 +31,14 @@ def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> 
 
 
 def _tokenizer_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
-    sound = bool(info.files)
-    for name, digest in info.files.items():
-        path = folder / name
-        if not path.is_file():
+    digests = {name: sha256_file(folder / name) if (folder / name).is_file() else None for name in info.files}
+    for name, digest in digests.items():
+        if digest is None:
             yield f"tokenizer/{name}: missing"
-        elif sha256_file(path) != digest:
+        elif digest != info.files[name]:
             yield f"tokenizer/{name}: the file is not the one the data was made with (SHA-256 differs)"
-        else:
-            continue
-        sound = False
     yield from (f"tokenizer/{line}" for line in _unknown_files(folder, set(info.files)))
-    if sound:
+    if digests and digests == info.files:
         yield from _description_problems(folder, info)
 
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,12 +21,10 @@ from data_prep.cleaning import key_writer, read_drops, resolve_repeats
 from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import sha256_file, write_json
 from data_prep.jobs.preparation_plan import PreparationPlan
+from data_prep.jobs.task_documents import TaskDocuments, Workbench
 from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.reading import read_json, typed
 from data_prep.sources import SourceRow
-
-if TYPE_CHECKING:
-    from data_prep.jobs.task_documents import Workbench
 
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
 
@@ -36,10 +34,8 @@ def kinds(plan: PreparationPlan) -> list[str]:
     return {"none": [], "exact": ["exact"], "near": ["exact", "near"]}[plan.settings.deduplicate]
 
 
-def scan(bench: "Workbench", task: int, report: Report) -> None:
+def scan(bench: Workbench, task: int, report: Report) -> None:
     """Hash the documents of a task. Do nothing if a valid scan exists."""
-    from data_prep.jobs.task_documents import TaskDocuments
-
     plan, out = bench.plan, bench.out
     _check_deduplicates(plan)
     if not scanned(plan, task, out):

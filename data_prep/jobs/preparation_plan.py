@@ -19,7 +19,7 @@ from data_prep.files import refuse_file, write_json
 from data_prep.format import ShardWriter, TokenizerInfo
 from data_prep.reading import PathText, read_json, unusable
 from data_prep.sources import Examined, Options, SourceInput
-from data_prep.storage import Cache, not_a
+from data_prep.storage import not_a
 from data_prep.urls import shown
 
 MAX_PLAN_BYTES = 1 << 30
@@ -41,7 +41,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class InputRange:
+class PlannedTask:
     """One task: units [first, last) of an input, about `bytes` long."""
 
     input: int
@@ -79,7 +79,7 @@ class PreparationPlan:
     """The work of a preparation, for any number of processes. Equal plans give byte-identical data sets."""
 
     inputs: list[Input]
-    tasks: list[InputRange]
+    tasks: list[PlannedTask]
     tokenizer: TokenizerInfo
     settings: PreparationSettings
 
@@ -173,7 +173,7 @@ def extend(
         if same := numbers.get((one.source, one.kind, seen.bytes, seen.digest)):
             locations[same.pop()] = one.location
             continue
-        tasks += [InputRange(len(planned), *cut) for cut in cuts(seen, task_bytes)]
+        tasks += [PlannedTask(len(planned), *cut) for cut in cuts(seen, task_bytes)]
         planned.append(Input(name, one.source, one.kind, seen.bytes, seen.digest))
         locations.append(one.location)
     for old, location in zip(planned, locations, strict=True):
@@ -255,9 +255,6 @@ class InputLocations:
     strict: bool
     cache: PathText
     cache_bytes: int
-
-    def open_cache(self) -> Cache:
-        return Cache(Path(self.cache), self.cache_bytes)
 
 
 def locations_path(out: Path) -> Path:

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from data_prep.cleaning import Grams
 from data_prep.errors import UserError, interrupted
@@ -41,6 +41,7 @@ from data_prep.storage import Cache
 from data_prep.tokenizer import copy_files, describe, fetch
 from data_prep.urls import is_url
 
+Checked = TypeVar("Checked")
 Show = Callable[[str, TaskProgress, int], None]
 """Progress display; arguments: a stage's name, its totals so far, and the bytes of all its input."""
 
@@ -132,14 +133,13 @@ def _attempt(work: Work, bench: Workbench, task: int, report: Report) -> Any:
 
 def resolve_tasks(out: Path, max_bytes: int) -> int:
     """Compute which documents each task drops, after all scans; return the number of dropped documents."""
-    with _explained(out), _locked(out, read_plan):
-        return deduplication.resolve(read_plan(out), out, max_bytes)
+    with _explained(out), _locked(out, read_plan) as plan:
+        return deduplication.resolve(plan, out, max_bytes)
 
 
 def merge_tasks(out: Path, workers: Workers) -> Prepared:
     """Verify every task's record and write the manifests. Raises UserError naming the unfinished tasks."""
-    with _explained(out), _locked(out, read_plan):
-        plan = read_plan(out)
+    with _explained(out), _locked(out, read_plan) as plan:
         if deduplication.kinds(plan) and not deduplication.resolved(plan, out):
             raise UserError(f"The duplicates in {out} are not known, or damaged; run `maskwright prep resolve {out}`.")
         records = workers.run(verified_record, range(len(plan.tasks)), out, lambda progress: None)
@@ -197,8 +197,7 @@ def _planned(request: PrepareRequest) -> Iterator[tuple[PreparationPlan, list[st
         check_out(out)
         tokenizer = fetch(str(request.tokenizer), out / "prep" / "tokenizer")
         info = describe(tokenizer)  # raises before the lock is written
-        with _locked(out, check_out):
-            resumed = check_out(out)
+        with _locked(out, check_out) as resumed:
             plan, notes = _make_plan(request, tokenizer, info)
             yield plan, notes, resumed
 
@@ -261,16 +260,16 @@ def _shown(show: Show | None, stage: str, plan: PreparationPlan, tasks: Sequence
 
 
 @contextlib.contextmanager
-def _locked(out: Path, check: Callable[[Path], object]) -> Iterator[None]:
-    """Lock the folder against a second preparation. The system releases the lock when this process exits.
+def _locked(out: Path, check: Callable[[Path], Checked]) -> Iterator[Checked]:
+    """Lock the folder against a second preparation, and yield `check(out)`.
 
-    If `check` raises, the folder does not change.
+    If `check` raises, the folder does not change. The system releases the lock when this process exits.
     """
     check(out)
     make_folder(out / "prep")
     try:
         with file_lock(out / "prep" / "lock", wait=False):
-            yield
+            yield check(out)
     except LockHeldError:
         raise UserError(f"Another process is preparing {out} now; wait for it or stop it.") from None
 

@@ -18,6 +18,7 @@ from data_prep.files import atomic_writer, make_folder, sha256_file
 from data_prep.format import TokenizerInfo
 from data_prep.jobs.preparation_plan import InputLocations, PreparationPlan, evaluation_path, read_locations, read_plan
 from data_prep.sources import RowReader, SourceInput, SourceRow, examine
+from data_prep.storage import Cache
 from data_prep.tokenizer import Encoders, load
 from data_prep.urls import shown
 
@@ -116,7 +117,7 @@ class TaskDocuments:
         self._evaluation, self._quarantine = bench.evaluation, quarantine
         self._unit = bench.plan.tasks[task]
         self._input = bench.plan.inputs[self._unit.input]
-        self._cache = bench.locations.open_cache()
+        self._cache = Cache(bench.locations.cache, bench.locations.cache_bytes)
         self._source = SourceInput(self._input.source, bench.locations.locations[self._unit.input], self._input.kind)
         if self._input.kind != "hub":
             now = examine(self._source, self._cache, self._settings.reading)

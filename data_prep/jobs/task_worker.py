@@ -181,12 +181,9 @@ class _Task:
             self.documents_written += int(chosen.sum())
             self.tokens += int(lengths[chosen].sum())
             self.short += int((lengths[chosen] < SHORT_TOKENS).sum())
-            if chosen.all():
-                writers[split].add(ids, lengths, words, names, targets)
-            else:
-                tokens = np.repeat(chosen, lengths)
-                some = names and [name for name, one in zip(names, chosen, strict=True) if one]
-                writers[split].add(ids[tokens], lengths[chosen], _at(words, tokens), some, _at(targets, tokens))
+            tokens = np.repeat(chosen, lengths)
+            some = names and [name for name, one in zip(names, chosen, strict=True) if one]
+            writers[split].add(ids[tokens], lengths[chosen], _at(words, tokens), some, _at(targets, tokens))
 
     def _usable(self, batch: list[SourceRow], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Mask of documents with tokens and without pad, cls, sep or mask ids, bool [n_documents]. Counts the rest."""

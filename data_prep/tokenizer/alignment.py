@@ -31,14 +31,9 @@ def targets_of(right: Arrays, wrong: Arrays, begins_word: np.ndarray | None) -> 
     """
     targets = np.zeros(len(right[0]), dtype=bool)
     for (bounds, words), (_, wrong_words) in zip(_texts(right, begins_word), _texts(wrong, begins_word), strict=True):
-        for first, last in missing(words, wrong_words):
+        for first, last, _, _ in differences(words, wrong_words):
             targets[bounds[first] : bounds[last]] = True
     return targets
-
-
-def missing(right: Words, wrong: Words) -> Iterator[tuple[int, int]]:
-    """The ranges [first, last) of words of `right` that the alignment does not find in `wrong`, in order."""
-    return ((first, last) for first, last, _, _ in differences(right, wrong) if first < last)
 
 
 def differences(right: Words, wrong: Words) -> Iterator[tuple[int, int, int, int]]:
@@ -63,9 +58,10 @@ def _differences(
         if i < i_end or j < j_end:
             yield i, i_end, j, j_end
     elif whole and (i_end - i) * (j_end - j) > DIRECT_PRODUCT:
-        anchors = [(i, j), *_anchors(right, wrong, i, i_end, j, j_end), (i_end, j_end)]
-        for (here, there), (next_here, next_there) in pairwise(anchors):
-            yield from _differences(right, wrong, here, next_here, there, next_there, whole=False)
+        here, there = _single_runs(right, i, i_end), _single_runs(wrong, j, j_end)
+        anchors = _longest_rising([(place, there[run]) for run, place in here.items() if run in there])
+        for (first, start), (last, end) in pairwise([(i, j), *anchors, (i_end, j_end)]):
+            yield from _differences(right, wrong, first, last, start, end, whole=False)
     elif (i_end - i) * (j_end - j) > MAX_PRODUCT:
         yield i, i_end, j, j_end
     else:
@@ -73,12 +69,6 @@ def _differences(
         for kind, start, end, first, last in matcher.get_opcodes():
             if kind != "equal":
                 yield i + first, i + last, j + start, j + end
-
-
-def _anchors(right: Words, wrong: Words, i: int, i_end: int, j: int, j_end: int) -> list[tuple[int, int]]:
-    """Ascending pairs of positions in both texts where runs of words begin that occur once in each."""
-    here, there = _single_runs(right, i, i_end), _single_runs(wrong, j, j_end)
-    return _longest_rising([(place, there[run]) for run, place in here.items() if run in there])
 
 
 def _single_runs(words: Words, first: int, last: int) -> dict[tuple[Hashable, ...], int]:

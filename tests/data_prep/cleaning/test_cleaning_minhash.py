@@ -130,5 +130,5 @@ def test_clusters(tmp_path):
     for path, documents in zip(keys, tasks, strict=True):
         rng.shuffle(documents)
         save_array(path, signatures(texts(documents)))
-    counts = resolve_repeats(keys, drops, any_column=True)
-    assert counts.tolist() == [0, 30, 95]
+    resolve_repeats(keys, drops, any_column=True)
+    assert [len(np.load(path)) for path in drops] == [0, 30, 95]

@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.tokenizer import LONG_WORD, alignment, differences, targets_of
-from data_prep.tokenizer.alignment import MAX_PRODUCT, missing
+from data_prep.tokenizer.alignment import MAX_PRODUCT
 
 VOCABULARY = ["the", "ship", "##s", "sail", "##ed", "##ing", "a", "red"]
 BEGINS = np.array([not token.startswith("##") for token in VOCABULARY])
+
+
+def missing(right, wrong) -> list[tuple[int, int]]:
+    """The ranges of words of `right` that the alignment does not find in `wrong`."""
+    return [(first, last) for first, last, _, _ in differences(right, wrong) if first < last]
 
 
 def encoded(*texts: str) -> tuple[np.ndarray, np.ndarray, None]:
