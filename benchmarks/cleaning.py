@@ -16,15 +16,8 @@ import numpy as np
 
 from benchmarks.harness import options, seconds_in_turns, table, warn_if_busy, write_page
 from benchmarks.prep import texts_of
-from data_prep.cleaning import (
-    Cleaning,
-    clean_all,
-    contaminated,
-    document_hashes,
-    evaluation_grams,
-    evaluation_texts,
-    resolve_repeats,
-)
+from data_prep.cleaning import Cleaning, Grams, resolve_repeats
+from data_prep.cleaning.key_passes import document_hashes
 from data_prep.cleaning.near_duplicates import bands_and_rows, signatures
 
 ROUNDS = 3
@@ -41,16 +34,16 @@ def main() -> None:
     warn_if_busy()
     encoded = texts_of(args.input)
     texts, size = [text.decode() for text in encoded], sum(map(len, encoded)) / 1e6
-    grams, _ = evaluation_grams(evaluation_texts(args.evaluation))
+    grams, _ = Grams.of_files([args.evaluation], 13)
     filters: dict[str, Callable[[], Any]] = {
-        "NFC and lengths": lambda: clean_all(texts, Cleaning(normalize="nfc", min_characters=100)),
-        "repetition": lambda: clean_all(texts, Cleaning(repetition=True)),
-        "evaluation set": lambda: contaminated(texts, grams),
+        "NFC and lengths": lambda: Cleaning(normalize="nfc", min_characters=100).clean(texts),
+        "repetition": lambda: Cleaning(repetition=True).clean(texts),
+        "evaluation set": lambda: grams.occur_in(texts),
         "hashes for exact duplicates": lambda: document_hashes(texts),
         "MinHash": lambda: signatures(texts),
     }
     times = {name: statistics.median(one) for name, one in seconds_in_turns(filters, ROUNDS).items()}
-    dropped = clean_all(texts, Cleaning(repetition=True))[1].count("repetitive")
+    dropped = Cleaning(repetition=True).clean(texts)[1].count("repetitive")
     kinds = {
         "exact": lambda: resolve(False, args.documents, 2),
         "near": lambda: resolve(True, args.documents, bands_and_rows(0.8)[0]),

@@ -27,15 +27,16 @@ from benchmarks.harness import options, warn_if_busy, write_page
 from benchmarks.harness import table as markdown_table
 from data_prep.files import write_json
 from data_prep.format import Collocations, Dataset
-from data_prep.jobs import PreparationSettings, read_plan
+from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import (
     Input,
     InputLocations,
-    InputRange,
+    PlannedTask,
     PreparationPlan,
     locations_path,
     plan_path,
     read_locations,
+    read_plan,
     write_plan,
 )
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path
@@ -240,7 +241,7 @@ def _of_data(folder: Path) -> Iterator[Reader]:
     yield Reader("tokenizer_config.json", tokenizer / "tokenizer_config.json", described)
     (out / "prep" / "tasks").mkdir(parents=True)
     inputs = [Input("a.txt", "", "txt", 10, "0" * 64)]
-    plan = PreparationPlan(inputs, [InputRange(0, 0, 10, 10)], describe(tokenizer), PreparationSettings())
+    plan = PreparationPlan(inputs, [PlannedTask(0, 0, 10, 10)], describe(tokenizer), PreparationSettings())
     write_plan(plan, out)
     yield Reader("plan.json", plan_path(out), lambda: read_plan(out), kind=PreparationPlan)
     write_json(locations_path(out), asdict(InputLocations(["/a.txt"], False, "/tmp", 5)))

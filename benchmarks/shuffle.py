@@ -28,12 +28,13 @@ from webdataset.filters import _shuffle
 
 from benchmarks.harness import BOOKS, options, prepare_text, run, table, write_page
 from data_prep.errors import UserError
-from data_prep.format import BLOCK_TOKENS, Dataset
+from data_prep.format import Dataset, ShardWriter
 from pretrain.data.packing import PackedLayout, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 
 SEED = 7
+BLOCK_TOKENS = ShardWriter.BLOCK_TOKENS
 WINDOWS = (16, 64, 256, 1024)  # blocks
 BUFFERS = (1_000, 10_000)  # samples of webdataset's buffer; the first is what its documentation has
 STREAMS = (1, 32)  # ranks times workers, each with its own shards

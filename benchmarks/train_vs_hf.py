@@ -24,7 +24,7 @@ from benchmarks.harness import ROOT, call, maskwright, options, ratios, run, spr
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from data_prep.sources import Options, find_inputs
-from data_prep.storage import CACHE, CACHE_BYTES, Cache
+from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
@@ -89,7 +89,7 @@ def write_text(inputs: list[str], documents: int, out: Path) -> Path:
     """The first documents of the inputs as one .jsonl, which both sides read."""
     written = 0
     with open(out, "w", encoding="utf-8") as file:
-        for text in CorpusSample(find_inputs(inputs), Options(), 10**12, Cache(CACHE, CACHE_BYTES)):
+        for text in CorpusSample(find_inputs(inputs), Options(), 10**12, Cache()):
             if written == documents:
                 break
             file.write(json.dumps({"text": text}) + "\n")

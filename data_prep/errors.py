@@ -49,6 +49,13 @@ def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
+def printable(text: str, keep: str = "") -> str:
+    """The text with control characters as escapes, so that data from others cannot control the terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of the message of a library, without a full stop."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")

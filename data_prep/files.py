@@ -235,14 +235,6 @@ def hash_stream(file: BinaryIO, digest: Any, progress: Callable[[int], None] | N
     return str(digest.hexdigest())
 
 
-def map_file(file: Path | int) -> mmap.mmap:
-    """A memory-mapped file or open descriptor. Raises OSError, and ValueError for an empty file."""
-    if isinstance(file, int):
-        return mmap.mmap(file, 0, access=mmap.ACCESS_READ)
-    with open(file, "rb") as opened:
-        return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
-
-
 def read_into(descriptor: int, out: memoryview, offset: int) -> int:
     """Fill `out` with the bytes from `offset` on; return their number, which is smaller at the end of the file."""
     done = 0
@@ -262,7 +254,7 @@ class AppendLog:
         self._file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115 - lives as long as this object
         self._unwritten = b""
         if size := os.path.getsize(path):
-            with map_file(path) as content:
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 whole = content.rfind(b"\n") + 1
             if whole < size:
                 self._file.truncate(whole)

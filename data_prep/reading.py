@@ -72,18 +72,16 @@ def read_text(path: Path, limit: int = MAX_JSON_BYTES, hint: str = "") -> str:
         raise unusable(path, str(error), hint) from None
 
 
-def read_json(
-    path: Path, kind: Any, limit: int = MAX_JSON_BYTES, hint: str = "", nan: bool = False, follow: bool = True
-) -> Any:
+def read_json(path: Path, kind: Any, limit: int = MAX_JSON_BYTES, hint: str = "", nan: bool = False) -> Any:
     """The JSON value of a file, as a `kind` (see `typed`).
 
     Args:
-        limit: most bytes of the file. hint: advice for messages. nan: allow NaN and infinities. follow: symbolic links.
+        limit: most bytes of the file. hint: advice for messages. nan: allow NaN and infinities.
 
     Raises:
         MissingFile: if it does not exist. UserError: if it cannot be read, or has another value.
     """
-    data = read_bytes(path, limit, hint, follow)
+    data = read_bytes(path, limit, hint)
     try:
         return parse_json(data, kind, nan)
     except ValueError as error:

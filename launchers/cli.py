@@ -49,7 +49,7 @@ def _fail(message: str, code: int) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from data_prep.tokenizer import printable
+    from data_prep.errors import printable
 
     console = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
     console.print(f"[bold red]error:[/] {escape(printable(message))}")

@@ -1,7 +1,7 @@
-"""Filters for text, as pure functions.
+"""Filters for text.
 
-`clean_all` normalizes and filters by length and repetition, `contaminated` finds text of evaluation sets, and
-`resolve_repeats` finds exact duplicates (`document_hashes`) and near duplicates (`signatures`, MinHash).
+`Cleaning` normalizes and filters by length and repetition. `Grams` finds text of evaluation sets. For exact and near
+duplicates, `key_writer` writes keys of documents, `resolve_repeats` compares them, and `read_drops` reads the result.
 """
 
 import lazy_loader

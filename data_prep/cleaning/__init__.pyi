@@ -1,12 +1,5 @@
-from .contamination import MIN_WORDS as MIN_WORDS
-from .contamination import NGRAM_WORDS as NGRAM_WORDS
 from .contamination import Grams as Grams
-from .contamination import contaminated as contaminated
-from .contamination import evaluation_grams as evaluation_grams
-from .contamination import evaluation_texts as evaluation_texts
-from .key_passes import document_hashes as document_hashes
+from .key_passes import key_writer as key_writer
+from .key_passes import read_drops as read_drops
 from .key_passes import resolve_repeats as resolve_repeats
-from .near_duplicates import signatures as signatures
 from .text_filters import Cleaning as Cleaning
-from .text_filters import clean_all as clean_all
-from .text_filters import normalize as normalize

@@ -1,5 +1,6 @@
 """Find documents that contain text of an evaluation set, by shared n-grams (Brown et al. 2020, GPT-3, appendix C)."""
 
+import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,12 +11,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from data_prep.cleaning.arrays import load_integers, save_array
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
 from data_prep.errors import DamagedData, MissingFile, UserError
 from data_prep.reading import read_bytes
-from data_prep.storage import DAMAGE, decompressed, load_integers, save_array
+from data_prep.storage import decompressed_chunks
 
-NGRAM_WORDS = 13
 MIN_WORDS = 8
 MAX_EVALUATION_BYTES = 4 << 30
 _KINDS = (".jsonl", ".txt", ".tsv")
@@ -28,6 +29,14 @@ class Grams:
     """The n-grams of evaluation texts, as sorted, distinct hashes, uint64, by their number of words."""
 
     by_words: dict[int, np.ndarray]
+
+    @classmethod
+    def of_files(cls, paths: Iterable[Path], n: int) -> tuple["Grams", list[str]]:
+        """The n-grams of evaluation files, and a note if texts are too short."""
+        least = min(MIN_WORDS, n)
+        grams, skipped = evaluation_grams((text for path in paths for text in evaluation_texts(path)), n, least)
+        note = f"{skipped:,} evaluation texts have fewer than {least} words and are not looked for"
+        return grams, [note] if skipped else []
 
     def save(self, path: Path) -> None:
         """One .npy file, uint64 [n_grams, 2]: words and hash, in ascending order."""
@@ -53,8 +62,25 @@ class Grams:
             tables[n] = table
         return tables
 
+    def occur_in(self, texts: Sequence[str]) -> np.ndarray:
+        """Whether each text has any of the n-grams, bool [n_texts]."""
+        return np.concatenate([np.zeros(0, bool), *map(self._occur_in, batches(texts))])
 
-def evaluation_grams(texts: Iterable[str], n: int = NGRAM_WORDS, min_words: int = MIN_WORDS) -> tuple[Grams, int]:
+    def _occur_in(self, texts: Sequence[str]) -> np.ndarray:
+        words = word_hashes(texts)
+        hits = np.zeros(len(texts), dtype=bool)
+        for n, known in self.by_words.items():
+            table = self.filters[n]
+            for hashes, per_text in parts(*words, n):
+                candidates, owners = ngrams(hashes, per_text, n)
+                possible = np.flatnonzero(table[candidates & np.uint64(len(table) - 1)])
+                candidates, owners = candidates[possible], owners[possible]
+                places = np.minimum(np.searchsorted(known, candidates), len(known) - 1)
+                hits[owners[known[places] == candidates]] = True
+        return hits
+
+
+def evaluation_grams(texts: Iterable[str], n: int, min_words: int = MIN_WORDS) -> tuple[Grams, int]:
     """All n-grams of the texts, and the number of texts that are too short.
 
     A text of fewer than `n` words is one n-gram if it has at least `min_words`. Shorter texts would match unrelated
@@ -76,25 +102,6 @@ def evaluation_grams(texts: Iterable[str], n: int = NGRAM_WORDS, min_words: int 
                 grams, _ = ngrams(hashes[np.repeat(chosen, per_text)], per_text[chosen], length)
                 by_words.setdefault(length, []).append(np.unique(grams))
     return Grams({length: np.unique(np.concatenate(many)) for length, many in sorted(by_words.items())}), skipped
-
-
-def contaminated(texts: Sequence[str], grams: Grams) -> np.ndarray:
-    """Whether each text has any of the n-grams, bool [n_texts]."""
-    return np.concatenate([np.zeros(0, bool), *(_contaminated(batch, grams) for batch in batches(texts))])
-
-
-def _contaminated(texts: Sequence[str], grams: Grams) -> np.ndarray:
-    words = word_hashes(texts)
-    hits = np.zeros(len(texts), dtype=bool)
-    for n, known in grams.by_words.items():
-        table = grams.filters[n]
-        for hashes, per_text in parts(*words, n):
-            candidates, owners = ngrams(hashes, per_text, n)
-            possible = np.flatnonzero(table[candidates & np.uint64(len(table) - 1)])
-            candidates, owners = candidates[possible], owners[possible]
-            places = np.minimum(np.searchsorted(known, candidates), len(known) - 1)
-            hits[owners[known[places] == candidates]] = True
-    return hits
 
 
 def evaluation_texts(path: Path) -> Iterator[str]:
@@ -128,8 +135,8 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _read(path: Path) -> bytes:
     try:
-        return decompressed(read_bytes(path, MAX_EVALUATION_BYTES), path.name)
+        return b"".join(decompressed_chunks(io.BytesIO(read_bytes(path, MAX_EVALUATION_BYTES)), path.name))
     except MissingFile as error:
         raise UserError(f"There is no evaluation file {path}; correct its name.") from error
-    except (OSError, *DAMAGE) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read ({error}); get an undamaged copy.") from error

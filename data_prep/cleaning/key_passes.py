@@ -1,18 +1,34 @@
 """Find keys that occurred before: in memory with a hash table, in files with passes over ranges of the keys."""
 
+import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
-from data_prep.cleaning.word_hashes import mix
+from data_prep.cleaning.arrays import load_integers, row_writer, save_array
+from data_prep.cleaning.near_duplicates import signatures
 from data_prep.errors import DamagedData
-from data_prep.storage import load_integers, save_array
+from data_prep.hashing import mix
 
 _BYTES_A_KEY = 128  # measured working memory of a pass
 _ROWS = 1 << 18  # rows of a file that are read in one step
+
+
+@contextlib.contextmanager
+def key_writer(path: Path, threshold: float | None) -> Iterator[Callable[[Sequence[str]], None]]:
+    """A function that writes the keys of texts to a key file for `resolve_repeats`, in several parts.
+
+    A key is a hash of the whole text. With a `threshold`, the keys of a text are its MinHash bands for this similarity.
+    """
+
+    def keys(texts: Sequence[str]) -> np.ndarray:
+        return document_hashes(texts) if threshold is None else signatures(texts, threshold)
+
+    with row_writer(path, keys([]).shape[1]) as add:
+        yield lambda texts: add(keys(texts))
 
 
 def document_hashes(texts: Sequence[str]) -> np.ndarray:
@@ -47,8 +63,8 @@ def first_index(keys: np.ndarray) -> np.ndarray:
 
 def resolve_repeats(
     key_files: Sequence[Path], drop_files: Sequence[Path], any_column: bool, max_bytes: int = 512 << 20
-) -> np.ndarray:
-    """Write for each task the documents that repeat an earlier one; return their numbers, int64 [n_tasks].
+) -> None:
+    """Write for each task the documents that repeat an earlier one.
 
     `key_files` hold uint64 [n_documents, columns], one file for each task, in order. A document repeats an earlier one
     if its whole row occurred before or, with `any_column`, if any of its non-zero elements did. `drop_files` get the
@@ -63,7 +79,7 @@ def resolve_repeats(
     if len(drop_files) != len(key_files):
         raise ValueError(f"{len(key_files)} key files and {len(drop_files)} drop files")
     if not key_files:
-        return np.zeros(0, dtype=np.int64)
+        return
     shapes = [load_integers(path, 2, "<u8").shape for path in key_files]
     for path, (_, columns) in zip(key_files, shapes, strict=True):
         if columns != shapes[0][1]:
@@ -80,12 +96,14 @@ def resolve_repeats(
             for task, path in enumerate(key_files):
                 _add_file(current, path, int(ends[task]) - shapes[task][0], bounds, any_column)
             current.compact()
-        counts = np.zeros(len(shapes), dtype=np.int64)
         for task, (rows, _) in enumerate(shapes):
             indices = np.flatnonzero(dropped[ends[task] - rows : ends[task]])
             save_array(drop_files[task], indices.astype(np.uint32))
-            counts[task] = len(indices)
-    return counts
+
+
+def read_drops(path: Path) -> np.ndarray:
+    """The indices in a drop file. Raises DamagedData if it is missing or damaged."""
+    return load_integers(path, 1)
 
 
 def _add_file(current: "_Pass", path: Path, first: int, bounds: tuple[int, int], any_column: bool) -> None:

@@ -13,7 +13,9 @@ REASONS = ("short", "long", "repetitive")
 
 @dataclass(frozen=True)
 class Cleaning:
-    """`normalize`: none, nfc or nfkc. Length limits are inclusive, in characters (code points) of the normalized text.
+    """How to normalize and filter documents.
+
+    `normalize`: none, nfc or nfkc. Length limits are inclusive, in characters (code points) of the normalized text.
 
     Raises UserError for an invalid setting.
     """
@@ -34,26 +36,23 @@ class Cleaning:
                 "raise the maximum or lower the minimum."
             )
 
+    def clean(self, texts: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The normalized texts, and the reason for dropping each: the first of REASONS that applies, or ""."""
+        normalized = [self.normalized(text) for text in texts]
+        reasons = [self._length_reason(len(text)) for text in normalized]
+        if self.repetition:
+            rest = [index for index, reason in enumerate(reasons) if not reason]
+            for index, repeats in zip(rest, repetitive([normalized[index] for index in rest]), strict=True):
+                reasons[index] = "repetitive" if repeats else ""
+        return normalized, reasons
 
-def clean_all(texts: Sequence[str], settings: Cleaning) -> tuple[list[str], list[str]]:
-    """The normalized texts, and the reason for dropping each: the first of REASONS that applies, or ""."""
-    normalized = [normalize(text, settings.normalize) for text in texts]
-    reasons = [_length_reason(len(text), settings) for text in normalized]
-    if settings.repetition:
-        rest = [index for index, reason in enumerate(reasons) if not reason]
-        for index, repeats in zip(rest, repetitive([normalized[index] for index in rest]), strict=True):
-            reasons[index] = "repetitive" if repeats else ""
-    return normalized, reasons
+    def normalized(self, text: str) -> str:
+        """The text in the Unicode normal form of `normalize`."""
+        if self.normalize == "none" or text.isascii():
+            return text
+        return unicodedata.normalize(cast(Literal["NFC", "NFKC"], self.normalize.upper()), text)
 
-
-def normalize(text: str, form: str) -> str:
-    """The text in the Unicode normal form nfc or nfkc, or unchanged for none."""
-    if form == "none" or text.isascii():
-        return text
-    return unicodedata.normalize(cast(Literal["NFC", "NFKC"], form.upper()), text)
-
-
-def _length_reason(characters: int, settings: Cleaning) -> str:
-    if characters < settings.min_characters:
-        return "short"
-    return "long" if settings.max_characters is not None and characters > settings.max_characters else ""
+    def _length_reason(self, characters: int) -> str:
+        if characters < self.min_characters:
+            return "short"
+        return "long" if self.max_characters is not None and characters > self.max_characters else ""

@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from data_prep.hashing import mix, powers
+
 BATCH_CHARACTERS = 1 << 20
 BATCH_TEXTS = 1 << 13
-_PART_WORDS = 1 << 20
+PART_WORDS = 1 << 20
 _PIECE = 1 << 17  # characters that are hashed in one step: the arrays fit into the cache of a core
 _WORD_BASE = 0x9E3779B97F4A7C15  # odd, so that it has an inverse mod 2^64
 _NGRAM_BASE = np.uint64(0xD1342543DE82EF95)
@@ -34,13 +36,6 @@ class Words(NamedTuple):
     hashes: np.ndarray
     characters: np.ndarray
     per_text: np.ndarray
-
-
-def mix(values: np.ndarray) -> np.ndarray:
-    """The finalizer of SplitMix64 (Steele et al. 2014): a bijection of uint64 that mixes all bits."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -105,8 +100,8 @@ def parts(hashes: np.ndarray, words_per_text: np.ndarray, n: int) -> Iterator[tu
     if len(words_per_text) != 1:
         yield hashes, words_per_text
         return
-    for start in range(0, max(1, len(hashes) - n + 1), _PART_WORDS):
-        part = hashes[start : start + _PART_WORDS + n - 1]
+    for start in range(0, max(1, len(hashes) - n + 1), PART_WORDS):
+        part = hashes[start : start + PART_WORDS + n - 1]
         yield part, np.array([len(part)])
 
 
@@ -152,21 +147,11 @@ def _split(pieces: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         edge |= (alone[1:] | alone[:-1]) & inside[1:] & inside[:-1]
     starts = np.flatnonzero(edge & inside[1:]) + 1
     ends = np.flatnonzero(edge & inside[:-1]) + 1
-    powers, inverses = _powers()
-    sums = np.cumsum(values * powers[: len(values)])
+    of_place, inverses = powers(_WORD_BASE, 2 * _PIECE + 5)  # the largest chunk
+    sums = np.cumsum(values * of_place[: len(values)])
     hashes = mix((sums[ends - 1] - sums[starts - 1]) * inverses[starts])
     offsets = np.cumsum([0] + [len(piece) + 1 for piece in pieces])
     return hashes, ends - starts, np.diff(np.searchsorted(starts, offsets + 1))
-
-
-@lru_cache(maxsize=1)
-def _powers() -> tuple[np.ndarray, np.ndarray]:
-    """The powers of the word base mod 2^64 and their inverses, uint64 [largest chunk] each."""
-    length = 2 * _PIECE + 4
-    bases = (_WORD_BASE, pow(_WORD_BASE, -1, 1 << 64))
-    one = np.ones(1, np.uint64)
-    rows = [np.multiply.accumulate(np.append(one, np.full(length, base, dtype=np.uint64))) for base in bases]
-    return rows[0], rows[1]
 
 
 @lru_cache(maxsize=1)

@@ -1,6 +1,6 @@
 """The format of a data set: what preparation writes and training reads.
 
-`ShardWriter` writes WebDataset tars with their indexes, `write_manifest` makes a data set of them, and `Dataset` reads
+`ShardWriter` writes WebDataset tars with their indexes, `Manifest.write` makes a data set of them, and `Dataset` reads
 its documents from a folder or a URL and checks every byte. docs/data-format.md is the specification.
 """
 

@@ -4,13 +4,5 @@ from .manifest import Manifest as Manifest
 from .manifest import ShardInfo as ShardInfo
 from .manifest import SourceInfo as SourceInfo
 from .manifest import TokenizerInfo as TokenizerInfo
-from .manifest import tokenizer_digest as tokenizer_digest
 from .reader import Dataset as Dataset
-from .reader import entropy as entropy
-from .shard_check import manifest_problems as manifest_problems
-from .shard_check import shard_problems as shard_problems
-from .shard_format import BLOCK_TOKENS as BLOCK_TOKENS
-from .shard_format import FORMAT_VERSION as FORMAT_VERSION
-from .shard_format import SHARD_BYTES as SHARD_BYTES
 from .shard_writer import ShardWriter as ShardWriter
-from .shard_writer import write_manifest as write_manifest

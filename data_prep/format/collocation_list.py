@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from data_prep.errors import DamagedData, MissingFile, UserError, one_line
 from data_prep.files import atomic_writer
+from data_prep.hashing import mix, powers
 from data_prep.reading import open_regular, parse_json, shown_path
 
 FORMAT, FORMAT_VERSION = "maskwright-collocations", 1
 MAX_WORDS = 8
 _KEY = b"maskwright"
+_BASE = 0xD1342543DE82EF95
 
 
 @dataclass(frozen=True)
@@ -121,25 +123,13 @@ class SpanHashes:
     """
 
     def __init__(self, ordinary: NDArray[np.bool_]):
-        x = np.arange(1, len(ordinary) + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)  # splitmix64, Steele 2014
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        self._numbers = np.where(ordinary, x ^ (x >> np.uint64(31)), np.uint64(0))
+        ids = np.arange(1, len(ordinary) + 1, dtype=np.uint64)
+        self._numbers = np.where(ordinary, mix(ids * np.uint64(0x9E3779B97F4A7C15)), np.uint64(0))
 
     def of(self, tokens: NDArray, begins_word: NDArray[np.bool_] | int = 0) -> Callable[[NDArray, NDArray], NDArray]:
         """The function from `starts`, `ends` [M] of spans in `tokens` [N] to their hashes, uint64 [M]."""
         numbers = self._numbers[tokens] + np.asarray(begins_word, bool)
-        powers, inverse = _powers(1 << max(16, len(tokens).bit_length()))
+        of_place, inverse = powers(_BASE, 1 << max(16, len(tokens).bit_length()))
         sums = np.zeros(len(tokens) + 1, np.uint64)
-        np.cumsum(numbers * powers[: len(tokens)], out=sums[1:])
+        np.cumsum(numbers * of_place[: len(tokens)], out=sums[1:])
         return lambda starts, ends: (sums[ends] - sums[starts]) * inverse[starts]
-
-
-@functools.lru_cache(2)
-def _powers(count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The powers 0 .. count - 1 of an odd number, and of its inverse, modulo 2**64."""
-    base = 0xD1342543DE82EF95
-    factors = np.repeat(np.array([[base], [pow(base, -1, 1 << 64)]], np.uint64), count, axis=1)
-    factors[:, 0] = 1
-    powers, inverse = np.cumprod(factors, axis=1)
-    return powers, inverse

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import hashlib
+import mmap
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -11,11 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.errors import DamagedData, MissingDataSet, UnusableInput
-from data_prep.files import map_file, open_plain, read_into
+from data_prep.files import open_plain, read_into
 from data_prep.format import manifest as manifest_file
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
-from data_prep.storage import kind_of, not_a
+from data_prep.storage import not_a
 
 STAT_THREADS = 16
 RESTORE = "restore it or prepare the data set again"
@@ -46,8 +47,16 @@ class LocalStorage:
         return f"{self._shards}/{name}"
 
     def manifest(self) -> Manifest:
-        """Read manifest.json."""
-        return read_manifest(self.folder)
+        """Read manifest.json. Raises UserError if it is missing or does not follow the format."""
+        folder, path = self.folder, self.folder / "manifest.json"
+        if not folder.exists():
+            raise MissingDataSet(folder)
+        if not path.is_file() and (folder / "train" / "manifest.json").is_file():
+            raise UnusableInput(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
+        if not path.is_file() or (folder / "deepspeed").is_dir():  # a checkpoint has a manifest.json too
+            raise not_a(folder, "a data set folder", "Name the folder that `maskwright prep run --out` wrote.")
+        with _errors(str(path)), open_plain(path) as file:
+            return parse_manifest(str(path), file.read(manifest_file.MAX_MANIFEST_BYTES + 1))
 
     def tokenizer(self, info: TokenizerInfo) -> Path:
         """A local folder with the tokenizer's files."""
@@ -76,15 +85,10 @@ class LocalStorage:
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
         """Sizes (None: unknown) of these files of `shards/`, by name, without files that do not exist."""
-        try:
-            with os.scandir(self._shards) as entries:
-                existing = {entry.name for entry in entries}
-        except FileNotFoundError:
-            existing = set()
-        listed = [name for name in names if name in existing]
+        names = list(names)
         with _errors(self._shards), ThreadPoolExecutor(STAT_THREADS) as pool:
-            sizes = pool.map(_size, map(self.name_of, listed))
-            return {name: size for name, size in zip(listed, sizes, strict=True) if size is not None}
+            sizes = pool.map(_size, map(self.name_of, names))
+            return {name: size for name, size in zip(names, sizes, strict=True) if size is not None}
 
     @contextlib.contextmanager
     def _opened(self, name: str) -> Iterator[int]:
@@ -93,29 +97,13 @@ class LocalStorage:
             yield file.fileno()
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a data set folder; raises UserError if it is missing or does not follow the format."""
-    path = folder / "manifest.json"
-    if not folder.exists():
-        raise MissingDataSet(folder)
-    if not path.is_file() and (folder / "train" / "manifest.json").is_file():
-        raise UnusableInput(f"{folder} holds two data sets; name {folder / 'train'} or {folder / 'valid'}.")
-    kind = kind_of(folder)
-    if not path.is_file() and kind == "an unfinished data set folder":
-        raise UnusableInput(f"{folder} is {kind} (no manifest.json). Finish it with `maskwright prep run`.")
-    if not path.is_file() or kind == "a checkpoint":
-        raise not_a(folder, "a data set folder", "Name the folder that `maskwright prep run --out` wrote.")
-    with _errors(str(path)), open_plain(path) as file:
-        return parse_manifest(str(path), file.read(manifest_file.MAX_MANIFEST_BYTES + 1))
-
-
 def index_problem(descriptor: int, shard: ShardInfo, trusted: bool) -> str | None:
     """The difference of an open index to the manifest, in size or (unless `trusted`) SHA-256; None if it is sound."""
     if (size := os.fstat(descriptor).st_size) != shard.index_bytes:
         return f"has {size} bytes, the manifest has {shard.index_bytes}; {RESTORE}."
     if trusted:
         return None
-    digest = hashlib.sha256(map_file(descriptor) if size else b"").hexdigest()
+    digest = hashlib.sha256(mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ) if size else b"").hexdigest()
     if digest != shard.index_sha256:
         return f"is damaged: its SHA-256 is {digest[:16]}..., the manifest has {shard.index_sha256[:16]}...; {RESTORE}."
     return None

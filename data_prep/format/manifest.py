@@ -1,18 +1,21 @@
 """The manifest of a data set: tokenizer, shards, inputs, and the fingerprint of the content."""
 
+import bisect
+import functools
 import hashlib
 import mmap
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from data_prep.errors import DamagedData, UnusableInput, one_line
+from data_prep.files import sha256_file, write_json
 from data_prep.format.shard_format import (
     FORMAT,
     FORMAT_VERSION,
@@ -51,6 +54,17 @@ class TokenizerInfo:
     special_ids: dict[str, int]
     all_special_ids: list[int]
     continuation_prefix: str | None
+
+    @classmethod
+    def of_files(cls, folder: Path, names: Iterable[str], **values: Any) -> "TokenizerInfo":
+        """The description with these `values` of the tokenizer that has the files `names` of a folder."""
+        files = _file_digests(folder, names)
+        return cls(sha256=_digest_of(files), files=files, **values)
+
+    @staticmethod
+    def digest(folder: Path, names: Iterable[str]) -> str:
+        """The `sha256` of a tokenizer that has the files `names` of a folder. Raises OSError."""
+        return _digest_of(_file_digests(folder, names))
 
     @property
     def dtype(self) -> np.dtype:
@@ -163,6 +177,43 @@ class Manifest:
         counts = sum((Counter(source.left_out) for source in self.sources), Counter())
         return dict(sorted(counts.items()))
 
+    def source_of(self, task: int) -> SourceInfo | None:
+        """The input of a task; None if the manifest has none."""
+        before = bisect.bisect_right(self._ordered, task, key=lambda source: source.first_task)
+        source = self._ordered[before - 1] if before else None
+        return source if source and task < source.first_task + source.tasks else None
+
+    @functools.cached_property
+    def _ordered(self) -> list[SourceInfo]:
+        return sorted((source for source in self.sources if source.tasks), key=lambda source: source.first_task)
+
+    @classmethod
+    def write(
+        cls,
+        folder: Path,
+        tokenizer: TokenizerInfo,
+        shards: Sequence[ShardInfo],
+        sources: Sequence[SourceInfo],
+        targets: bool = False,
+    ) -> "Manifest":
+        """Write and return manifest.json for the finished shards in `folder`/shards, which have targets or not."""
+        version = TARGETS_VERSION if targets else FORMAT_VERSION
+        tables = (read_index((folder / "shards" / shard.index_name).read_bytes())[1] for shard in shards)
+        totals = {field.name: sum(getattr(shard, field.name) for shard in shards) for field in fields(DataSetTotals)}
+        manifest = cls(
+            format=FORMAT,
+            format_version=version,
+            fingerprint=fingerprint(tokenizer.sha256, tokenizer.dtype, tables, version),
+            tokenizer=tokenizer,
+            dtype=tokenizer.dtype.name,
+            totals=DataSetTotals(**totals),
+            shards=list(shards),
+            sources=list(sources),
+            index_fingerprint=index_fingerprint(shards),
+        )
+        write_json(folder / "manifest.json", asdict(manifest))
+        return manifest
+
 
 def fingerprint(
     tokenizer_sha256: str, dtype: np.dtype, tables: Iterable[np.ndarray], version: int = FORMAT_VERSION
@@ -259,8 +310,10 @@ def _check_digest(digest: str, name: str) -> None:
         raise ValueError(f"{reprlib.repr(digest)} for {name} is not a SHA-256 in hexadecimal")
 
 
-def tokenizer_digest(folder: Path, names: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """SHA-256 of a tokenizer (of the lines that sha256sum prints, in name order), and of each of its files by name."""
-    files = {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in sorted(names)}
+def _file_digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    return {name: sha256_file(folder / name) for name in sorted(names)}
+
+
+def _digest_of(files: dict[str, str]) -> str:
     lines = "".join(f"{digest}  {name}\n" for name, digest in files.items())
-    return hashlib.sha256(lines.encode()).hexdigest(), files
+    return hashlib.sha256(lines.encode()).hexdigest()

@@ -1,16 +1,17 @@
 """Reader of data sets in a folder or behind an fsspec URL (docs/data-format.md)."""
 
 import functools
-from collections.abc import Iterator
+import mmap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.files import map_file, read_into
+from data_prep.files import read_into
 from data_prep.format.local_storage import RESTORE, LocalStorage, Span
-from data_prep.format.manifest import ShardInfo, fingerprint, shard_index, tokenizer_digest
+from data_prep.format.manifest import ShardInfo, TokenizerInfo, fingerprint, shard_index
 from data_prep.format.shard_format import (
     ENDS_DTYPE,
     INDEX_HEADER,
@@ -20,7 +21,7 @@ from data_prep.format.shard_format import (
     document_ids,
     xxh3,
 )
-from data_prep.storage import CACHE, CACHE_BYTES
+from data_prep.storage import Cache
 from data_prep.urls import is_url, open_remote, shown
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Dataset:
 
     Args:
         location: a folder, or a URL that fsspec knows. Parts of a remote data set are fetched and cached.
-        cache_dir: cache folder for remote data sets, of at most `cache_bytes`; by default the one of `maskwright prep`.
+        cache: for the parts of a remote data set.
 
     Raises:
         UserError: for a data set that is missing, not finished or of another format version, and a URL that cannot or
@@ -46,11 +47,9 @@ class Dataset:
         DamagedData: (here and in every method) for stored bytes that differ from their size, checksum or count.
     """
 
-    def __init__(
-        self, location: str | Path, cache_dir: str | Path | None = None, cache_bytes: int = CACHE_BYTES
-    ) -> None:
-        self._arguments = (location, cache_dir, cache_bytes)
-        self._storage = _open_storage(location, Path(cache_dir or CACHE), cache_bytes)
+    def __init__(self, location: str | Path, cache: Cache | None = None) -> None:
+        self._arguments = (location, cache)
+        self._storage = _open_storage(location, cache)
         self.location = shown(str(location))
         self.manifest = self._storage.manifest()
         self.dtype = np.dtype(self.manifest.dtype).newbyteorder("<")
@@ -80,7 +79,7 @@ class Dataset:
         """Raise DamagedData if the files in `tokenizer_path` differ from the tokenizer in the manifest."""
         info, folder = self.manifest.tokenizer, self.tokenizer_path
         try:
-            digest, _ = tokenizer_digest(folder, info.files)
+            digest = TokenizerInfo.digest(folder, info.files)
         except OSError as error:
             raise DamagedData(f"{folder} cannot be read ({error.strerror}); restore it.") from error
         if digest != info.sha256:
@@ -124,6 +123,15 @@ class Dataset:
     def check_indexes(self) -> None:
         """Raise DamagedData unless every index is sound and the indexes give the manifest's fingerprint."""
         self._check_fingerprint(self._tables())
+
+    def problems(self, workers: int = 1, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
+        """Read every byte of all shards of a local data set. Yields a line for each problem, in manifest order.
+
+        `workers` processes check one shard each. `progress` receives the bytes read and all bytes. Nothing is unpacked.
+        """
+        from data_prep.format.shard_check import data_set_problems
+
+        return data_set_problems(self.path, self.manifest, workers, progress)
 
     @property
     def table(self) -> np.ndarray:
@@ -211,6 +219,20 @@ class Dataset:
         """Whether each token begins a word, bool [n_tokens(block)]; None if `begins_word` determines it."""
         return self._bits(block, "words") if self._record(block)[1]["words_offset"] else None
 
+    def token_starts(self, block: int, tokens: np.ndarray) -> np.ndarray:
+        """Whether each of the tokens of a block begins a word, stored or by the vocabulary, bool [n_tokens(block)].
+
+        Raises UserError if neither says so.
+        """
+        if (starts := self.word_starts(block)) is not None:
+            return starts
+        if self.begins_word is None:
+            raise UserError(f"{self.location} has no tokenizer files, which determine word starts.")
+        if int(tokens.max()) >= len(self.begins_word):
+            problem = f"block {self.key(block)} has id {tokens.max()}, which is not in the vocabulary"
+            raise UserError(f"{self.location}: {problem}; run `maskwright prep verify`.")
+        return self.begins_word[tokens]
+
     @property
     def has_targets(self) -> bool:
         """Whether the data set was prepared from pairs of texts, for cloze repair."""
@@ -278,8 +300,9 @@ class Dataset:
         return elements
 
     def _check_index(self, descriptor: int, shard: ShardInfo) -> None:
+        data = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
         try:
-            shard_index(map_file(descriptor), shard, self.dtype, self.manifest.format_version)
+            shard_index(data, shard, self.dtype, self.manifest.format_version)
         except ValueError as error:
             path = self._storage.name_of(shard.index_name)
             raise DamagedData(f"{path} is damaged: {error}; prepare the data set again.") from error
@@ -291,7 +314,7 @@ class Dataset:
             raise DamagedData(f"{self.location}: manifest.json has fingerprint {stored}, its indexes give {computed}.")
 
 
-def _open_storage(location: str | Path, cache_dir: Path, cache_bytes: int) -> "LocalStorage | RemoteStorage":
+def _open_storage(location: str | Path, cache: Cache | None) -> "LocalStorage | RemoteStorage":
     if isinstance(location, Path) or not is_url(location):
         return LocalStorage(Path(location))
     remote = open_remote(location)
@@ -299,14 +322,8 @@ def _open_storage(location: str | Path, cache_dir: Path, cache_bytes: int) -> "L
         return LocalStorage(Path(remote.path))
     from data_prep.format.remote_storage import RemoteStorage
 
-    return RemoteStorage(location, cache_dir, cache_bytes)
+    return RemoteStorage(location, cache or Cache())
 
 
 def _bytes(array: np.ndarray) -> memoryview:
     return array.view("u1").data
-
-
-def entropy(counts: np.ndarray) -> float:
-    """Entropy of the distribution with these counts, in nats. Of token counts, it is the unigram entropy."""
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())

@@ -19,7 +19,9 @@ from data_prep.format.local_storage import RESTORE, STAT_THREADS, Span, check_sp
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
 from data_prep.storage import Cache
-from data_prep.urls import BACKOFF_SECONDS, Remote, identity, open_remote, remote_errors, retried, shown, true_error
+from data_prep.urls import Remote, identity, open_remote, remote_errors, retried, shown, true_error
+
+_ABSENT = -1
 
 
 class RemoteStorage:
@@ -29,15 +31,13 @@ class RemoteStorage:
     block also each time that it is read, and an index the first time that a process reads it.
     """
 
-    backoff_seconds = BACKOFF_SECONDS
-
-    def __init__(self, url: str, cache_dir: Path, cache_bytes: int) -> None:
+    def __init__(self, url: str, cache: Cache) -> None:
         if shown(url) != url:
             raise UserError(f"{shown(url)} has a query; give the plain URL of the data set's folder.")
         self.folder: Path | None = None
         self._url = url
         self._opened: tuple[int, Remote] | None = None
-        self._cache = Cache(cache_dir, cache_bytes)
+        self._cache = cache
         self._tokenizer_lock = threading.Lock()
 
     def name_of(self, name: str) -> str:
@@ -49,7 +49,7 @@ class RemoteStorage:
         limit = manifest_file.MAX_MANIFEST_BYTES + 1
         with remote_errors(place):
             try:
-                data = retried(lambda: remote.fs.cat_file(remote.path, start=0, end=limit), self.backoff_seconds)
+                data = retried(lambda: remote.fs.cat_file(remote.path, start=0, end=limit), self._cache.backoff_seconds)
             except Exception as error:
                 if _is_absent(error):
                     raise UserError(
@@ -101,7 +101,7 @@ class RemoteStorage:
         remote.fs.invalidate_cache()
         with remote_errors(place):
             try:
-                listing = retried(lambda: remote.fs.ls(remote.path, detail=True), self.backoff_seconds)
+                listing = retried(lambda: remote.fs.ls(remote.path, detail=True), self._cache.backoff_seconds)
             except Exception as error:
                 if not _is_absent(error) and not isinstance(error, NotImplementedError):
                     raise
@@ -110,22 +110,18 @@ class RemoteStorage:
         sizes = {name: listed.get(name) for name in names}
         unknown = [name for name, size in sizes.items() if size is None]
         with ThreadPoolExecutor(STAT_THREADS) as pool:
-            for name, (exists, size) in zip(unknown, pool.map(self._size, unknown), strict=True):
-                if exists:
-                    sizes[name] = size
-                else:
-                    del sizes[name]
-        return sizes
+            sizes |= dict(zip(unknown, pool.map(self._size, unknown), strict=True))
+        return {name: size for name, size in sizes.items() if size != _ABSENT}
 
-    def _size(self, name: str) -> tuple[bool, int | None]:
-        """Whether a file of `shards/` exists, and its size if it is known."""
+    def _size(self, name: str) -> int | None:
+        """The size of a file of `shards/`, None if it is not known, _ABSENT if the file does not exist."""
         remote, place = self._file(f"shards/{name}")
         with remote_errors(place):
             try:
-                return True, retried(lambda: identity(remote), self.backoff_seconds).size
+                return retried(lambda: identity(remote), self._cache.backoff_seconds).size
             except Exception as error:
                 if _is_absent(error):
-                    return False, None
+                    return _ABSENT
                 raise
 
     def _damaged_cache(self, what: str) -> UserError:
@@ -150,7 +146,7 @@ class RemoteStorage:
         remote, place = self._file(name)
         with remote_errors(place):
             try:
-                return retried(lambda: _part(remote, place, part), self.backoff_seconds)
+                return retried(lambda: _part(remote, place, part), self._cache.backoff_seconds)
             except UserError:
                 raise
             except Exception as error:

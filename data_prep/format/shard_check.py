@@ -4,13 +4,15 @@ The tar is never unpacked, and no size in it is trusted. The index says where ea
 exactly the bytes that the writer gives to it. So links, devices, other paths and other files are reported.
 """
 
+import dataclasses
+import functools
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from data_prep.files import map_file, sha256_file
+from data_prep.files import sha256_file
 from data_prep.format.manifest import Manifest, ShardInfo, SourceInfo, TokenizerInfo, fingerprint, shard_index
 from data_prep.format.shard_format import (
     ENDS_DTYPE,
@@ -23,12 +25,31 @@ from data_prep.format.shard_format import (
     xxh3,
 )
 from data_prep.format.shard_writer import TAR_BLOCK, member_header
+from data_prep.processes import ordered_map
 
-_CHUNK = 1 << 20  # tokens of one check
 _KINDS = {b"1": "hard link", b"2": "symbolic link", b"3": "device", b"4": "device", b"5": "folder", b"6": "FIFO"}
 
 
-def shard_problems(folder: Path, manifest: Manifest, shard: ShardInfo) -> tuple[list[str], np.ndarray | None]:
+def data_set_problems(
+    folder: Path, manifest: Manifest, workers: int, progress: Callable[[int, int], None] | None
+) -> Iterator[str]:
+    """All problems of the shards in `folder`/shards, and differences between their indexes and the manifest."""
+    check = functools.partial(_shard_problems, folder, dataclasses.replace(manifest, shards=[], sources=[]))
+    tables = []
+    done, total = 0, sum(shard.bytes for shard in manifest.shards)
+    for shard, report in zip(manifest.shards, ordered_map(check, manifest.shards, workers), strict=True):
+        problems, table = report
+        yield from problems
+        if table is not None:
+            tables.append(table)
+        done += shard.bytes
+        if progress:
+            progress(done, total)
+    if len(tables) == len(manifest.shards):
+        yield from _manifest_problems(manifest, tables)
+
+
+def _shard_problems(folder: Path, manifest: Manifest, shard: ShardInfo) -> tuple[list[str], np.ndarray | None]:
     """All problems of a shard in `folder`/shards, and its block table [blocks] if the index is sound."""
     tar, index = folder / "shards" / shard.name, folder / "shards" / shard.index_name
     problems = _file_problem(tar, shard.bytes, shard.sha256)
@@ -36,12 +57,12 @@ def shard_problems(folder: Path, manifest: Manifest, shard: ShardInfo) -> tuple[
         return problems + wrong, None
     dtype = manifest.tokenizer.dtype
     try:
-        table, lengths = shard_index(map_file(index), shard, dtype, manifest.format_version)
+        table, lengths = shard_index(index.read_bytes(), shard, dtype, manifest.format_version)
     except ValueError as error:
         return [*problems, f"{shard.index_name}: {error}"], None
-    table = table.copy()
+    table = table.copy()  # so that the document lengths do not stay in memory
     try:
-        content = np.frombuffer(map_file(tar), "u1") if tar.stat().st_size else np.zeros(0, "u1")
+        content = np.memmap(tar, "u1", "r") if tar.stat().st_size else np.zeros(0, "u1")
     except OSError:
         return problems, table  # reported by _file_problem
     problems += [f"{shard.name}{line}" for line in _content_problems(content, table, lengths, manifest.tokenizer)]
@@ -117,16 +138,10 @@ def _members(record: np.void, dtype: np.dtype) -> Iterator[tuple[str, int, np.dt
 
 
 def _token_problems(tokens: np.ndarray, info: TokenizerInfo) -> Iterator[str]:
-    largest, counts = 0, dict.fromkeys(("pad", "cls", "sep", "mask"), 0)
-    for start in range(0, len(tokens), _CHUNK):
-        part = tokens[start : start + _CHUNK]
-        largest = max(largest, int(part.max()))
-        for name in counts:
-            counts[name] += int(np.count_nonzero(part == info.special_ids[name]))
-    if largest >= info.vocab_size:
+    if (largest := int(tokens.max())) >= info.vocab_size:
         yield f"id {largest} is not in the vocabulary of {info.vocab_size}"
-    for name, count in counts.items():
-        if count:
+    for name in ("pad", "cls", "sep", "mask"):
+        if count := np.count_nonzero(tokens == info.special_ids[name]):
             yield f"{count} {name} tokens in the documents"
 
 
@@ -165,7 +180,7 @@ def _described(data: bytes) -> str:
     return f"member {member.name[:100]!a} ({kind} of {member.size} bytes)"
 
 
-def manifest_problems(manifest: Manifest, tables: list[np.ndarray]) -> Iterator[str]:
+def _manifest_problems(manifest: Manifest, tables: list[np.ndarray]) -> Iterator[str]:
     """Differences between the manifest and the block tables of all shards."""
     info, version = manifest.tokenizer, manifest.format_version
     computed = fingerprint(info.sha256, info.dtype, tables, version)

@@ -17,8 +17,6 @@ import xxhash
 FORMAT = "maskwright-blocks"
 FORMAT_VERSION = 1
 TARGETS_VERSION = 2  # data sets of pairs, which say for each token whether it is a target
-BLOCK_TOKENS = 1 << 18  # a block closes with the document that reaches this many tokens
-SHARD_BYTES = 256 << 20  # a shard closes before the block that would pass this size
 INDEX_MAGIC = b"MWBLOCKS"
 MAX_IDS_BYTES = 64 << 20  # of one block; parsed, JSON takes many times its size
 

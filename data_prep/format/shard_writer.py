@@ -7,36 +7,24 @@ import sys
 import tarfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import orjson
 
-from data_prep.files import atomic_writer, write_json
-from data_prep.format.manifest import (
-    DataSetTotals,
-    Manifest,
-    ShardInfo,
-    SourceInfo,
-    TokenizerInfo,
-    fingerprint,
-    index_fingerprint,
-)
+from data_prep.files import atomic_writer
+from data_prep.format.manifest import ShardInfo
 from data_prep.format.shard_format import (
-    BLOCK_TOKENS,
     ENDS_DTYPE,
-    FORMAT,
     FORMAT_VERSION,
     INDEX_HEADER,
     INDEX_MAGIC,
     RECORDS,
-    SHARD_BYTES,
     TARGETS_VERSION,
     block_key,
     index_name,
-    read_index,
     shard_name,
     xxh3,
 )
@@ -81,18 +69,11 @@ class _OpenShard:
     name: str
     tar: _Hashing
     records: list[np.ndarray] = field(default_factory=list)
-    lengths: list[np.ndarray] = field(default_factory=list)
-    documents: int = 0
-    tokens: int = 0
-
-    def add(self, record: np.ndarray, lengths: np.ndarray) -> None:
-        self.records.append(record)
-        self.lengths.append(lengths)
-        self.documents += len(lengths)
-        self.tokens += int(record["tokens"])
+    lengths: list[np.ndarray] = field(default_factory=list)  # of the documents of each block
 
     def totals(self) -> dict[str, int]:
-        return {"blocks": len(self.records), "documents": self.documents, "tokens": self.tokens}
+        documents, tokens = (sum(int(record[name]) for record in self.records) for name in ("documents", "tokens"))
+        return {"blocks": len(self.records), "documents": documents, "tokens": tokens}
 
 
 class ShardWriter:
@@ -101,6 +82,9 @@ class ShardWriter:
     A shard and its index appear under their names when they are complete; `shards` lists them. After an exception,
     finished shards remain, and the unfinished one is removed. With `targets`, shards have format version 2.
     """
+
+    BLOCK_TOKENS = 1 << 18  # a block closes with the document that reaches this many tokens
+    SHARD_BYTES = 256 << 20  # a shard closes before the block that would pass this size
 
     def __init__(
         self,
@@ -196,7 +180,7 @@ class ShardWriter:
         record = np.zeros((), RECORDS[self._version])
         record["task"], record["number"] = self._task, self._next_block
         record["documents"], record["tokens"] = len(lengths), lengths.sum()
-        record["first_document"] = shard.documents
+        record["first_document"] = shard.totals()["documents"]
         for name, member in sorted(members.items()):
             data = memoryview(member if isinstance(member, bytes) else member.data).cast("B")
             if isinstance(member, bytes):
@@ -208,7 +192,8 @@ class ShardWriter:
             record[f"{name}_xxh3"] = xxh3(data)
             tar.write(data)
             tar.write(bytes(-tar.bytes % TAR_BLOCK))
-        shard.add(record, lengths)
+        shard.records.append(record)
+        shard.lengths.append(lengths)
 
     def _open_shard(self) -> _OpenShard:
         name = shard_name(self._task, len(self.shards))
@@ -246,32 +231,3 @@ def _index_parts(shard: _OpenShard, dtype: np.dtype, version: int) -> Iterator[b
     yield header.tobytes()
     yield np.stack(shard.records).tobytes()
     yield np.concatenate(shard.lengths).tobytes()
-
-
-def write_manifest(
-    folder: Path,
-    tokenizer: TokenizerInfo,
-    shards: Sequence[ShardInfo],
-    sources: Sequence[SourceInfo],
-    targets: bool = False,
-) -> Manifest:
-    """Write and return manifest.json for the finished shards in `folder`/shards, which have targets or not."""
-    version = TARGETS_VERSION if targets else FORMAT_VERSION
-    tables = (read_index((folder / "shards" / shard.index_name).read_bytes())[1] for shard in shards)
-    manifest = Manifest(
-        format=FORMAT,
-        format_version=version,
-        fingerprint=fingerprint(tokenizer.sha256, tokenizer.dtype, tables, version),
-        tokenizer=tokenizer,
-        dtype=tokenizer.dtype.name,
-        totals=DataSetTotals(
-            documents=sum(shard.documents for shard in shards),
-            tokens=sum(shard.tokens for shard in shards),
-            blocks=sum(shard.blocks for shard in shards),
-        ),
-        shards=list(shards),
-        sources=list(sources),
-        index_fingerprint=index_fingerprint(shards),
-    )
-    write_json(folder / "manifest.json", asdict(manifest))
-    return manifest

@@ -11,16 +11,18 @@ mining association rules", 1994). So n-grams are counted exactly as pairs of (n 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.format import Collocations, Dataset, SpanHashes
+from data_prep.inspection.show_document import open_vocabulary, text_of
 
 _NONE = -1  # no frequent n-gram begins here
 _NEVER = np.uint32(2**32 - 1)
-_CHUNK = 1 << 22  # positions of one step
+CHUNK = 1 << 22  # positions of one step
 
 Report = Callable[[str, int, int], None]
 """Progress display; arguments: a stage, the work done and all work."""
@@ -61,6 +63,20 @@ class CollocationCounts:
     tokens: int
     blocks: int
     words: int
+
+    def write(self, dataset: Dataset, min_count: int, out: Path) -> list[str | None]:
+        """Write the list of a data set. Returns the text of each n-gram, or None if the data set has no tokenizer."""
+        listed, tokenizer = self.listed, open_vocabulary(dataset)
+        ends = np.cumsum(listed.word_sizes)[np.cumsum(listed.n_words) - 1]
+        ngrams = np.split(listed.tokens, ends[:-1])
+        texts = [text_of(tokenizer, ids.tolist()) if tokenizer else None for ids in ngrams]
+        settings = {
+            "data_set_fingerprint": dataset.manifest.fingerprint,
+            "sample": {"blocks": self.blocks, "tokens": self.tokens, "words": self.words},
+            "min_count": min_count,
+        }
+        listed.write(out, {"count": self.counts, "pmi": self.pmi, "text": texts}, settings)
+        return texts
 
 
 def find_collocations(
@@ -146,7 +162,7 @@ class _Words:
 
     def __init__(self, dataset: Dataset):
         info = dataset.manifest.tokenizer
-        self._dataset, self._begins_word = dataset, dataset.begins_word
+        self._dataset = dataset
         self._ordinary = np.ones(info.vocab_size, np.bool_)
         self._ordinary[[*info.all_special_ids, *info.special_ids.values()]] = False
         self._hashes = SpanHashes(self._ordinary)
@@ -166,15 +182,12 @@ class _Words:
 
     def _read(self, block: int) -> NDArray[np.int32]:
         tokens, ends = self._dataset.tokens(block), np.cumsum(self._dataset.document_lengths(block))
-        begins_word = self._dataset.word_starts(block) if self._begins_word is None else self._begins_word[tokens]
-        if begins_word is None:
-            raise UserError(f"{self._dataset.location} has no tokenizer files, which determine word starts.")
         ordinary = self._ordinary[tokens]
         begins_run = ordinary.copy()
         begins_run[1:] &= ~ordinary[:-1]
         first = ends[ends < len(tokens)]
         begins_run[first] = ordinary[first]
-        begins = ordinary & (begins_word | begins_run)
+        begins = ordinary & (self._dataset.token_starts(block, tokens) | begins_run)
         bounds = np.flatnonzero(begins | ~ordinary)
         is_word = begins[bounds]
         starts, ends = bounds[is_word], np.append(bounds[1:], len(tokens))[is_word]
@@ -200,8 +213,8 @@ def _neighbours(parts: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int6
 
     Yields the chunk's start, positions counted from it, and each pair as one number.
     """
-    for start in range(0, len(parts), _CHUNK):
-        right = parts[start + 1 : start + 1 + _CHUNK]
+    for start in range(0, len(parts), CHUNK):
+        right = parts[start + 1 : start + 1 + CHUNK]
         left = parts[start : start + len(right)]
         at = np.flatnonzero((left != _NONE) & (right != _NONE))
         yield start, at, left[at].astype(np.uint64) << np.uint64(32) | right[at].astype(np.uint64)
@@ -224,7 +237,7 @@ def _pairs(parts: NDArray[np.int32], min_count: int) -> tuple[NDArray[np.uint64]
 def _renumber(parts: NDArray[np.int32], keys: NDArray[np.uint64]) -> None:
     """Replace each element by the number in `keys` of the pair that begins there, or _NONE."""
     for start, at, some in _neighbours(parts):
-        parts[start : start + _CHUNK] = _NONE
+        parts[start : start + CHUNK] = _NONE
         number = np.searchsorted(keys, some)
         frequent = np.append(keys, ~np.uint64(0))[number] == some
         parts[start + at[frequent]] = number[frequent]
@@ -269,8 +282,8 @@ def _sizes(level: _Ngrams, n: int, max_words: int) -> NDArray[np.uint32]:
 def _cover(smallest: NDArray[np.uint32], parts: NDArray[np.int32], sizes: NDArray[np.uint32], n: int) -> None:
     """Lower `smallest`, at each of the n positions of each occurrence, to the n-gram's size in `sizes`."""
     sizes = np.append(sizes, _NEVER)  # for _NONE
-    for start in range(0, len(parts), _CHUNK):
-        some = sizes[parts[start : start + _CHUNK]]
+    for start in range(0, len(parts), CHUNK):
+        some = sizes[parts[start : start + CHUNK]]
         for first in range(start, start + n):
             covered = smallest[first : first + len(some)]
             np.minimum(covered, some[: len(covered)], out=covered)

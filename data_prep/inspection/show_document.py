@@ -62,31 +62,21 @@ def document(dataset: Dataset, number: int) -> ShownDocument:
     block, index = dataset.find_document(number)
     ends = dataset.document_ends(block)
     part = slice(int(ends[index - 1]) if index else 0, int(ends[index]))
-    ids, task = dataset.tokens(block)[part], dataset.task(block)
+    tokens, task = dataset.tokens(block), dataset.task(block)
+    ids = tokens[part]
     names, targets = dataset.ids(block), dataset.targets(block)
-    origin = [one for one in dataset.manifest.sources if one.first_task <= task < one.first_task + one.tasks]
+    origin = dataset.manifest.source_of(task)
     return ShownDocument(
         number=number,
         shard=dataset.shard(block).name,
         key=dataset.key(block),
         index=index,
-        source=origin[0].source if origin else "",
-        input=origin[0].name if origin else "",
+        source=origin.source if origin else "",
+        input=origin.name if origin else "",
         id=names[index] if names is not None else None,
         ids=ids,
-        word_starts=_word_starts(dataset, block, part, ids),
+        word_starts=dataset.token_starts(block, tokens)[part],
         targets=None if targets is None else targets[part],
         text=text_of(tokenizer, ids.tolist()),
         tokens=[tokenizer.id_to_token(id) or f"<{id}>" for id in ids.tolist()],
     )
-
-
-def _word_starts(dataset: Dataset, block: int, part: slice, ids: np.ndarray) -> np.ndarray:
-    starts, known = dataset.word_starts(block), dataset.begins_word
-    if starts is not None:
-        return starts[part]
-    if known is None or int(ids.max()) >= len(known):
-        problem = "has no word starts" if known is None else f"has id {ids.max()}, which is not in the vocabulary"
-        block_name = f"{dataset.location}: block {dataset.key(block)}"
-        raise UserError(f"{block_name} {problem}; run `maskwright prep verify`.")
-    return known[ids]

@@ -6,64 +6,60 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy.special import entr
 from tokenizers import Tokenizer
 
 from data_prep.errors import UserError
-from data_prep.format import Dataset, SourceInfo, entropy
+from data_prep.format import Dataset, SourceInfo
 from data_prep.inspection.show_document import open_vocabulary, text_of
 
 PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 SEQ_LENS = (128, 512, 1024, 8192)
 SPECIALS = 2  # [CLS] and [SEP] of each row
-_MERGED_BLOCKS = 64  # blocks of one count of document lengths
 
 Progress = Callable[[int, int], None]
 
 
-@dataclass
 class Lengths:
-    """Number of documents of each length: values and counts int64 [distinct], ascending.
+    """Number of documents of each length.
 
     n tokens have at most sqrt(2 n) distinct lengths, so this stays small for any number of documents.
     """
 
-    values: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    counts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
 
     def add(self, lengths: np.ndarray) -> None:
         """Count the documents of `lengths` [documents]."""
-        values, counts = np.unique(lengths.astype(np.int64), return_counts=True)
-        merged, index = np.unique(np.concatenate([self.values, values]), return_inverse=True)
-        total = np.zeros(len(merged), np.int64)
-        np.add.at(total, index, np.concatenate([self.counts, counts]))
-        self.values, self.counts = merged, total
+        values, counts = np.unique(lengths, return_counts=True)
+        self._counts.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
 
     def summary(self) -> dict[str, float]:
         """Mean, minimum, maximum, and percentiles (inverted empirical distribution)."""
-        ends = np.cumsum(self.counts)
+        values, counts = np.array(sorted(self._counts.items())).T
+        ends = np.cumsum(counts)
         ranks = [-(-percentile * int(ends[-1]) // 100) for percentile in PERCENTILES]
-        values = self.values[np.searchsorted(ends, ranks)]
+        percentiles = values[np.searchsorted(ends, ranks)].tolist()
         return {
-            "mean": float(self.values @ self.counts / ends[-1]),
-            "min": int(self.values[0]),
-            **{f"p{percentile}": int(value) for percentile, value in zip(PERCENTILES, values, strict=True)},
-            "max": int(self.values[-1]),
+            "mean": float(values @ counts / ends[-1]),
+            "min": int(values[0]),
+            **{f"p{percentile}": value for percentile, value in zip(PERCENTILES, percentiles, strict=True)},
+            "max": int(values[-1]),
         }
 
     def histogram(self) -> list[dict[str, int]]:
         """Documents and tokens by length, in bins that double (1, 2-3, 4-7, ...), from the first that has any."""
-        bins = np.frexp(self.values.astype(float))[1] - 1
-        documents, tokens = (np.bincount(bins, weights) for weights in (self.counts, self.counts * self.values))
-        rows = zip(documents.tolist(), tokens.tolist(), strict=True)
-        return [
-            {"from": 1 << bin, "to": (2 << bin) - 1, "documents": int(n), "tokens": int(m)}
-            for bin, (n, m) in enumerate(rows)
-            if bin >= bins[0]
-        ]
+        bins: dict[int, dict[str, int]] = {}
+        for bin in range(min(self._counts).bit_length() - 1, max(self._counts).bit_length()):
+            bins[bin] = {"from": 1 << bin, "to": (2 << bin) - 1, "documents": 0, "tokens": 0}
+        for length, count in self._counts.items():
+            bins[length.bit_length() - 1]["documents"] += count
+            bins[length.bit_length() - 1]["tokens"] += count * length
+        return list(bins.values())
 
     def documents_cut(self, seq_len: int) -> int:
         """Number of documents that are longer than a row of `seq_len` slots."""
-        return int(self.counts[self.values > seq_len - SPECIALS].sum())
+        return sum(count for length, count in self._counts.items() if length > seq_len - SPECIALS)
 
 
 @dataclass
@@ -87,7 +83,7 @@ class _Group:
 
 
 def summary(
-    dataset: Dataset, seq_lens: Sequence[int] = SEQ_LENS, top: int = 20, progress: Progress | None = None
+    dataset: Dataset, seq_lens: Sequence[int] | None = None, top: int = 20, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Statistics that `prep info` shows, ready for JSON. Reads every token.
 
@@ -113,7 +109,7 @@ def summary(
         **({"targets": total.targets} if dataset.has_targets else {}),
         "document_length": lengths.summary(),
         "length_histogram": lengths.histogram(),
-        "fill": [{"seq_len": n, "documents_cut": lengths.documents_cut(n)} for n in sorted(set(seq_lens))],
+        "fill": [{"seq_len": n, "documents_cut": lengths.documents_cut(n)} for n in sorted(set(seq_lens or SEQ_LENS))],
         "most_frequent": _most_frequent(total.token_counts, tokenizer, top),
         "vocabulary_used": int(np.count_nonzero(total.token_counts)),
         "tokenizer": {
@@ -132,42 +128,26 @@ def summary(
 
 def _count(dataset: Dataset, progress: Progress | None) -> tuple[list[_Group], Lengths]:
     """The groups by source name, then one (None) for blocks of no input; and the lengths of all documents."""
-    table = dataset.table
-    groups, group_of_block = _groups(dataset, table["task"])
-    lengths, pending, tokens = Lengths(), [], 0
-    for block, group in enumerate(groups[number] for number in group_of_block):
+    manifest, table, lengths, tokens = dataset.manifest, dataset.table, Lengths(), 0
+    names = [*dict.fromkeys(source.source for source in manifest.sources), None]
+    groups = {name: _Group(name, np.zeros(manifest.tokenizer.vocab_size, np.int64)) for name in names}
+    for source in manifest.sources:
+        groups[source.source].inputs.append(source)
+    for block, task in enumerate(table["task"].tolist()):
+        origin = manifest.source_of(task)
+        group = groups[origin.source if origin else None]
         group.token_counts += dataset.token_counts(block)
         if (starts := dataset.word_starts(block)) is not None:
             group.words = (group.words or 0) + int(np.count_nonzero(starts))
         if (targets := dataset.targets(block)) is not None:
             group.targets += int(np.count_nonzero(targets))
-        pending.append(dataset.document_lengths(block))
-        group.documents += len(pending[-1])
-        if len(pending) == _MERGED_BLOCKS or block == dataset.n_blocks - 1:
-            lengths.add(np.concatenate(pending))
-            pending = []
+        of_block = dataset.document_lengths(block)
+        lengths.add(of_block)
+        group.documents += len(of_block)
         tokens += int(table["tokens"][block])
         if progress:
-            progress(tokens, dataset.manifest.totals.tokens)
-    return groups, lengths
-
-
-def _groups(dataset: Dataset, tasks: np.ndarray) -> tuple[list[_Group], np.ndarray]:
-    """The groups, and the group of each block, int64 [blocks]. The last group has the blocks of no input."""
-    sources = dataset.manifest.sources
-    names = list(dict.fromkeys(source.source for source in sources))
-    groups = [_Group(name, np.zeros(dataset.manifest.tokenizer.vocab_size, np.int64)) for name in [*names, None]]
-    group_of_block = np.full(len(tasks), len(names))
-    for source in sources:
-        groups[names.index(source.source)].inputs.append(source)
-    order = sorted((source for source in sources if source.tasks), key=lambda source: source.first_task)
-    if order:
-        first = np.array([source.first_task for source in order])
-        end = first + [source.tasks for source in order]
-        number = np.array([names.index(source.source) for source in order])
-        index = np.searchsorted(first, tasks, side="right") - 1
-        group_of_block = np.where((index >= 0) & (tasks < end[index]), number[index], len(names))
-    return groups, group_of_block
+            progress(tokens, manifest.totals.tokens)
+    return list(groups.values()), lengths
 
 
 def _statistics(group: _Group, dataset: Dataset) -> dict[str, Any]:
@@ -188,7 +168,7 @@ def _statistics(group: _Group, dataset: Dataset) -> dict[str, Any]:
         "bytes_per_token": text_bytes / tokens if text_bytes and tokens else None,
         "unknown": unknown,
         "unknown_rate": unknown / tokens if tokens else None,
-        "unigram_entropy": entropy(counts) if tokens else None,
+        "unigram_entropy": float(entr(counts / tokens).sum()) if tokens else None,
         "inputs": len(group.inputs),
         "left_out": dict(sorted(left_out.items())),
     }

@@ -1,14 +1,12 @@
 """Deep check of a data set: reads every byte and reports all problems, not only the first."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
-from data_prep.format import Dataset, TokenizerInfo, manifest_problems, shard_problems, tokenizer_digest
-from data_prep.processes import ordered_map
+from data_prep.format import Dataset, TokenizerInfo
 from data_prep.tokenizer import describe
 
 Progress = Callable[[int, int], None]
@@ -25,45 +23,29 @@ def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> 
     Raises:
         UserError: if the folder has no readable manifest, or a worker process is killed.
     """
-    manifest = Dataset(folder).manifest
-    yield from _tokenizer_problems(folder / "tokenizer", manifest.tokenizer)
-    check = functools.partial(shard_problems, folder, dataclasses.replace(manifest, shards=[], sources=[]))
-    tables = []
-    done, total = 0, sum(shard.bytes for shard in manifest.shards)
-    for shard, report in zip(manifest.shards, ordered_map(check, manifest.shards, workers), strict=True):
-        problems, table = report
-        yield from problems
-        if table is not None:
-            tables.append(table)
-        done += shard.bytes
-        if progress:
-            progress(done, total)
-    if len(tables) == len(manifest.shards):
-        yield from manifest_problems(manifest, tables)
-    known = {name for shard in manifest.shards for name in (shard.name, shard.index_name)}
+    dataset = Dataset(folder)
+    yield from _tokenizer_problems(folder / "tokenizer", dataset.manifest.tokenizer)
+    yield from dataset.problems(workers, progress)
+    known = {name for shard in dataset.manifest.shards for name in (shard.name, shard.index_name)}
     yield from _unknown_files(folder / "shards", known)
 
 
 def _tokenizer_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
-    sound = bool(info.files)
-    for name, digest in info.files.items():
-        path = folder / name
-        if not path.is_file():
+    digests = {name: sha256_file(folder / name) if (folder / name).is_file() else None for name in info.files}
+    for name, digest in digests.items():
+        if digest is None:
             yield f"tokenizer/{name}: missing"
-        elif sha256_file(path) != digest:
+        elif digest != info.files[name]:
             yield f"tokenizer/{name}: the file is not the one the data was made with (SHA-256 differs)"
-        else:
-            continue
-        sound = False
     yield from (f"tokenizer/{line}" for line in _unknown_files(folder, set(info.files)))
-    if sound:
+    if digests and digests == info.files:
         yield from _description_problems(folder, info)
 
 
 def _description_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
     """Differences between the manifest's description of the tokenizer and its files."""
     try:
-        described = dataclasses.replace(describe(folder), sha256=tokenizer_digest(folder, info.files)[0])
+        described = dataclasses.replace(describe(folder), sha256=TokenizerInfo.digest(folder, info.files))
     except UserError as error:
         yield f"tokenizer: {error}"
         return

@@ -1,8 +1,6 @@
+from .merge import Prepared as Prepared
 from .preparation_plan import PreparationSettings as PreparationSettings
-from .preparation_plan import check_out as check_out
-from .preparation_plan import read_plan as read_plan
 from .process_pool import Workers as Workers
-from .stages import Prepared as Prepared
 from .stages import PrepareRequest as PrepareRequest
 from .stages import merge_tasks as merge_tasks
 from .stages import plan_only as plan_only

@@ -12,23 +12,19 @@ import contextlib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from data_prep.cleaning import document_hashes, resolve_repeats, signatures
+from data_prep.cleaning import key_writer, read_drops, resolve_repeats
 from data_prep.errors import DamagedData, UserError, one_line
 from data_prep.files import sha256_file, write_json
 from data_prep.jobs.preparation_plan import PreparationPlan
+from data_prep.jobs.task_documents import TaskDocuments, Workbench
 from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.reading import read_json, typed
 from data_prep.sources import SourceRow
-from data_prep.storage import load_integers, row_writer
-
-if TYPE_CHECKING:
-    from data_prep.jobs.task_documents import Workbench
 
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
 
@@ -38,28 +34,23 @@ def kinds(plan: PreparationPlan) -> list[str]:
     return {"none": [], "exact": ["exact"], "near": ["exact", "near"]}[plan.settings.deduplicate]
 
 
-def scan(bench: "Workbench", task: int, report: Report) -> None:
+def scan(bench: Workbench, task: int, report: Report) -> None:
     """Hash the documents of a task. Do nothing if a valid scan exists."""
-    from data_prep.jobs.task_documents import TaskDocuments
-
     plan, out = bench.plan, bench.out
     _check_deduplicates(plan)
     if not scanned(plan, task, out):
-        keys: dict[str, Callable[[list[str]], np.ndarray]] = {
-            "exact": document_hashes,
-            "near": lambda texts: signatures(texts, plan.settings.near_threshold),
-        }
+        thresholds = {"exact": None, "near": plan.settings.near_threshold}
         documents = TaskDocuments(bench, task)
         count = 0
         with contextlib.ExitStack() as stack:
-            add = {
-                kind: stack.enter_context(row_writer(_array_path(out, "scan", task, kind), keys[kind]([]).shape[1]))
+            writers = [
+                stack.enter_context(key_writer(_array_path(out, "scan", task, kind), thresholds[kind]))
                 for kind in kinds(plan)
-            }
+            ]
             for batch in documents:
                 texts = [row.text for row in batch]
-                for kind in add:
-                    add[kind](keys[kind](texts))
+                for write in writers:
+                    write(texts)
                 count += len(batch)
                 report(TaskProgress(documents.rows.bytes_read, documents.rows.text_bytes, count))
         files = {kind: sha256_file(_array_path(out, "scan", task, kind)) for kind in kinds(plan)}
@@ -131,18 +122,18 @@ class Drop:
     def apply(self, batch: "list[SourceRow]", left_out: Counter[str]) -> "list[SourceRow]":
         """The documents of the next batch that stay. Adds the dropped ones to `left_out`, by reason."""
         first, self._next = self._next, self._next + len(batch)
-        reason = np.zeros(len(batch), dtype=int)
-        for number, indices in reversed(list(enumerate(self._indices.values(), 1))):
+        reasons = [""] * len(batch)
+        for kind, indices in reversed(self._indices.items()):  # the first kind has the last word
             begin, end = np.searchsorted(indices, [first, self._next])
-            reason[indices[begin:end].astype(np.int64) - first] = number
-        for number, kind in enumerate(self._indices, 1):
-            left_out[REASONS[kind]] += int((reason == number).sum())
-        return [row for row, dropped in zip(batch, reason, strict=True) if not dropped]
+            for index in indices[begin:end].tolist():
+                reasons[index - first] = REASONS[kind]
+        left_out.update(filter(None, reasons))
+        return [row for row, reason in zip(batch, reasons, strict=True) if not reason]
 
 
 def _drops(plan: PreparationPlan, task: int, out: Path) -> dict[str, np.ndarray]:
     """Indices of the documents that a task drops, by kind of duplicate."""
-    return {kind: load_integers(_array_path(out, "drop", task, kind), 1) for kind in kinds(plan)}
+    return {kind: read_drops(_array_path(out, "drop", task, kind)) for kind in kinds(plan)}
 
 
 def drop_sha256(plan: PreparationPlan, task: int, out: Path) -> str | None:

@@ -3,14 +3,14 @@
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import orjson
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, is_abandoned
-from data_prep.format import Manifest, SourceInfo, write_manifest
+from data_prep.format import Manifest, SourceInfo
 from data_prep.jobs.preparation_plan import Input, PreparationPlan
 from data_prep.jobs.task_documents import Unreadable, quarantine_path
 from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
@@ -23,8 +23,17 @@ class NoDocuments(UserError):
     """The data set would have no documents."""
 
 
-def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> dict[Path, Manifest]:
-    """Write the manifest of each split from the verified records of all tasks; return them by folder.
+@dataclass(frozen=True)
+class Prepared:
+    """Result of a preparation: manifests by folder, notes for the user, number of tasks that this call did."""
+
+    manifests: dict[Path, Manifest]
+    notes: list[str]
+    new_tasks: int = 0
+
+
+def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Prepared:
+    """Write the manifest of each split from the verified records of all tasks.
 
     Also collects the tasks' unreadable rows in OUT/quarantine.jsonl and removes temporary files of interrupted
     writers. Raises NoDocuments if a split has no documents.
@@ -38,8 +47,8 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> di
         if is_abandoned(temporary):
             temporary.unlink(missing_ok=True)
     _gather_quarantine(plan, records, out)
-    return {
-        out / split: write_manifest(
+    manifests = {
+        out / split: Manifest.write(
             out / split,
             plan.tokenizer,
             [shard for record in records for shard in record.shards[split]],
@@ -48,6 +57,7 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> di
         )
         for split in plan.splits
     }
+    return Prepared(manifests, [*encoder_notes(records), *_split_notes(plan, records)])
 
 
 def _no_documents(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -> str:
@@ -120,7 +130,7 @@ def encoder_notes(records: Sequence[TaskRecord]) -> list[str]:
     return sorted({record.note for record in records if record.note})
 
 
-def split_notes(plan: PreparationPlan, records: Sequence[TaskRecord]) -> list[str]:
+def _split_notes(plan: PreparationPlan, records: Sequence[TaskRecord]) -> list[str]:
     """How text files were split into documents, with a warning if many of these are short."""
     texts: list[Input] = []
     documents = short = 0

@@ -16,10 +16,10 @@ from typing import Any, Literal
 from data_prep.cleaning import Cleaning
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import refuse_file, write_json
-from data_prep.format import BLOCK_TOKENS, FORMAT_VERSION, SHARD_BYTES, TokenizerInfo
+from data_prep.format import ShardWriter, TokenizerInfo
 from data_prep.reading import PathText, read_json, unusable
 from data_prep.sources import Examined, Options, SourceInput
-from data_prep.storage import Cache, kind_of, not_a
+from data_prep.storage import not_a
 from data_prep.urls import shown
 
 MAX_PLAN_BYTES = 1 << 30
@@ -41,7 +41,7 @@ class Input:
 
 
 @dataclass(frozen=True)
-class InputRange:
+class PlannedTask:
     """One task: units [first, last) of an input, about `bytes` long."""
 
     input: int
@@ -64,9 +64,9 @@ class PreparationSettings:
     deduplicate: Literal["none", "exact", "near"] = "none"
     near_threshold: float = 0.8
     valid_fraction: float = 0.0
-    block_tokens: int = BLOCK_TOKENS
-    shard_bytes: int = SHARD_BYTES
-    format_version: int = FORMAT_VERSION
+    block_tokens: int = ShardWriter.BLOCK_TOKENS
+    shard_bytes: int = ShardWriter.SHARD_BYTES
+    format_version: int = 1  # raise it when shards change, so that all tasks run again
 
     @property
     def pairs(self) -> bool:
@@ -79,7 +79,7 @@ class PreparationPlan:
     """The work of a preparation, for any number of processes. Equal plans give byte-identical data sets."""
 
     inputs: list[Input]
-    tasks: list[InputRange]
+    tasks: list[PlannedTask]
     tokenizer: TokenizerInfo
     settings: PreparationSettings
 
@@ -173,7 +173,7 @@ def extend(
         if same := numbers.get((one.source, one.kind, seen.bytes, seen.digest)):
             locations[same.pop()] = one.location
             continue
-        tasks += [InputRange(len(planned), *cut) for cut in cuts(seen, task_bytes)]
+        tasks += [PlannedTask(len(planned), *cut) for cut in cuts(seen, task_bytes)]
         planned.append(Input(name, one.source, one.kind, seen.bytes, seen.digest))
         locations.append(one.location)
     for old, location in zip(planned, locations, strict=True):
@@ -223,8 +223,6 @@ def read_plan(out: Path) -> PreparationPlan:
         plan: PreparationPlan = read_json(path, PreparationPlan, MAX_PLAN_BYTES, hint=_NEW_OUT)
         _check(plan)
     except MissingFile:
-        if kind_of(out) in ("an empty folder", "an unfinished data set folder"):
-            raise UserError(f"{out} has no plan ({path}); make one with `maskwright prep plan`.") from None
         raise not_a(out, "the folder of a plan", "Name the --out of `maskwright prep plan`.") from None
     except ValueError as error:
         raise unusable(path, str(error), _NEW_OUT) from None
@@ -257,9 +255,6 @@ class InputLocations:
     strict: bool
     cache: PathText
     cache_bytes: int
-
-    def open_cache(self) -> Cache:
-        return Cache(Path(self.cache), self.cache_bytes)
 
 
 def locations_path(out: Path) -> Path:

@@ -11,14 +11,14 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from data_prep.cleaning import MIN_WORDS, NGRAM_WORDS, evaluation_grams, evaluation_texts
+from data_prep.cleaning import Grams
 from data_prep.errors import UserError, interrupted
 from data_prep.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file, write_json
-from data_prep.format import Dataset, Manifest, TokenizerInfo
+from data_prep.format import Dataset, TokenizerInfo
 from data_prep.jobs import deduplication
-from data_prep.jobs.merge import NoDocuments, encoder_notes, merge, split_notes
+from data_prep.jobs.merge import NoDocuments, Prepared, encoder_notes, merge
 from data_prep.jobs.preparation_plan import (
     InputLocations,
     PreparationPlan,
@@ -35,56 +35,43 @@ from data_prep.jobs.preparation_plan import (
 from data_prep.jobs.process_pool import Work, Workers
 from data_prep.jobs.task_documents import Workbench
 from data_prep.jobs.task_progress import Report, TaskProgress
-from data_prep.jobs.task_worker import TaskRecord, read_record, run_task, verified_record
+from data_prep.jobs.task_worker import read_record, run_task, verified_record
 from data_prep.sources import SourceInput, examine
-from data_prep.storage import CACHE, CACHE_BYTES, Cache
-from data_prep.tokenizer import copy_files, describe
+from data_prep.storage import Cache
+from data_prep.tokenizer import copy_files, describe, fetch
 from data_prep.urls import is_url
 
+Checked = TypeVar("Checked")
 Show = Callable[[str, TaskProgress, int], None]
 """Progress display; arguments: a stage's name, its totals so far, and the bytes of all its input."""
 
 
-def show_nothing(stage: str, progress: TaskProgress, total_bytes: int) -> None:
-    """Progress display that shows nothing."""
-
-
 @dataclass(frozen=True)
 class PrepareRequest:
-    """Inputs, tokenizer, output folder and settings. Documents must not contain texts of the `evaluation` files."""
+    """Inputs, tokenizer, output folder and settings. Documents must not contain texts of the `evaluation` files.
+
+    The tokenizer is a folder, a tokenizer.json or a hub id.
+    """
 
     inputs: Sequence[SourceInput]
-    tokenizer: Path
+    tokenizer: str | Path
     out: Path
     settings: PreparationSettings = field(default_factory=PreparationSettings)
     evaluation: Sequence[Path] = ()
-    evaluation_ngram: int = NGRAM_WORDS
+    evaluation_ngram: int = 13
     task_bytes: int | None = None
     strict: bool = False
-    cache: Path = CACHE
-    cache_bytes: int = CACHE_BYTES
+    cache: Cache = field(default_factory=Cache)
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Result of a preparation: manifests by folder, number of tasks that this call did, notes for the user."""
-
-    manifests: dict[Path, Manifest]
-    new_tasks: int
-    notes: list[str]
-
-
-def prepare(request: PrepareRequest, workers: Workers, show: Show = show_nothing) -> Prepared:
+def prepare(request: PrepareRequest, workers: Workers, show: Show | None = None) -> Prepared:
     """Turn text into the data set OUT, or OUT/train and OUT/valid with a valid fraction.
 
     The output does not depend on `workers`. If inputs are added to a finished data set, only those are processed.
     Raises UserError for bad input, an OUT with other input, a killed worker, or a full disk.
     """
     out = request.out
-    tokenizer = describe(request.tokenizer)  # raises before anything is written
-    with _explained(out), _locked(out, check_out):
-        resumed = check_out(out)
-        plan, notes = _make_plan(request, tokenizer)
+    with _planned(request) as (plan, notes, resumed):
 
         def run(work: Work, stage: str, tasks: Sequence[int]) -> list[Any]:
             return workers.run(work, tasks, out, _shown(show, stage, plan, tasks))
@@ -98,7 +85,7 @@ def prepare(request: PrepareRequest, workers: Workers, show: Show = show_nothing
         for task, record in zip(missing, run(run_task, "task", missing), strict=True):
             records[task] = record
         try:
-            prepared = _merge(plan, records, out)
+            prepared = merge(plan, records, out)
         except NoDocuments:
             if not resumed:  # this call wrote everything in OUT; remove it so that the next call can start
                 for name in ("prep", *(["shards", "tokenizer"] if plan.splits == ["."] else plan.splits)):
@@ -109,13 +96,12 @@ def prepare(request: PrepareRequest, workers: Workers, show: Show = show_nothing
 
 def plan_only(request: PrepareRequest) -> tuple[PreparationPlan, list[str]]:
     """Create or extend the plan of OUT without running its tasks. Returns the plan and notes."""
-    tokenizer = describe(request.tokenizer)
-    with _explained(request.out), _locked(request.out, check_out):
-        return _make_plan(request, tokenizer)
+    with _planned(request) as (plan, notes, _):
+        return plan, notes
 
 
 def run_tasks(
-    stage: Literal["scan", "task"], out: Path, tasks: Sequence[int], workers: Workers, show: Show = show_nothing
+    stage: Literal["scan", "task"], out: Path, tasks: Sequence[int], workers: Workers, show: Show | None = None
 ) -> list[str]:
     """Scan these tasks of a plan for duplicates, or run them. Returns notes.
 
@@ -147,14 +133,13 @@ def _attempt(work: Work, bench: Workbench, task: int, report: Report) -> Any:
 
 def resolve_tasks(out: Path, max_bytes: int) -> int:
     """Compute which documents each task drops, after all scans; return the number of dropped documents."""
-    with _explained(out), _locked(out, read_plan):
-        return deduplication.resolve(read_plan(out), out, max_bytes)
+    with _explained(out), _locked(out, read_plan) as plan:
+        return deduplication.resolve(plan, out, max_bytes)
 
 
 def merge_tasks(out: Path, workers: Workers) -> Prepared:
     """Verify every task's record and write the manifests. Raises UserError naming the unfinished tasks."""
-    with _explained(out), _locked(out, read_plan):
-        plan = read_plan(out)
+    with _explained(out), _locked(out, read_plan) as plan:
         if deduplication.kinds(plan) and not deduplication.resolved(plan, out):
             raise UserError(f"The duplicates in {out} are not known, or damaged; run `maskwright prep resolve {out}`.")
         records = workers.run(verified_record, range(len(plan.tasks)), out, lambda progress: None)
@@ -162,25 +147,27 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
         if missing:
             names = ", ".join(missing[:20]) + (" ..." if len(missing) > 20 else "")
             raise UserError(f"{len(missing)} of {len(records)} tasks of {out} are not finished: {names}.")
-        return _merge(plan, records, out)
+        return merge(plan, records, out)
 
 
-def unfinished_stages(out: Path) -> dict[str, list[int]]:
-    """The stages of OUT's plan that are still to run, in order, with their tasks ("resolve" and "merge" have none).
+def unfinished_stages(out: Path) -> dict[str, dict[int, int]]:
+    """The stages of OUT's plan that are still to run, in order, with the input bytes of their tasks by number.
+
+    The stages "resolve" and "merge" have no tasks.
 
     Trusts the records of tasks, without reading the tasks' files. Raises UserError if OUT has no plan.
     """
     plan, stages = read_plan(out), {}
-    tasks = range(len(plan.tasks))
+    sizes = {number: task.bytes for number, task in enumerate(plan.tasks)}
     if deduplication.kinds(plan):
-        if scans := [task for task in tasks if not deduplication.recorded(plan, task, out)]:
+        if scans := {task: size for task, size in sizes.items() if not deduplication.recorded(plan, task, out)}:
             stages["scan"] = scans
         if scans or not deduplication.resolved(plan, out):
-            stages["resolve"] = []
-    if missing := [task for task in tasks if not read_record(plan, task, out)]:
+            stages["resolve"] = {}
+    if missing := {task: size for task, size in sizes.items() if not read_record(plan, task, out)}:
         stages["task"] = missing
     if stages or not _is_merged(plan, out):
-        stages["merge"] = []
+        stages["merge"] = {}
     return stages
 
 
@@ -199,21 +186,37 @@ def _is_merged(plan: PreparationPlan, out: Path) -> bool:
     return True
 
 
-def _make_plan(request: PrepareRequest, tokenizer: TokenizerInfo) -> tuple[PreparationPlan, list[str]]:
+@contextlib.contextmanager
+def _planned(request: PrepareRequest) -> Iterator[tuple[PreparationPlan, list[str], bool]]:
+    """Create or extend the plan of OUT, and lock OUT in the block.
+
+    Yields the plan, notes, and whether OUT held a preparation before.
+    """
+    out = request.out
+    with _explained(out):
+        check_out(out)
+        tokenizer = fetch(str(request.tokenizer), out / "prep" / "tokenizer")
+        info = describe(tokenizer)  # raises before the lock is written
+        with _locked(out, check_out) as resumed:
+            plan, notes = _make_plan(request, tokenizer, info)
+            yield plan, notes, resumed
+
+
+def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) -> tuple[PreparationPlan, list[str]]:
     """Create or extend the plan of OUT with all inputs of the request, and write to OUT all that a task needs.
 
     Returns the plan and notes. Raises UserError if an input cannot be read or OUT was prepared with other settings.
     """
-    out, cache = request.out, Cache(request.cache, request.cache_bytes)
+    out, cache = request.out, request.cache
     settings, notes = _with_evaluation(request)
-    plan = open_plan(out, tokenizer, settings)
+    plan = open_plan(out, info, settings)
     inputs = _outside(request.inputs, out)
     examined = [examine(source, cache, settings.reading) for source in inputs]
     plan, locations = extend(plan, inputs, examined, request.task_bytes)
     # First: this file identifies OUT as the folder of a preparation.
     write_json(
         locations_path(out),
-        asdict(InputLocations(locations, request.strict, str(request.cache), request.cache_bytes)),
+        asdict(InputLocations(locations, request.strict, str(cache.folder), cache.max_bytes)),
     )
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
@@ -221,7 +224,7 @@ def _make_plan(request: PrepareRequest, tokenizer: TokenizerInfo) -> tuple[Prepa
         os.replace(new_evaluation_path(out), evaluation_path(out))
         fsync_path(out / "prep")
     for split in plan.splits:
-        copy_files(request.tokenizer, out / split / "tokenizer")
+        copy_files(tokenizer, out / split / "tokenizer")
         (out / split / "shards").mkdir(exist_ok=True)
         fsync_path(out / split)
     write_plan(plan, out)  # last: if a plan exists, so does everything that it needs
@@ -245,35 +248,28 @@ def _with_evaluation(request: PrepareRequest) -> tuple[PreparationSettings, list
     """Save the n-grams of the evaluation files in OUT/prep. Returns the settings with their SHA-256, and notes."""
     if not request.evaluation:
         return request.settings, []
-    texts = (text for file in request.evaluation for text in evaluation_texts(file))
-    least = min(MIN_WORDS, request.evaluation_ngram)
-    grams, skipped = evaluation_grams(texts, request.evaluation_ngram, least)
+    grams, notes = Grams.of_files(request.evaluation, request.evaluation_ngram)
     path = new_evaluation_path(request.out)
     grams.save(path)
-    note = f"{skipped:,} evaluation texts have fewer than {least} words and are not looked for"
-    return replace(request.settings, evaluation_sha256=sha256_file(path)), [note] if skipped else []
+    return replace(request.settings, evaluation_sha256=sha256_file(path)), notes
 
 
-def _merge(plan: PreparationPlan, records: list[TaskRecord], out: Path) -> Prepared:
-    return Prepared(merge(plan, records, out), 0, [*encoder_notes(records), *split_notes(plan, records)])
-
-
-def _shown(show: Show, stage: str, plan: PreparationPlan, tasks: Sequence[int]) -> Report:
+def _shown(show: Show | None, stage: str, plan: PreparationPlan, tasks: Sequence[int]) -> Report:
     total = sum(plan.tasks[task].bytes for task in tasks)
-    return lambda progress: show(stage, progress, total)
+    return lambda progress: show(stage, progress, total) if show else None
 
 
 @contextlib.contextmanager
-def _locked(out: Path, check: Callable[[Path], object]) -> Iterator[None]:
-    """Lock the folder against a second preparation. The system releases the lock when this process exits.
+def _locked(out: Path, check: Callable[[Path], Checked]) -> Iterator[Checked]:
+    """Lock the folder against a second preparation, and yield `check(out)`.
 
-    If `check` raises, the folder does not change.
+    If `check` raises, the folder does not change. The system releases the lock when this process exits.
     """
     check(out)
     make_folder(out / "prep")
     try:
         with file_lock(out / "prep" / "lock", wait=False):
-            yield
+            yield check(out)
     except LockHeldError:
         raise UserError(f"Another process is preparing {out} now; wait for it or stop it.") from None
 

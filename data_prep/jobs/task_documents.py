@@ -12,12 +12,13 @@ import numpy as np
 import orjson
 from tokenizers import Tokenizer
 
-from data_prep.cleaning import Cleaning, Grams, clean_all, contaminated, normalize
+from data_prep.cleaning import Cleaning, Grams
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, make_folder, sha256_file
-from data_prep.format import tokenizer_digest
+from data_prep.format import TokenizerInfo
 from data_prep.jobs.preparation_plan import InputLocations, PreparationPlan, evaluation_path, read_locations, read_plan
 from data_prep.sources import RowReader, SourceInput, SourceRow, examine
+from data_prep.storage import Cache
 from data_prep.tokenizer import Encoders, load
 from data_prep.urls import shown
 
@@ -69,7 +70,7 @@ class Workbench:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         path = self._tokenizer_path
-        if tokenizer_digest(path, self.plan.tokenizer.files)[0] != self.plan.tokenizer.sha256:
+        if TokenizerInfo.digest(path, self.plan.tokenizer.files) != self.plan.tokenizer.sha256:
             raise UserError(f"The tokenizer in {path} has changed; delete {self.out} and prepare the data again.")
         return load(path)
 
@@ -116,7 +117,7 @@ class TaskDocuments:
         self._evaluation, self._quarantine = bench.evaluation, quarantine
         self._unit = bench.plan.tasks[task]
         self._input = bench.plan.inputs[self._unit.input]
-        self._cache = bench.locations.open_cache()
+        self._cache = Cache(bench.locations.cache, bench.locations.cache_bytes)
         self._source = SourceInput(self._input.source, bench.locations.locations[self._unit.input], self._input.kind)
         if self._input.kind != "hub":
             now = examine(self._source, self._cache, self._settings.reading)
@@ -150,15 +151,15 @@ class TaskDocuments:
         cleaning = self._settings.cleaning
         if cleaning == Cleaning() and self._evaluation is None:
             return batch
-        texts, reasons = clean_all([row.text for row in batch], cleaning)
+        texts, reasons = cleaning.clean([row.text for row in batch])
         if self._evaluation is not None:
-            bad = contaminated(texts, self._evaluation)
+            bad = self._evaluation.occur_in(texts)
             reasons = [reason or "contaminated" * bool(out) for reason, out in zip(reasons, bad, strict=True)]
         self.left_out.update(filter(None, reasons))
         rows = [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
         if not self._settings.pairs:
             return rows
-        return [row._replace(wrong=normalize(row.wrong or "", cleaning.normalize)) for row in rows]
+        return [row._replace(wrong=cleaning.normalized(row.wrong or "")) for row in rows]
 
     def reject(self, line: int, reason: str) -> None:
         """Count and list a row that cannot be used. Raises UserError in a strict preparation."""

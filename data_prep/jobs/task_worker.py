@@ -173,7 +173,7 @@ class _Task:
             changed = np.add.reduceat(np.append(targets, False), np.cumsum(lengths) - lengths, dtype=int) > 0
             self.documents.left_out[UNCHANGED] += int((usable & ~changed).sum())
             usable &= changed
-        sizes = np.array([_utf8_bytes(row.text) for row in batch])
+        sizes = np.array([len(row.text.encode()) for row in batch])
         names: list[Any] | None = [row.id for row in batch] if self.plan.settings.reading.id_field is not None else None
         for split, chosen in self._split(batch).items():
             chosen = chosen & usable
@@ -181,12 +181,9 @@ class _Task:
             self.documents_written += int(chosen.sum())
             self.tokens += int(lengths[chosen].sum())
             self.short += int((lengths[chosen] < SHORT_TOKENS).sum())
-            if chosen.all():
-                writers[split].add(ids, lengths, words, names, targets)
-            else:
-                tokens = np.repeat(chosen, lengths)
-                some = names and [name for name, one in zip(names, chosen, strict=True) if one]
-                writers[split].add(ids[tokens], lengths[chosen], _at(words, tokens), some, _at(targets, tokens))
+            tokens = np.repeat(chosen, lengths)
+            some = names and [name for name, one in zip(names, chosen, strict=True) if one]
+            writers[split].add(ids[tokens], lengths[chosen], _at(words, tokens), some, _at(targets, tokens))
 
     def _usable(self, batch: list[SourceRow], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Mask of documents with tokens and without pad, cls, sep or mask ids, bool [n_documents]. Counts the rest."""
@@ -208,10 +205,6 @@ class _Task:
         hashes = np.array([xxhash.xxh3_64_intdigest(row.text.encode()) for row in batch], dtype=np.uint64)
         valid = hashes / 2.0**64 < self.plan.settings.valid_fraction
         return {"train": ~valid, "valid": valid}
-
-
-def _utf8_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
 
 
 def _at(values: np.ndarray | None, mask: np.ndarray) -> np.ndarray | None:

@@ -5,8 +5,6 @@
 The room imports pyarrow, fsspec and datasets only when an input needs them.
 """
 
-from data_prep.sources.find_inputs import find_inputs
-from data_prep.sources.input_types import Options, SourceInput, SourceRow
-from data_prep.sources.open_rows import Examined, RowReader, examine
+import lazy_loader
 
-__all__ = ["Examined", "Options", "RowReader", "SourceInput", "SourceRow", "examine", "find_inputs"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

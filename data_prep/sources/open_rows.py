@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import xxhash
 
@@ -45,7 +46,7 @@ def examine(source: SourceInput, cache: Cache, options: Options | None = None) -
         return _examine_remote(source, cache, options)
     path = Path(source.location)
     size, digest = _content(path)
-    return Examined(size, digest, _units(source, path, size, options))
+    return Examined(size, digest, _units(source, str(path), size, options))
 
 
 def _content(path: Path) -> tuple[int, str]:
@@ -65,12 +66,13 @@ def _content(path: Path) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _units(source: SourceInput, path: Path, size: int, options: Options) -> tuple[int, ...] | None:
+def _units(source: SourceInput, file: Any, size: int, options: Options) -> tuple[int, ...] | None:
+    """The units of a path or, for parquet, of an open file."""
     if source.kind != "parquet":
         return (size,) if is_one_unit(source.location, source.kind, options) else None
     from data_prep.sources.parquet_tables import parquet_units
 
-    return parquet_units(str(path), options, source.location)
+    return parquet_units(file, options, source.location)
 
 
 def _examine_remote(source: SourceInput, cache: Cache, options: Options) -> Examined:
@@ -83,17 +85,15 @@ def _examine_remote(source: SourceInput, cache: Cache, options: Options) -> Exam
     else:
         digest = xxhash.xxh3_128_hexdigest(f"{size}\n{version}".encode())
     if source.kind != "parquet":
-        return Examined(size, digest, _units(source, Path(), size, options))
-    from data_prep.sources.parquet_tables import parquet_units
-
+        return Examined(size, digest, _units(source, None, size, options))
     try:
         with remote.fs.open(remote.path, "rb") as file:  # reads only the footer if the file system can seek
-            return Examined(size, digest, parquet_units(file, options, source.location))
+            return Examined(size, digest, _units(source, file, size, options))
     except UserError:
         raise
     except Exception:
         with cache.local(source.location) as path:
-            return Examined(size, digest, parquet_units(str(path), options, source.location))
+            return Examined(size, digest, _units(source, str(path), size, options))
 
 
 class RowReader(InputRange):

@@ -28,7 +28,7 @@ def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
             )
         value = kind.value_type if pa.types.is_dictionary(kind) else kind
         is_id = field == options.id_field != options.text_field
-        if not (_is_string(value) or (is_id and pa.types.is_integer(value))):
+        if value not in (pa.string(), pa.large_string()) and not (is_id and pa.types.is_integer(value)):
             wanted = "strings or integers" if is_id else "strings"
             raise UnusableInput(
                 f"The column {field!r} of {shown(location)} holds {kind}, not {wanted}; choose another."
@@ -43,10 +43,6 @@ def column_names(schema: pa.Schema, options: Options) -> list[str]:
 
 def _fields(options: Options) -> list[str]:
     return [field for field in (options.text_field, options.id_field, options.wrong_field) if field]
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _field_type(schema: pa.Schema, field: str) -> pa.DataType | None:

@@ -16,7 +16,7 @@ import orjson
 from data_prep.errors import UnusableInput
 from data_prep.reading import open_regular
 from data_prep.sources.input_types import InputRange, Options, SourceRow, compression_of, getter, too_long
-from data_prep.storage import DAMAGE, decompressed_chunks
+from data_prep.storage import decompressed_chunks
 from data_prep.urls import shown
 
 Batches = Iterator[list[bytes | None]]
@@ -44,12 +44,12 @@ def read_lines(path: Path, part: InputRange) -> Iterator[SourceRow]:
             start, end = _boundaries(file, part, _separator_test(kind, separator))
         compression = compression_of(location)
         compressed = bool(compression and end)
-        chunks = text_chunks(file, compression, part) if compressed else _plain_chunks(file, start, end, part)
+        chunks = _text_chunks(file, compression, part) if compressed else _plain_chunks(file, start, end, part)
         batches = _line_batches(chunks, part.max_bytes, start == 0)
         rows = _jsonl_rows if kind == "jsonl" else _line_rows if separator == "line" else _txt_rows
         try:
             yield from rows(batches, part)
-        except DAMAGE as error:
+        except ValueError as error:
             yield SourceRow(part.lines + 1, "", f"the file is damaged or truncated from here on: {error}")
         part.bytes_read = end - start
 
@@ -64,8 +64,8 @@ def _plain_chunks(file: BinaryIO, start: int, end: int, part: InputRange) -> Ite
         yield chunk
 
 
-def text_chunks(file: BinaryIO, compression: str, part: InputRange) -> Iterator[bytes]:
-    """The text of a .gz or .zst file. Raises an error of DAMAGE at the end of a truncated or damaged stream."""
+def _text_chunks(file: BinaryIO, compression: str, part: InputRange) -> Iterator[bytes]:
+    """The text of a .gz or .zst file. Raises ValueError at the end of a truncated or damaged stream."""
     for chunk in decompressed_chunks(file, compression):
         part.bytes_read = file.tell()
         for start in range(0, len(chunk), _CHUNK_BYTES):

@@ -1,6 +1,6 @@
-"""Files and folders on disk: number arrays, compressed files, a bounded cache of remote files, kinds of folders.
+"""Files and folders on disk: compressed files, a bounded cache of remote files, kinds of folders.
 
-`save_array` and `load_integers` write and check .npy files. `Cache` keeps files, and parts of files, behind URLs.
+`Cache` keeps files, and parts of files, behind URLs. `decompressed_chunks` reads .gz and .zst files.
 `require_run` and `not_a` make the message when a command gets a folder of another kind.
 """
 

@@ -1,13 +1,5 @@
-from .arrays import load_integers as load_integers
-from .arrays import row_writer as row_writer
-from .arrays import save_array as save_array
-from .cache import CACHE as CACHE
-from .cache import CACHE_BYTES as CACHE_BYTES
 from .cache import Cache as Cache
-from .compressed import DAMAGE as DAMAGE
-from .compressed import decompressed as decompressed
 from .compressed import decompressed_chunks as decompressed_chunks
 from .folder_kinds import is_run as is_run
-from .folder_kinds import kind_of as kind_of
 from .folder_kinds import not_a as not_a
 from .folder_kinds import require_run as require_run

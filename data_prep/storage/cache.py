@@ -24,8 +24,6 @@ from data_prep.errors import NO_ROOM, UserError
 from data_prep.files import file_lock, fsync_path, is_abandoned
 from data_prep.urls import BACKOFF_SECONDS, identity, is_url, open_remote, remote_errors, retried, shown
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "maskwright"
-CACHE_BYTES = 50_000_000_000
 _POLL_SECONDS = 0.1
 _PART = "-part"  # in the names of files that are being written
 
@@ -39,15 +37,22 @@ class _NewEntry(NamedTuple):
 
 
 class Cache:
-    """Entries of at most `max_bytes` in `folder`, including those being written. Safe for processes and threads."""
+    """Entries of at most `max_bytes` in `folder`, including those being written. Safe for processes and threads.
+
+    The default folder is the one of `maskwright prep`.
+    """
 
     def __init__(
-        self, folder: Path, max_bytes: int, wait_seconds: float = 3600, backoff_seconds: float = BACKOFF_SECONDS
+        self,
+        folder: str | Path | None = None,
+        max_bytes: int = 50_000_000_000,
+        wait_seconds: float = 3600,
+        backoff_seconds: float = BACKOFF_SECONDS,
     ) -> None:
-        self.folder, self.max_bytes = Path(folder), max_bytes
+        self.folder, self.max_bytes = Path(folder or _default_folder()).absolute(), max_bytes
         self.entries, self._locks = self.folder / "entries", self.folder / "locks"
         self._room, self._bytes = self._locks / "room", self._locks / "bytes"
-        self._wait_seconds, self._backoff_seconds = wait_seconds, backoff_seconds
+        self._wait_seconds, self.backoff_seconds = wait_seconds, backoff_seconds
 
     @contextlib.contextmanager
     def local(self, location: str) -> Iterator[Path]:
@@ -61,7 +66,7 @@ class Cache:
             return
         remote, name = open_remote(location), shown(location)
         with remote_errors(location):
-            known = retried(lambda: identity(remote), self._backoff_seconds)
+            known = retried(lambda: identity(remote), self.backoff_seconds)
 
         def download(path: Path) -> None:
             callback = _size_callback(lambda size: self._check_size(size, name))
@@ -74,7 +79,7 @@ class Cache:
 
         def write(path: Path) -> None:
             with remote_errors(location):
-                retried(lambda: download(path), self._backoff_seconds)
+                retried(lambda: download(path), self.backoff_seconds)
 
         # A file of unknown size reserves all space.
         new = _NewEntry(self.max_bytes if known.size is None else known.size, name, write)
@@ -224,6 +229,10 @@ class Cache:
             reason = "its disk is full" if error.errno in NO_ROOM else error.strerror
             advice = "; put it on a local disk" if error.errno in (errno.ENOLCK, errno.ENOSYS) else ""
             raise UserError(f"The cache folder {self.folder} cannot be used: {reason}{advice}.") from error
+
+
+def _default_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "maskwright"
 
 
 def _removed(path: Path) -> bool:

@@ -5,6 +5,8 @@ from pathlib import Path
 from data_prep.errors import UserError, working_directory
 
 RUN = "a run folder"
+DATA_SET = "a data set folder"
+_UNFINISHED = "an unfinished data set folder"
 _MOST_NAMED = 3
 
 
@@ -17,9 +19,9 @@ def kind_of(path: Path) -> str:
     if (path / "config.json").is_file():
         return "a Hugging Face model folder"
     if (path / "manifest.json").is_file():
-        return "a checkpoint" if (path / "deepspeed").is_dir() else "a data set folder"
+        return "a checkpoint" if (path / "deepspeed").is_dir() else DATA_SET
     if (path / "shards").is_dir() or ((path / "prep").is_dir() and (path / "train").is_dir()):
-        return "a data set folder" if (path / "train" / "manifest.json").is_file() else "an unfinished data set folder"
+        return DATA_SET if (path / "train" / "manifest.json").is_file() else _UNFINISHED
     for name, kind in (("study.json", "a study folder"), ("tokenizer.json", "a tokenizer folder")):
         if (path / name).is_file():
             return kind
@@ -57,6 +59,8 @@ def not_a(path: Path, wanted: str, advice: str) -> UserError:
             advice = f"Name one of its runs: {', '.join(map(str, runs[:_MOST_NAMED]))}{more}"
         elif wanted == RUN and kind == "a checkpoint":
             advice = f"Name its run: {path.absolute().parent.parent}"
+        elif wanted == DATA_SET and kind == _UNFINISHED:
+            advice = "Finish it with `maskwright prep run`."
     except OSError as error:
         return UserError(f"{path} cannot be read: {error.strerror}.")
     return UserError(f"{path} is {kind}, not {wanted}. {advice}")

@@ -1,7 +1,7 @@
 """Train, load and apply tokenizers.
 
 `Encoders` uses a faster tokenizer package only if it gives the same ids as Hugging Face's. `targets_of` and
-`differences` align two texts by words. `open_spelling` turns token ids into readable text.
+`differences` align two texts by words. `Spelling` turns token ids into readable text.
 """
 
 import lazy_loader

@@ -9,5 +9,3 @@ from .hf_tokenizer import fetch as fetch
 from .hf_tokenizer import load as load
 from .hf_tokenizer import train as train
 from .token_text import Spelling as Spelling
-from .token_text import open_spelling as open_spelling
-from .token_text import printable as printable

@@ -15,7 +15,7 @@ import numpy as np
 from data_prep.tokenizer.encoders import Arrays
 
 LONG_WORD = 8  # most tokens of a word that is compared as a whole
-_DIRECT = 1 << 12  # product of the word counts of two texts; longer texts are cut
+DIRECT_PRODUCT = 1 << 12  # product of the word counts of two texts; longer texts are cut
 MAX_PRODUCT = 1 << 16  # largest product that is compared by words: half a second at worst, usually milliseconds
 _RUN = 4  # words of a run that anchors longer texts
 
@@ -30,19 +30,10 @@ def targets_of(right: Arrays, wrong: Arrays, begins_word: np.ndarray | None) -> 
         begins_word: bool [vocab_size], needed if the encoded texts have no word starts.
     """
     targets = np.zeros(len(right[0]), dtype=bool)
-    start = 0
-    for right_ends, wrong_words in zip(_word_ends(right, begins_word), _texts(wrong, begins_word), strict=True):
-        ends = right_ends - start
-        ids = right[0][start : start + (ends[-1] if len(ends) else 0)]
-        for first, last in missing(_words(ids, ends), wrong_words):
-            targets[start + (ends[first - 1] if first else 0) : start + ends[last - 1]] = True
-        start += len(ids)
+    for (bounds, words), (_, wrong_words) in zip(_texts(right, begins_word), _texts(wrong, begins_word), strict=True):
+        for first, last, _, _ in differences(words, wrong_words):
+            targets[bounds[first] : bounds[last]] = True
     return targets
-
-
-def missing(right: Words, wrong: Words) -> Iterator[tuple[int, int]]:
-    """The ranges [first, last) of words of `right` that the alignment does not find in `wrong`, in order."""
-    return ((first, last) for first, last, _, _ in differences(right, wrong) if first < last)
 
 
 def differences(right: Words, wrong: Words) -> Iterator[tuple[int, int, int, int]]:
@@ -66,10 +57,11 @@ def _differences(
     if i == i_end or j == j_end:
         if i < i_end or j < j_end:
             yield i, i_end, j, j_end
-    elif whole and (i_end - i) * (j_end - j) > _DIRECT:
-        anchors = [(i, j), *_anchors(right, wrong, i, i_end, j, j_end), (i_end, j_end)]
-        for (here, there), (next_here, next_there) in pairwise(anchors):
-            yield from _differences(right, wrong, here, next_here, there, next_there, whole=False)
+    elif whole and (i_end - i) * (j_end - j) > DIRECT_PRODUCT:
+        here, there = _single_runs(right, i, i_end), _single_runs(wrong, j, j_end)
+        anchors = _longest_rising([(place, there[run]) for run, place in here.items() if run in there])
+        for (first, start), (last, end) in pairwise([(i, j), *anchors, (i_end, j_end)]):
+            yield from _differences(right, wrong, first, last, start, end, whole=False)
     elif (i_end - i) * (j_end - j) > MAX_PRODUCT:
         yield i, i_end, j, j_end
     else:
@@ -77,12 +69,6 @@ def _differences(
         for kind, start, end, first, last in matcher.get_opcodes():
             if kind != "equal":
                 yield i + first, i + last, j + start, j + end
-
-
-def _anchors(right: Words, wrong: Words, i: int, i_end: int, j: int, j_end: int) -> list[tuple[int, int]]:
-    """Ascending pairs of positions in both texts where runs of words begin that occur once in each."""
-    here, there = _single_runs(right, i, i_end), _single_runs(wrong, j, j_end)
-    return _longest_rising([(place, there[run]) for run, place in here.items() if run in there])
 
 
 def _single_runs(words: Words, first: int, last: int) -> dict[tuple[Hashable, ...], int]:
@@ -109,20 +95,14 @@ def _longest_rising(places: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return chain[::-1]
 
 
-def _texts(encoded: Arrays, begins_word: np.ndarray | None) -> Iterator[Words]:
-    """The words of each text."""
+def _texts(encoded: Arrays, begins_word: np.ndarray | None) -> Iterator[tuple[list[int], Words]]:
+    """For each text, the bounds of its words in the batch, and the bytes of the ids of each word."""
+    data, size = encoded[0].tobytes(), encoded[0].itemsize
     start = 0
     for ends in _word_ends(encoded, begins_word):
-        stop = int(ends[-1]) if len(ends) else start
-        yield _words(encoded[0][start:stop], ends - start)
-        start = stop
-
-
-def _words(ids: np.ndarray, ends: np.ndarray) -> Words:
-    """The bytes of the ids of each word."""
-    data, size = ids.tobytes(), ids.itemsize
-    bounds = [0, *(size * ends).tolist()]
-    return [data[first:last] for first, last in pairwise(bounds)]
+        bounds = [start, *ends.tolist()]
+        yield bounds, [data[size * first : size * last] for first, last in pairwise(bounds)]
+        start = bounds[-1]
 
 
 def _word_ends(encoded: Arrays, begins_word: np.ndarray | None) -> Iterator[np.ndarray]:

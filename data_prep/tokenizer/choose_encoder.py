@@ -76,7 +76,7 @@ class Encoders:
 
 
 class _FastEncoder(TextEncoder):
-    """The encoder of a fast package until it fails. `safe` then encodes, as well as texts that it does not take."""
+    """The encoder of a fast package until it fails. `safe` then encodes, as well as texts that are not settled."""
 
     def __init__(
         self, name: str, settings: dict[str, Any], rule: WordRule | None, safe: TextEncoder, failure: str
@@ -86,7 +86,7 @@ class _FastEncoder(TextEncoder):
         self._encoder: TextEncoder | None = None
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
-        takes = not self.failure and self._encoder is not None and all(map(self._encoder.takes, texts))
+        takes = not self.failure and self._encoder is not None and all(map(is_settled, texts))
         return (self.attempt(texts) if takes else None) or self.safe(texts)
 
     def attempt(self, texts: Sequence[str]) -> Arrays | None:

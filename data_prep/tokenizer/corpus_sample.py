@@ -6,20 +6,25 @@ from data_prep.sources import Examined, Options, RowReader, SourceInput, examine
 from data_prep.storage import Cache
 from data_prep.urls import shown
 
-MIN_SHARE = 1_000_000
-
 
 class CorpusSample:
     """Documents from the beginnings of all inputs. Every iteration yields the same documents.
 
-    Each input yields a share of `sample_bytes` (UTF-8) in proportion to its size, at least MIN_SHARE. Later inputs use
-    what a short input leaves. So a corpus smaller than the sample is read completely; if there are too many inputs,
+    Each input yields a share of `sample_bytes` (UTF-8) in proportion to its size, at least `min_share`. Later inputs
+    use what a short input leaves. So a corpus smaller than the sample is read completely; if there are too many inputs,
     evenly spread ones are read. After an iteration, `text_bytes` is the size of the sample, `cut` whether the corpus
     has more, `rejected` the number of unreadable rows, and `first_reason` the reason for the first of them.
     """
 
-    def __init__(self, inputs: Sequence[SourceInput], options: Options, sample_bytes: int, cache: Cache) -> None:
-        self.options, self.sample_bytes, self.cache = options, sample_bytes, cache
+    def __init__(
+        self,
+        inputs: Sequence[SourceInput],
+        options: Options,
+        sample_bytes: int,
+        cache: Cache,
+        min_share: int = 1_000_000,
+    ) -> None:
+        self.options, self.sample_bytes, self.cache, self.min_share = options, sample_bytes, cache, min_share
         # Any number of multiples of the golden ratio modulo 1 are evenly spread.
         order = sorted(range(len(inputs)), key=lambda number: number * 0.618033988749895 % 1)
         self._inputs = [(inputs[number], examine(inputs[number], cache, options)) for number in order]
@@ -35,7 +40,7 @@ class CorpusSample:
                 self.cut = True
                 return
             yield from self._beginning(
-                source, examined, min(left, max(MIN_SHARE, left * examined.bytes // max(1, rest)))
+                source, examined, min(left, max(self.min_share, left * examined.bytes // max(1, rest)))
             )
             rest -= examined.bytes
 

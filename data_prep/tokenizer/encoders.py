@@ -42,14 +42,10 @@ class TextEncoder:
     def __init__(self, settings: dict[str, Any], chunk_characters: int) -> None:
         self._cut, self._chunk_characters = _cut_pattern(settings), chunk_characters
 
-    def takes(self, text: str) -> bool:
-        """Whether the encoder gives the ids of the tokenizers library for the characters of this text."""
-        return True
-
     def __call__(self, texts: Sequence[str]) -> Arrays:
         if sum(map(len, texts)) <= self._chunk_characters:
-            return self._encode_chunk(texts)
-        results = [(owners, self._encode_chunk(pieces)) for owners, pieces in self._chunks(texts)]
+            return self.encode_chunk(texts)
+        results = [(owners, self.encode_chunk(pieces)) for owners, pieces in self._chunks(texts)]
         lengths = np.zeros(len(texts), dtype=np.int64)
         for owners, (_, piece_lengths, _) in results:
             np.add.at(lengths, owners, piece_lengths)
@@ -57,7 +53,7 @@ class TextEncoder:
         starts = [starts for _, (_, _, starts) in results if starts is not None]
         return ids, lengths, np.concatenate(starts) if starts else None
 
-    def _encode_chunk(self, texts: Sequence[str]) -> Arrays:
+    def encode_chunk(self, texts: Sequence[str]) -> Arrays:
         raise NotImplementedError
 
     def _chunks(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
@@ -116,7 +112,7 @@ class HuggingFaceEncoder(TextEncoder):
         # The fast variant does not track words.
         self._encode = tokenizer.encode_batch if words == "word_ids" else tokenizer.encode_batch_fast
 
-    def _encode_chunk(self, texts: Sequence[str]) -> Arrays:
+    def encode_chunk(self, texts: Sequence[str]) -> Arrays:
         encodings = self._encode(texts, add_special_tokens=False)
         lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
         ids = np.concatenate([np.empty(0, np.uint32), *(np.array(one.ids, np.uint32) for one in encodings)])
@@ -143,7 +139,7 @@ class NanotokenEncoder(TextEncoder):
         super().__init__(settings, 1 << 24)
         self._encode = WordPieceTokenizer.from_json(_without_specials(settings)).encode_batch
 
-    def _encode_chunk(self, texts: Sequence[str]) -> Arrays:
+    def encode_chunk(self, texts: Sequence[str]) -> Arrays:
         ids, offsets = self._encode(texts, add_special_tokens=False, parallel=False)
         return ids, np.diff(offsets), None
 
@@ -169,10 +165,7 @@ class GigatokenEncoder(TextEncoder):
         self._tokenizer = Tokenizer.from_json(self._json)
         self._memory = _memory()
 
-    def takes(self, text: str) -> bool:
-        return is_settled(text)
-
-    def _encode_chunk(self, texts: Sequence[str]) -> Arrays:
+    def encode_chunk(self, texts: Sequence[str]) -> Arrays:
         if _memory() > self._memory + self._cache_bytes:
             self._load()
         rows = self._tokenizer.encode_batch(list(texts), parallel=False).layout

@@ -13,8 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from data_prep.errors import UnusableInput, UserError, working_directory
 from data_prep.files import atomic_folder, atomic_writer, make_folder, write_json
-from data_prep.format import TokenizerInfo, tokenizer_digest
-from data_prep.format.manifest import SPECIAL_NAMES
+from data_prep.format import TokenizerInfo
 from data_prep.reading import open_regular, read_json
 
 FILES = (
@@ -194,10 +193,9 @@ def describe(folder: Path) -> TokenizerInfo:
                 f"The tokenizer in {folder} has no {name} token ([{name.upper()}]), which masked language modelling "
                 "needs; take another, or train one with `maskwright tokenizer train`."
             )
-    digest, files = tokenizer_digest(folder, [name for name in FILES if (folder / name).is_file()])
-    return TokenizerInfo(
-        sha256=digest,
-        files=files,
+    return TokenizerInfo.of_files(
+        folder,
+        [name for name in FILES if (folder / name).is_file()],
         vocab_size=max(vocab.values()) + 1,
         special_ids=special_ids,
         all_special_ids=sorted({*special_ids.values(), *(id for id, token in added.items() if token.special)}),
@@ -248,7 +246,7 @@ def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dic
         if (folder / name).is_file():
             config |= read_json(folder / name, dict[str, Any])
     ids = {}
-    for name in SPECIAL_NAMES:
+    for name in _BERT:
         token = config.get(f"{name}_token")
         token = token.get("content") if isinstance(token, dict) else token
         if token is None:

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
-from data_prep.format import Dataset, entropy
+from data_prep.format import Dataset
 from evaluation.layers.measures import (
     GROUPS,
     Estimate,
     cluster,
     covariance,
+    entropy,
     estimate,
     linear_cka,
     product_sums,

@@ -22,13 +22,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import entr, stdtrit
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
-
-from data_prep.format import entropy
 
 GROUPS = 10  # of the jackknife
 _T = float(stdtrit(GROUPS - 1, 0.975))  # Student's t
@@ -127,6 +125,11 @@ def cluster(states: NDArray[Any], clusters: int, seed: int) -> NDArray[np.int64]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # identical states, for example the embeddings of [MASK]
         return np.asarray(means.fit_predict(states), dtype=np.int64)
+
+
+def entropy(counts: NDArray[np.int64]) -> float:
+    """Entropy of the distribution with these counts, in nats."""
+    return float(entr(counts / counts.sum()).sum())
 
 
 def share_told(clusters: NDArray[np.int64], tokens: NDArray[np.int64]) -> float:

@@ -9,8 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from data_prep.errors import UserError
-from data_prep.tokenizer import printable
+from data_prep.errors import UserError, printable
 from launchers.commands.arguments import check_inputs, local, refuse_unread
 from launchers.display import CommandProgress, check_json_output, tables, write_json_output
 from pretrain.config import percent

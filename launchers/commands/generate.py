@@ -58,12 +58,13 @@ def generate(
         raise UserError("--prompt is not valid UTF-8. Check the encoding of your terminal.") from None
 
     check_inputs([model])
-    from data_prep.tokenizer import open_spelling, printable
+    from data_prep.errors import printable
+    from data_prep.tokenizer import Spelling
     from evaluation.generation import GenerationRequest, Writer
     from pretrain.export import model_folder
 
     folder = model_folder(model)
-    writer, spelling = Writer(folder), open_spelling(folder)
+    writer, spelling = Writer(folder), Spelling.open(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     asked = GenerationRequest(prompt, length, method, iterations, temperature, top_k, seed, samples)
     for number, (ids, new) in enumerate(writer.write(asked)):

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
-from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load, open_spelling
+from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
 from launchers.display import Segment, marked, plain_text
 from pretrain.config import Config
 from pretrain.data import BatchDocument, RowVisits, Sources
@@ -127,7 +127,7 @@ def show_text(text: str, tokenizer: str, config: Config, most: int) -> Show:
         raise UserError("the text is empty; there is nothing to mask")
     with TemporaryDirectory() as temporary:
         folder = fetch(tokenizer, Path(temporary) / Path(tokenizer).stem)
-        info, spelling = describe(folder), open_spelling(folder)
+        info, spelling = describe(folder), Spelling.open(folder)
         ids, word_starts = _encode(text, folder, info)
     if not len(ids):
         raise UserError(f"the text has no tokens; {tokenizer} leaves nothing of it")
@@ -155,7 +155,7 @@ def show_data(config: Config, most: int) -> Show:
     if not dataset.manifest.tokenizer.files:
         raise UserError(f"{dataset.location} carries no tokenizer to decode its documents with")
     dataset.check_tokenizer()
-    return Show(config, RowVisits.of_data(config, sources, most), open_spelling(dataset.tokenizer_path))
+    return Show(config, RowVisits.of_data(config, sources, most), Spelling.open(dataset.tokenizer_path))
 
 
 def _check_objective(config: Config) -> None:

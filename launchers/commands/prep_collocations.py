@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.errors import UserError
-from data_prep.tokenizer import printable
+from data_prep.errors import UserError, printable
 from launchers.commands.arguments import DataSet, check_folder_of, local
 from launchers.display import CommandProgress
 
 if TYPE_CHECKING:
-    from data_prep.format import Dataset
     from data_prep.inspection import CollocationCounts
 
 EXAMPLES = 3  # n-grams printed from the beginning and from the end of the list, for each n
@@ -45,27 +43,7 @@ def prep_collocations(
     dataset = Dataset(location)
     with CommandProgress() as line:
         found = find_collocations(dataset, size, min_count, max_words, tokens, lambda s, n, of: line.show(n, of, s))
-    texts = _write(dataset, found, min_count, out)
-    _tell(found, texts, out)
-
-
-def _write(dataset: "Dataset", found: "CollocationCounts", min_count: int, out: Path) -> list[str | None]:
-    """Write the list. Return the text of each n-gram, or None if the data set has no tokenizer."""
-    import numpy as np
-
-    from data_prep.inspection import open_vocabulary, text_of
-
-    listed, tokenizer = found.listed, open_vocabulary(dataset)
-    ends = np.cumsum(listed.word_sizes)[np.cumsum(listed.n_words) - 1]
-    ngrams = np.split(listed.tokens, ends[:-1])
-    texts = [text_of(tokenizer, ids.tolist()) if tokenizer else None for ids in ngrams]
-    settings = {
-        "data_set_fingerprint": dataset.manifest.fingerprint,
-        "sample": {"blocks": found.blocks, "tokens": found.tokens, "words": found.words},
-        "min_count": min_count,
-    }
-    listed.write(out, {"count": found.counts, "pmi": found.pmi, "text": texts}, settings)
-    return texts
+    _tell(found, found.write(dataset, min_count, out), out)
 
 
 def _tell(found: "CollocationCounts", texts: list[str | None], out: Path) -> None:

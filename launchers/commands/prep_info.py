@@ -32,12 +32,12 @@ def prep_info(
     Example: `maskwright prep info data/books --seq-len 128 --seq-len 512`
     """
     from data_prep.format import Dataset
-    from data_prep.inspection import SEQ_LENS, summary
+    from data_prep.inspection import summary
     from pretrain.data import Filling
 
     dataset = Dataset(location)
     with CommandProgress() as line:
-        facts = summary(dataset, seq_len or SEQ_LENS, top, line.rate("tokens"))
+        facts = summary(dataset, seq_len, top, line.rate("tokens"))
     for row in facts["fill"]:
         row["packed"] = Filling.of(dataset, row["seq_len"]).fill
     if as_json:

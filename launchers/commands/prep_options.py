@@ -96,13 +96,12 @@ def request(
     cache: Cache = None,
     cache_gb: CacheGB = 50.0,
 ) -> "PrepareRequest":
-    """Build the request from the options. Raises UserError if an input or the tokenizer cannot be found."""
+    """Build the request from the options. Raises UserError if an input cannot be found."""
+    from data_prep import storage
     from data_prep.cleaning import Cleaning
-    from data_prep.files import check_writable
-    from data_prep.jobs import PreparationSettings, PrepareRequest, check_out
+    from data_prep.files import check_writable, refuse_file
+    from data_prep.jobs import PreparationSettings, PrepareRequest
     from data_prep.sources import Options, find_inputs
-    from data_prep.storage import CACHE
-    from data_prep.tokenizer import fetch
 
     settings = PreparationSettings(
         reading=Options(text_field, id_field, separator, wrong_field),
@@ -111,7 +110,7 @@ def request(
         near_threshold=near_threshold,
         valid_fraction=valid_fraction,
     )
-    check_out(out)  # before the tokenizer is copied there
+    refuse_file(out)
     check_writable(out, inside=True)
     inputs = find_inputs([*input, *(more or [])])
     for file in decontaminate or []:
@@ -121,15 +120,14 @@ def request(
             )
     return PrepareRequest(
         inputs=inputs,
-        tokenizer=fetch(tokenizer, out / "prep" / "tokenizer"),
+        tokenizer=tokenizer,
         out=out,
         settings=settings,
         evaluation=decontaminate or [],
         evaluation_ngram=decontaminate_ngram,
         task_bytes=int(task_mb * 1e6) if task_mb else None,
         strict=strict,
-        cache=(cache or CACHE).absolute(),
-        cache_bytes=int(cache_gb * 1e9),
+        cache=storage.Cache(cache, int(cache_gb * 1e9)),
     )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.tokenizer import printable
+from data_prep.errors import printable
 from launchers.commands.arguments import DataSet
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def prep_show(
 
 def _with_targets(ids: "np.ndarray", targets: "np.ndarray", tokenizer: Path) -> str:
     """Decode the text, with a mark around each run of targets."""
-    from data_prep.tokenizer import open_spelling
+    from data_prep.tokenizer import Spelling
 
-    spelling, text = open_spelling(tokenizer), ""
+    spelling, text = Spelling.open(tokenizer), ""
     for target, group in groupby(zip(ids.tolist(), targets.tolist(), strict=True), lambda one: one[1]):
         part = spelling.text(id for id, _ in group)
         word = part.lstrip()

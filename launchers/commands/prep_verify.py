@@ -4,8 +4,7 @@ from pathlib import Path
 
 import typer
 
-from data_prep.errors import UserError
-from data_prep.tokenizer import printable
+from data_prep.errors import UserError, printable
 from launchers.commands.arguments import DataSet, WorkerCount
 from launchers.display import CommandProgress
 from pretrain.distributed import Cores

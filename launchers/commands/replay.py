@@ -75,10 +75,10 @@ def _segments(found: "Replayed", document: "BatchDocument", spelling: "Spelling"
 
 
 def _print_json(found: "Replayed", rows: int) -> None:
-    from data_prep.tokenizer import open_spelling
+    from data_prep.tokenizer import Spelling
     from launchers.display import plain_text
 
-    spelling = open_spelling(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
+    spelling = Spelling.open(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
     for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         shown = [
             asdict(document) | {"text": plain_text(_segments(found, document, spelling)) if spelling else None}
@@ -88,12 +88,12 @@ def _print_json(found: "Replayed", rows: int) -> None:
 
 
 def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
-    from data_prep.tokenizer import open_spelling
+    from data_prep.tokenizer import Spelling
     from launchers.display import CAUSAL_LEGEND, LEGEND, coloured, listed
 
     if not (found.tokenizer / "tokenizer.json").is_file():
         raise UserError(f"{found.tokenizer} has no tokenizer.json to decode with; --json shows the token ids")
-    spelling = open_spelling(found.tokenizer)
+    spelling = Spelling.open(found.tokenizer)
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
     console.print(coloured(CAUSAL_LEGEND if found.rows.causal else LEGEND))

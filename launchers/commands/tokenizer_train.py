@@ -33,14 +33,14 @@ def tokenizer_train(
     """
     from data_prep.files import check_writable, refuse_file
     from data_prep.sources import Options, find_inputs
-    from data_prep.storage import CACHE, Cache
+    from data_prep.storage import Cache
     from data_prep.tokenizer import CorpusSample, train
 
     refuse_file(out)
     check_writable(out)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
-    inputs, local = find_inputs([*input, *(more or [])]), Cache(cache or CACHE, int(cache_gb * 1e9))
+    inputs, local = find_inputs([*input, *(more or [])]), Cache(cache, int(cache_gb * 1e9))
     texts = CorpusSample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)
     if not any(text.strip() for text in texts):
         if texts.rejected:

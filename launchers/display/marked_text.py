@@ -5,7 +5,8 @@ from itertools import groupby
 
 from rich.text import Text
 
-from data_prep.tokenizer import Spelling, printable
+from data_prep.errors import printable
+from data_prep.tokenizer import Spelling
 from pretrain.data import BatchDocument
 
 Segment = tuple[str, str | None]

@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 
-from data_prep.errors import UserError, one_line
+from data_prep.errors import UserError, one_line, printable
 from data_prep.processes import die_with_parent
-from data_prep.tokenizer import printable
 from data_prep.urls import redact
 from launchers.node_checks import Finding
 

@@ -91,13 +91,14 @@ def _fill_masks(model: Path, console: Console) -> None:
 
 
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
-    from data_prep.format import Dataset, entropy
+    from data_prep.format import Dataset
+    from data_prep.inspection import summary
     from pretrain.run import JournalTable
     from pretrain.tracking import run_page
 
     measured = JournalTable.read(RunFolder(run).journal)
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
-    baseline = entropy(Dataset(data / "valid").token_counts())
+    baseline = summary(Dataset(data / "valid"))["unigram_entropy"]
     store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
     page = run_page(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
     for name, value in (

@@ -186,15 +186,12 @@ def _incomplete_stages(array: PrepArray, per_element: int | None) -> list[ArrayS
     Raises:
         UserError: if OUT has no plan, or a damaged one.
     """
+    from data_prep.jobs import unfinished_stages
 
-    from data_prep.jobs import read_plan, unfinished_stages
-
-    plan = read_plan(array.out)
     stages = []
     for name, tasks in unfinished_stages(array.out).items():
-        total = sum(plan.tasks[task].bytes for task in tasks)
-        per_job = per_element or tasks_per_element(len(tasks), total, array.cpus)
-        stages.append(ArrayStage(name, elements(tasks, per_job) if tasks else []))
+        per_job = per_element or tasks_per_element(len(tasks), sum(tasks.values()), array.cpus)
+        stages.append(ArrayStage(name, elements(list(tasks), per_job)))
     return stages
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import DamagedData, MissingDataSet, UserError
 from data_prep.format import Dataset, TokenizerInfo
+from data_prep.storage import Cache
 from data_prep.urls import redact
 from pretrain.config import Config, DataConfig
 from pretrain.data.batch import LaidOut, lay_out
@@ -225,7 +226,7 @@ class FirstRows:
 
 def _open(config: DataConfig, location: str, key: str) -> Dataset:
     try:
-        dataset = Dataset(location, config.cache_dir, int(config.cache_gb * 1e9))
+        dataset = Dataset(location, Cache(config.cache_dir, int(config.cache_gb * 1e9)))
     except MissingDataSet:
         raise MissingDataSet(location, key) from None
     if not dataset.n_blocks:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_folder
-from data_prep.format import tokenizer_digest
+from data_prep.format import TokenizerInfo
 from pretrain import checkpoint
 from pretrain.guards import state_problem
 from pretrain.run import RunFolder
@@ -33,7 +33,7 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
         raise UserError(f"{found} is damaged and cannot be exported: {problem}")
     saved = checkpoint.read(found)
     files = [path.name for path in folder.tokenizer.iterdir()] if folder.tokenizer.is_dir() else []
-    if tokenizer_digest(folder.tokenizer, files)[0] != saved.state["identity"]["data.train (tokenizer)"]:
+    if TokenizerInfo.digest(folder.tokenizer, files) != saved.state["identity"]["data.train (tokenizer)"]:
         raise UserError(f"{folder.tokenizer} is not the tokenizer that the run was trained with")
     from pretrain.export.hugging_face_export import write_export  # imports torch, which takes seconds
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, printable
 from data_prep.files import open_plain
 from data_prep.reading import UnixTime, parse_json
-from data_prep.tokenizer import Spelling, open_spelling, printable
+from data_prep.tokenizer import Spelling
 from pretrain.data import BatchDocument
 from pretrain.reporting.curve_points import evenly
 
@@ -101,7 +101,7 @@ def _records(path: Path) -> Iterator[Asked | PageAnswers]:
 def _spelling(tokenizer: Path) -> Spelling:
     """The spelling of token ids. Without a usable tokenizer, ids are shown as numbers."""
     try:
-        return open_spelling(tokenizer)
+        return Spelling.open(tokenizer)
     except UserError:
         return Spelling({}, {})
 

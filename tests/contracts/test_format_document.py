@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from data_prep.cleaning import text_filters as text
-from data_prep.format import BLOCK_TOKENS, SHARD_BYTES, ShardInfo, SourceInfo, TokenizerInfo
+from data_prep.format import ShardInfo, ShardWriter, SourceInfo, TokenizerInfo
 from data_prep.format.manifest import MAX_MANIFEST_BYTES, MAX_VOCABULARY, DataSetTotals
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, MAX_IDS_BYTES
 from data_prep.jobs import deduplication, task_worker
@@ -94,8 +94,8 @@ def test_documented_fingerprint(tmp_path):
 
 
 def test_documented_sizes():
-    assert f"{BLOCK_TOKENS:,} (2^18) tokens" in TEXT
-    assert SHARD_BYTES == 256 << 20
+    assert f"{ShardWriter.BLOCK_TOKENS:,} (2^18) tokens" in TEXT
+    assert ShardWriter.SHARD_BYTES == 256 << 20
     assert MAX_VOCABULARY == 1 << 24
     assert MAX_IDS_BYTES == 64 << 20
     assert MAX_MANIFEST_BYTES == 1 << 30

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.format import BLOCK_TOKENS, SHARD_BYTES, Dataset, ShardWriter, TokenizerInfo, write_manifest
+from data_prep.format import Dataset, Manifest, ShardWriter, TokenizerInfo
 from data_prep.format.shard_writer import tar_header
 
 SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -20,8 +20,8 @@ def make_dataset(
     folder: Path,
     documents: Iterable[Sequence[int]],
     vocab_size: int = 1000,
-    block_tokens: int = BLOCK_TOKENS,
-    shard_bytes: int = SHARD_BYTES,
+    block_tokens: int = ShardWriter.BLOCK_TOKENS,
+    shard_bytes: int = ShardWriter.SHARD_BYTES,
     word_starts: Iterable[np.ndarray] | None = None,
     ids: Sequence[str | int] | None = None,
     targets: Sequence[np.ndarray] | None = None,
@@ -35,7 +35,7 @@ def make_dataset(
             words = next(starts) if starts is not None else None
             wrong = targets[number] if targets is not None else None
             writer.add(np.asarray(document), np.array([len(document)]), words, [ids[number]] if ids else None, wrong)
-    write_manifest(folder, info, writer.shards, [], pairs)
+    Manifest.write(folder, info, writer.shards, [], pairs)
     return Dataset(folder)
 
 

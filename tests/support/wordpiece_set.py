@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from data_prep.format import Dataset, ShardWriter, SourceInfo, write_manifest
+from data_prep.format import Dataset, Manifest, ShardWriter, SourceInfo
 from data_prep.tokenizer import describe
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "ship", "##s", "sail", "##ed", "\x1b[2J"]
@@ -36,5 +36,5 @@ def wordpiece_set(
                 writer.add(np.array(ids), np.array([len(ids)]), words, [f"{task}/{number}"])
         shards += writer.shards
     info = dataclasses.replace(describe(folder / "tokenizer"), continuation_prefix=prefix)
-    write_manifest(folder, info, shards, sources)
+    Manifest.write(folder, info, shards, sources)
     return Dataset(folder)

@@ -69,7 +69,7 @@ def test_unfinished_data_set(write, data, tmp_path):
     shutil.copytree(data / "train", tmp_path / "unfinished")
     (tmp_path / "unfinished" / "manifest.json").unlink()
     message = refused("train", write(data__train=str(tmp_path / "unfinished")))
-    assert "unfinished is an unfinished data set folder (no manifest.json)" in message
+    assert "unfinished is an unfinished data set folder, not a data set folder. Finish it with" in message
 
 
 def test_a_run_folder_that_is_a_file(write, tmp_path):

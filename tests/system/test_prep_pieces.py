@@ -7,7 +7,8 @@ import pytest
 
 from data_prep.format import Dataset
 from data_prep.inspection import summary, verify
-from data_prep.jobs import PreparationSettings, read_plan, unfinished_stages
+from data_prep.jobs import PreparationSettings, unfinished_stages
+from data_prep.jobs.preparation_plan import read_plan
 from data_prep.tokenizer import load, train
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
@@ -60,7 +61,12 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     assert f"{len(tasks)} tasks are not scanned" in refused("prep", "resolve", out)
     assert "are not known" in refused("prep", "task", out, "0")
     assert maskwright("prep", "scan", out, *numbers(tasks)).returncode == 0
-    assert unfinished_stages(out) == {"resolve": [], "task": list(tasks), "merge": []}
+    stages = unfinished_stages(out)
+    assert {name: list(of_stage) for name, of_stage in stages.items()} == {
+        "resolve": [],
+        "task": list(tasks),
+        "merge": [],
+    }
     assert "50 duplicates to drop" in maskwright("prep", "resolve", out).stdout
     assert maskwright("prep", "task", out, *numbers(tasks[1:])).returncode == 0
     assert f"1 of {len(tasks)} tasks of {out} are not finished: 0." in refused("prep", "merge", out)

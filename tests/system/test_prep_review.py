@@ -139,7 +139,7 @@ def test_a_merge_keeps_the_record_of_a_task_that_ends_meanwhile(tmp_path, tokeni
 
     with pytest.raises(UserError, match=r"1 of 1 tasks of .* are not finished: 0"):
         merge_tasks(out, Meanwhile(1))
-    assert unfinished_stages(out) == {"merge": []}
+    assert unfinished_stages(out) == {"merge": {}}
 
 
 def test_a_plan_without_tasks_says_so(tmp_path, tokenizer):

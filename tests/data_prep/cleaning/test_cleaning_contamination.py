@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from data_prep.cleaning import Grams, contaminated, evaluation_grams, evaluation_texts
+from data_prep.cleaning import Grams
+from data_prep.cleaning.contamination import evaluation_grams, evaluation_texts
 from data_prep.errors import DamagedData, UserError
 from tests.support.hostile_json import DEEPEST, HOSTILE
 
@@ -18,8 +19,12 @@ def text(start: int, end: int) -> str:
     return " ".join(WORDS[start:end])
 
 
+def grams_of(texts, n: int = 13, **bounds) -> Grams:
+    return evaluation_grams(texts, n, **bounds)[0]
+
+
 def found(document: str, evaluation: str, **bounds) -> bool:
-    return bool(contaminated([document], evaluation_grams([evaluation], **bounds)[0])[0])
+    return bool(grams_of([evaluation], **bounds).occur_in([document])[0])
 
 
 def test_thirteen_words_in_a_row():
@@ -34,22 +39,22 @@ def test_thirteen_words_in_a_row():
 def test_short_evaluation_texts_count_whole():
     assert found("a " + text(0, 9) + " b", text(0, 9))
     assert not found(text(0, 8), text(0, 9))
-    grams, skipped = evaluation_grams([text(0, 7), text(0, 8), text(0, 12), text(0, 13), ""])
+    grams, skipped = evaluation_grams([text(0, 7), text(0, 8), text(0, 12), text(0, 13), ""], 13)
     assert skipped == 2
     assert {n: len(hashes) for n, hashes in grams.by_words.items()} == {8: 1, 12: 1, 13: 1}
-    assert not contaminated([text(0, 7)], grams)[0]
-    assert contaminated([text(0, 8)], grams)[0]
+    assert not grams.occur_in([text(0, 7)])[0]
+    assert grams.occur_in([text(0, 8)])[0]
 
 
 def test_documents_are_apart():
-    grams, _ = evaluation_grams([text(0, 13)])
-    assert contaminated([text(0, 6), text(6, 13), "", text(0, 14)], grams).tolist() == [False, False, False, True]
-    assert contaminated([], grams).tolist() == []
-    assert contaminated([text(0, 30)], evaluation_grams([])[0]).tolist() == [False]
+    grams = grams_of([text(0, 13)])
+    assert grams.occur_in([text(0, 6), text(6, 13), "", text(0, 14)]).tolist() == [False, False, False, True]
+    assert grams.occur_in([]).tolist() == []
+    assert grams_of([]).occur_in([text(0, 30)]).tolist() == [False]
 
 
 def test_against_plain_python(monkeypatch):
-    monkeypatch.setattr("data_prep.cleaning.word_hashes._PART_WORDS", 7)
+    monkeypatch.setattr("data_prep.cleaning.word_hashes.PART_WORDS", 7)
     random.seed(0)
     sentences = [[random.choice("abc") for _ in range(random.randrange(14))] for _ in range(60)]
     documents = [[random.choice("abc") for _ in range(random.randrange(60))] for _ in range(300)]
@@ -59,24 +64,24 @@ def test_against_plain_python(monkeypatch):
     texts = [" ".join(words) for words in documents]
     assert skipped == sum(len(words) < 6 for words in sentences)
     assert 20 < sum(expected) < 280
-    assert contaminated(texts, grams).tolist() == expected
-    assert [bool(contaminated([text], grams)[0]) for text in texts] == expected
+    assert grams.occur_in(texts).tolist() == expected
+    assert [bool(grams.occur_in([text])[0]) for text in texts] == expected
 
 
 def test_saved_and_loaded(tmp_path):
-    grams, _ = evaluation_grams([text(0, 25), text(0, 9), text(5, 14)])
+    grams = grams_of([text(0, 25), text(0, 9), text(5, 14)])
     grams.save(tmp_path / "grams.npy")
     loaded = Grams.load(tmp_path / "grams.npy")
     assert list(loaded.by_words) == [9, 13]
     for n, hashes in grams.by_words.items():
         assert loaded.by_words[n].tolist() == hashes.tolist() == sorted(set(hashes.tolist()))
-    evaluation_grams([])[0].save(tmp_path / "none.npy")
+    grams_of([]).save(tmp_path / "none.npy")
     assert Grams.load(tmp_path / "none.npy").by_words == {}
 
 
 def test_damaged_files_of_ngrams(tmp_path):
     path = tmp_path / "grams.npy"
-    evaluation_grams([text(0, 25)])[0].save(path)
+    grams_of([text(0, 25)]).save(path)
     good = path.read_bytes()
     for bad in (good[:-1], good[:20], b"", b"\x80\x04K\x01."):
         path.write_bytes(bad)
@@ -94,7 +99,7 @@ def test_damaged_files_of_ngrams(tmp_path):
 @pytest.mark.parametrize("bounds", [{"n": 0}, {"min_words": 14}, {"n": 5000}, {"min_words": 0}])
 def test_bounds_without_sense(bounds):
     with pytest.raises(UserError):
-        evaluation_grams([], **bounds)
+        grams_of([], **bounds)
 
 
 FILES = {

@@ -19,7 +19,7 @@ from data_prep.cleaning.repetition import (
     repetitive,
     top_ngram_shares,
 )
-from data_prep.cleaning.text_filters import REASONS, clean_all
+from data_prep.cleaning.text_filters import REASONS
 from data_prep.cleaning.word_hashes import split_words
 from data_prep.errors import UserError
 
@@ -27,7 +27,7 @@ DEMO = Path(__file__).parents[3] / "configs" / "demo" / "books.jsonl.zst"
 
 
 def clean(text, settings):
-    (cleaned,), (reason,) = clean_all([text], settings)
+    (cleaned,), (reason,) = settings.clean([text])
     return cleaned, reason
 
 
@@ -58,11 +58,11 @@ def test_reasons():
     repeating = "the same line\n" * 50
     texts = ["a", repeating, "an ordinary line", repeating * 100, ""]
     both = Cleaning(min_characters=1, max_characters=1000, repetition=True)
-    assert clean_all(texts, both) == (texts, ["", "repetitive", "", "long", "short"])
-    assert clean_all(texts, Cleaning(min_characters=1, max_characters=1000))[1] == ["", "", "", "long", "short"]
-    assert [clean(text, both)[1] for text in texts] == clean_all(texts, both)[1]
-    assert set(clean_all(texts, both)[1]) - {""} == set(REASONS)
-    assert clean_all([], both) == ([], [])
+    assert both.clean(texts) == (texts, ["", "repetitive", "", "long", "short"])
+    assert Cleaning(min_characters=1, max_characters=1000).clean(texts)[1] == ["", "", "", "long", "short"]
+    assert [clean(text, both)[1] for text in texts] == both.clean(texts)[1]
+    assert set(both.clean(texts)[1]) - {""} == set(REASONS)
+    assert both.clean([]) == ([], [])
 
 
 @pytest.mark.parametrize("bad", [{"normalize": "nfd"}, {"min_characters": -1}, {"max_characters": 0}])

@@ -111,7 +111,7 @@ def test_order_of_words_matters():
 
 
 def test_parts_have_each_ngram_once(monkeypatch):
-    monkeypatch.setattr("data_prep.cleaning.word_hashes._PART_WORDS", 10)
+    monkeypatch.setattr("data_prep.cleaning.word_hashes.PART_WORDS", 10)
     for length in (0, 3, 4, 10, 13, 14, 57):
         words = np.arange(length, dtype=np.uint64), np.array([length])
         pieces = [ngrams(hashes, per_text, 4)[0] for hashes, per_text in parts(*words, 4)]

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.format import Dataset, write_manifest
+from data_prep.format import Dataset, Manifest
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER
 from tests.support.datasets import make_dataset, tokenizer_info
 from tests.support.wordpiece_set import SHIP, WORDS, wordpiece_set
@@ -273,7 +273,7 @@ def test_swapped_and_moved_shards_change_no_content(dataset):
     """The order of shards is the manifest's, not that of their names."""
     manifest = dataset.manifest
     expected = [dataset.tokens(block).tolist() for block in range(dataset.n_blocks)]
-    write_manifest(dataset.path, manifest.tokenizer, manifest.shards[::-1], [])
+    Manifest.write(dataset.path, manifest.tokenizer, manifest.shards[::-1], [])
     again = Dataset(dataset.path)
     found = {again.key(block): again.tokens(block).tolist() for block in range(again.n_blocks)}
     assert found == {dataset.key(block): expected[block] for block in range(dataset.n_blocks)}

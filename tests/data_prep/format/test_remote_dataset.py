@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from data_prep.errors import DamagedData, UserError
 from data_prep.format import Dataset
-from data_prep.format.remote_storage import RemoteStorage
 from data_prep.inspection import document, summary
 from data_prep.storage import Cache
 from launchers.app import app
@@ -27,9 +26,8 @@ from tests.support.web import serving
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
 
-@pytest.fixture(autouse=True)
-def _impatient(monkeypatch):
-    monkeypatch.setattr(RemoteStorage, "backoff_seconds", 0.01)
+def cache_in(folder: Path, max_bytes: int = 1 << 30) -> Cache:
+    return Cache(folder, max_bytes, backoff_seconds=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +54,7 @@ def web(local, tmp_path):
 
 @pytest.fixture
 def remote(web, tmp_path) -> Dataset:
-    return Dataset(f"{web.url}/set", tmp_path / "cache")
+    return Dataset(f"{web.url}/set", cache_in(tmp_path / "cache"))
 
 
 def pieces(tmp_path) -> list[Path]:
@@ -79,7 +77,7 @@ def test_everything_is_as_in_a_folder(tmp_path):
         local = wordpiece_set(tmp_path / f"set{prefix}", tasks, sources, prefix)
         memory.put(str(local.path), "/bucket/set", recursive=True)
         try:
-            remote = Dataset("memory://bucket/set/", tmp_path / "cache")
+            remote = Dataset("memory://bucket/set/", cache_in(tmp_path / "cache"))
             assert remote.manifest == local.manifest
             remote.check_files()
             remote.check_indexes()
@@ -96,7 +94,7 @@ def test_everything_is_as_in_a_folder(tmp_path):
         finally:
             memory.rm("/bucket", recursive=True)
         with pytest.raises(UserError, match=r"There is no finished data set at memory://bucket/set/: .*manifest\.json"):
-            Dataset("memory://bucket/set/", tmp_path / "cache")
+            Dataset("memory://bucket/set/", cache_in(tmp_path / "cache"))
     with pytest.raises(UserError, match="memory://bucket/set/ is not on this machine"):
         _ = remote.path
 
@@ -107,7 +105,7 @@ def test_local_and_chained_urls(local, tmp_path):
         for path in local.path.rglob("*.*"):
             file.write(path, path.relative_to(local.path))
     for url in (f"zip://::file://{tmp_path}/z.zip", f"zip:///::file://{tmp_path}/z.zip"):
-        zipped = Dataset(url, tmp_path / "cache")
+        zipped = Dataset(url, cache_in(tmp_path / "cache"))
         zipped.check_files()
         assert all_tokens(zipped) == all_tokens(local)
 
@@ -125,7 +123,7 @@ def test_what_is_fetched(local, remote, web, tmp_path):
     ]
     web.gets.clear()
     remote.tokens(1), remote.document_lengths(1), remote.document_lengths(0)
-    again = Dataset(f"{web.url}/set", tmp_path / "cache")
+    again = Dataset(f"{web.url}/set", cache_in(tmp_path / "cache"))
     assert again.tokens(1).tolist() == local.tokens(1).tolist()
     assert [path for path, _ in web.gets] == ["/set/manifest.json"]  # it may have been written anew
     web.gets.clear()
@@ -137,7 +135,7 @@ def test_copies_share_pieces(local, remote, web, tmp_path):
     all_tokens(remote)
     (web.folder / "set").rename(web.folder / "moved")
     web.gets.clear()
-    assert all_tokens(Dataset(f"{web.url}/moved", tmp_path / "cache")) == all_tokens(local)
+    assert all_tokens(Dataset(f"{web.url}/moved", cache_in(tmp_path / "cache"))) == all_tokens(local)
     assert len(web.gets) == 1
 
 
@@ -184,7 +182,7 @@ def test_damage_at_the_server_is_named_and_not_kept(local, remote, web, tmp_path
     path.write_bytes(sound)
     altered = index.read_bytes()[:-1] + b"\xff"
     index.write_bytes(altered)
-    other = Dataset(f"{web.url}/set", tmp_path / "other")
+    other = Dataset(f"{web.url}/set", cache_in(tmp_path / "other"))
     with pytest.raises(DamagedData, match=rf"{index.name} is damaged: its SHA-256 is"):
         other.tokens(0)
     assert not list((tmp_path / "other" / "entries").iterdir())
@@ -217,7 +215,7 @@ def test_damaged_pieces_are_fetched_once_more(local, remote, web, tmp_path):
         for path in fetched:
             path.write_bytes(damage(path.read_bytes()))
         web.gets.clear()
-        again = Dataset(f"{web.url}/set", tmp_path / "cache")
+        again = Dataset(f"{web.url}/set", cache_in(tmp_path / "cache"))
         assert all_tokens(again) == expected
         assert len(web.gets) == len(fetched) + 1
         assert all_tokens(again) == expected
@@ -234,12 +232,12 @@ def test_a_cache_that_damages_what_it_is_given(remote, monkeypatch):
 def test_the_cache_stays_within_its_bound(local, web, tmp_path):
     largest = max(local.n_tokens(block) for block in range(local.n_blocks)) * 2
     bound = 4 * largest
-    remote = Dataset(f"{web.url}/set", tmp_path / "cache", bound)
+    remote = Dataset(f"{web.url}/set", cache_in(tmp_path / "cache", bound))
     for block in np.random.default_rng(0).integers(0, local.n_blocks, 100).tolist():
         assert remote.tokens(block).tolist() == local.tokens(block).tolist()
         assert sum(path.stat().st_size for path in pieces(tmp_path)) <= bound
     assert len(web.gets) > local.n_blocks + len(local.manifest.shards) + 1  # some went and came again
-    small = Dataset(f"{web.url}/set", tmp_path / "small", 50)
+    small = Dataset(f"{web.url}/set", cache_in(tmp_path / "small", 50))
     with pytest.raises(UserError, match=r"has \d+ bytes or more, and the cache .* may hold 50; raise"):
         small.tokens(0)
 
@@ -303,7 +301,7 @@ def test_a_full_disk_makes_the_cache_give_way(tmp_path, monkeypatch):
 def test_a_cache_folder_that_cannot_be(local, web, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"The cache folder .* cannot be used: Not a directory"):
-        Dataset(f"{web.url}/set", tmp_path / "file").tokens(0)
+        Dataset(f"{web.url}/set", cache_in(tmp_path / "file")).tokens(0)
 
 
 def test_threads_that_want_one_block_fetch_it_once(local, remote, web):
@@ -320,8 +318,9 @@ PROCESS = """
 import sys
 import numpy as np
 from data_prep.format import Dataset
+from data_prep.storage import Cache
 url, cache, bound, seed, uses, local = sys.argv[1:]
-remote, local = Dataset(url, cache, int(bound)), Dataset(local)
+remote, local = Dataset(url, Cache(cache, int(bound))), Dataset(local)
 rng = np.random.default_rng(int(seed))
 for _ in range(int(uses)):
     for block in rng.permutation(remote.n_blocks).tolist():
@@ -371,7 +370,7 @@ def test_tokenizer_files_are_checked(tmp_path):
     memory = fsspec.filesystem("memory")
     memory.put(str(local.path), "/bucket/set", recursive=True)
     try:
-        remote = Dataset("memory://bucket/set", tmp_path / "cache")
+        remote = Dataset("memory://bucket/set", cache_in(tmp_path / "cache"))
         kept = remote.tokenizer_path / "tokenizer.json"
         sound = kept.read_bytes()
         kept.write_bytes(b"{}")
@@ -388,7 +387,7 @@ def test_tokenizer_files_are_checked(tmp_path):
 
 
 def test_commands(tmp_path, monkeypatch):
-    monkeypatch.setattr("data_prep.format.reader.CACHE", tmp_path / "cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     local = wordpiece_set(tmp_path / "set", [[SHIP] * 3], [])
     memory = fsspec.filesystem("memory")
     memory.put(str(local.path), "/bucket/set", recursive=True)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from data_prep.errors import UserError
-from data_prep.format import Dataset, write_manifest
+from data_prep.format import Dataset, Manifest
 from data_prep.format.shard_format import index_name
 from data_prep.inspection import verify
 from data_prep.processes import ordered_map
@@ -154,7 +154,7 @@ def test_two_blocks_of_one_key(tmp_path):
     for name in (shard.name, index_name(shard.name)):
         (two.path / "shards" / name).rename(one.path / "shards" / name.replace("00000-", "00001-"))
     shards = [*one.manifest.shards, dataclasses.replace(shard, name="00001-00000.tar")]
-    write_manifest(one.path, tokenizer_info(1000), shards, [])
+    Manifest.write(one.path, tokenizer_info(1000), shards, [])
     assert list(verify(one.path)) == ["manifest.json: two blocks have the same key"]
 
 
@@ -163,7 +163,7 @@ def test_counts_of_inputs(tmp_path):
     dataset = wordpiece_set(tmp_path / "set", [[SHIP] * 2, [SHIP], [SHIP]], right)
     assert list(verify(dataset.path)) == []
     wrong = [dataclasses.replace(right[0], tokens=14, documents=4), right[2]]
-    write_manifest(dataset.path, dataset.manifest.tokenizer, dataset.manifest.shards, wrong)
+    Manifest.write(dataset.path, dataset.manifest.tokenizer, dataset.manifest.shards, wrong)
     assert list(verify(dataset.path)) == [
         "manifest.json: 'a' has 4 documents, its blocks have 3",
         "manifest.json: 'a' has 14 tokens, its blocks have 15",
@@ -176,7 +176,7 @@ def test_tokenizer_is_the_one_described(tmp_path):
     info = dataset.manifest.tokenizer
     roles = {**info.special_ids, "mask": 3, "sep": 4}
     other = dataclasses.replace(info, vocab_size=12, special_ids=roles, sha256="1" * 64)
-    write_manifest(dataset.path, other, dataset.manifest.shards, [])
+    Manifest.write(dataset.path, other, dataset.manifest.shards, [])
     (dataset.tokenizer_path / "vocab.txt").touch()
     (dataset.tokenizer_path / ".vocab.txt.host.1.tmp").touch()  # what an interrupted copy leaves
     assert list(verify(dataset.path)) == [

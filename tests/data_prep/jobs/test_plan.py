@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from data_prep.cleaning import Cleaning
 from data_prep.errors import UserError
-from data_prep.jobs import PreparationSettings, check_out, read_plan
-from data_prep.jobs.preparation_plan import PreparationPlan, cuts, extend, open_plan, write_plan
+from data_prep.jobs import PreparationSettings
+from data_prep.jobs.preparation_plan import PreparationPlan, check_out, cuts, extend, open_plan, read_plan, write_plan
 from data_prep.sources import Examined, Options, SourceInput
 from tests.support.datasets import tokenizer_info
 
@@ -121,7 +121,7 @@ def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
 
 def test_a_folder_without_a_plan(tmp_path):
     assert open_plan(tmp_path, EMPTY.tokenizer, EMPTY.settings) == EMPTY
-    with pytest.raises(UserError, match="has no plan"):
+    with pytest.raises(UserError, match="is an empty folder, not the folder of a plan"):
         read_plan(tmp_path)
     (tmp_path / "prep").mkdir()
     (tmp_path / "prep/plan.json").write_text('{"inputs": [{}]}')

@@ -10,7 +10,7 @@ import pytest
 
 from data_prep.errors import UserError
 from data_prep.sources import find_inputs
-from data_prep.sources.find_inputs import how_to_convert
+from data_prep.sources.resolve_inputs import how_to_convert
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.tokenizer import LONG_WORD, alignment, differences, targets_of
-from data_prep.tokenizer.alignment import MAX_PRODUCT, missing
+from data_prep.tokenizer.alignment import MAX_PRODUCT
 
 VOCABULARY = ["the", "ship", "##s", "sail", "##ed", "##ing", "a", "red"]
 BEGINS = np.array([not token.startswith("##") for token in VOCABULARY])
+
+
+def missing(right, wrong) -> list[tuple[int, int]]:
+    """The ranges of words of `right` that the alignment does not find in `wrong`."""
+    return [(first, last) for first, last, _, _ in differences(right, wrong) if first < last]
 
 
 def encoded(*texts: str) -> tuple[np.ndarray, np.ndarray, None]:
@@ -97,7 +102,7 @@ def test_what_is_not_missing_stands_in_the_wrong_text_in_order(right, wrong):
 def test_long_texts_are_cut_without_harm(right, wrong, limit):
     """The same holds where texts are cut, or too long to compare."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alignment, "_DIRECT", 0)
+        patch.setattr(alignment, "DIRECT_PRODUCT", 0)
         patch.setattr(alignment, "MAX_PRODUCT", limit)
         check(right, wrong)
 

@@ -122,7 +122,7 @@ def test_long_texts_are_cut():
     seen: list[list[str]] = []
 
     class Lengths(TextEncoder):
-        def _encode_chunk(self, texts):
+        def encode_chunk(self, texts):
             seen.append(list(texts))
             lengths = np.array([len(text) for text in texts])
             return np.zeros(lengths.sum(), np.uint32), lengths, None

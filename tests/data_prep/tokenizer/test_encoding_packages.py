@@ -83,7 +83,7 @@ def test_a_package_that_fails_later_is_replaced(bpe, corpus, monkeypatch):
         calls.append(len(texts))
         raise RuntimeError("out of luck")
 
-    monkeypatch.setattr(GigatokenEncoder, "_encode_chunk", fail)
+    monkeypatch.setattr(GigatokenEncoder, "encode_chunk", fail)
     check(bpe, encoder, corpus[:5], True)
     check(bpe, encoder, corpus[:5], True)
     assert calls == [5]

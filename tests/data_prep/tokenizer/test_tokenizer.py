@@ -205,12 +205,12 @@ def test_an_unknown_hub_tokenizer_is_refused(tmp_path, monkeypatch):
             fetch("owner/name", tmp_path / "into")
 
 
-def sample_of(paths: list[Path], sample_bytes: int) -> CorpusSample:
+def sample_of(paths: list[Path], sample_bytes: int, **limits: int) -> CorpusSample:
     inputs = find_inputs(list(map(str, paths)))
-    return CorpusSample(inputs, Options(), sample_bytes, Cache(paths[0].parent / "cache", 1000))
+    return CorpusSample(inputs, Options(), sample_bytes, Cache(paths[0].parent / "cache", 1000), **limits)
 
 
-def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypatch):
+def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path):
     paths = []
     for number, count in enumerate((400, 100, 1, 100)):
         paths.append(tmp_path / f"{number}.jsonl")
@@ -219,10 +219,9 @@ def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypa
     whole = sample_of(paths, 10**6)
     texts = list(whole)
     assert (len(texts), whole.text_bytes, whole.cut) == (601, 601 * size, False)
-    monkeypatch.setattr("data_prep.tokenizer.corpus_sample.MIN_SHARE", size)
-    exact = sample_of(paths, 601 * size)
+    exact = sample_of(paths, 601 * size, min_share=size)
     assert (len(list(exact)), exact.cut) == (601, False)
-    sample = sample_of(paths, 60 * size)
+    sample = sample_of(paths, 60 * size, min_share=size)
     texts = list(sample)
     assert list(sample) == texts
     assert sample.cut
@@ -230,6 +229,6 @@ def test_the_training_sample_is_spread_bounded_and_repeatable(tmp_path, monkeypa
     counts = Counter(text[:1] for text in texts)
     assert 38 <= counts["0"] <= 41
     assert min(counts["1"], counts["3"]) >= 9
-    few = sample_of(paths, 2 * size)
+    few = sample_of(paths, 2 * size, min_share=size)
     assert [text[:1] for text in few] == ["0", "0", "2"]
     assert few.cut

@@ -10,8 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from data_prep.format import entropy
 from evaluation.layers.layer_analysis import Information, Similarity, analyze, states_of
+from evaluation.layers.measures import entropy
 from evaluation.layers.position_sample import (
     Places,
     PositionSample,

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, printable
 from data_prep.reading import typed
-from data_prep.tokenizer import Spelling, open_spelling, printable, train
+from data_prep.tokenizer import Spelling, train
 from launchers.display import coloured, listed, marked, plain_text
 from pretrain.data import BatchDocument
 
@@ -21,7 +21,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "fox", "em", "##be
 
 def saved(tokenizer: Tokenizer, folder: Path) -> Spelling:
     tokenizer.save(str(folder / "tokenizer.json"))
-    return open_spelling(folder)
+    return Spelling.open(folder)
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def wordpiece(tmp_path) -> Spelling:
 @pytest.fixture
 def byte_level(tmp_path) -> tuple[Spelling, Tokenizer]:
     train(["the naïve café — the naïve fox\njumps 🦊"] * 3, "bpe", 290, tmp_path / "bpe")
-    return open_spelling(tmp_path / "bpe"), Tokenizer.from_file(str(tmp_path / "bpe" / "tokenizer.json"))
+    return Spelling.open(tmp_path / "bpe"), Tokenizer.from_file(str(tmp_path / "bpe" / "tokenizer.json"))
 
 
 def made(original: list[int], seen: list[int], predictions: list[tuple[int, int, str]]) -> BatchDocument:
@@ -171,7 +171,7 @@ def test_colours_on_a_terminal_and_no_markup(wordpiece):
 
 def test_a_folder_without_a_tokenizer(tmp_path):
     with pytest.raises(UserError, match=r"tokenizer\.json"):
-        open_spelling(tmp_path)
+        Spelling.open(tmp_path)
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": 1}))
     with pytest.raises(UserError, match="not a valid tokenizer"):
-        open_spelling(tmp_path)
+        Spelling.open(tmp_path)

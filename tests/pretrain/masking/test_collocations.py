@@ -110,7 +110,7 @@ def text(tmp_path) -> tuple[Dataset, list[list[Word]]]:
 
 @pytest.mark.parametrize(("min_count", "max_words", "together"), [(2, 5, 7), (3, 2, 1 << 22), (4, 3, 100)])
 def test_pmi_is_the_least_over_all_segmentations(text, min_count, max_words, together, monkeypatch):
-    monkeypatch.setattr(collocation_search, "_CHUNK", together)
+    monkeypatch.setattr(collocation_search, "CHUNK", together)
     dataset, runs = text
     found = find(dataset, min_count=min_count, max_words=max_words)
     wanted = {n: one for n, one in rated(runs, min_count, max_words).items() if round(one[1], 4) > 0}

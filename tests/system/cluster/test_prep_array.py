@@ -135,7 +135,7 @@ def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Clust
     state, log = corpus.wait(small_arrays, 120)
     assert state == "FAILED", log
     assert "start 2" in corpus.log(requeued)
-    missing = unfinished_stages(corpus.out)["task"]
+    missing = list(unfinished_stages(corpus.out)["task"])
     lists = corpus.lists("task")
     lines = {name: lists[int(name.split("_")[1]) - 1 + 5 * name.startswith(f"{second}_")] for name in begun}
     assert {*range(32, 40), lines[killed][-1], lines[cancelled][-1]} <= set(missing)
@@ -161,7 +161,7 @@ def test_duplicates_are_resolved_when_all_is_scanned(small_arrays: Cluster, tmp_
     small_arrays.run("scancel", f"{scan}_2")
     state, log = corpus.wait(small_arrays, 60)
     assert state == "FAILED", log
-    assert unfinished_stages(corpus.out)["scan"] == [3, 4, 5]
+    assert list(unfinished_stages(corpus.out)["scan"]) == [3, 4, 5]
     assert small_arrays.job(resolve)["JobState"] == "FAILED"
     assert "3 tasks are not scanned" in corpus.log(resolve)
     assert not list((corpus.out / "prep" / "slurm").glob(f"{tasks}_*.log")), "tasks ran before their time"
@@ -210,7 +210,7 @@ def test_two_thousand_tasks(cluster: Cluster, tmp_path: Path) -> None:
         lost += 2 * per_element
     state, log = corpus.wait(cluster, 7200)
     assert state == "FAILED", log
-    missing = unfinished_stages(corpus.out)["task"]
+    missing = list(unfinished_stages(corpus.out)["task"])
     assert 0 < len(missing) <= lost
     assert f"{len(missing)} of 2000 tasks" in log
     first = time.monotonic() - begin

@@ -21,6 +21,7 @@ from data_prep.format import Dataset, ShardInfo, manifest
 from data_prep.format.manifest import index_fingerprint
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, xxh3
 from data_prep.inspection import verify
+from data_prep.storage import Cache
 from tests.support.datasets import make_dataset, tar_member
 
 
@@ -392,7 +393,7 @@ REFUSED_URLS = {
 def test_urls_that_are_not_read(url, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=REFUSED_URLS[url]) as caught:
-        Dataset(url, cache_dir=tmp_path / "cache")
+        Dataset(url, Cache(tmp_path / "cache"))
     assert "secret" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 

@@ -13,7 +13,8 @@ import zstandard
 
 from data_prep.format import Dataset
 from data_prep.inspection import verify
-from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only, read_plan, run_tasks, unfinished_stages
+from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only, run_tasks, unfinished_stages
+from data_prep.jobs.preparation_plan import read_plan
 from data_prep.tokenizer import train
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright
@@ -135,7 +136,7 @@ def test_a_data_set_that_lost_a_file_or_has_a_bad_index_is_not_finished(tmp_path
         altered = data[:-1] + bytes([data[-1] ^ 1])
         for damaged in (data[:-1], altered) if path.suffix == ".index" else (data[:-1],):
             path.write_bytes(damaged)
-            assert unfinished_stages(out) == {"merge": []}
+            assert unfinished_stages(out) == {"merge": {}}
         path.write_bytes(data)
     assert unfinished_stages(out) == {}
 
