@@ -1,6 +1,6 @@
 """Arguments shared by several commands, and checks of input and output paths."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -9,12 +9,28 @@ import typer
 from data_prep.errors import UserError
 from data_prep.urls import is_url, shown
 
+ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="values instead of those of the file, such as train.steps=200"),
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders that contain runs")]
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="study folder (run.dir of its config)")]
 DataSet = Annotated[str, typer.Argument(metavar="DIR", help="data set: a folder or a URL", show_default=False)]
 UriOption = Annotated[str | None, typer.Option(help="MLflow address, for example http://host:5000")]
 YesOption = Annotated[bool, typer.Option("--yes", help="trust the MLflow address in the run folder")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="as JSON")]
+SeqLenOption = Annotated[
+    int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
+]
+ExperimentOption = Annotated[
+    str | None,
+    typer.Option(help="MLflow experiment  [default: the experiment of the models' run, else maskwright]"),
+]
+ProcessCount = Annotated[
+    int | None, typer.Option(min=1, help="training processes; by default one per GPU, or one on CPU")
+]
 WorkerCount = Annotated[int | None, typer.Option(min=1, help="worker processes; by default one per core")]
 Planned = Annotated[Path, typer.Argument(metavar="OUT", help="folder of a planned data set", show_default=False)]
 Tasks = Annotated[list[int], typer.Argument(metavar="TASK...", help="task numbers, from 0", show_default=False)]
@@ -49,17 +65,19 @@ def check_folder_of(file: Path) -> None:
 
 
 def check_inputs(
-    models: Iterable[str | Path], data_sets: Iterable[str | None] = (), files: Iterable[str | None] = ()
+    models: Sequence[str | Path], data_sets: Iterable[str | None] = (), files: Iterable[str | None] = ()
 ) -> None:
-    """Raise UserError for the first input that is missing or of the wrong kind. None stands for an omitted input.
+    """Raise UserError for the first input that is missing or of the wrong kind, or a model that is named twice.
 
-    It runs before PyTorch is imported, which takes seconds.
+    None stands for an omitted input. It runs before PyTorch is imported, which takes seconds.
     """
     from data_prep.format import Dataset
     from evaluation.text_files import require_file
     from pretrain.export import check_model
 
     for model in models:
+        if models.count(model) > 1:
+            raise UserError(f"{model} is named twice. Name each model once.")
         check_model(Path(model))
     for location in filter(None, data_sets):
         Dataset(location)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.arguments import JsonFlag, Overrides
 
 
 def doctor(
@@ -14,7 +15,7 @@ def doctor(
         Path | None,
         typer.Argument(metavar="[CONFIG]", help="config file: also check its data, settings and tracking server"),
     ] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="run.dir=... ...")] = None,
+    overrides: Overrides = None,
     full: Annotated[
         bool,
         typer.Option("--full", help="also import torch and DeepSpeed, and run a kernel (about a minute)"),
@@ -24,7 +25,7 @@ def doctor(
     ] = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="request a new allocation of N nodes for --cluster")] = None,
     gpus_per_node: Annotated[int | None, typer.Option(min=1, help="GPUs to request on each node")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Check this machine. With CONFIG, also check the data, the settings and the tracking server of a run.
 

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from data_prep.tokenizer import printable
-from launchers.commands.arguments import check_inputs, local, refuse_unread
-from launchers.display import CommandProgress, check_json_output, tables, write_json_output
+from launchers.commands.arguments import ExperimentOption, SeqLenOption, check_inputs, local, refuse_unread
+from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config import percent
 
 _GROUPS = {
@@ -40,9 +40,7 @@ def evaluate(
     ] = "original",
     limit: Annotated[int | None, typer.Option(min=1, help="pairs per UID, evenly spaced; all by default")] = None,
     rows: Annotated[int, typer.Option(min=1, help="rows of held-out text")] = 1000,
-    seq_len: Annotated[
-        int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
-    ] = None,
+    seq_len: SeqLenOption = None,
     mask_rate: Annotated[float, typer.Option(help="share of tokens to predict")] = 0.15,
     strategy: Annotated[
         Literal["token", "whole_word", "span", "ngram"], typer.Option(help="masking unit of held-out text")
@@ -61,10 +59,7 @@ def evaluate(
         str | None,
         typer.Option(help="MLflow address for the results, or none  [default: MLFLOW_TRACKING_URI, if set]"),
     ] = None,
-    experiment: Annotated[
-        str | None,
-        typer.Option(help="MLflow experiment  [default: the experiment of the models' run, else maskwright]"),
-    ] = None,
+    experiment: ExperimentOption = None,
 ) -> None:
     """Evaluate trained models: loss on held-out text, and accuracy on minimal pairs of sentences.
 
@@ -84,10 +79,6 @@ def evaluate(
     names = tuple(str(path) for path in models or ())
     if not names and not baseline:
         raise UserError("No model to evaluate. Name a Hugging Face model folder or a run, or add --baseline unigram.")
-    if len(set(names)) < len(names):
-        raise UserError(
-            f"{next(name for name in names if names.count(name) > 1)} is named twice. Name each model once."
-        )
     if baseline in names:
         raise UserError(f"{baseline} is also the name of the baseline. Name the model by its full path.")
     if data is None and pairs is None:
@@ -133,7 +124,7 @@ def evaluate(
 
 def print_results(found: dict[str, Any]) -> None:
     """Print the results of all models, and their differences."""
-    console, models = tables.output(), found["models"]
+    console, models = text_console(), found["models"]
     if held_out := {name: results["held_out"] for name, results in models.items() if "held_out" in results}:
         _print_held_out(console, held_out, found["settings"]["held_out"])
     if pairs := {name: results["pairs"] for name, results in models.items() if "pairs" in results}:
@@ -152,7 +143,7 @@ def _print_held_out(console: Console, results: dict[str, Any], settings: dict[st
     }
     rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
     masks = f"{settings['strategy']} masks at {settings['rate']:g}, rows of {settings['seq_len']}"
-    console.print(tables.table(("model", *formats), rows, f"Held-out text: {settings['data']}, {masks}"))
+    console.print(text_table(("model", *formats), rows, f"Held-out text: {settings['data']}, {masks}"))
     for part, title in _GROUPS.items():
         groups = {name: one[part] for name, one in results.items()}
         _print_groups(console, title, "predictions", groups, lambda one: f"{one['loss']:.4f}")
@@ -167,7 +158,7 @@ def _print_pairs(console: Console, results: dict[str, Any]) -> None:
         "ties": "{ties:,}",
     }
     rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
-    console.print(tables.table(("model", *formats), rows, "Minimal pairs"))
+    console.print(text_table(("model", *formats), rows, "Minimal pairs"))
     groups = {name: one["by"] for name, one in results.items()}
     _print_groups(console, "Accuracy by group", "pairs", groups, lambda one: f"{one['accuracy']:.1%}")
 
@@ -181,7 +172,7 @@ def _print_groups(
         for group, one in next(iter(groups.values())).items()
     ]
     if rows:
-        console.print(tables.table(("", count, *groups), rows, title))
+        console.print(text_table(("", count, *groups), rows, title))
 
 
 def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
@@ -191,4 +182,4 @@ def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
         interval = " to ".join(map(form, one["interval"])) if one["interval"] else "too few pairs"
         rows.append((one["model"], name, form(one["difference"]), interval))
     title = f"Difference from {comparisons[0]['with']}, with 95% intervals of a paired bootstrap"
-    return tables.table(("model", "measure", "difference", "95% interval"), rows, title)
+    return text_table(("model", "measure", "difference", "95% interval"), rows, title)

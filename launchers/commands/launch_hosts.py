@@ -8,17 +8,15 @@ from typing import Annotated
 
 import typer
 
+from launchers.commands.arguments import ConfigArgument, Overrides
+
 
 def launch_hosts(
-    config: Annotated[Path, typer.Argument(help="YAML config of the run", show_default=False)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace the values of the file"),
-    ] = None,
-    hostfile: Annotated[
-        Path, typer.Option("--hostfile", "-H", help="file with lines of the form `HOST slots=N`", show_default=False)
-    ] = ...,  # type: ignore[assignment]
-    nodes: Annotated[int, typer.Option(min=1, help="number of hosts, taken from the top of the file")] = ...,  # type: ignore[assignment]
+    config: ConfigArgument,
+    overrides: Overrides = None,
+    *,
+    hostfile: Annotated[Path, typer.Option("--hostfile", "-H", help="file with lines of the form `HOST slots=N`")],
+    nodes: Annotated[int, typer.Option(min=1, help="number of hosts, taken from the top of the file")],
     gpus_per_node: Annotated[int, typer.Option(min=1, help="training processes per host, one per GPU")] = 1,
     cpu: Annotated[bool, typer.Option("--cpu", help="train on CPU with gloo")] = False,
     check: Annotated[bool, typer.Option("--check", help="check the hosts, and start nothing")] = False,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError, working_directory
+from launchers.commands.arguments import JsonFlag
 from launchers.slurm import own_jobs
 from launchers.watch import as_json, look, print_runs
 
@@ -16,7 +17,7 @@ def launch_list(
     folders: Annotated[
         list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="folders of runs to list too, queued or not")
     ] = None,
-    json_format: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    json_format: JsonFlag = False,
 ) -> None:
     """List your Maskwright jobs in Slurm's queue with their runs, and the runs in folders.
 

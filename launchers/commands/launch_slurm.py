@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from launchers.commands.arguments import ConfigArgument, Overrides
 from launchers.commands.cluster_options import with_cluster_options
 from launchers.slurm import Submission, prepare
 
@@ -14,11 +15,8 @@ from launchers.slurm import Submission, prepare
 @with_cluster_options
 def launch_slurm(
     *,
-    config: Annotated[Path, typer.Argument(help="YAML config of the run", show_default=False)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace the values of the file"),
-    ] = None,
+    config: ConfigArgument,
+    overrides: Overrides = None,
     profile: Annotated[
         Path | None,
         typer.Option(

@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load, open_spelling
-from launchers.display import Segment, marked, plain_text
+from launchers.commands.marked_text import Segment, marked, plain_text
 from pretrain.config import Config
 from pretrain.data import BatchDocument, Kind, LaidOut, open_sources, packed_rows, text_rows, training_loader, visits
 from pretrain.masking import MaskedTokens, Vocabulary

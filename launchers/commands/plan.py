@@ -9,7 +9,8 @@ import typer
 from rich.table import Table
 
 from data_prep.errors import UserError
-from launchers.display import tables
+from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides
+from launchers.display import text_console, text_table
 from pretrain.reporting import duration
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ _GIB = 1 << 30
 
 
 def plan(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=200 ...")] = None,
+    config: ConfigArgument,
+    overrides: Overrides = None,
     nodes: Annotated[int, typer.Option(min=1, help="number of nodes")] = 1,
     gpus_per_node: Annotated[int, typer.Option(min=1, help="training processes per node, one per GPU")] = 1,
     gpu: Annotated[
@@ -43,7 +44,7 @@ def plan(
     vocab_size: Annotated[
         int | None, typer.Option(min=8, help="plan without data, for a vocabulary of N tokens")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Estimate what a run needs before it is submitted: memory per GPU, tokens, epochs, days.
 
@@ -74,7 +75,7 @@ def plan(
     if as_json:
         print(json.dumps(_facts(planned, times, fitting, capacity), indent=1))
         return
-    console = tables.output()
+    console = text_console()
     title = f"{parsed.model.title}, {planned.parameters:,} parameters, on {planned.processes} GPUs"
     console.print(f"{title} ({nodes} x {gpus_per_node})")
     console.print(_work(planned))
@@ -150,7 +151,7 @@ def _facts(planned: "RunPlan", times: "list[RunTime]", fitting: "list[Choice]", 
 
 
 def _work(planned: "RunPlan") -> Table:
-    table = tables.table(("steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP"), title="Work")
+    table = text_table(("steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP"), title="Work")
     for stage in planned.stages:
         flops = "not known" if stage.flops is None else f"{stage.flops:.3g}"
         sizes = (stage.seq_len, stage.global_batch_size, stage.micro_batch_size, stage.accumulation)
@@ -168,7 +169,7 @@ def _memory(config: "Config", planned: "RunPlan") -> Table:
     where = (
         f"ZeRO {config.zero.stage}, {config.train.precision}, micro-batch {stage.micro_batch_size} x {stage.seq_len}"
     )
-    table = tables.table(("GiB", "GPU", "host", "when"), title=f"Memory of a GPU ({where})")
+    table = text_table(("GiB", "GPU", "host", "when"), title=f"Memory of a GPU ({where})")
     for item in stage.memory:
         if item.device or item.host:
             table.add_row(item.name, _gib(item.device), _gib(item.host), item.when)
@@ -193,12 +194,12 @@ def _fit_line(planned: "RunPlan", capacity: int | None, name: str) -> str:
 
 def _choices(fitting: "list[Choice]") -> Table:
     rows = [(one.change, str(one.micro_batch_size or "none fits"), _gib(one.device_bytes)) for one in fitting]
-    return tables.table(("with", "rows", "GiB"), rows, title="The largest micro-batch that fits")
+    return text_table(("with", "rows", "GiB"), rows, title="The largest micro-batch that fits")
 
 
 def _speed(times: "list[RunTime]") -> Table:
     title = "Time (assumed, as no speed was measured or given)" if times[0].assumed else "Time"
-    table = tables.table(("speed", "tokens/s", "time", "GPU hours"), title=title)
+    table = text_table(("speed", "tokens/s", "time", "GPU hours"), title=title)
     for one in times:
         table.add_row(one.source, f"{one.tokens_per_second:,.0f}", duration(one.seconds), f"{one.gpu_hours:,.1f}")
     return table

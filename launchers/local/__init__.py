@@ -1,4 +1,4 @@
-"""Training on this machine: start the processes and wait for them. Also the demo."""
+"""Training on this machine: start the processes and wait for them."""
 
 import lazy_loader
 

@@ -1,11 +1,7 @@
-from .demo_run import run_demo as run_demo
-from .local_launch import free_port as free_port
-from .local_launch import gpu_count as gpu_count
-from .local_launch import is_completed as is_completed
-from .local_launch import rank_environment as rank_environment
 from .local_launch import supervise as supervise
 from .local_launch import train_locally as train_locally
 from .start_ranks import command_of as command_of
+from .start_ranks import gpu_count as gpu_count
 from .start_ranks import rank_variables as rank_variables
 from .stop_signals import StopSignals as StopSignals
 from .stop_signals import end_on_stop_signals as end_on_stop_signals

@@ -16,33 +16,27 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from data_prep.processes import die_with_parent
 from data_prep.reading import read_bytes
-from launchers.local.start_ranks import command_of
+from launchers.local.start_ranks import command_of, gpu_count
 from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
 from pretrain.distributed import threads_of
 from pretrain.planning import check_resume
 from pretrain.run import EXIT_CODES, LOCK_VARIABLE, RunFolder, Status
-from pretrain.run.folder import MAX_STATUS_BYTES
 from pretrain.run.start_phases import LIBRARIES, begin, say_phase
 
 _ADDRESS = "127.0.0.1"
 _END_SECONDS = 30.0
+_MAX_STATUS_BYTES = 1 << 20
 _INTERRUPTED = 130
 """Exit code of a run that a second Ctrl-C ended: the usual code for Ctrl-C."""
 
 
-def gpu_count() -> int:
-    """Count the NVIDIA GPUs of this machine, without importing torch."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
-    return len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-
-
 def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
-    """Train with `processes` processes. Returns the exit code of the run (see pretrain.run.folder.EXIT_CODES)."""
+    """Train with `processes` processes, or say that the run is complete. Returns the exit code of the run."""
     folder = RunFolder(config.run.dir)
+    if _is_completed(config, folder):
+        return EXIT_CODES["completed"]
     folder.create()
     with folder.lock() as lock:  # refused while another run holds the folder; the processes inherit it
         before = _read(folder.status)
@@ -52,10 +46,9 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             number = f"{processes} process{'es' if processes > 1 else ''}"
             begin(f"Starting {folder.path} with {number}, {threads_of(processes)}.")
             say_phase(LIBRARIES)
-            port = free_port()
             arguments = [str(config_path), *overrides]
-            command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
-            code = _run(command, rank_environment(processes), lock, stop)
+            command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, _free_port(), arguments)
+            code = _run(command, lock, stop)
         with contextlib.suppress(OSError):  # the disk cannot be written
             folder.stop.unlink(missing_ok=True)  # requested again while the run ended
         if stop.at_once and not folder.recorded_status().is_over:
@@ -69,9 +62,9 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
         return _conclude(folder, folder.final_status(), said_why=code == EXIT_CODES["failed"])
 
 
-def is_completed(config: Config) -> bool:
+def _is_completed(config: Config, folder: RunFolder) -> bool:
     """Whether the run made all its steps and its last checkpoint is intact. Prints it, as there is nothing to start."""
-    folder, last = RunFolder(config.run.dir), check_resume(config)
+    last = check_resume(config)
     if last is None or last.step != config.train.steps or verify(last.path):
         return False
     try:
@@ -121,7 +114,7 @@ def _end_at_once(folder: RunFolder, signal_name: str) -> int:
 
 def _read(path: Path) -> bytes | None:
     try:
-        return read_bytes(path, MAX_STATUS_BYTES)
+        return read_bytes(path, _MAX_STATUS_BYTES)
     except UserError:
         return None
 
@@ -145,7 +138,8 @@ def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
         folder.stop.unlink(missing_ok=True)  # delete the request of an earlier run; later requests are for this run
     before = folder.status_time()
     stop = StopSignals(folder, before)
-    code = run(stop)
+    with on_stop_signals(stop):
+        code = run(stop)
     if stop.at_once:
         print(f"{folder.path}: {stop.at_once} ended its processes", file=sys.stderr)
         return EXIT_CODES["stopped"]
@@ -213,32 +207,18 @@ def _devices(processes: int) -> list[int | str]:
     return [int(name) if name.isdigit() else name for name in visible.split(",")][:processes]
 
 
-def free_port() -> int:
-    """Find a TCP port that is free now."""
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((_ADDRESS, 0))
         return int(probe.getsockname()[1])
 
 
-def rank_environment(processes: int, cpu: bool = False) -> dict[str, str]:
-    """The environment of the training processes: this process's, with settings for DeepSpeed and PyTorch."""
-    environment = dict(os.environ)
-    if cpu or not gpu_count():
-        environment["DS_ACCELERATOR"] = "cpu"
-    environment["PYTHONUNBUFFERED"] = "1"
-    environment.setdefault(
-        "PYTHONWARNINGS", "ignore::FutureWarning"
-    )  # a warning of torch about DeepSpeed that users cannot act on
-    environment["TOKENIZERS_PARALLELISM"] = "false"
-    return environment
-
-
-def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: StopSignals) -> int:
+def _run(command: list[str], lock: IO[str], stop: StopSignals) -> int:
     """Run the starter of the processes in a separate session, until all exit. Returns its exit code."""
     read_end, write_end = os.pipe()  # standard input of all processes: it closes when the last one exits
     child = subprocess.Popen(
         command,
-        env=environment | {LOCK_VARIABLE: str(lock.fileno())},
+        env=os.environ | {LOCK_VARIABLE: str(lock.fileno())},
         stdin=read_end,
         pass_fds=[lock.fileno()],
         start_new_session=True,
@@ -265,7 +245,6 @@ def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: S
 
 
 def _children(parent: int) -> list[int]:
-    """The ids of a process's children."""
     import psutil
 
     with contextlib.suppress(psutil.NoSuchProcess):

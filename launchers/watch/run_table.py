@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from data_prep.errors import UserError
-from launchers.display import tables
+from launchers.display import facts_table, text_console, text_table
 from launchers.slurm import QueuedJob, jobs_of, own_jobs
 from pretrain.reporting import duration
 from pretrain.run import RunFolder
@@ -114,7 +114,7 @@ def print_run(seen: Seen) -> None:
         "reason": seen.reason,
         "next": seen.next_action,
     }
-    tables.output(PIPE_WIDTH).print(tables.facts(rows))
+    text_console(PIPE_WIDTH).print(facts_table(rows))
 
 
 def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:
@@ -136,7 +136,7 @@ def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:
         for seen in found
     ]
     rows += [("", job.name, "", "", "", "", "", "", _job(job), "none") for job in others]
-    tables.output(PIPE_WIDTH).print(tables.table(columns, rows, texts=("state", "job", "next")))
+    text_console(PIPE_WIDTH).print(text_table(columns, rows, texts=("state", "job", "next")))
 
 
 def _step(seen: Seen) -> str:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.errors import UserError
 from data_prep.tokenizer import Spelling, open_spelling, printable, train
-from launchers.display import coloured, listed, marked, plain_text
+from launchers.commands.marked_text import coloured, listed, marked, plain_text
 from pretrain.data import BatchDocument, Kind, ShownPrediction
 
 CLS, SEP, MASK = 2, 3, 4
