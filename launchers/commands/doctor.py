@@ -41,7 +41,7 @@ def doctor(
 
         maskwright doctor --nodes 4 --gpus-per-node 8
     """
-    from launchers.doctor import all_checks, print_report, run_checks
+    from launchers.doctor import examine_machine, print_report
     from pretrain.config import load_config
 
     if full and (cluster or nodes is not None):
@@ -57,16 +57,16 @@ def doctor(
 
         works = print_report(*examine_cluster(words), as_json=as_json)
     else:
-        works = print_report(run_checks(all_checks(settings, full)), None, as_json)
+        works = print_report(examine_machine(settings, full), None, as_json)
     sys.exit(0 if works else 1)
 
 
 def _allocate(nodes: int, gpus_per_node: int | None, arguments: list[str]) -> int:
     """Run `maskwright doctor --cluster` in a new allocation, and return its exit code."""
-    from launchers.slurm import client
+    from launchers.slurm import allocate
 
     options = ["--job-name=maskwright-doctor"]
     if gpus_per_node:
         options += [f"--gres=gpu:{gpus_per_node}", f"--ntasks-per-node={gpus_per_node}"]
     command = [sys.executable, "-m", "launchers.cli", "doctor", "--cluster", *arguments]
-    return client.allocate(nodes, options, command)
+    return allocate(nodes, options, command)

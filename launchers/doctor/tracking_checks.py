@@ -7,18 +7,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from data_prep.urls import redact
-from launchers.doctor.check_runner import Check
 from launchers.doctor.storage_checks import Mount, existing, mount_of
 from pretrain.config import OFFLINE, TrackConfig
 from pretrain.planning import Finding, check_tracking, judge
 from pretrain.tracking import resolve_target, server_problem, sqlite_path
 
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")
-
-
-def checks_of_tracking(track: TrackConfig) -> list[Check]:
-    """The checks of the address from the config or MLFLOW_TRACKING_URI."""
-    return [Check("tracking", "mlflow", lambda: _mlflow(track), seconds=60)]
 
 
 def judge_database(path: Path, mount: Mount, writable: bool) -> Finding:
@@ -43,7 +37,8 @@ def judge_exposure(scheme: str, is_local: bool, has_password: bool) -> Finding:
     )
 
 
-def _mlflow(track: TrackConfig) -> Iterator[Finding]:
+def check_mlflow(track: TrackConfig) -> Iterator[Finding]:
+    """Check the address from the config or MLFLOW_TRACKING_URI."""
     uri, _ = resolve_target(track.uri, track.experiment)
     if redact(uri) != uri:
         advice = "process lists and logs show it: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD instead"

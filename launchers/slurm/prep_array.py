@@ -4,7 +4,9 @@ The stages are scan, resolve, task and merge, in this order by Slurm's dependenc
 """
 
 import math
+import os
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,15 +47,18 @@ class PrepArray:
         return self.out / "prep" / "slurm"
 
 
-def launch_array(array: PrepArray, per_element: int | None, dry_run: bool) -> None:
+def launch_array(out: Path, cpus: int, cluster: ClusterConfig, per_element: int | None, dry_run: bool) -> None:
     """Submit the incomplete stages of a plan and print the jobs, or print only what would be submitted.
 
     Args:
+        out: folder of the plan.
+        cpus: cores of an array element.
         per_element: tasks of an array element; None for a few minutes of work.
 
     Raises:
         UserError: if OUT has no plan, Slurm is missing or refuses a job, or jobs of this plan are queued.
     """
+    array = PrepArray(out.absolute(), Path.cwd(), Path(os.path.abspath(sys.executable)), cpus, cluster)
     stages = _incomplete_stages(array, per_element)
     if not stages:
         print(f"{array.out} is complete: nothing was submitted.")

@@ -277,8 +277,7 @@ def main(arguments: list[str]) -> int:
     """Supervise the job. If it cannot start, print one line and return 1."""
     try:
         config = submitted_config(Path(arguments[0]))
-        hosts = client.host_names(os.environ["SLURM_JOB_NODELIST"])
-        return Supervisor(config, int(os.environ["SLURM_JOB_ID"]), hosts).supervise()
+        return Supervisor(config, int(os.environ["SLURM_JOB_ID"]), client.allocated_hosts()).supervise()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

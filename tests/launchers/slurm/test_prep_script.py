@@ -14,12 +14,12 @@ from data_prep.errors import UserError
 from data_prep.jobs import PrepareRequest, plan_only
 from data_prep.sources import find_inputs
 from data_prep.tokenizer import train
-from launchers.slurm import PrepArray
 from launchers.slurm.client import max_array_size
 from launchers.slurm.job_chain import ChainedJob, submit_chain
 from launchers.slurm.prep_array import (
     MOST_ELEMENTS,
     ArrayStage,
+    PrepArray,
     elements,
     jobs,
     next_folder,
