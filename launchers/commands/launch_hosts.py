@@ -1,6 +1,5 @@
 """`maskwright launch hosts`: train on several machines over ssh."""
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -37,32 +36,21 @@ def launch_hosts(
 
       maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 train.steps=2000
     """
-    from launchers.hosts import HostsJob, check_hosts, read_hostfile, ssh_command, start_over_ssh
-    from launchers.local import supervise
+    from launchers.hosts import HostsJob, check_hosts, read_hostfile, train_on_hosts
     from pretrain.config import load_config
     from pretrain.planning import check_start
-    from pretrain.run import RunFolder
 
     chosen = read_hostfile(hostfile, nodes, gpus_per_node)
     settings = load_config(config, overrides)
-    check_start(settings, nodes * gpus_per_node)
-    job = HostsJob(
-        config=config.absolute(),
-        overrides=overrides or [],
-        run_dir=settings.run.dir.absolute(),
-        hosts=chosen,
-        processes=gpus_per_node,
-        cpu=cpu,
-        working_dir=Path.cwd(),
-        python=Path(os.path.abspath(sys.executable)),
-        python_path=os.environ.get("PYTHONPATH", ""),
-    )
+    processes = nodes * gpus_per_node
+    check_start(settings, processes)
+    run_dir = settings.run.dir.absolute()
+    job = HostsJob(config.absolute(), overrides or [], run_dir, chosen, gpus_per_node, cpu)
     if dry_run:
-        print("\n".join(shlex.join(ssh_command(job, host, "launchers.hosts.host_entry")) for host in chosen))
+        print("\n".join(shlex.join(job.ssh_command(host)) for host in chosen))
         return
     address, port = check_hosts(job)
-    processes = nodes * gpus_per_node
     print(f"{nodes} hosts agree ({', '.join(chosen)}): {processes} processes, rank 0 at {address}", flush=True)
     if check:
         return
-    sys.exit(supervise(RunFolder(job.run_dir), lambda stop: start_over_ssh(job, address, port, stop)))
+    sys.exit(train_on_hosts(job, address, port))

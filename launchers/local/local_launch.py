@@ -53,13 +53,12 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             folder.stop.unlink(missing_ok=True)  # requested again while the run ended
         if stop.at_once and not folder.recorded_status().is_over:
             return _end_at_once(folder, stop.at_once)
-        if (
-            code == EXIT_CODES["failed"] and folder.recorded_status().state == "starting"
-        ):  # a process printed the reason
+        said_why = code == EXIT_CODES["failed"]
+        if said_why and folder.recorded_status().state == "starting":
             with contextlib.suppress(OSError):
                 _restore(folder.status, before)
             return code
-        return _conclude(folder, folder.final_status(), said_why=code == EXIT_CODES["failed"])
+        return _conclude(folder, folder.final_status(), said_why)
 
 
 def _is_completed(config: Config, folder: RunFolder) -> bool:
@@ -163,33 +162,25 @@ def _final_status(folder: RunFolder) -> Status:
     return status
 
 
-def _conclude(folder: RunFolder, status: Status, said_why: bool = False) -> int:
-    """Print how a run ended, and return its exit code. `said_why`: the processes have printed why it failed."""
-    if status.state == "failed":
-        _record_failure(folder, status, said_why)
-    else:
-        print(_farewell(folder, status), file=sys.stderr)
-    return EXIT_CODES[status.state]
-
-
-def _record_failure(folder: RunFolder, status: Status, said_why: bool) -> None:
-    """Record a failed run in status.json, if its processes did not.
+def _conclude(folder: RunFolder, status: Status, said_why: bool) -> int:
+    """Print how a run ended, and record a failure that its processes did not record. Returns the exit code of the run.
 
     Args:
-        said_why: the processes have printed the reason, but could not write it.
+        said_why: the processes have printed why the run failed.
     """
-    reason = status.reason
+    if status.state != "failed":
+        print(_farewell(folder, status), file=sys.stderr)
+        return EXIT_CODES[status.state]
+    reason, rest = status.reason, status.next_action
     if said_why:
         reason = f"its processes ended after step {status.step:,} and could not write here why; see what they printed"
     try:
-        if folder.fail(reason, status.next_action) and not said_why:
-            print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
+        is_news = folder.fail(reason, status.next_action)
     except OSError as error:
-        if not said_why:
-            print(
-                f"error: {folder.path}: {status.reason}; status.json cannot be written ({error.strerror})",
-                file=sys.stderr,
-            )
+        is_news, rest = True, f"status.json cannot be written ({error.strerror})"
+    if is_news and not said_why:
+        print(f"error: {folder.path}: {status.reason}; {rest}", file=sys.stderr)
+    return EXIT_CODES["failed"]
 
 
 def _farewell(folder: RunFolder, status: Status) -> str:
@@ -199,12 +190,11 @@ def _farewell(folder: RunFolder, status: Status) -> str:
     return f"{how}; `maskwright export {folder.path}` writes the model, `maskwright report {folder.path}` its page"
 
 
-def _devices(processes: int) -> list[int | str]:
-    """The GPUs in CUDA_VISIBLE_DEVICES, which the launcher rewrites for each rank; on CPU, numbers from 0."""
+def _devices(processes: int) -> list[str]:
+    """The GPUs in CUDA_VISIBLE_DEVICES; without it or on CPU, numbers from 0."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not gpu_count() or visible is None:
-        return list(range(processes))
-    return [int(name) if name.isdigit() else name for name in visible.split(",")][:processes]
+    names = visible.split(",") if visible and gpu_count() else map(str, range(processes))
+    return list(names)[:processes]
 
 
 def _free_port() -> int:
@@ -231,7 +221,7 @@ def _run(command: list[str], lock: IO[str], stop: StopSignals) -> int:
             os.killpg(child.pid, signal.SIGKILL)
         child.kill()  # it may not have its process group yet
 
-    stop.kill, stop.process_ids = kill, lambda: _children(child.pid)
+    stop.kill = kill
     if stop.at_once:  # before there was a process
         kill()
     code = child.wait()
@@ -242,11 +232,3 @@ def _run(command: list[str], lock: IO[str], stop: StopSignals) -> int:
     last_end.poll(1000 * _END_SECONDS)
     os.close(write_end)
     return code
-
-
-def _children(parent: int) -> list[int]:
-    import psutil
-
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return sorted(child.pid for child in psutil.Process(parent).children())
-    return []

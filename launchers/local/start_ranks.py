@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -32,7 +32,7 @@ def gpu_count() -> int:
 
 
 def command_of(
-    python: str, devices: Sequence[int | str], node: int, nodes: int, address: str, port: int, arguments: Sequence[str]
+    python: str, devices: Iterable[object], node: int, nodes: int, address: str, port: int, arguments: Sequence[str]
 ) -> list[str]:
     """Build the command line that starts the processes of one node.
 

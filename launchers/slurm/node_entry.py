@@ -9,7 +9,6 @@ from launchers.local import rank_variables
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE
 from launchers.slurm.submission import submitted_config
 from pretrain.distributed import interface_to
-from pretrain.distributed.rendezvous import LOOPBACK
 from pretrain.run import refuse
 
 
@@ -19,7 +18,7 @@ def main(arguments: list[str]) -> int:
     hosts = os.environ[HOSTS_VARIABLE].split()
     node = hosts.index(host)
     path = Path(arguments[0])
-    other = (hosts[0] if node else hosts[-1]) if len(hosts) > 1 else LOOPBACK
+    other = (hosts[0] if node else hosts[-1]) if len(hosts) > 1 else "127.0.0.1"
     try:
         cluster = submitted_config(path).cluster
         interface = cluster.interface or interface_to(other)
