@@ -1,8 +1,9 @@
 """Arguments shared by several commands, and checks of input and output paths."""
 
-from collections.abc import Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -47,6 +48,22 @@ def local(place: str | Path) -> Path:
             f"{shown(str(place))} is a URL, and output must be local. Name a local path, and copy the result later."
         )
     return Path(place)
+
+
+def with_options(
+    command: Callable[..., None], name: str, options: Mapping[str, inspect.Parameter], value: Callable[..., Any]
+) -> Callable[..., None]:
+    """Replace a parameter of a command by options. The command receives `value` of the options that were given."""
+
+    def run(**values: Any) -> None:
+        given = {option: values.pop(option) for option in options}
+        command(**values, **{name: value(**given)})
+
+    own = inspect.signature(command).parameters.values()
+    parameters = [new for one in own for new in (options.values() if one.name == name else [one])]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
 
 
 def refuse_unread(context: typer.Context, reader: str, *parameters: str) -> None:

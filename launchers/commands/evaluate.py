@@ -141,12 +141,11 @@ def _print_held_out(console: Console, results: dict[str, Any], settings: dict[st
         "predictions": "{predictions:,}",
         "rows": "{rows:,}",
     }
-    rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
     masks = f"{settings['strategy']} masks at {settings['rate']:g}, rows of {settings['seq_len']}"
-    console.print(text_table(("model", *formats), rows, f"Held-out text: {settings['data']}, {masks}"))
+    _print_models(console, f"Held-out text: {settings['data']}, {masks}", formats, results)
     for part, title in _GROUPS.items():
         groups = {name: one[part] for name, one in results.items()}
-        _print_groups(console, title, "predictions", groups, lambda one: f"{one['loss']:.4f}")
+        _print_groups(console, title, "predictions", groups, "{loss:.4f}")
 
 
 def _print_pairs(console: Console, results: dict[str, Any]) -> None:
@@ -157,18 +156,20 @@ def _print_pairs(console: Console, results: dict[str, Any]) -> None:
         "pairs": "{pairs:,}",
         "ties": "{ties:,}",
     }
-    rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
-    console.print(text_table(("model", *formats), rows, "Minimal pairs"))
+    _print_models(console, "Minimal pairs", formats, results)
     groups = {name: one["by"] for name, one in results.items()}
-    _print_groups(console, "Accuracy by group", "pairs", groups, lambda one: f"{one['accuracy']:.1%}")
+    _print_groups(console, "Accuracy by group", "pairs", groups, "{accuracy:.1%}")
 
 
-def _print_groups(
-    console: Console, title: str, count: str, groups: dict[str, dict[str, Any]], form: Callable[[dict[str, Any]], str]
-) -> None:
+def _print_models(console: Console, title: str, formats: dict[str, str], results: dict[str, Any]) -> None:
+    rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
+    console.print(text_table(("model", *formats), rows, title))
+
+
+def _print_groups(console: Console, title: str, count: str, groups: dict[str, dict[str, Any]], form: str) -> None:
     """Print a figure of each group of predictions or pairs. groups: by model and name of the group."""
     rows = [
-        (printable(group), f"{one[count]:,}", *(form(of_model[group]) for of_model in groups.values()))
+        (printable(group), f"{one[count]:,}", *(form.format(**of_model[group]) for of_model in groups.values()))
         for group, one in next(iter(groups.values())).items()
     ]
     if rows:

@@ -31,7 +31,6 @@ from launchers.slurm.requeue_decision import (
     Decision,
     Fail,
     LaunchHistory,
-    Limits,
     Outcome,
     Requeue,
     Restart,
@@ -50,7 +49,6 @@ _MAX_RECORD_BYTES = 1 << 20
 _POLL_SECONDS = 0.5
 _HELD_SECONDS = 30.0  # for processes of an earlier start to release the run folder
 _MESSAGE_SECONDS = 5.0  # for the last messages of this process, before Slurm kills it
-_PAUSE_SECONDS = 10.0  # before the first restart
 _LEAVE_SECONDS = 120.0  # from the end of the run, by its status, until remaining ranks are killed
 
 
@@ -80,10 +78,9 @@ class Supervisor:
     """Run the attempts of a job. A signal from Slurm becomes one request to save and stop."""
 
     def __init__(self, config: Config, job_id: int, hosts: Sequence[str]):
-        cluster = self.cluster = config.cluster
+        self.cluster = config.cluster
         self.config, self.job_id, self.hosts = config, job_id, tuple(hosts)
         self.run = RunFolder(config.run.dir)
-        self.limits = Limits(cluster.nodes, cluster.max_restarts, cluster.requeue, cluster.max_requeues, _PAUSE_SECONDS)
         self.leave_seconds = min(config.guard.hang_seconds or _LEAVE_SECONDS, _LEAVE_SECONDS)
         self.record = self.run.supervisor
         self.unrecorded: OSError | None = None
@@ -111,13 +108,13 @@ class Supervisor:
         history = read_history(self.record, self.job_id).seen(self._checkpoint())
         if start > 1:
             history = replace(history, requeues=history.requeues + 1)
-        decision, history = first_start(self.hosts, node_health.ask(self.config, self.hosts), history, self.limits)
+        decision, history = first_start(self.hosts, node_health.ask(self.config, self.hosts), history, self.cluster)
         while isinstance(decision, Restart):
             self._remember(history)
             outcome = self.wait_for_start(decision) or self._train(decision.hosts)
             is_over = outcome.state in ("completed", "stopped") or outcome.ending != "no" or outcome.warned
             problems = {} if is_over or not outcome.retry else self._problems()
-            decision, history = next_after(outcome, self.hosts, problems, history, self.limits)
+            decision, history = next_after(outcome, self.hosts, problems, history, self.cluster)
         self._remember(history)
         return self._conclude(decision)
 
