@@ -13,7 +13,7 @@ from data_prep.urls import is_url, shown
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="values instead of those of the file, such as train.steps=200"),
+    typer.Argument(metavar="[KEY=VALUE]...", help="values that replace values of the file"),
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders that contain runs")]
@@ -86,7 +86,7 @@ def check_inputs(
 ) -> None:
     """Raise UserError for the first input that is missing or of the wrong kind, or a model that is named twice.
 
-    None stands for an omitted input. It runs before PyTorch is imported, which takes seconds.
+    None is an omitted input. It runs before PyTorch is imported, which takes seconds.
     """
     from data_prep.format import Dataset
     from evaluation.text_files import require_file

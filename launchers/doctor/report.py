@@ -24,7 +24,8 @@ def print_report(findings: Iterable[Finding], measured: dict[str, Any] | None, a
     for finding in findings:
         done.append(finding)
         if not as_json:
-            text = line(finding)
+            advice = f" -> {finding.advice}" if finding.advice else ""
+            text = f"{finding.status:<8}{finding.group:<11}{finding.name}: {finding.value}{advice}"
             typer.echo(typer.style(text[:8], fg=_COLORS[finding.status]) + text[8:])
     found = Counter(finding.status for finding in done)
     counts = {status: found[status] for status in _COLORS}
@@ -34,9 +35,3 @@ def print_report(findings: Iterable[Finding], measured: dict[str, Any] | None, a
     else:
         typer.echo(", ".join(f"{count} {status}" for status, count in counts.items()))
     return not counts["fail"]
-
-
-def line(finding: Finding) -> str:
-    """Format a finding on one line."""
-    advice = f" -> {finding.advice}" if finding.advice else ""
-    return f"{finding.status:<8}{finding.group:<11}{finding.name}: {finding.value}{advice}"

@@ -52,7 +52,7 @@ class PrepArray:
 
     @property
     def last_number(self) -> int:
-        """Number of the last submission; 0 if there is none."""
+        """Number of the last submission; 0 before the first."""
         folders = self.folder.glob("submission-[0-9][0-9][0-9][0-9]")
         return max((int(folder.name.removeprefix("submission-")) for folder in folders), default=0)
 

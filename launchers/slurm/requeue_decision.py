@@ -67,6 +67,12 @@ class Outcome:
     ending: Ending = "no"
     hosts: tuple[str, ...] = ()
 
+    @property
+    def may_restart(self) -> bool:
+        """Whether a restart on the same allocation is possible."""
+        is_failed = self.state not in ("completed", "stopped")
+        return is_failed and self.retry and self.ending == "no" and not self.warned
+
 
 @dataclass(frozen=True)
 class Complete:
@@ -128,33 +134,37 @@ def next_after(
         cluster: number of nodes, and the limits.
     """
     history = history.seen(outcome.checkpoint)
-    if outcome.state == "completed":
-        return Complete(), history
-    if outcome.ending == "other":
-        ended = f"Slurm ended the job ({outcome.reason})"
-        return (Stop(ended) if outcome.state == "stopped" else Fail(ended)), history
-    if outcome.state == "stopped":
-        if not (outcome.retry or outcome.warned):
-            return Stop(outcome.reason), history
-        return _requeue((), "stopped with a checkpoint before Slurm ends the job", history, cluster, Stop)
-    if not outcome.retry:
-        return Fail(outcome.reason), history
-    if outcome.ending == "limit" or outcome.warned:
-        late = f"no checkpoint in the time that Slurm left, so submit with larger --signal-seconds ({outcome.reason})"
-        return _requeue((), late, history, cluster, Fail)
-    return _after_failure(outcome, hosts, problems, history, cluster)
+    if outcome.may_restart:
+        return _after_failure(outcome, hosts, problems, history, cluster)
+    return _after_end(outcome, history, cluster), history
 
 
 def first_start(
     hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, cluster: ClusterConfig
-) -> tuple[Decision, LaunchHistory]:
-    """Decide about the first start. Returns the decision and the updated history."""
-    healthy = tuple(host for host in hosts if host not in problems)[: cluster.nodes]
+) -> Decision:
+    """Decide about the first start."""
     if history.requeues > cluster.max_requeues:
-        return Fail(f"started again {history.requeues} times without a new checkpoint"), history
-    if len(healthy) == cluster.nodes:
-        return Restart(healthy, 0.0, "to begin with"), history
+        return Fail(f"started again {history.requeues} times without a new checkpoint")
+    if healthy := _healthy(hosts, problems, cluster.nodes):
+        return Restart(healthy, 0.0, "to begin with")
     return _without(hosts, problems, _named(problems), history, cluster)
+
+
+def _after_end(outcome: Outcome, history: LaunchHistory, cluster: ClusterConfig) -> Decision:
+    """Decide where a restart on this allocation is no option."""
+    if outcome.state == "completed":
+        return Complete()
+    if outcome.ending == "other":
+        ended = f"Slurm ended the job ({outcome.reason})"
+        return Stop(ended) if outcome.state == "stopped" else Fail(ended)
+    if outcome.state == "stopped":
+        if not (outcome.retry or outcome.warned):
+            return Stop(outcome.reason)
+        return _requeue((), "stopped with a checkpoint before Slurm ends the job", history, cluster, Stop)
+    if not outcome.retry:
+        return Fail(outcome.reason)
+    late = f"no checkpoint in the time that Slurm left, so submit with larger --signal-seconds ({outcome.reason})"
+    return _requeue((), late, history, cluster, Fail)
 
 
 def _after_failure(
@@ -169,19 +179,24 @@ def _after_failure(
         again = f"{history.restarts} restarts without a new checkpoint" if history.restarts else "no restart is allowed"
         return Fail(f"{outcome.reason} ({again})"), history
     history = replace(history, restarts=history.restarts + 1, failure=failure)
-    healthy = tuple(host for host in hosts if host not in problems)[: cluster.nodes]
-    if len(healthy) < cluster.nodes:
-        return _without(hosts, problems, f"{_named(problems)}; {outcome.reason}", history, cluster)
-    why = f"{ill}; {outcome.reason}" if ill else outcome.reason
-    return Restart(healthy, pause(history), why), history
+    if healthy := _healthy(hosts, problems, cluster.nodes):
+        why = f"{ill}; {outcome.reason}" if ill else outcome.reason
+        return Restart(healthy, pause(history), why), history
+    return _without(hosts, problems, f"{_named(problems)}; {outcome.reason}", history, cluster), history
+
+
+def _healthy(hosts: Sequence[str], problems: Mapping[str, str], nodes: int) -> tuple[str, ...]:
+    """The first healthy hosts; empty if they are too few."""
+    healthy = tuple(host for host in hosts if host not in problems)[:nodes]
+    return healthy if len(healthy) == nodes else ()
 
 
 def _without(
     hosts: Sequence[str], problems: Mapping[str, str], reason: str, history: LaunchHistory, cluster: ClusterConfig
-) -> tuple[Decision, LaunchHistory]:
+) -> Decision:
     """Requeue for other nodes. Fail if all of several nodes are unhealthy: other nodes would hardly be better."""
     if len(hosts) > 1 and len(problems) == len(hosts):
-        return Fail(reason), history
+        return Fail(reason)
     return _requeue(tuple(problems), reason, history, cluster, Fail)
 
 
@@ -191,14 +206,13 @@ def _requeue(
     history: LaunchHistory,
     cluster: ClusterConfig,
     otherwise: type[Stop] | type[Fail],
-) -> tuple[Decision, LaunchHistory]:
+) -> Decision:
     """Requeue if the limits allow it. The next start counts it."""
     if not cluster.requeue:
-        return otherwise(f"{reason}; the job may not be queued again (cluster.requeue)"), history
+        return otherwise(f"{reason}; the job may not be queued again (cluster.requeue)")
     if history.requeues >= cluster.max_requeues:
-        again = f"{reason}; {history.requeues} starts without a new checkpoint are enough"
-        return otherwise(again), history
-    return Requeue(exclude, reason), history
+        return otherwise(f"{reason}; {history.requeues} starts without a new checkpoint are enough")
+    return Requeue(exclude, reason)
 
 
 def pause(history: LaunchHistory) -> float:

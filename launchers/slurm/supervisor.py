@@ -108,12 +108,11 @@ class Supervisor:
         history = read_history(self.record, self.job_id).seen(self._checkpoint())
         if start > 1:
             history = replace(history, requeues=history.requeues + 1)
-        decision, history = first_start(self.hosts, node_health.ask(self.config, self.hosts), history, self.cluster)
+        decision = first_start(self.hosts, node_health.ask(self.config, self.hosts), history, self.cluster)
         while isinstance(decision, Restart):
             self._remember(history)
             outcome = self.wait_for_start(decision) or self._train(decision.hosts)
-            is_over = outcome.state in ("completed", "stopped") or outcome.ending != "no" or outcome.warned
-            problems = {} if is_over or not outcome.retry else self._problems()
+            problems = self._problems() if outcome.may_restart else {}
             decision, history = next_after(outcome, self.hosts, problems, history, self.cluster)
         self._remember(history)
         return self._conclude(decision)

@@ -92,21 +92,21 @@ def test_a_time_limit_without_a_checkpoint_requeues_and_not_for_ever() -> None:
 
 
 def test_the_first_start_takes_healthy_nodes() -> None:
-    assert first_start(HOSTS, {}, NEW, LIMITS)[0] == Restart(("n1", "n2"), 0.0, "to begin with")
-    decision, _ = first_start(HOSTS, {"n1": "ill"}, NEW, LIMITS)
+    assert first_start(HOSTS, {}, NEW, LIMITS) == Restart(("n1", "n2"), 0.0, "to begin with")
+    decision = first_start(HOSTS, {"n1": "ill"}, NEW, LIMITS)
     assert isinstance(decision, Restart)
     assert decision.hosts == ("n2", "n3")
-    decision, _ = first_start(HOSTS, {"n1": "ill", "n2": "ill"}, NEW, LIMITS)
+    decision = first_start(HOSTS, {"n1": "ill", "n2": "ill"}, NEW, LIMITS)
     assert decision == Requeue(("n1", "n2"), "node n1: ill, node n2: ill")
-    assert isinstance(first_start(HOSTS, {}, replace(NEW, requeues=3), LIMITS)[0], Fail)
+    assert isinstance(first_start(HOSTS, {}, replace(NEW, requeues=3), LIMITS), Fail)
 
 
 def test_where_all_of_several_nodes_are_ill_others_are_not_asked_for() -> None:
     ill = dict.fromkeys(HOSTS, "cannot write the run folder")
-    assert isinstance(first_start(HOSTS, ill, NEW, LIMITS)[0], Fail)
+    assert isinstance(first_start(HOSTS, ill, NEW, LIMITS), Fail)
     assert isinstance(after(problems=ill), Fail)
     alone = LIMITS.model_copy(update={"nodes": 1})
-    assert first_start(["n1"], {"n1": "ill"}, NEW, alone)[0] == Requeue(("n1",), "node n1: ill")
+    assert first_start(["n1"], {"n1": "ill"}, NEW, alone) == Requeue(("n1",), "node n1: ill")
 
 
 def test_the_pause_doubles_has_a_bound_and_differs_by_job() -> None:
@@ -165,7 +165,7 @@ def test_no_sequence_of_ends_goes_round_for_ever(
         elif isinstance(decision, Requeue):
             assert limits.requeue
             history = replace(history, requeues=history.requeues + 1)
-            if isinstance(first_start(HOSTS, {}, history, limits)[0], Fail):
+            if isinstance(first_start(HOSTS, {}, history, limits), Fail):
                 break
         else:
             break
