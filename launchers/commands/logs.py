@@ -20,9 +20,6 @@ def logs(
     job: Annotated[
         str | None, typer.Option(metavar="ID", help="log of this Slurm job; by default the newest job")
     ] = None,
-    journal: Annotated[
-        bool, typer.Option("--journal", help="show the steps from the journal, even if there are logs")
-    ] = False,
     rank: Annotated[
         int | None, typer.Option(min=0, help="show the stacks of this rank when the watchdog ended the run")
     ] = None,
@@ -46,8 +43,6 @@ def logs(
             raise UserError(
                 f"{path}: rank {rank} wrote no stacks. Ranks write them when the watchdog ends a run that hangs"
             )
-    elif journal:
-        path = folder.journal
     else:
         path = find_log(run, job) or folder.journal
     if not path.exists() and not (follow_it and job is None and rank is None):

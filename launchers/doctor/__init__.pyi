@@ -1,3 +1,2 @@
 from .check_list import examine_machine as examine_machine
 from .network_test import examine_cluster as examine_cluster
-from .report import print_report as print_report

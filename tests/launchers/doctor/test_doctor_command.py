@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.doctor import examine_machine, gpu_checks, print_report
+from launchers.commands.doctor import print_report
+from launchers.doctor import examine_machine, gpu_checks
 from launchers.doctor.check_runner import Check, run_checks
 from pretrain.planning import Finding
 from tests.support.forked import ROOT
@@ -85,7 +86,7 @@ def test_no_process_of_a_check_returns_to_the_caller(tmp_path):
 def test_the_command_imports_no_torch():
     code = """if True:
         import sys
-        from launchers.doctor import print_report
+        from launchers.commands.doctor import print_report
         from launchers.doctor.check_list import all_checks
         from launchers.doctor.check_runner import Check, run_checks
         from pretrain.planning import Finding
