@@ -22,8 +22,8 @@ def _main() -> None:
     import typer
 
     from data_prep.errors import UserError, unforeseen
+    from launchers import usage_errors
     from launchers.app import app
-    from launchers.display import usage_errors
     from pretrain.distributed import Threads
 
     os.environ.update(Threads.wait_settings())  # torch reads it when it is imported

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.errors import UserError
-from launchers.commands.arguments import check_inputs, local
-from launchers.display import CommandProgress, check_json_output, tables, write_json_output
+from launchers.commands.arguments import SeqLenOption, check_inputs, local
+from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 
 if TYPE_CHECKING:
     from evaluation.layers import ModelMeasures, SampleSettings
@@ -23,19 +23,14 @@ def analyze_layers(
     data: Annotated[str, typer.Option(metavar="DIR", help="held-out data set: a folder or a URL")],
     out: Annotated[Path | None, typer.Option(parser=local, metavar="DIR", help="folder for two PNG charts")] = None,
     as_json: Annotated[
-        Path | None,
-        typer.Option(
-            "--json", parser=local, metavar="FILE", help="write all values with their intervals to a JSON file"
-        ),
+        Path | None, typer.Option("--json", parser=local, metavar="FILE", help="JSON file for values and intervals")
     ] = None,
     positions: Annotated[
         int, typer.Option(min=200, help="sampled positions of each kind, at most; use more for wide models")
     ] = 4000,
     tokens: Annotated[int, typer.Option(min=2, help="measure the identity of the N most frequent tokens")] = 100,
     clusters: Annotated[int, typer.Option(min=2, help="clusters of hidden states for the information estimate")] = 300,
-    seq_len: Annotated[
-        int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
-    ] = None,
+    seq_len: SeqLenOption = None,
     mask_rate: Annotated[float, typer.Option(min=0.01, max=0.9, help="share of tokens to predict")] = 0.15,
     shuffled_ngrams: Annotated[
         int,
@@ -69,9 +64,6 @@ def analyze_layers(
         check_writable(out)
     if as_json:
         check_json_output(as_json)
-    if len(set(models)) < len(models):
-        twice = next(name for name in models if models.count(name) > 1)
-        raise UserError(f"{twice} is named twice. Name each model once.")
     check_inputs(models, [data])
     from evaluation.layers import SampleSettings, draw_charts, measure
 
@@ -102,7 +94,7 @@ def _to_json(found: "list[ModelMeasures]", data: str, settings: "SampleSettings"
 
 def print_measures(found: "ModelMeasures") -> None:
     """Print the tables of a model."""
-    console = tables.output(_WIDTH)
+    console = text_console(_WIDTH)
     head = f"\n{found.model}, {found.objective}, {found.layers} layers of {found.hidden}, {found.text} text"
     console.print(Text(head, style="bold"))
     if found.similarities:
@@ -122,4 +114,4 @@ def print_measures(found: "ModelMeasures") -> None:
 
 def _table(title: str, rows: list[str], columns: dict[str, list[Any]]) -> Table:
     cells = [(row, *map(str, estimates)) for row, *estimates in zip(rows, *columns.values(), strict=True)]
-    return tables.table((title, *columns), cells)
+    return text_table((title, *columns), cells)

@@ -1,20 +1,37 @@
 """Arguments shared by several commands, and checks of input and output paths."""
 
-from collections.abc import Iterable
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from data_prep.errors import UserError
 from data_prep.urls import is_url, shown
 
+ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/", show_default=False)]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="values that replace values of the file"),
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders that contain runs")]
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="study folder (run.dir of its config)")]
 DataSet = Annotated[str, typer.Argument(metavar="DIR", help="data set: a folder or a URL", show_default=False)]
 UriOption = Annotated[str | None, typer.Option(help="MLflow address, for example http://host:5000")]
 YesOption = Annotated[bool, typer.Option("--yes", help="trust the MLflow address in the run folder")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="as JSON")]
+SeqLenOption = Annotated[
+    int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
+]
+ExperimentOption = Annotated[
+    str | None,
+    typer.Option(help="MLflow experiment  [default: the experiment of the models' run, else maskwright]"),
+]
+ProcessCount = Annotated[
+    int | None, typer.Option(min=1, help="training processes; by default one per GPU, or one on CPU")
+]
 WorkerCount = Annotated[int | None, typer.Option(min=1, help="worker processes; by default one per core")]
 Planned = Annotated[Path, typer.Argument(metavar="OUT", help="folder of a planned data set", show_default=False)]
 Tasks = Annotated[list[int], typer.Argument(metavar="TASK...", help="task numbers, from 0", show_default=False)]
@@ -33,6 +50,22 @@ def local(place: str | Path) -> Path:
     return Path(place)
 
 
+def with_options(
+    command: Callable[..., None], name: str, options: Mapping[str, inspect.Parameter], value: Callable[..., Any]
+) -> Callable[..., None]:
+    """Replace a parameter of a command by options. The command receives `value` of the options that were given."""
+
+    def run(**values: Any) -> None:
+        given = {option: values.pop(option) for option in options}
+        command(**values, **{name: value(**given)})
+
+    own = inspect.signature(command).parameters.values()
+    parameters = [new for one in own for new in (options.values() if one.name == name else [one])]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
 def refuse_unread(context: typer.Context, reader: str, *parameters: str) -> None:
     """Raise UserError for the first of these options on the command line: only the option `reader` uses them."""
     for name in parameters:
@@ -49,17 +82,19 @@ def check_folder_of(file: Path) -> None:
 
 
 def check_inputs(
-    models: Iterable[str | Path], data_sets: Iterable[str | None] = (), files: Iterable[str | None] = ()
+    models: Sequence[str | Path], data_sets: Iterable[str | None] = (), files: Iterable[str | None] = ()
 ) -> None:
-    """Raise UserError for the first input that is missing or of the wrong kind. None stands for an omitted input.
+    """Raise UserError for the first input that is missing or of the wrong kind, or a model that is named twice.
 
-    It runs before PyTorch is imported, which takes seconds.
+    None is an omitted input. It runs before PyTorch is imported, which takes seconds.
     """
     from data_prep.format import Dataset
     from evaluation.text_files import require_file
     from pretrain.export import check_model
 
     for model in models:
+        if models.count(model) > 1:
+            raise UserError(f"{model} is named twice. Name each model once.")
         check_model(Path(model))
     for location in filter(None, data_sets):
         Dataset(location)

@@ -10,8 +10,8 @@ import typer
 
 from data_prep.errors import UserError
 from data_prep.storage import require_run
-from launchers.commands.arguments import RunArgument
-from launchers.display import CommandProgress, tables
+from launchers.commands.arguments import JsonFlag, RunArgument
+from launchers.display import CommandProgress, text_console, text_table
 
 if TYPE_CHECKING:
     from pretrain.config import CheckpointConfig
@@ -22,7 +22,7 @@ def checkpoints(
     quick: Annotated[
         bool, typer.Option("--quick/--verify", help="compare file sizes only, or read every byte")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """List and verify a run's checkpoints, newest first. Exit code 1 if one is damaged.
 
@@ -48,7 +48,7 @@ def checkpoints(
     else:
         columns = ("step", "saved", "size", "state", "kept", *(["remote"] if settings.remote else []))
         cells = [_cells(row, quick)[: len(columns)] for row in rows]
-        tables.output().print(tables.table(columns, cells, texts=columns[1:]) if rows else f"{run} has no checkpoint")
+        text_console().print(text_table(columns, cells, texts=columns[1:]) if rows else f"{run} has no checkpoint")
         for text in damage:
             print(f"damaged: {text}")
         if only_remote := [f"{step:,}" for step in remote or [] if step not in [row["step"] for row in rows]]:

@@ -2,7 +2,7 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import typer
 from pydantic.fields import FieldInfo
 
 from data_prep.errors import UserError
+from launchers.commands.arguments import with_options
 from pretrain.config import ClusterConfig, ContainerConfig
 
 _SPELLED = {
@@ -24,16 +25,7 @@ _METAVARS = {"options": "--NAME[=VALUE]", "modules": "NAME", "environment": "NAM
 
 def with_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add an option for each key to a command. Its argument `options` maps the given keys to their values."""
-    ours = dict(_parameters())
-    own = [one for name, one in inspect.signature(command).parameters.items() if name != "options"]
-
-    def run(**values: Any) -> None:
-        given = {name: value for name in ours if (value := values.pop(name)) not in (None, [])}
-        command(**values, options=_section(given))
-
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature([*own, *ours.values()])  # type: ignore[attr-defined]
-    return run
+    return with_options(command, "options", dict(_parameters()), _section)
 
 
 def _fields() -> Iterator[tuple[str, FieldInfo]]:
@@ -64,8 +56,9 @@ def _kind(annotation: Any) -> Any:
     return str
 
 
-def _section(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Config section `cluster` with the values of the options."""
+def _section(**values: Any) -> dict[str, Any]:
+    """Config section `cluster` with the values of the given options."""
+    given = {name: value for name, value in values.items() if value not in (None, [])}
     section = {name: value for name, value in given.items() if not name.startswith("container_")}
     if container := {name.removeprefix("container_"): given[name] for name in given if name.startswith("container_")}:
         section["container"] = container

@@ -1,16 +1,34 @@
-"""`maskwright demo`."""
+"""`maskwright demo`: all steps on a bundled text, with the same commands that a user types."""
 
+import os
+import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
-from launchers.commands.arguments import local
+import configs
+from data_prep.errors import UserError
+from launchers.commands.arguments import Overrides, local
+from pretrain.config import load_config
+from pretrain.run import RunFolder
+
+VOCAB_SIZE = 4096
+PROCESSES = 2
+SENTENCES = (
+    "The little [MASK] sat down beside the fire.",
+    '"I do not [MASK] what you mean," said Dorothy.',
+    "They came to the gate of the Emerald [MASK].",
+)
 
 
 def demo(
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=100 ...")] = None,
+    overrides: Overrides = None,
     folder: Annotated[
         Path, typer.Option("--dir", parser=local, metavar="DIR", help="folder for data/, runs/ and mlflow.db")
     ] = Path(),
@@ -23,6 +41,81 @@ def demo(
 
         maskwright demo train.steps=100 --dir /tmp/demo
     """
-    from launchers.local import run_demo
+    console = Console(highlight=False)
+    data, run, tokenizer = folder / "data/demo", folder / "runs/demo", folder / "data/demo-tokenizer"
+    source = Path(configs.__file__).parent
+    text = source / "demo/books.jsonl.zst"
+    load_config(source / "demo.yaml", overrides or [])  # report mistakes in the overrides now
+    console.rule("1. text to shards")
+    if not tokenizer.exists():
+        kind = ("--kind", "wordpiece", "--vocab-size", VOCAB_SIZE)
+        _maskwright(console, "tokenizer", "train", "--input", text, *kind, "--out", tokenizer)
+    split = ("--tokenizer", tokenizer, "--out", data, "--valid-fraction", 0.05)
+    _maskwright(console, "prep", "run", "--input", text, *split)
+    console.rule(f"2. training, {PROCESSES} processes on the CPU")
+    places = (f"run.dir={run}", f"data.train={data}/train", f"data.valid={data}/valid")
+    store = f"track.uri=sqlite:///{folder / 'mlflow.db'}"
+    _maskwright(console, "train", source / "demo.yaml", *places, store, *(overrides or []), "--procs", PROCESSES)
+    console.rule("3. a Hugging Face model")
+    model = RunFolder(run).export_of(RunFolder(run).read_status().step)
+    if not model.exists():
+        _maskwright(console, "export", run)
+    _fill_masks(model, console)
+    console.rule("4. the result")
+    _maskwright(console, "report", run)
+    _summary(folder, data, run, model, console)
 
-    run_demo(folder, overrides or [], Console(highlight=False))
+
+def _maskwright(console: Console, *arguments: object) -> None:
+    words = [str(argument) for argument in arguments]
+    console.print(f"[bold]$ maskwright {escape(shlex.join(words))}[/]", soft_wrap=True, highlight=False)
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # the demo is the same everywhere
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C
+    try:
+        code = subprocess.Popen(
+            [sys.executable, "-m", "launchers.cli", *words],
+            env=environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        ).wait()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if code:
+        raise UserError(
+            f"The demo stopped: `maskwright {words[0]}` failed with exit code {code}. See its message above."
+        )
+
+
+def _fill_masks(model: Path, console: Console) -> None:
+    from transformers import pipeline
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    fill: Any = pipeline("fill-mask", model=str(model), device="cpu")
+    for sentence in SENTENCES:
+        guesses = fill(sentence.replace("[MASK]", fill.tokenizer.mask_token), top_k=4)
+        choices = ", ".join(f"{guess['token_str']} {guess['score']:.0%}" for guess in guesses)
+        console.print(f"{escape(sentence):<52}{escape(choices)}", soft_wrap=True)
+
+
+def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:
+    from data_prep.format import Dataset
+    from data_prep.inspection import summary
+    from pretrain.run import JournalTable
+    from pretrain.tracking import run_page
+
+    measured = JournalTable.read(RunFolder(run).journal)
+    held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
+    baseline = summary(Dataset(data / "valid"))["unigram_entropy"]
+    store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
+    page = run_page(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
+    for name, value in (
+        ("unigram entropy of the held-out text", f"{baseline:.3f} nats a token"),
+        ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),
+        ("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}"),
+        ("all of the run on a page", RunFolder(run).report),
+        ("model, for AutoModelForMaskedLM", model),
+        ("MLflow", page),
+    ):
+        console.print(f"{name:<38}{escape(str(value))}", soft_wrap=True)
+    console.print("\nNext: open the page in a browser, then train on your own text as docs/quickstart.md shows.")

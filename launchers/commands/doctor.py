@@ -1,12 +1,22 @@
 """`maskwright doctor`."""
 
+import json
 import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.arguments import JsonFlag, Overrides
+
+if TYPE_CHECKING:
+    from launchers.node_checks import Finding, Status
+
+_COLORS: "dict[Status, str]" = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "bright_black"}
 
 
 def doctor(
@@ -14,7 +24,7 @@ def doctor(
         Path | None,
         typer.Argument(metavar="[CONFIG]", help="config file: also check its data, settings and tracking server"),
     ] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="run.dir=... ...")] = None,
+    overrides: Overrides = None,
     full: Annotated[
         bool,
         typer.Option("--full", help="also import torch and DeepSpeed, and run a kernel (about a minute)"),
@@ -24,7 +34,7 @@ def doctor(
     ] = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="request a new allocation of N nodes for --cluster")] = None,
     gpus_per_node: Annotated[int | None, typer.Option(min=1, help="GPUs to request on each node")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Check this machine. With CONFIG, also check the data, the settings and the tracking server of a run.
 
@@ -40,7 +50,7 @@ def doctor(
 
         maskwright doctor --nodes 4 --gpus-per-node 8
     """
-    from launchers.doctor import all_checks, print_report, run_checks
+    from launchers.doctor import examine_machine
     from pretrain.config import load_config
 
     if full and (cluster or nodes is not None):
@@ -56,16 +66,40 @@ def doctor(
 
         works = print_report(*examine_cluster(words), as_json=as_json)
     else:
-        works = print_report(run_checks(all_checks(settings, full)), None, as_json)
+        works = print_report(examine_machine(settings, full), None, as_json)
     sys.exit(0 if works else 1)
 
 
 def _allocate(nodes: int, gpus_per_node: int | None, arguments: list[str]) -> int:
     """Run `maskwright doctor --cluster` in a new allocation, and return its exit code."""
-    from launchers.slurm import client
+    from launchers.slurm import allocate
 
     options = ["--job-name=maskwright-doctor"]
     if gpus_per_node:
         options += [f"--gres=gpu:{gpus_per_node}", f"--ntasks-per-node={gpus_per_node}"]
     command = [sys.executable, "-m", "launchers.cli", "doctor", "--cluster", *arguments]
-    return client.allocate(nodes, options, command)
+    return allocate(nodes, options, command)
+
+
+def print_report(findings: "Iterable[Finding]", measured: dict[str, Any] | None, as_json: bool) -> bool:
+    """Print each finding when it is known, then the number of findings by status. Returns whether no check failed.
+
+    Args:
+        measured: values that were measured on a cluster, for JSON.
+        as_json: print one JSON object at the end instead.
+    """
+    done = []
+    for finding in findings:
+        done.append(finding)
+        if not as_json:
+            advice = f" -> {finding.advice}" if finding.advice else ""
+            text = f"{finding.status:<8}{finding.group:<11}{finding.name}: {finding.value}{advice}"
+            typer.echo(typer.style(text[:8], fg=_COLORS[finding.status]) + text[8:])
+    found = Counter(finding.status for finding in done)
+    counts = {status: found[status] for status in _COLORS}
+    if as_json:
+        report = {"findings": [asdict(finding) for finding in done], "counts": counts}
+        typer.echo(json.dumps(report if measured is None else report | {"measured": measured}, indent=1))
+    else:
+        typer.echo(", ".join(f"{count} {status}" for status, count in counts.items()))
+    return not counts["fail"]

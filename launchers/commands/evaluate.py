@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.errors import UserError, printable
-from launchers.commands.arguments import check_inputs, local, refuse_unread
-from launchers.display import CommandProgress, check_json_output, tables, write_json_output
+from launchers.commands.arguments import ExperimentOption, SeqLenOption, check_inputs, local, refuse_unread
+from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config import percent
 
 _GROUPS = {
@@ -39,9 +39,7 @@ def evaluate(
     ] = "original",
     limit: Annotated[int | None, typer.Option(min=1, help="pairs per UID, evenly spaced; all by default")] = None,
     rows: Annotated[int, typer.Option(min=1, help="rows of held-out text")] = 1000,
-    seq_len: Annotated[
-        int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
-    ] = None,
+    seq_len: SeqLenOption = None,
     mask_rate: Annotated[float, typer.Option(help="share of tokens to predict")] = 0.15,
     strategy: Annotated[
         Literal["token", "whole_word", "span", "ngram"], typer.Option(help="masking unit of held-out text")
@@ -60,10 +58,7 @@ def evaluate(
         str | None,
         typer.Option(help="MLflow address for the results, or none  [default: MLFLOW_TRACKING_URI, if set]"),
     ] = None,
-    experiment: Annotated[
-        str | None,
-        typer.Option(help="MLflow experiment  [default: the experiment of the models' run, else maskwright]"),
-    ] = None,
+    experiment: ExperimentOption = None,
 ) -> None:
     """Evaluate trained models: loss on held-out text, and accuracy on minimal pairs of sentences.
 
@@ -83,10 +78,6 @@ def evaluate(
     names = tuple(str(path) for path in models or ())
     if not names and not baseline:
         raise UserError("No model to evaluate. Name a Hugging Face model folder or a run, or add --baseline unigram.")
-    if len(set(names)) < len(names):
-        raise UserError(
-            f"{next(name for name in names if names.count(name) > 1)} is named twice. Name each model once."
-        )
     if baseline in names:
         raise UserError(f"{baseline} is also the name of the baseline. Name the model by its full path.")
     if data is None and pairs is None:
@@ -132,7 +123,7 @@ def evaluate(
 
 def print_results(found: dict[str, Any]) -> None:
     """Print the results of all models, and their differences."""
-    console, models = tables.output(), found["models"]
+    console, models = text_console(), found["models"]
     if held_out := {name: results["held_out"] for name, results in models.items() if "held_out" in results}:
         _print_held_out(console, held_out, found["settings"]["held_out"])
     if pairs := {name: results["pairs"] for name, results in models.items() if "pairs" in results}:
@@ -149,12 +140,11 @@ def _print_held_out(console: Console, results: dict[str, Any], settings: dict[st
         "predictions": "{predictions:,}",
         "rows": "{rows:,}",
     }
-    rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
     masks = f"{settings['strategy']} masks at {settings['rate']:g}, rows of {settings['seq_len']}"
-    console.print(tables.table(("model", *formats), rows, f"Held-out text: {settings['data']}, {masks}"))
+    _print_models(console, f"Held-out text: {settings['data']}, {masks}", formats, results)
     for part, title in _GROUPS.items():
         groups = {name: one[part] for name, one in results.items()}
-        _print_groups(console, title, "predictions", groups, lambda one: f"{one['loss']:.4f}")
+        _print_groups(console, title, "predictions", groups, "{loss:.4f}")
 
 
 def _print_pairs(console: Console, results: dict[str, Any]) -> None:
@@ -165,22 +155,24 @@ def _print_pairs(console: Console, results: dict[str, Any]) -> None:
         "pairs": "{pairs:,}",
         "ties": "{ties:,}",
     }
-    rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
-    console.print(tables.table(("model", *formats), rows, "Minimal pairs"))
+    _print_models(console, "Minimal pairs", formats, results)
     groups = {name: one["by"] for name, one in results.items()}
-    _print_groups(console, "Accuracy by group", "pairs", groups, lambda one: f"{one['accuracy']:.1%}")
+    _print_groups(console, "Accuracy by group", "pairs", groups, "{accuracy:.1%}")
 
 
-def _print_groups(
-    console: Console, title: str, count: str, groups: dict[str, dict[str, Any]], form: Callable[[dict[str, Any]], str]
-) -> None:
+def _print_models(console: Console, title: str, formats: dict[str, str], results: dict[str, Any]) -> None:
+    rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
+    console.print(text_table(("model", *formats), rows, title))
+
+
+def _print_groups(console: Console, title: str, count: str, groups: dict[str, dict[str, Any]], form: str) -> None:
     """Print a figure of each group of predictions or pairs. groups: by model and name of the group."""
     rows = [
-        (printable(group), f"{one[count]:,}", *(form(of_model[group]) for of_model in groups.values()))
+        (printable(group), f"{one[count]:,}", *(form.format(**of_model[group]) for of_model in groups.values()))
         for group, one in next(iter(groups.values())).items()
     ]
     if rows:
-        console.print(tables.table(("", count, *groups), rows, title))
+        console.print(text_table(("", count, *groups), rows, title))
 
 
 def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
@@ -190,4 +182,4 @@ def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
         interval = " to ".join(map(form, one["interval"])) if one["interval"] else "too few pairs"
         rows.append((one["model"], name, form(one["difference"]), interval))
     title = f"Difference from {comparisons[0]['with']}, with 95% intervals of a paired bootstrap"
-    return tables.table(("model", "measure", "difference", "95% interval"), rows, title)
+    return text_table(("model", "measure", "difference", "95% interval"), rows, title)

@@ -8,8 +8,8 @@ import typer
 
 from data_prep.errors import UserError
 from data_prep.urls import shown
-from launchers.commands.arguments import check_inputs, local
-from launchers.display import CommandProgress, tables
+from launchers.commands.arguments import ExperimentOption, check_inputs, local
+from launchers.display import CommandProgress, text_console, text_table
 
 if TYPE_CHECKING:
     from evaluation.finetuning import FinetuneResults
@@ -70,10 +70,7 @@ def finetune(
         ),
     ] = None,
     uri: Annotated[str | None, typer.Option(help="MLflow address, or none  [default: sqlite:///mlflow.db]")] = None,
-    experiment: Annotated[
-        str | None,
-        typer.Option(help="MLflow experiment  [default: the experiment of the model's run, else maskwright]"),
-    ] = None,
+    experiment: ExperimentOption = None,
 ) -> None:
     """Fine-tune a model on a task with several seeds, and report its metrics.
 
@@ -133,5 +130,5 @@ def _print(results: "FinetuneResults", without_model: str) -> None:
     for name in sorted(results.baseline, key=lambda name: name != results.metric):
         figures = [results.mean(name), results.deviation(name), results.baseline[name]]
         rows.append((name, *("" if value is None else f"{value:.4f}" for value in figures)))
-    tables.output().print(tables.table(("metric", "mean", "sd", "baseline"), rows))
+    text_console().print(text_table(("metric", "mean", "sd", "baseline"), rows))
     typer.echo(f"seeds: {len(results.results)}; baseline: {without_model}")

@@ -1,6 +1,5 @@
 """`maskwright launch hosts`: train on several machines over ssh."""
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -8,17 +7,15 @@ from typing import Annotated
 
 import typer
 
+from launchers.commands.arguments import ConfigArgument, Overrides
+
 
 def launch_hosts(
-    config: Annotated[Path, typer.Argument(help="YAML config of the run", show_default=False)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace the values of the file"),
-    ] = None,
-    hostfile: Annotated[
-        Path, typer.Option("--hostfile", "-H", help="file with lines of the form `HOST slots=N`", show_default=False)
-    ] = ...,  # type: ignore[assignment]
-    nodes: Annotated[int, typer.Option(min=1, help="number of hosts, taken from the top of the file")] = ...,  # type: ignore[assignment]
+    config: ConfigArgument,
+    overrides: Overrides = None,
+    *,
+    hostfile: Annotated[Path, typer.Option("--hostfile", "-H", help="file with lines of the form `HOST slots=N`")],
+    nodes: Annotated[int, typer.Option(min=1, help="number of hosts, taken from the top of the file")],
     gpus_per_node: Annotated[int, typer.Option(min=1, help="training processes per host, one per GPU")] = 1,
     cpu: Annotated[bool, typer.Option("--cpu", help="train on CPU with gloo")] = False,
     check: Annotated[bool, typer.Option("--check", help="check the hosts, and start nothing")] = False,
@@ -39,32 +36,21 @@ def launch_hosts(
 
       maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 train.steps=2000
     """
-    from launchers.hosts import HostsJob, check_hosts, read_hostfile, ssh_command, start_over_ssh
-    from launchers.local import supervise
+    from launchers.hosts import HostsJob, check_hosts, read_hostfile, train_on_hosts
     from pretrain.config import load_config
     from pretrain.planning import check_start
-    from pretrain.run import RunFolder
 
     chosen = read_hostfile(hostfile, nodes, gpus_per_node)
     settings = load_config(config, overrides)
-    check_start(settings, nodes * gpus_per_node)
-    job = HostsJob(
-        config=config.absolute(),
-        overrides=overrides or [],
-        run_dir=settings.run.dir.absolute(),
-        hosts=chosen,
-        processes=gpus_per_node,
-        cpu=cpu,
-        working_dir=Path.cwd(),
-        python=Path(os.path.abspath(sys.executable)),
-        python_path=os.environ.get("PYTHONPATH", ""),
-    )
+    processes = nodes * gpus_per_node
+    check_start(settings, processes)
+    run_dir = settings.run.dir.absolute()
+    job = HostsJob(config.absolute(), overrides or [], run_dir, chosen, gpus_per_node, cpu)
     if dry_run:
-        print("\n".join(shlex.join(ssh_command(job, host, "launchers.hosts.host_entry")) for host in chosen))
+        print("\n".join(shlex.join(job.ssh_command(host)) for host in chosen))
         return
     address, port = check_hosts(job)
-    processes = nodes * gpus_per_node
     print(f"{nodes} hosts agree ({', '.join(chosen)}): {processes} processes, rank 0 at {address}", flush=True)
     if check:
         return
-    sys.exit(supervise(RunFolder(job.run_dir), lambda stop: start_over_ssh(job, address, port, stop)))
+    sys.exit(train_on_hosts(job, address, port))

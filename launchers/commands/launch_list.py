@@ -1,5 +1,6 @@
 """`maskwright launch list`: list queued jobs and runs."""
 
+import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -8,15 +9,16 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError, working_directory
+from launchers.commands.arguments import JsonFlag
 from launchers.slurm import own_jobs
-from launchers.watch import as_json, look, print_runs
+from launchers.watch import look, print_runs
 
 
 def launch_list(
     folders: Annotated[
         list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="folders of runs to list too, queued or not")
     ] = None,
-    json_format: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    json_format: JsonFlag = False,
 ) -> None:
     """List your Maskwright jobs in Slurm's queue with their runs, and the runs in folders.
 
@@ -42,7 +44,8 @@ def launch_list(
     seen = [look(run, jobs) for run in runs]
     others = [job for job in jobs if job.run is None]
     if json_format:
-        print(as_json({"runs": [one.facts() for one in seen], "other_jobs": [asdict(job) for job in others]}))
+        other_jobs = [asdict(job) for job in others]
+        print(json.dumps({"runs": [one.facts() for one in seen], "other_jobs": other_jobs}, indent=1))
     elif seen or others:
         print_runs(seen, others)
     else:

@@ -1,13 +1,11 @@
 """`maskwright launch prep`: prepare data with Slurm job arrays."""
 
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from launchers.slurm import PrepArray, launch_array
+from launchers.slurm import launch_array
 
 
 def launch_prep(
@@ -49,5 +47,4 @@ def launch_prep(
         time=time,
         mem=mem,
     )
-    array = PrepArray(out.absolute(), Path.cwd(), Path(os.path.abspath(sys.executable)), cpus, cluster)
-    launch_array(array, tasks_per_job, dry_run)
+    launch_array(out, cpus, cluster, tasks_per_job, dry_run)

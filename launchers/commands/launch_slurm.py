@@ -1,24 +1,20 @@
 """`maskwright launch slurm`: submit a run to Slurm."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
+from launchers.commands.arguments import ConfigArgument, Overrides
 from launchers.commands.cluster_options import with_cluster_options
-from launchers.slurm import Submission, prepare
+from launchers.slurm import launch_run
 
 
 @with_cluster_options
 def launch_slurm(
     *,
-    config: Annotated[Path, typer.Argument(help="YAML config of the run", show_default=False)],
-    overrides: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="config values that replace the values of the file"),
-    ] = None,
+    config: ConfigArgument,
+    overrides: Overrides = None,
     profile: Annotated[
         Path | None,
         typer.Option(
@@ -56,29 +52,7 @@ def launch_slurm(
     """
     from pretrain.config import load_config
     from pretrain.planning import check_start
-    from pretrain.run import RunFolder
 
     settings = load_config(config, overrides, profile, options)
     check_start(settings, settings.cluster.nodes * settings.cluster.gpus_per_node)
-    submission = prepare(settings, seeds)
-    if dry_run:
-        print(submission.render(), end="")
-        for run in submission.runs:
-            text = yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-            print(f"\n# {RunFolder(run.run.dir).job_config}\n{text}", end="")
-        return
-    _report(submission, submission.submit())
-
-
-def _report(submission: Submission, job_id: str) -> None:
-    run = shlex.quote(str(submission.config.run.dir))
-    print(f"Submitted job {job_id}.")
-    print(f"  state   squeue --jobs {job_id}")
-    if submission.seeds:
-        print(f"  runs    {run}/seed-N, one a seed, each with its log in slurm/")
-        print(f"  cancel  scancel {job_id}, or scancel {job_id}_N for one seed")
-        return
-    log = submission.log.replace("%j", job_id).replace("%%", "%")
-    print(f"  log     tail -F {shlex.quote(log)}")
-    print(f"  run     maskwright status {run}")
-    print(f"  stop    maskwright stop {run}")
+    launch_run(settings, seeds, dry_run)

@@ -1,7 +1,6 @@
 """`maskwright logs`."""
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,7 +8,7 @@ import typer
 from data_prep.errors import UserError
 from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument
-from launchers.watch import log_lines, logs_of
+from launchers.watch import find_log, log_lines
 from pretrain.run import RunFolder
 
 
@@ -21,9 +20,6 @@ def logs(
     job: Annotated[
         str | None, typer.Option(metavar="ID", help="log of this Slurm job; by default the newest job")
     ] = None,
-    journal: Annotated[
-        bool, typer.Option("--journal", help="show the steps from the journal, even if there are logs")
-    ] = False,
     rank: Annotated[
         int | None, typer.Option(min=0, help="show the stacks of this rank when the watchdog ended the run")
     ] = None,
@@ -47,24 +43,10 @@ def logs(
             raise UserError(
                 f"{path}: rank {rank} wrote no stacks. Ranks write them when the watchdog ends a run that hangs"
             )
-    elif journal:
-        path = folder.journal
     else:
-        path = _newest(run, job) or folder.journal
+        path = find_log(run, job) or folder.journal
     if not path.exists() and not (follow_it and job is None and rank is None):
         raise UserError(f"{run} has no log yet, and no journal; `maskwright status {run}` shows its state")
     print(f"==> {path} <==", file=sys.stderr, flush=True)
     for line in log_lines(path, run, count, follow_it):
         print(line, flush=follow_it)
-
-
-def _newest(run: Path, job: str | None) -> Path | None:
-    found = logs_of(run)
-    if job is None:
-        return found[-1] if found else None
-    chosen = [path for path in found if path.stem == job]
-    if not chosen:
-        known = ", ".join(path.stem for path in found)
-        others = f"Its jobs are {known}." if known else "It has no logs of Slurm jobs: leave --job out."
-        raise UserError(f"{run} has no log of job {job}. {others}")
-    return chosen[-1]

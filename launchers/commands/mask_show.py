@@ -95,7 +95,7 @@ def _read(file: Path | None) -> str:
 
 
 def _print(found: "Show", steps: int) -> None:
-    from launchers.display import LEGEND, Segment, coloured, listed
+    from launchers.commands.marked_text import LEGEND, Segment, coloured, listed
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(Text(_settings(found.config), style="bold"))

@@ -12,7 +12,7 @@ import numpy as np
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
-from launchers.display import Segment, marked, plain_text
+from launchers.commands.marked_text import Segment, marked, plain_text
 from pretrain.config import Config
 from pretrain.data import BatchDocument, RowVisits, Sources
 from pretrain.masking import Vocabulary

@@ -10,7 +10,8 @@ import typer
 from rich.table import Table
 
 from data_prep.errors import UserError
-from launchers.display import tables
+from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides
+from launchers.display import text_console, text_table
 
 if TYPE_CHECKING:
     from pretrain.config import Config
@@ -20,8 +21,8 @@ _GIB = 1 << 30
 
 
 def plan(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=200 ...")] = None,
+    config: ConfigArgument,
+    overrides: Overrides = None,
     nodes: Annotated[int, typer.Option(min=1, help="number of nodes")] = 1,
     gpus_per_node: Annotated[int, typer.Option(min=1, help="training processes per node, one per GPU")] = 1,
     gpu: Annotated[
@@ -42,7 +43,7 @@ def plan(
     vocab_size: Annotated[
         int | None, typer.Option(min=8, help="plan without data, for a vocabulary of N tokens")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="as JSON")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Estimate what a run needs before it is submitted: memory per GPU, tokens, epochs, days.
 
@@ -67,7 +68,7 @@ def plan(
     if as_json:
         print(json.dumps(_facts(planned), indent=1))
         return
-    console = tables.output()
+    console = text_console()
     title = f"{parsed.model.title}, {planned.parameters:,} parameters, on {planned.processes} GPUs"
     console.print(f"{title} ({nodes} x {gpus_per_node})")
     console.print(_work(planned))
@@ -130,7 +131,7 @@ def _facts(planned: "RunPlan") -> dict[str, Any]:
 
 
 def _work(planned: "RunPlan") -> Table:
-    table = tables.table(("steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP"), title="Work")
+    table = text_table(("steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP"), title="Work")
     for stage in planned.stages:
         flops = "not known" if stage.flops is None else f"{stage.flops:.3g}"
         sizes = (stage.seq_len, stage.global_batch_size, stage.micro_batch_size, stage.accumulation)
@@ -148,7 +149,7 @@ def _memory(config: "Config", planned: "RunPlan") -> Table:
     where = (
         f"ZeRO {config.zero.stage}, {config.train.precision}, micro-batch {stage.micro_batch_size} x {stage.seq_len}"
     )
-    table = tables.table(("GiB", "GPU", "host", "when"), title=f"Memory of a GPU ({where})")
+    table = text_table(("GiB", "GPU", "host", "when"), title=f"Memory of a GPU ({where})")
     for item in stage.memory:
         if item.device or item.host:
             table.add_row(item.name, _gib(item.device), _gib(item.host), item.when)
@@ -172,7 +173,7 @@ def _fit_line(planned: "RunPlan") -> str:
 
 def _choices(planned: "RunPlan") -> Table:
     rows = [(one.change, str(one.micro_batch_size or "none fits"), _gib(one.device_bytes)) for one in planned.choices]
-    return tables.table(("with", "rows", "GiB"), rows, title="The largest micro-batch that fits")
+    return text_table(("with", "rows", "GiB"), rows, title="The largest micro-batch that fits")
 
 
 def _speed(planned: "RunPlan") -> Table | str:
@@ -181,7 +182,7 @@ def _speed(planned: "RunPlan") -> Table | str:
         return "Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu."
     duration = str(timedelta(seconds=round(time.seconds)))
     row = (time.source, f"{time.tokens_per_second:,.0f}", duration, f"{time.gpu_hours:,.1f}")
-    return tables.table(("speed", "tokens/s", "time", "GPU hours"), [row], title="Time")
+    return text_table(("speed", "tokens/s", "time", "GPU hours"), [row], title="Time")
 
 
 def _gib(size: int) -> str:

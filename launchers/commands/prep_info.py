@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from launchers.commands.arguments import DataSet
-from launchers.display import CommandProgress, tables
+from launchers.display import CommandProgress, facts_table, text_console, text_table
 
 _BAR = 30  # characters of the longest bar
 
@@ -43,7 +43,7 @@ def prep_info(
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
         return
-    out = tables.output()
+    out = text_console()
     out.print(Text(dataset.location, style="bold"))
     for table in (_totals(facts), _sources(facts), _lengths(facts), _fill(facts), _tokens(facts)):
         if table is not None:
@@ -53,7 +53,7 @@ def prep_info(
 def _totals(facts: dict[str, Any]) -> Table:
     tokenizer, left_out = facts["tokenizer"], facts["left_out"]
     targets = facts.get("targets")
-    return tables.facts(
+    return facts_table(
         {
             "documents": _count(facts["documents"]),
             "tokens": _count(facts["tokens"]),
@@ -90,7 +90,7 @@ def _sources(facts: dict[str, Any]) -> Table | None:
         )
         for source in facts["sources"]
     ]
-    return tables.table(("source", "share", *columns), rows, "By source")
+    return text_table(("source", "share", *columns), rows, "By source")
 
 
 def _lengths(facts: dict[str, Any]) -> Table:
@@ -107,13 +107,13 @@ def _lengths(facts: dict[str, Any]) -> Table:
         for bin in facts["length_histogram"]
     ]
     columns = ("tokens", "documents", "%", "% of tokens", "histogram")
-    return tables.table(columns, rows, f"Document lengths: {lengths}", texts=("histogram",))
+    return text_table(columns, rows, f"Document lengths: {lengths}", texts=("histogram",))
 
 
 def _fill(facts: dict[str, Any]) -> Table:
     columns = ("seq_len", "packed as for training", "documents cut")
     rows = [(_count(row["seq_len"]), _percent(row["packed"]), _count(row["documents_cut"])) for row in facts["fill"]]
-    return tables.table(columns, rows, "Fill: share of slots that are not padding")
+    return text_table(columns, rows, "Fill: share of slots that are not padding")
 
 
 def _tokens(facts: dict[str, Any]) -> Table | None:
@@ -123,7 +123,7 @@ def _tokens(facts: dict[str, Any]) -> Table | None:
         (_spelled(token), str(token["id"]), _count(token["count"]), _percent(token["share"]))
         for token in facts["most_frequent"]
     ]
-    return tables.table(("token", "id", "count", "share"), rows, "Most frequent tokens")
+    return text_table(("token", "id", "count", "share"), rows, "Most frequent tokens")
 
 
 def _spelled(token: dict[str, Any]) -> str:

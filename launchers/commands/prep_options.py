@@ -1,14 +1,15 @@
 """Options of `prep run` and `prep plan`: inputs, tokenizer, cleaning and output."""
 
+import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from data_prep.errors import UserError
-from launchers.commands.arguments import local
+from launchers.commands.arguments import local, with_options
 
 if TYPE_CHECKING:
     from data_prep.jobs import PrepareRequest
@@ -133,13 +134,6 @@ def request(
 
 def with_request(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options of `request` to a command. The command receives a function that builds the request."""
-    ours = inspect.signature(request).parameters
-    own = [one for name, one in inspect.signature(command).parameters.items() if name != "ask"]
-
-    def run(**options: Any) -> None:
-        given = {name: options.pop(name) for name in ours}
-        command(lambda: request(**given), **options)
-
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature([*ours.values(), *own])  # type: ignore[attr-defined]
-    return run
+    return with_options(
+        command, "ask", inspect.signature(request).parameters, lambda **given: functools.partial(request, **given)
+    )

@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from data_prep.errors import UserError
+from launchers.commands.arguments import RunArgument
 
 if TYPE_CHECKING:
     from data_prep.tokenizer import Spelling
-    from launchers.display import Segment
+    from launchers.commands.marked_text import Segment
     from pretrain.data import BatchDocument
     from pretrain.reporting import Replayed
 
@@ -22,7 +23,7 @@ SHOWN_ROWS = 8
 
 
 def replay(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")],
+    run: RunArgument,
     step: Annotated[int, typer.Option(min=1, help="a step that is in the journal")],
     rows: Annotated[
         int | None, typer.Option(min=1, help=f"number of rows to show; by default {SHOWN_ROWS}, or all with --json")
@@ -69,16 +70,15 @@ def _compare(found: "Replayed", other: "Replayed", run: Path, diff: Path, as_jso
 
 
 def _segments(found: "Replayed", document: "BatchDocument", spelling: "Spelling") -> list["Segment"]:
-    from launchers.display import marked
+    from launchers.commands.marked_text import marked
 
     return marked(document, spelling, frozenset({found.vocabulary.cls, found.vocabulary.sep}))
 
 
 def _print_json(found: "Replayed", rows: int) -> None:
-    from data_prep.tokenizer import Spelling
-    from launchers.display import plain_text
+    from launchers.commands.marked_text import plain_text
 
-    spelling = Spelling.open(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
+    spelling = _spelling(found)
     for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         shown = [
             asdict(document) | {"text": plain_text(_segments(found, document, spelling)) if spelling else None}
@@ -87,23 +87,27 @@ def _print_json(found: "Replayed", rows: int) -> None:
         typer.echo(json.dumps({"step": found.step, "row": number, "documents": shown}, ensure_ascii=False))
 
 
-def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
+def _spelling(found: "Replayed") -> "Spelling | None":
     from data_prep.tokenizer import Spelling
-    from launchers.display import CAUSAL_LEGEND, LEGEND, coloured, listed
 
-    if not (found.tokenizer / "tokenizer.json").is_file():
+    return Spelling.open(found.tokenizer) if (found.tokenizer / "tokenizer.json").is_file() else None
+
+
+def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
+    from launchers.commands.marked_text import CAUSAL_LEGEND, LEGEND, coloured, listed
+
+    spelling = _spelling(found)
+    if spelling is None:
         raise UserError(f"{found.tokenizer} has no tokenizer.json to decode with; --json shows the token ids")
-    spelling = Spelling.open(found.tokenizer)
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
     console.print(coloured(CAUSAL_LEGEND if found.rows.causal else LEGEND))
     for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         predictions = sum(len(document.predictions) for document in documents)
         filled = sum(len(document.original) for document in documents)
-        console.print(Text(f"\nrow {number}", style="bold"), end="")
         plural = "" if len(documents) == 1 else "s"
         counts = f"{filled} of {found.rows.seq_len} slots, {predictions} predicted"
-        console.print(f": {len(documents)} document{plural}, {counts}")
+        console.print(Text(f"\nrow {number}", style="bold"), f"{len(documents)} document{plural}, {counts}", sep=": ")
         for document in documents:
             console.print(listed(_segments(found, document, spelling)))
     if rows < len(found.rows):

@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from launchers.commands.arguments import local
+from launchers.commands.arguments import RunArgument, local
 from pretrain.run import RunFolder
 
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")],
+    run: RunArgument,
     out: Annotated[
         Path | None, typer.Option(parser=local, metavar="FILE", help="output file; RUN/report.html by default")
     ] = None,

@@ -1,5 +1,6 @@
 """`maskwright status`: show the state of runs."""
 
+import json
 import sys
 from typing import Annotated
 
@@ -7,7 +8,7 @@ import typer
 
 from data_prep.errors import UserError
 from launchers.commands.arguments import RunsArgument
-from launchers.watch import as_json, look_at_all, print_run, print_runs
+from launchers.watch import look_at_all, print_run, print_runs
 
 
 def status(
@@ -36,7 +37,7 @@ def status(
         raise UserError(f"--exit-code is for one run, and {len(found)} are given")
     if json_format:
         one = len(run) == len(found) == 1
-        print(as_json(found[0].facts() if one else [seen.facts() for seen in found]))
+        print(json.dumps(found[0].facts() if one else [seen.facts() for seen in found], indent=1))
     else:
         print_run(found[0]) if len(found) == 1 else print_runs(found)
     if exit_code:

@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from data_prep.errors import UserError
+from launchers.commands.arguments import Overrides, ProcessCount
 from launchers.commands.study_run import run_to_report
 
 
 def study_masking(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML config of a run; run.dir is the study folder")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="train.steps=200 ...")] = None,
+    overrides: Overrides = None,
     strategies: Annotated[
         str, typer.Option(metavar="NAME,...", help="values of masking.strategy")
     ] = "token,whole_word,span",
@@ -50,9 +51,7 @@ def study_masking(
             help="options of `maskwright finetune`, for example '--task classification --train F --valid F'",
         ),
     ] = "",
-    procs: Annotated[
-        int | None, typer.Option(min=1, help="training processes; by default one per GPU, or one on CPU")
-    ] = None,
+    procs: ProcessCount = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="show the arms and their steps, and train nothing")
     ] = False,
@@ -108,8 +107,8 @@ def study_masking(
 
 def finetune_parameters(options: list[str]) -> dict[str, Any]:
     """Parse options of `maskwright finetune`. Raise UserError for invalid ones, and for those that the study sets."""
+    from launchers import usage_errors
     from launchers.commands.finetune import finetune
-    from launchers.display import usage_errors
 
     if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
         raise UserError(f"--finetune: {min(own)} is set by the study. Remove it from --finetune.")

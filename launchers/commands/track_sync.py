@@ -8,16 +8,16 @@ import typer
 
 from data_prep.errors import UserError
 from data_prep.storage import require_run
-from launchers.commands.arguments import UriOption, YesOption
+from launchers.commands.arguments import JsonFlag, RunsArgument, UriOption, YesOption
 from launchers.display import CommandProgress
 
 
 def track_sync(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders that contain runs")],
+    runs: RunsArgument,
     uri: UriOption = None,
     experiment: Annotated[str | None, typer.Option(help="MLflow experiment, instead of the run's own")] = None,
     yes: YesOption = False,
-    json_format: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    json_format: JsonFlag = False,
 ) -> None:
     """Send the missing metrics of runs to MLflow, for example after the server was unreachable.
 

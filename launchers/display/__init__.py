@@ -1,4 +1,4 @@
-"""Output of commands: tables, progress, marked text, JSON files, and errors of the command line."""
+"""Output of commands: tables, progress and JSON files."""
 
 import lazy_loader
 

@@ -1,12 +1,6 @@
-from . import tables as tables
-from . import usage_errors as usage_errors
 from .json_output import check_json_output as check_json_output
 from .json_output import write_json_output as write_json_output
-from .marked_text import CAUSAL_LEGEND as CAUSAL_LEGEND
-from .marked_text import LEGEND as LEGEND
-from .marked_text import Segment as Segment
-from .marked_text import coloured as coloured
-from .marked_text import listed as listed
-from .marked_text import marked as marked
-from .marked_text import plain_text as plain_text
 from .progress import CommandProgress as CommandProgress
+from .tables import facts_table as facts_table
+from .tables import text_console as text_console
+from .tables import text_table as text_table

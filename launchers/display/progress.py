@@ -14,16 +14,21 @@ PLAIN_SECONDS = 10  # seconds between lines if stderr is not a terminal
 
 
 class CommandProgress:
-    """Progress on stderr: one redrawn line on a terminal, otherwise a plain line from time to time."""
+    """Progress on stderr: one redrawn line on a terminal, otherwise a plain line from time to time.
 
-    def __init__(self) -> None:
+    Args:
+        clock: time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         console = Console(stderr=True)
         columns = (BarColumn(), TextColumn("{task.percentage:3.0f}% {task.description}"), TimeRemainingColumn())
         shown = console.is_terminal and sys.stdout.isatty()
         self._bar = Progress(*columns, console=console, transient=True, disable=not shown)
         self._task = self._bar.add_task("", total=None)
         self._stage = ""
-        self._begin = self._printed = time.monotonic()
+        self._begin = self._printed = clock()
 
     def __enter__(self) -> "CommandProgress":
         self._bar.start()
@@ -35,8 +40,8 @@ class CommandProgress:
     def seconds(self, stage: str) -> float:
         """Seconds since the first call for this stage."""
         if stage != self._stage:
-            self._stage, self._begin = stage, time.monotonic()
-        return max(time.monotonic() - self._begin, 1e-9)
+            self._stage, self._begin = stage, self._clock()
+        return max(self._clock() - self._begin, 1e-9)
 
     def rate(self, unit: str) -> Callable[[int, int], None]:
         """Return a function of (done, total) that shows the speed in million units per second."""
@@ -45,8 +50,8 @@ class CommandProgress:
     def show(self, done: int, total: int, line: str) -> None:
         if not self._bar.disable:
             self._bar.update(self._task, completed=done, total=total, description=escape(line))
-        elif time.monotonic() - self._printed >= PLAIN_SECONDS:
-            self._printed = time.monotonic()
+        elif self._clock() - self._printed >= PLAIN_SECONDS:
+            self._printed = self._clock()
             share = done / max(total, 1)
             left = timedelta(seconds=round(self.seconds(self._stage) * (1 - share) / share)) if share else None
             typer.echo(f"{share:4.0%} {line}{f', {left} left' if left else ''}", err=True)

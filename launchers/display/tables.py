@@ -10,13 +10,13 @@ from rich.text import Text
 PIPE_WIDTH = 120
 
 
-def output(pipe_width: int = PIPE_WIDTH) -> Console:
+def text_console(pipe_width: int = PIPE_WIDTH) -> Console:
     """Console on standard output. If it is not a terminal, lines have up to `pipe_width` columns."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=pipe_width)
 
 
-def table(
+def text_table(
     columns: Sequence[str], rows: Iterable[Sequence[str | Text]] = (), title: str = "", texts: Collection[str] = ()
 ) -> Table:
     """Build a table from column names and rows of cells.
@@ -34,7 +34,7 @@ def table(
     return found
 
 
-def facts(values: Mapping[str, str]) -> Table:
+def facts_table(values: Mapping[str, str]) -> Table:
     """Build a table with a name and its value on each line. Empty values are left out."""
     found = Table(box=None, show_header=False, pad_edge=False)
     for name, value in values.items():

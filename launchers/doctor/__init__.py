@@ -1,8 +1,8 @@
 """`maskwright doctor`: find problems of a machine, a run or a cluster before a run starts.
 
-`check_list` lists the checks, `check_runner` runs them, `report` prints their findings. Each `*_checks` file has the
-checks of one subject; its `judge_*` functions turn measured values into findings. `network_test` compares the nodes of
-a Slurm allocation. Each node makes a `node_report`.
+`examine_machine` runs the checks that `check_list` lists. Each `*_checks` file has the checks of one subject; its
+`judge_*` functions turn measured values into findings. `examine_cluster` compares the nodes of a Slurm allocation. Each
+node makes a `node_report`.
 """
 
 import lazy_loader

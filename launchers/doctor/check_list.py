@@ -1,45 +1,66 @@
 """List of the checks of a machine and, with a config, of its run."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.urls import is_url
-from launchers.doctor import full_checks, gpu_checks, machine_checks, package_checks, slurm_checks, storage_checks
-from launchers.doctor.check_runner import Check
-from launchers.doctor.tracking_checks import checks_of_tracking
+from launchers.doctor import full_checks, gpu_checks, machine_checks, package_checks
+from launchers.doctor.check_runner import Check, run_checks
+from launchers.doctor.storage_checks import check_folder
+from launchers.doctor.tracking_checks import check_mlflow
+from launchers.local import gpu_count
 from launchers.node_checks import Finding
+from launchers.slurm import check_slurm
 from pretrain.config import Config, TrackConfig
 from pretrain.planning import CHECKS
 
 
+def examine_machine(config: Config | None, full: bool = False) -> Iterator[Finding]:
+    """Run all checks of this machine and, with a config, of its run. `full` imports torch and DeepSpeed."""
+    return run_checks(all_checks(config, full))
+
+
 def all_checks(config: Config | None, full: bool = False) -> list[Check]:
     """All checks of one machine. `full` also imports torch and DeepSpeed, and runs a kernel."""
-    found = checks_of_machine(config) + (checks_of_run(config) if config else [])
-    return [*found, *slurm_checks.checks(), *(full_checks.checks() if full else [])]
+    found = checks_of_machine(config)
+    if config:
+        found.append(Check("run", "preflight", partial(_preflight, config), 120))
+    found.append(Check("slurm", "slurm", check_slurm, 40))
+    if full:
+        found += [
+            Check("full", "torch runs", full_checks.check_torch, 120),
+            Check("full", "triton runs", full_checks.check_triton, 300),
+            Check("full", "deepspeed imports", full_checks.check_deepspeed, 120),
+        ]
+    return found
 
 
 def checks_of_machine(config: Config | None) -> list[Check]:
     """The checks whose result can differ between nodes. All are fast and do not import torch."""
+    gpus = gpu_count()
+    precision = config.train.precision if config else None
+    compiler = Check("packages", "compiler", partial(package_checks.check_compiler, gpus))
     found = [
-        *package_checks.checks(config),
-        *machine_checks.checks(),
-        *gpu_checks.checks(config.train.precision if config else None),
+        Check("packages", "python", package_checks.check_python),
+        Check("packages", "packages", package_checks.check_packages),
+        *([compiler] if package_checks.needs_compiler(config, gpus) else []),
+        Check("machine", "cores", machine_checks.check_cores),
+        Check("machine", "memory", machine_checks.check_own_memory),
+        Check("machine", "shm", machine_checks.check_shm),
+        Check("gpu", "gpus", partial(gpu_checks.check_gpus, precision), 20),
     ]
-    if config is None:
-        return [*found, *storage_checks.checks("working folder", Path.cwd()), *checks_of_tracking(TrackConfig())]
-    found += storage_checks.checks("run folder", config.run.dir)
-    if config.data.cache_dir and any(is_url(source.path) for source in config.data.train):
-        found += storage_checks.checks("data.cache_dir", config.data.cache_dir)
-    return [*found, *checks_of_tracking(config.track)]
-
-
-def checks_of_run(config: Config) -> list[Check]:
-    """The preflight checks of a run."""
-    return [Check("run", "preflight", lambda: _preflight(config), seconds=120)]
+    folders = {"run folder": config.run.dir} if config else {"working folder": Path.cwd()}
+    if config and config.data.cache_dir and any(is_url(source.path) for source in config.data.train):
+        folders["data.cache_dir"] = config.data.cache_dir
+    found += [Check("storage", name, partial(check_folder, name, path), 30) for name, path in folders.items()]
+    track = config.track if config else TrackConfig()
+    return [*found, Check("tracking", "mlflow", partial(check_mlflow, track), 60)]
 
 
 def _preflight(config: Config) -> Iterator[Finding]:
+    """Run the preflight checks of a run."""
     for check in CHECKS:
         try:
             check.run(config, 1)

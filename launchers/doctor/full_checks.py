@@ -4,21 +4,12 @@ import os
 import time
 from collections.abc import Iterator
 
-from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
 from launchers.node_checks import Finding, judge
 
 
-def checks() -> list[Check]:
-    """Import torch and DeepSpeed, and run a kernel."""
-    return [
-        Check("full", "torch runs", _torch, seconds=120),
-        Check("full", "triton runs", _triton, seconds=300),
-        Check("full", "deepspeed imports", _deepspeed, seconds=120),
-    ]
-
-
-def _torch() -> Iterator[Finding]:
+def check_torch() -> Iterator[Finding]:
+    """Multiply matrices on each device."""
     import torch
 
     value, seen = f"torch {torch.__version__}", torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -38,7 +29,8 @@ def _torch() -> Iterator[Finding]:
     yield judge("torch runs", value, (bool(wrong), "fail", "ask the administrator to check these devices"))
 
 
-def _triton() -> Iterator[Finding]:
+def check_triton() -> Iterator[Finding]:
+    """Compare a kernel with plain torch."""
     if not gpu_count():
         yield Finding("triton runs", "skipped", "no GPU to run a kernel on")
         return
@@ -56,7 +48,8 @@ def _triton() -> Iterator[Finding]:
     yield judge("triton runs", value, (not error < 1e-3, "fail", advice))
 
 
-def _deepspeed() -> Iterator[Finding]:
+def check_deepspeed() -> Iterator[Finding]:
+    """Import DeepSpeed."""
     if not gpu_count():
         os.environ["DS_ACCELERATOR"] = "cpu"
     begin = time.perf_counter()

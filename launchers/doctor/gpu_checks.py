@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from data_prep.errors import one_line
-from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
 from launchers.node_checks import Finding, ask, judge
 
@@ -27,11 +26,6 @@ class Gpu:
     capability: str
     mig: str
     errors: str
-
-
-def checks(precision: str | None) -> list[Check]:
-    """The check of the GPUs. `precision` comes from the config, if there is one."""
-    return [Check("gpu", "gpus", lambda: _gpus(precision), seconds=20)]
 
 
 def list_gpus() -> list[Gpu] | str | None:
@@ -68,7 +62,8 @@ def judge_gpu(gpu: Gpu, precision: str | None) -> Finding:
     )
 
 
-def _gpus(precision: str | None) -> Iterator[Finding]:
+def check_gpus(precision: str | None) -> Iterator[Finding]:
+    """Check the GPUs of this machine. `precision` comes from the config, if there is one."""
     gpus = list_gpus()
     if gpus is None:
         advice = "the driver's tools are missing here: in a container, start it with the GPU runtime"

@@ -5,18 +5,12 @@ from collections.abc import Iterator
 
 import psutil
 
-from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
 from launchers.node_checks import GIB, Finding, check_memory, judge
 from pretrain.distributed import Cores, Threads, limits_of
 
 _SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL needs up to some hundred MB
 _MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
-
-
-def checks() -> list[Check]:
-    """The machine as visible to this process: in a job or a container, its share."""
-    return [Check("machine", name, look) for name, look in {"cores": _cores, "memory": _memory, "shm": _shm}.items()]
 
 
 def judge_cores(cores: Cores, present: int, threads: Threads, processes: int = 1) -> Finding:
@@ -39,19 +33,22 @@ def judge_shm(total: int, free: int) -> Finding:
     return judge("shm", value, (free < _SHM_LEAST, "fail", advice), (free < _SHM_WANTED, "warn", advice))
 
 
-def _cores() -> Iterator[Finding]:
+def check_cores() -> Iterator[Finding]:
+    """Check the cores of this process: in a job or a container, its share."""
     processes = max(1, gpu_count())
     yield judge_cores(Cores.usable(), os.cpu_count() or 1, Threads.of(processes), processes)
 
 
-def _memory() -> Iterator[Finding]:
+def check_own_memory() -> Iterator[Finding]:
+    """Check the memory of this process: in a job or a container, its share."""
     memory = psutil.virtual_memory()
     limits = [int(limit) for name in _MEMORY_LIMITS for limit in limits_of(name) if limit.isdecimal()]
     total = min([memory.total, *limits])
     yield check_memory(total, min(memory.available, total))
 
 
-def _shm() -> Iterator[Finding]:
+def check_shm() -> Iterator[Finding]:
+    """Check the shared memory, if there is a GPU."""
     if not gpu_count():
         yield Finding("shm", "skipped", "NCCL needs it, and there is no GPU")
         return

@@ -19,7 +19,7 @@ from data_prep.errors import UserError, one_line
 from launchers.doctor.check_runner import presentable
 from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task
 from launchers.node_checks import Finding, judge
-from launchers.slurm import client
+from launchers.slurm import allocated_hosts, run_on_hosts
 from pretrain.distributed import all_gather_json, interface_to, open_store
 
 _MOST_ROUNDS = 31  # of pairs: a second or two each
@@ -41,7 +41,7 @@ def examine_cluster(arguments: Sequence[str]) -> tuple[list[Finding], dict[str, 
     """
     if "SLURM_JOB_ID" not in os.environ:
         raise UserError("--cluster needs the allocation of a Slurm job: give --nodes N to get one")
-    hosts = client.host_names(os.environ.get("SLURM_JOB_NODELIST", ""))
+    hosts = allocated_hosts()
     if not hosts:
         raise UserError(f"scontrol does not name the nodes of job {os.environ['SLURM_JOB_ID']}: is it over?")
     reports, problem = _run(hosts, 1, None, "launchers.doctor.node_report", arguments, _NODE_SECONDS)
@@ -61,8 +61,8 @@ def _run(
 ) -> tuple[dict[int, Any], str]:
     """Run a module on these hosts with `each` processes. Returns the tasks' values and the last error message."""
     print(f"{module.rpartition('.')[2]}: {len(hosts)} nodes, {each} processes on each ...", file=sys.stderr, flush=True)
-    step = client.srun([sys.executable, "-m", module, *arguments], hosts, each, cores, ["--label"])
-    code, output, errors = client.step_output(step, seconds)
+    command = [sys.executable, "-m", module, *arguments]
+    code, output, errors = run_on_hosts(command, hosts, seconds, each, cores, ["--label"])
     last = (errors.strip().splitlines() or ["srun gave no reason"])[-1]
     reason = one_line(last, 200) if code is not None else f"not finished after {seconds:g} s"
     return values_by_task(output), "" if code == 0 else f"({reason})"

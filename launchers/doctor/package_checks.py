@@ -9,21 +9,12 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from launchers.doctor.check_runner import Check
 from launchers.local import gpu_count
 from launchers.node_checks import Finding, judge
 from pretrain.config import Config
 
 NAMED = ("torch", "deepspeed", "transformers", "triton", "mlflow", "webdataset")
 _INSTALL = "install it into this environment: python -m pip install '{0}'"
-
-
-def checks(config: Config | None) -> list[Check]:
-    """Check Python, the packages, and a compiler if the run needs it."""
-    looks = {"python": _python, "packages": _packages}
-    if gpu_count() or (config and config.train.compile):
-        looks["compiler"] = _compiler
-    return [Check("packages", name, look) for name, look in looks.items()]
 
 
 def judge_python(version: str, supported: str, system: str) -> Finding:
@@ -61,7 +52,8 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def _python() -> Iterator[Finding]:
+def check_python() -> Iterator[Finding]:
+    """Check the version of Python."""
     try:
         supported = metadata.metadata("maskwright")["Requires-Python"]
     except metadata.PackageNotFoundError:
@@ -69,7 +61,8 @@ def _python() -> Iterator[Finding]:
     yield judge_python(platform.python_version(), supported, platform.platform(terse=True))
 
 
-def _packages() -> Iterator[Finding]:
+def check_packages() -> Iterator[Finding]:
+    """Check the versions of the packages that Maskwright needs."""
     try:
         wanted = {Requirement(text).name: text for text in reversed(metadata.requires("maskwright") or [])}
     except metadata.PackageNotFoundError:
@@ -87,9 +80,14 @@ def _packages() -> Iterator[Finding]:
     yield from wrong or [Finding("others", "ok", f"{len(others)} packages have supported versions")]
 
 
-def _compiler() -> Iterator[Finding]:
+def needs_compiler(config: Config | None, gpus: int) -> bool:
+    """Whether a run compiles code: Triton's kernels on a GPU, or train.compile."""
+    return gpus > 0 or (config is not None and config.train.compile)
+
+
+def check_compiler(gpus: int) -> Iterator[Finding]:
     """Check for a C compiler (Triton's kernels on a GPU) or a C++ compiler (train.compile on a CPU)."""
-    programs = (os.environ.get("CC", "cc"), "gcc", "clang") if gpu_count() else (os.environ.get("CXX", "g++"),)
+    programs = (os.environ.get("CC", "cc"), "gcc", "clang") if gpus else (os.environ.get("CXX", "g++"),)
     program = next(filter(None, map(shutil.which, programs)), None)
-    advice = f"install gcc and g++: {'kernels of Triton' if gpu_count() else 'train.compile'} cannot be built"
+    advice = f"install gcc and g++: {'kernels of Triton' if gpus else 'train.compile'} cannot be built"
     yield judge("compiler", program or f"no {' or '.join(programs)}", (program is None, "fail", advice))

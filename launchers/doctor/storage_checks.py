@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import psutil
 
-from launchers.doctor.check_runner import Check
 from launchers.node_checks import GIB, Finding, check_room, check_writes, judge
 
 _NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
@@ -30,11 +29,6 @@ class Mount(NamedTuple):
         return self.kind in _NETWORK or (
             self.kind.startswith("fuse.") and any(word in self.kind for word in _NETWORK_FUSE)
         )
-
-
-def checks(name: str, path: Path) -> list[Check]:
-    """The checks of a folder, or of its nearest existing parent."""
-    return [Check("storage", name, lambda: _look(name, path), seconds=30)]
 
 
 def existing(path: Path) -> Path:
@@ -66,7 +60,8 @@ def is_exclusive(path: Path, lock: Callable[..., None] = fcntl.flock) -> bool:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def _look(name: str, path: Path) -> Iterator[Finding]:
+def check_folder(name: str, path: Path) -> Iterator[Finding]:
+    """Check a folder, or its nearest existing parent."""
     folder = existing(path)
     advice = "a checkpoint has 12 to 16 bytes a parameter, and several are kept: make room"
     yield check_room(f"{name}: room", folder, least=GIB, wanted=20 * GIB, advice=advice)

@@ -7,7 +7,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from data_prep.urls import redact
-from launchers.doctor.check_runner import Check
 from launchers.doctor.storage_checks import Mount, existing, mount_of
 from launchers.node_checks import Finding, judge
 from pretrain.config import OFFLINE, TrackConfig
@@ -15,11 +14,6 @@ from pretrain.planning import check_tracking
 from pretrain.tracking import Target
 
 _CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_TOKEN")
-
-
-def checks_of_tracking(track: TrackConfig) -> list[Check]:
-    """The checks of the address from the config or MLFLOW_TRACKING_URI."""
-    return [Check("tracking", "mlflow", lambda: _mlflow(track), seconds=60)]
 
 
 def judge_database(path: Path, mount: Mount, writable: bool) -> Finding:
@@ -44,7 +38,8 @@ def judge_exposure(scheme: str, is_local: bool, has_password: bool) -> Finding:
     )
 
 
-def _mlflow(track: TrackConfig) -> Iterator[Finding]:
+def check_mlflow(track: TrackConfig) -> Iterator[Finding]:
+    """Check the address from the config or MLFLOW_TRACKING_URI."""
     target = Target.of_training(track.uri, track.experiment)
     uri = target.uri
     if redact(uri) != uri:

@@ -61,7 +61,7 @@ def check_hosts(job: HostsJob) -> tuple[str, int]:
         UserError: for the first host that is unreachable or differs, with the reason.
     """
     with contextlib.ExitStack() as held:
-        talks = {host: Conversation(job, host, "launchers.hosts.host_probe") for host in job.hosts}
+        talks = {host: Conversation(job, host) for host in job.hosts}
         for talk in talks.values():
             held.callback(talk.close)
         token = held.enter_context(_token(job.run_dir))

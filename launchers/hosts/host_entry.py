@@ -15,7 +15,6 @@ from typing import IO
 
 from data_prep.processes import die_with_parent, leave
 from data_prep.reading import parse_json
-from launchers.local import rank_environment
 
 _END_SECONDS = 40.0
 """DeepSpeed's launcher gives its processes 30 s to write a checkpoint and stop."""
@@ -26,17 +25,14 @@ class HostRequest:
     """Command to start on this host. environment: variables of the launching machine, added to the host's own."""
 
     command: list[str]
-    processes: int
-    cpu: bool
     environment: dict[str, str]
 
 
 def start(request: HostRequest) -> "subprocess.Popen[bytes]":
     """Start the launcher of this host's processes."""
-    environment = rank_environment(request.processes, request.cpu) | request.environment
     return subprocess.Popen(
         request.command,
-        env=environment,
+        env=os.environ | request.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,11 +1,13 @@
 """ssh connections: run a module of this project on a host, and exchange lines of JSON with it."""
 
 import json
+import os
 import shlex
 import subprocess
+import sys
 import tempfile
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +35,15 @@ class HostsJob:
     processes: int
     """training processes per host"""
     cpu: bool
-    working_dir: Path
-    python: Path
-    python_path: str
-    """PYTHONPATH of this machine; may be empty"""
+    working_dir: Path = field(default_factory=Path.cwd)
+    python: Path = field(default_factory=lambda: Path(os.path.abspath(sys.executable)))
+    python_path: str = field(default_factory=lambda: os.environ.get("PYTHONPATH", ""))
 
-
-def ssh_command(job: HostsJob, host: str, module: str) -> list[str]:
-    """The ssh command that runs `python -m module` on a host, in the job's folder. Other data use the pipe."""
-    python_path = f"PYTHONPATH={shlex.quote(job.python_path)} " if job.python_path else ""
-    remote = f"cd {shlex.quote(str(job.working_dir))} && {python_path}exec {shlex.quote(str(job.python))} -m {module}"
-    return [*SSH, *ALIVE, host, remote]
+    def ssh_command(self, host: str, module: str = "launchers.hosts.host_entry") -> list[str]:
+        """The ssh command that runs `python -m module` on a host, in the working folder. Other data use the pipe."""
+        python_path = f"PYTHONPATH={shlex.quote(self.python_path)} " if self.python_path else ""
+        python = f"{python_path}exec {shlex.quote(str(self.python))}"
+        return [*SSH, *ALIVE, host, f"cd {shlex.quote(str(self.working_dir))} && {python} -m {module}"]
 
 
 @dataclass(frozen=True)
@@ -73,17 +73,17 @@ def read_answer(host: str, line: str, kind: Any) -> Any:
 
 
 class Conversation:
-    """Connection to a module on a host, for questions and answers.
+    """Connection to the probe on a host, for questions and answers.
 
     Raises:
         UserError: from each question without an answer, with host and reason.
     """
 
-    def __init__(self, job: HostsJob, host: str, module: str):
+    def __init__(self, job: HostsJob, host: str):
         self._job, self._host = job, host
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed with the connection)
         self._process = subprocess.Popen(
-            ssh_command(job, host, module),
+            job.ssh_command(host, "launchers.hosts.host_probe"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -8,8 +8,9 @@ import time
 from collections.abc import Mapping
 
 from data_prep.processes import die_with_parent
-from launchers.hosts.ssh import HostsJob, ssh_command
-from launchers.local import StopSignals, command_of, on_stop_signals
+from launchers.hosts.ssh import HostsJob
+from launchers.local import StopSignals, command_of, supervise
+from pretrain.run import RunFolder
 
 FORWARDED = (
     *("MLFLOW_", "NCCL_", "GLOO_", "TORCH", "CUDA_", "TRITON_", "DS_", "OMP_", "UCX_"),
@@ -22,7 +23,12 @@ _GRACE_SECONDS = 60.0
 """Seconds for the other hosts to exit after one host's processes have exited."""
 
 
-def start_over_ssh(job: HostsJob, address: str, port: int, stop: StopSignals) -> int:
+def train_on_hosts(job: HostsJob, address: str, port: int) -> int:
+    """Train on all hosts, with rank 0 at this address and port. Returns the exit code of the run."""
+    return supervise(RunFolder(job.run_dir), lambda stop: _start(job, address, port, stop))
+
+
+def _start(job: HostsJob, address: str, port: int, stop: StopSignals) -> int:
     """Start the processes of all hosts and wait for them. They end with this process. Returns 0 on success."""
     nodes: list[subprocess.Popen[bytes]] = []
 
@@ -31,30 +37,29 @@ def start_over_ssh(job: HostsJob, address: str, port: int, stop: StopSignals) ->
             node.kill()
 
     stop.kill = close_connections
-    with on_stop_signals(stop):
-        for host, request in zip(job.hosts, requests(job, address, port), strict=True):
-            node = subprocess.Popen(
-                ssh_command(job, host, "launchers.hosts.host_entry"),
-                stdin=subprocess.PIPE,
-                start_new_session=True,  # Ctrl-C is handled by this process only
-                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
-            )
-            nodes.append(node)
-            assert node.stdin
-            node.stdin.write(f"{json.dumps(request)}\n".encode())
-            node.stdin.flush()
-        if stop.at_once:  # before all hosts received their request
-            stop.kill()
-        return _wait(nodes)
+    for host, request in zip(job.hosts, requests(job, address, port), strict=True):
+        node = subprocess.Popen(
+            job.ssh_command(host),
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is handled by this process only
+            preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+        )
+        nodes.append(node)
+        assert node.stdin
+        node.stdin.write(f"{json.dumps(request)}\n".encode())
+        node.stdin.flush()
+    if stop.at_once:  # before all hosts received their request
+        stop.kill()
+    return _wait(nodes)
 
 
 def requests(job: HostsJob, address: str, port: int) -> list[dict[str, object]]:
     """The requests to the hosts (see host_entry), in rank order."""
     devices, nodes = range(job.processes), len(job.hosts)
     arguments = [str(job.config), *job.overrides]
-    shared = {"environment": forwarded(os.environ), "processes": job.processes, "cpu": job.cpu}
+    environment = forwarded(os.environ) | ({"DS_ACCELERATOR": "cpu"} if job.cpu else {})
     commands = [command_of(str(job.python), devices, node, nodes, address, port, arguments) for node in range(nodes)]
-    return [{"command": command, **shared} for command in commands]
+    return [{"command": command, "environment": environment} for command in commands]
 
 
 def forwarded(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,8 @@
-"""Training on this machine: start the processes and wait for them. Also the demo."""
+"""Training on this machine: start the processes and wait for them.
+
+`train_locally` is `maskwright train`. `start_ranks` starts the processes of one machine, here or on a host. `supervise`
+waits for processes on other machines. Both handle Ctrl-C and Slurm's signals with `StopSignals`.
+"""
 
 import lazy_loader
 

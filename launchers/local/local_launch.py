@@ -32,10 +32,12 @@ _INTERRUPTED = 130
 
 
 def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
-    """Train with `processes` processes. Returns the exit code of the run (see pretrain.run.folder.EXIT_CODES)."""
+    """Train with `processes` processes, or say that the run is complete. Returns the exit code of the run."""
+    folder = RunFolder(config.run.dir)
+    if _is_completed(config, folder):
+        return EXIT_CODES["completed"]
     if notice := check_device():
         print(notice, flush=True)
-    folder = RunFolder(config.run.dir)
     folder.create()
     with folder.lock() as lock:  # refused while another run holds the folder; the processes inherit it
         before = _read(folder.status)
@@ -44,26 +46,24 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             _begin(folder, config.train.steps)
             number = f"{processes} process{'es' if processes > 1 else ''}"
             StartPhase.begin(f"Starting {folder.path} with {number}, {Threads.of(processes)}.")
-            port = free_port()
             arguments = [str(config_path), *overrides]
-            command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
-            code = _run(command, rank_environment(processes), lock, stop)
+            command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, _free_port(), arguments)
+            code = _run(command, lock, stop)
         with contextlib.suppress(OSError):  # the disk cannot be written
             folder.stop.unlink(missing_ok=True)  # requested again while the run ended
         if stop.at_once and not folder.recorded_status().is_over:
             return _end_at_once(folder, stop.at_once)
-        if (
-            code == EXIT_CODES["failed"] and folder.recorded_status().state == "starting"
-        ):  # a process printed the reason
+        said_why = code == EXIT_CODES["failed"]
+        if said_why and folder.recorded_status().state == "starting":
             with contextlib.suppress(OSError):
                 _restore(folder.status, before)
             return code
-        return _conclude(folder, folder.final_status(), said_why=code == EXIT_CODES["failed"])
+        return _conclude(folder, folder.final_status(), said_why)
 
 
-def is_completed(config: Config) -> bool:
+def _is_completed(config: Config, folder: RunFolder) -> bool:
     """Whether the run made all its steps and its last checkpoint is intact. Prints it, as there is nothing to start."""
-    folder, last = RunFolder(config.run.dir), check_resume(config)
+    last = check_resume(config)
     if last is None or last.step != config.train.steps or verify(last.path):
         return False
     try:
@@ -137,7 +137,8 @@ def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
         folder.stop.unlink(missing_ok=True)  # delete the request of an earlier run; later requests are for this run
     before = folder.status_time()
     stop = StopSignals(folder, before)
-    code = run(stop)
+    with on_stop_signals(stop):
+        code = run(stop)
     if stop.at_once:
         print(f"{folder.path}: {stop.at_once} ended its processes", file=sys.stderr)
         return EXIT_CODES["stopped"]
@@ -161,33 +162,25 @@ def _final_status(folder: RunFolder) -> Status:
     return status
 
 
-def _conclude(folder: RunFolder, status: Status, said_why: bool = False) -> int:
-    """Print how a run ended, and return its exit code. `said_why`: the processes have printed why it failed."""
-    if status.state == "failed":
-        _record_failure(folder, status, said_why)
-    else:
-        print(_farewell(folder, status), file=sys.stderr)
-    return EXIT_CODES[status.state]
-
-
-def _record_failure(folder: RunFolder, status: Status, said_why: bool) -> None:
-    """Record a failed run in status.json, if its processes did not.
+def _conclude(folder: RunFolder, status: Status, said_why: bool) -> int:
+    """Print how a run ended, and record a failure that its processes did not record. Returns the exit code of the run.
 
     Args:
-        said_why: the processes have printed the reason, but could not write it.
+        said_why: the processes have printed why the run failed.
     """
-    reason = status.reason
+    if status.state != "failed":
+        print(_farewell(folder, status), file=sys.stderr)
+        return EXIT_CODES[status.state]
+    reason, rest = status.reason, status.next_action
     if said_why:
         reason = f"its processes ended after step {status.step:,} and could not write here why; see what they printed"
     try:
-        if folder.fail(reason, status.next_action) and not said_why:
-            print(f"error: {folder.path}: {status.reason}; {status.next_action}", file=sys.stderr)
+        is_news = folder.fail(reason, status.next_action)
     except OSError as error:
-        if not said_why:
-            print(
-                f"error: {folder.path}: {status.reason}; status.json cannot be written ({error.strerror})",
-                file=sys.stderr,
-            )
+        is_news, rest = True, f"status.json cannot be written ({error.strerror})"
+    if is_news and not said_why:
+        print(f"error: {folder.path}: {status.reason}; {rest}", file=sys.stderr)
+    return EXIT_CODES["failed"]
 
 
 def _farewell(folder: RunFolder, status: Status) -> str:
@@ -197,40 +190,25 @@ def _farewell(folder: RunFolder, status: Status) -> str:
     return f"{how}; `maskwright export {folder.path}` writes the model, `maskwright report {folder.path}` its page"
 
 
-def _devices(processes: int) -> list[int | str]:
-    """The GPUs in CUDA_VISIBLE_DEVICES, which the launcher rewrites for each rank; on CPU, numbers from 0."""
+def _devices(processes: int) -> list[str]:
+    """The GPUs in CUDA_VISIBLE_DEVICES; without it or on CPU, numbers from 0."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if not gpu_count() or visible is None:
-        return list(range(processes))
-    return [int(name) if name.isdigit() else name for name in visible.split(",")][:processes]
+    names = visible.split(",") if visible and gpu_count() else map(str, range(processes))
+    return list(names)[:processes]
 
 
-def free_port() -> int:
-    """Find a TCP port that is free now."""
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((_ADDRESS, 0))
         return int(probe.getsockname()[1])
 
 
-def rank_environment(processes: int, cpu: bool = False) -> dict[str, str]:
-    """The environment of the training processes: this process's, with settings for DeepSpeed and PyTorch."""
-    environment = dict(os.environ)
-    if cpu or not gpu_count():
-        environment["DS_ACCELERATOR"] = "cpu"
-    environment["PYTHONUNBUFFERED"] = "1"
-    environment.setdefault(
-        "PYTHONWARNINGS", "ignore::FutureWarning"
-    )  # a warning of torch about DeepSpeed that users cannot act on
-    environment["TOKENIZERS_PARALLELISM"] = "false"
-    return environment
-
-
-def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: StopSignals) -> int:
+def _run(command: list[str], lock: IO[str], stop: StopSignals) -> int:
     """Run the starter of the processes in a separate session, until all exit. Returns its exit code."""
     read_end, write_end = os.pipe()  # standard input of all processes: it closes when the last one exits
     child = subprocess.Popen(
         command,
-        env=environment | RunFolder.inheritable(lock),
+        env=os.environ | RunFolder.inheritable(lock),
         stdin=read_end,
         pass_fds=[lock.fileno()],
         start_new_session=True,
@@ -243,7 +221,7 @@ def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: S
             os.killpg(child.pid, signal.SIGKILL)
         child.kill()  # it may not have its process group yet
 
-    stop.kill, stop.process_ids = kill, lambda: _children(child.pid)
+    stop.kill = kill
     if stop.at_once:  # before there was a process
         kill()
     code = child.wait()
@@ -254,12 +232,3 @@ def _run(command: list[str], environment: dict[str, str], lock: IO[str], stop: S
     last_end.poll(1000 * _END_SECONDS)
     os.close(write_end)
     return code
-
-
-def _children(parent: int) -> list[int]:
-    """The ids of a process's children."""
-    import psutil
-
-    with contextlib.suppress(psutil.NoSuchProcess):
-        return sorted(child.pid for child in psutil.Process(parent).children())
-    return []

@@ -11,10 +11,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import FrameType
 
 from data_prep.processes import die_with_parent
+from launchers.local.gpus import gpu_count
 
 _SAVE_SECONDS = 30.0
 """Seconds for a checkpoint after processes were asked to end."""
@@ -22,7 +23,7 @@ _POLL_SECONDS = 0.05
 
 
 def command_of(
-    python: str, devices: Sequence[int | str], node: int, nodes: int, address: str, port: int, arguments: Sequence[str]
+    python: str, devices: Iterable[object], node: int, nodes: int, address: str, port: int, arguments: Sequence[str]
 ) -> list[str]:
     """Build the command line that starts the processes of one node.
 
@@ -47,10 +48,11 @@ def main(words: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     processes = len(devices.split(","))
+    settings = _settings() | {"CUDA_VISIBLE_DEVICES": devices}
     ranks = []
     for local_rank in range(processes):
         variables = rank_variables(local_rank, processes, int(node), int(nodes), address, port)
-        ranks.append(_start(variables | {"CUDA_VISIBLE_DEVICES": devices}, arguments))
+        ranks.append(_start(variables | settings, arguments))
     while not ended and not any(rank.poll() for rank in ranks) and any(rank.poll() is None for rank in ranks):
         time.sleep(_POLL_SECONDS)
     code = next((rank.returncode for rank in ranks if rank.returncode), 1 if ended else 0)
@@ -73,6 +75,14 @@ def rank_variables(
         "CROSS_RANK": str(node),
         "CROSS_SIZE": str(nodes),
     }
+
+
+def _settings() -> dict[str, str]:
+    """Environment variables of all ranks for DeepSpeed and PyTorch."""
+    # A warning of torch about DeepSpeed that users cannot act on.
+    warnings = os.environ.get("PYTHONWARNINGS", "ignore::FutureWarning")
+    settings = {"PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": warnings, "TOKENIZERS_PARALLELISM": "false"}
+    return settings if gpu_count() else settings | {"DS_ACCELERATOR": "cpu"}
 
 
 def _start(environment: dict[str, str], arguments: Sequence[str]) -> "subprocess.Popen[bytes]":

@@ -3,7 +3,7 @@
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 from data_prep.errors import UserError
@@ -31,7 +31,6 @@ class StopSignals:
         """Signal that ended the run without a checkpoint."""
         self.kill: Callable[[], None] = lambda: None
         """Function that kills the run's processes, if there are any."""
-        self.process_ids: Callable[[], Sequence[int]] = lambda: ()
 
     def __call__(self, number: int) -> None:
         if self._asked and number != signal.SIGINT:
@@ -45,13 +44,11 @@ class StopSignals:
             self.kill()
             return
         self._asked = True
-        ids = ", ".join(map(str, self.process_ids()))
-        named = f" (processes {ids})" if ids else ""
-        _say(f"\nStopping: writing a checkpoint first. Press Ctrl-C again to stop now{named}.")
+        _say("\nStopping: writing a checkpoint first. Press Ctrl-C again to stop now.")
         try:
             self._folder.ask_to_stop(f"asked by {name}")
         except OSError as error:
-            _say(f"error: cannot write {self._folder.stop} ({error.strerror}). Press Ctrl-C again to stop now{named}.")
+            _say(f"error: cannot write {self._folder.stop} ({error.strerror}). Press Ctrl-C again to stop now.")
 
     def _is_starting(self) -> bool:
         if self._folder.status_time() == self._before:

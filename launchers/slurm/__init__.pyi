@@ -1,11 +1,10 @@
-from . import client as client
 from .client import QueuedJob as QueuedJob
-from .client import cancel_waiting as cancel_waiting
-from .client import jobs_of as jobs_of
+from .client import allocate as allocate
+from .client import allocated_hosts as allocated_hosts
 from .client import own_jobs as own_jobs
-from .prep_array import PrepArray as PrepArray
+from .client import run_on_hosts as run_on_hosts
 from .prep_array import launch_array as launch_array
+from .slurm_findings import check_slurm as check_slurm
 from .study_array import queue_again as queue_again
 from .study_array import submit_study as submit_study
-from .submission import Submission as Submission
-from .submission import prepare as prepare
+from .submission import launch_run as launch_run

@@ -73,6 +73,15 @@ class QueuedJob:
         """Whether it waits for its first start or a restart."""
         return self.state in ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 
+    def trains(self, run: Path) -> bool:
+        """Whether it is a job of this run."""
+        return self.run is not None and self.run.resolve() == run.resolve()
+
+    def cancel_while_pending(self) -> str | None:
+        """Cancel it unless it runs. Returns the error, or None."""
+        answer = _ask("scancel", "--state=PENDING", self.id)
+        return None if answer.works else answer.text
+
 
 def _ask(*command: str, seconds: float | None = _SECONDS) -> ProgramAnswer:
     """Run a Slurm program and wait for it."""
@@ -124,9 +133,10 @@ def kill_wait() -> float:
     return float(found[0]) if found else _KILL_WAIT
 
 
-def host_names(node_list: str) -> list[str]:
-    """The host names of a list such as `n[1-3]`, in Slurm's order; empty if scontrol does not answer."""
-    answer = scontrol("show", "hostnames", node_list, seconds=_SUPERVISOR_SECONDS)
+def allocated_hosts() -> list[str]:
+    """The hosts of this job's allocation, in Slurm's order; empty if scontrol does not answer."""
+    nodes = os.environ.get("SLURM_JOB_NODELIST", "")  # for example n[1-3]
+    answer = scontrol("show", "hostnames", nodes, seconds=_SUPERVISOR_SECONDS)
     return answer.text.split() if answer.works else []
 
 
@@ -147,7 +157,14 @@ def srun(
     return [*words, "--distribution=block", "--kill-on-bad-exit=0", *options, *command]
 
 
-def step_output(step: Sequence[str], seconds: float) -> SrunOutput:
+def run_on_hosts(
+    command: Sequence[str],
+    hosts: Sequence[str],
+    seconds: float,
+    tasks_per_node: int = 1,
+    cpus_per_task: int | None = None,
+    options: Sequence[str] = (),
+) -> SrunOutput:
     """Run a job step (see srun), and end it after `seconds`.
 
     Raises:
@@ -155,7 +172,7 @@ def step_output(step: Sequence[str], seconds: float) -> SrunOutput:
     """
     try:
         process = subprocess.Popen(
-            step,
+            srun(command, hosts, tasks_per_node, cpus_per_task, options),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -229,12 +246,6 @@ def cancel(job_ids: Sequence[str]) -> None:
         _ask("scancel", "--quiet", *job_ids, seconds=None)
 
 
-def cancel_waiting(ids: Sequence[str]) -> str | None:
-    """Cancel pending jobs; running ones continue. Returns the error, or None."""
-    answer = _ask("scancel", "--state=PENDING", *ids)
-    return None if answer.works else answer.text
-
-
 def still_queued(job_ids: Sequence[str]) -> list[str]:
     """The pending and running jobs among these, in the given order.
 
@@ -272,11 +283,6 @@ def parse_job(line: str) -> QueuedJob | None:
         return None
     folder = comment.removeprefix(COMMENT).replace("%a", task)
     return QueuedJob(**job, run=Path(folder) if folder else None)
-
-
-def jobs_of(run: Path, jobs: list[QueuedJob]) -> list[QueuedJob]:
-    """The jobs that train this run."""
-    return [job for job in jobs if job.run is not None and job.run.resolve() == run.resolve()]
 
 
 def own_name() -> str:

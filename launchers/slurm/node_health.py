@@ -28,8 +28,8 @@ def ask(config: Config, hosts: Sequence[str]) -> dict[str, str]:
 def _ask_one(config: Config, host: str) -> str | None:
     bare = config.model_copy(update={"cluster": config.cluster.model_copy(update={"container": None})})
     seconds = config.cluster.health_seconds
-    step = client.srun(python_command(bare, "launchers.slurm.node_health", Path.cwd()), [host])
-    code, output, errors = client.step_output(step, seconds)
+    command = python_command(bare, "launchers.slurm.node_health", Path.cwd())
+    code, output, errors = client.run_on_hosts(command, [host], seconds)
     if code is None:
         return f"gave no answer within {seconds} s"
     answers = [line.removeprefix(_MARK).strip() for line in output.splitlines() if line.startswith(_MARK)]

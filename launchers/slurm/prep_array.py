@@ -4,7 +4,9 @@ The stages are scan, resolve, task and merge, in this order by Slurm's dependenc
 """
 
 import math
+import os
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,27 +46,41 @@ class PrepArray:
         """Folder of the logs, with a subfolder for each submission."""
         return self.out / "prep" / "slurm"
 
+    def submission(self, number: int) -> Path:
+        """Folder of a submission; they count from 1."""
+        return self.folder / f"submission-{number:04}"
 
-def launch_array(array: PrepArray, per_element: int | None, dry_run: bool) -> None:
+    @property
+    def last_number(self) -> int:
+        """Number of the last submission; 0 before the first."""
+        folders = self.folder.glob("submission-[0-9][0-9][0-9][0-9]")
+        return max((int(folder.name.removeprefix("submission-")) for folder in folders), default=0)
+
+
+def launch_array(out: Path, cpus: int, cluster: ClusterConfig, per_element: int | None, dry_run: bool) -> None:
     """Submit the incomplete stages of a plan and print the jobs, or print only what would be submitted.
 
     Args:
+        out: folder of the plan.
+        cpus: cores of an array element.
         per_element: tasks of an array element; None for a few minutes of work.
 
     Raises:
         UserError: if OUT has no plan, Slurm is missing or refuses a job, or jobs of this plan are queued.
     """
+    array = PrepArray(out.absolute(), Path.cwd(), Path(os.path.abspath(sys.executable)), cpus, cluster)
     stages = _incomplete_stages(array, per_element)
     if not stages:
         print(f"{array.out} is complete: nothing was submitted.")
         return
     planned = jobs(stages, client.max_array_size())
-    folder = next_folder(array)
+    last = array.last_number
+    folder = array.submission(last + 1)
     if dry_run:
         _print_all(stages, planned, array, folder)
         return
     client.check_available()
-    refuse_while_prepared(array)
+    refuse_while_queued(array.submission(last), array.out)  # earlier submissions are finished
     write_scripts(stages, array, folder)
     _report(stages, submit_chain(planned, folder), array)
 
@@ -136,23 +152,6 @@ exec {python} -m launchers.cli prep {stage.name} {out} "${{tasks[@]}}"{workers}'
         command=command,
         warns=False,
     )
-
-
-def submission_folders(array: PrepArray) -> list[Path]:
-    """The folders of all submissions, oldest first."""
-    return sorted(array.folder.glob("submission-[0-9][0-9][0-9][0-9]"))
-
-
-def next_folder(array: PrepArray) -> Path:
-    """The folder of the next submission."""
-    last = [int(folder.name.removeprefix("submission-")) for folder in submission_folders(array)[-1:]]
-    return array.folder / f"submission-{sum(last) + 1:04}"
-
-
-def refuse_while_prepared(array: PrepArray) -> None:
-    """Raise UserError if jobs of the last submission are pending or running. Earlier submissions are finished."""
-    for folder in submission_folders(array)[-1:]:
-        refuse_while_queued(folder, array.out)
 
 
 def write_scripts(stages: Sequence[ArrayStage], array: PrepArray, folder: Path) -> None:

@@ -6,32 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pretrain.config import ClusterConfig
 from pretrain.run import State
 
 Ending = Literal["no", "limit", "other"]
 """Whether Slurm ends the job: no; at the time limit; or by a cancellation, a preemption or a lost node, after which
 Slurm itself decides about a requeue."""
 
-_LONGEST_PAUSE = 300.0  # seconds
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of restarts and requeues without progress. Progress means a newer committed checkpoint.
-
-    Args:
-        nodes: number of training nodes.
-        max_restarts: restarts on the same allocation, after failures.
-        requeue: whether the job may be requeued.
-        max_requeues: limit of requeues, for any reason.
-        pause_seconds: pause before the first restart; doubled for each further restart.
-    """
-
-    nodes: int
-    max_restarts: int
-    requeue: bool
-    max_requeues: int
-    pause_seconds: float
+_FIRST_PAUSE, _LONGEST_PAUSE = 10.0, 300.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -85,6 +67,12 @@ class Outcome:
     ending: Ending = "no"
     hosts: tuple[str, ...] = ()
 
+    @property
+    def may_restart(self) -> bool:
+        """Whether a restart on the same allocation is possible."""
+        is_failed = self.state not in ("completed", "stopped")
+        return is_failed and self.retry and self.ending == "no" and not self.warned
+
 
 @dataclass(frozen=True)
 class Complete:
@@ -133,90 +121,105 @@ def ending_of(fields: dict[str, str]) -> Ending:
 
 
 def next_after(
-    outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, limits: Limits
+    outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, cluster: ClusterConfig
 ) -> tuple[Decision, LaunchHistory]:
     """Decide after an attempt. Returns the decision and the updated history.
+
+    Without a newer committed checkpoint, restarts on this allocation and requeues have limits.
 
     Args:
         hosts: hosts of the allocation, in its order.
         problems: problem of each unhealthy host.
         history: history before this attempt.
+        cluster: number of nodes, and the limits.
     """
     history = history.seen(outcome.checkpoint)
-    if outcome.state == "completed":
-        return Complete(), history
-    if outcome.ending == "other":
-        ended = f"Slurm ended the job ({outcome.reason})"
-        return (Stop(ended) if outcome.state == "stopped" else Fail(ended)), history
-    if outcome.state == "stopped":
-        if not (outcome.retry or outcome.warned):
-            return Stop(outcome.reason), history
-        return _requeue((), "stopped with a checkpoint before Slurm ends the job", history, limits, Stop)
-    if not outcome.retry:
-        return Fail(outcome.reason), history
-    if outcome.ending == "limit" or outcome.warned:
-        late = f"no checkpoint in the time that Slurm left, so submit with larger --signal-seconds ({outcome.reason})"
-        return _requeue((), late, history, limits, Fail)
-    return _after_failure(outcome, hosts, problems, history, limits)
+    if outcome.may_restart:
+        return _after_failure(outcome, hosts, problems, history, cluster)
+    return _after_end(outcome, history, cluster), history
 
 
 def first_start(
-    hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, limits: Limits
-) -> tuple[Decision, LaunchHistory]:
-    """Decide about the first start. Returns the decision and the updated history."""
-    healthy = tuple(host for host in hosts if host not in problems)[: limits.nodes]
-    if history.requeues > limits.max_requeues:
-        return Fail(f"started again {history.requeues} times without a new checkpoint"), history
-    if len(healthy) == limits.nodes:
-        return Restart(healthy, 0.0, "to begin with"), history
-    return _without(hosts, problems, _named(problems), history, limits)
+    hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, cluster: ClusterConfig
+) -> Decision:
+    """Decide about the first start."""
+    if history.requeues > cluster.max_requeues:
+        return Fail(f"started again {history.requeues} times without a new checkpoint")
+    if healthy := _healthy(hosts, problems, cluster.nodes):
+        return Restart(healthy, 0.0, "to begin with")
+    return _without(hosts, problems, _named(problems), history, cluster)
+
+
+def _after_end(outcome: Outcome, history: LaunchHistory, cluster: ClusterConfig) -> Decision:
+    """Decide where a restart on this allocation is no option."""
+    if outcome.state == "completed":
+        return Complete()
+    if outcome.ending == "other":
+        ended = f"Slurm ended the job ({outcome.reason})"
+        return Stop(ended) if outcome.state == "stopped" else Fail(ended)
+    if outcome.state == "stopped":
+        if not (outcome.retry or outcome.warned):
+            return Stop(outcome.reason)
+        return _requeue((), "stopped with a checkpoint before Slurm ends the job", history, cluster, Stop)
+    if not outcome.retry:
+        return Fail(outcome.reason)
+    late = f"no checkpoint in the time that Slurm left, so submit with larger --signal-seconds ({outcome.reason})"
+    return _requeue((), late, history, cluster, Fail)
 
 
 def _after_failure(
-    outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, limits: Limits
+    outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, cluster: ClusterConfig
 ) -> tuple[Decision, LaunchHistory]:
     failure = Failure(outcome.step, outcome.reason)
     ill = _named({host: problem for host, problem in problems.items() if host in outcome.hosts})
     # An unhealthy node explains the error; a start without it may succeed.
     if not ill and failure.is_like(history.failure):
         return Fail(f"the same error twice, with no checkpoint in between: {outcome.reason}"), history
-    if history.restarts >= limits.max_restarts:
+    if history.restarts >= cluster.max_restarts:
         again = f"{history.restarts} restarts without a new checkpoint" if history.restarts else "no restart is allowed"
         return Fail(f"{outcome.reason} ({again})"), history
     history = replace(history, restarts=history.restarts + 1, failure=failure)
-    healthy = tuple(host for host in hosts if host not in problems)[: limits.nodes]
-    if len(healthy) < limits.nodes:
-        return _without(hosts, problems, f"{_named(problems)}; {outcome.reason}", history, limits)
-    why = f"{ill}; {outcome.reason}" if ill else outcome.reason
-    return Restart(healthy, pause(history, limits.pause_seconds), why), history
+    if healthy := _healthy(hosts, problems, cluster.nodes):
+        why = f"{ill}; {outcome.reason}" if ill else outcome.reason
+        return Restart(healthy, pause(history), why), history
+    return _without(hosts, problems, f"{_named(problems)}; {outcome.reason}", history, cluster), history
+
+
+def _healthy(hosts: Sequence[str], problems: Mapping[str, str], nodes: int) -> tuple[str, ...]:
+    """The first healthy hosts; empty if they are too few."""
+    healthy = tuple(host for host in hosts if host not in problems)[:nodes]
+    return healthy if len(healthy) == nodes else ()
 
 
 def _without(
-    hosts: Sequence[str], problems: Mapping[str, str], reason: str, history: LaunchHistory, limits: Limits
-) -> tuple[Decision, LaunchHistory]:
+    hosts: Sequence[str], problems: Mapping[str, str], reason: str, history: LaunchHistory, cluster: ClusterConfig
+) -> Decision:
     """Requeue for other nodes. Fail if all of several nodes are unhealthy: other nodes would hardly be better."""
     if len(hosts) > 1 and len(problems) == len(hosts):
-        return Fail(reason), history
-    return _requeue(tuple(problems), reason, history, limits, Fail)
+        return Fail(reason)
+    return _requeue(tuple(problems), reason, history, cluster, Fail)
 
 
 def _requeue(
-    exclude: tuple[str, ...], reason: str, history: LaunchHistory, limits: Limits, otherwise: type[Stop] | type[Fail]
-) -> tuple[Decision, LaunchHistory]:
+    exclude: tuple[str, ...],
+    reason: str,
+    history: LaunchHistory,
+    cluster: ClusterConfig,
+    otherwise: type[Stop] | type[Fail],
+) -> Decision:
     """Requeue if the limits allow it. The next start counts it."""
-    if not limits.requeue:
-        return otherwise(f"{reason}; the job may not be queued again (cluster.requeue)"), history
-    if history.requeues >= limits.max_requeues:
-        again = f"{reason}; {history.requeues} starts without a new checkpoint are enough"
-        return otherwise(again), history
-    return Requeue(exclude, reason), history
+    if not cluster.requeue:
+        return otherwise(f"{reason}; the job may not be queued again (cluster.requeue)")
+    if history.requeues >= cluster.max_requeues:
+        return otherwise(f"{reason}; {history.requeues} starts without a new checkpoint are enough")
+    return Requeue(exclude, reason)
 
 
-def pause(history: LaunchHistory, first: float) -> float:
+def pause(history: LaunchHistory) -> float:
     """Seconds before a restart: doubled each time, up to 5 minutes, and varied by up to a quarter by the job's id, so
     that jobs that failed together do not restart together."""
     chance = random.Random(f"{history.job_id} {history.restarts}")
-    return min(first * 2.0 ** (history.restarts - 1), _LONGEST_PAUSE) * chance.uniform(0.75, 1.25)
+    return min(_FIRST_PAUSE * 2.0 ** (history.restarts - 1), _LONGEST_PAUSE) * chance.uniform(0.75, 1.25)
 
 
 def _named(problems: Mapping[str, str]) -> str:

@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer
 from launchers.slurm import client
@@ -138,15 +140,40 @@ def submitted_config(path: Path) -> Config:
     return load_config(path.with_name("config.yaml"))
 
 
-def prepare(config: Config, seeds: str | None = None) -> Submission:
-    """Prepare the submission of a config with the current folder and Python.
+def launch_run(config: Config, seeds: str | None, dry_run: bool) -> None:
+    """Submit a run with the current folder and Python, or print what would be submitted.
 
     Args:
         seeds: seeds of a job array, as in `--seeds`.
 
     Raises:
-        UserError: if the seeds are invalid, or the container cannot access a path that it needs.
+        UserError: if the seeds are invalid, the container cannot access a path that it needs, or as Submission.submit.
     """
+    submission = _prepare(config, seeds)
+    if not dry_run:
+        _report(submission, submission.submit())
+        return
+    print(submission.render(), end="")
+    for run in submission.runs:
+        text = yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+        print(f"\n# {RunFolder(run.run.dir).job_config}\n{text}", end="")
+
+
+def _report(submission: Submission, job_id: str) -> None:
+    run = shlex.quote(str(submission.config.run.dir))
+    print(f"Submitted job {job_id}.")
+    print(f"  state   squeue --jobs {job_id}")
+    if submission.seeds:
+        print(f"  runs    {run}/seed-N, one a seed, each with its log in slurm/")
+        print(f"  cancel  scancel {job_id}, or scancel {job_id}_N for one seed")
+        return
+    log = submission.log.replace("%j", job_id).replace("%%", "%")
+    print(f"  log     tail -F {shlex.quote(log)}")
+    print(f"  run     maskwright status {run}")
+    print(f"  stop    maskwright stop {run}")
+
+
+def _prepare(config: Config, seeds: str | None) -> Submission:
     array = Seeds.parse(seeds, client.max_array_size()) if seeds else None
     run = config.run.model_copy(update={"dir": config.run.dir.absolute()})
     # Not resolved: the python of a virtual environment is a link, and its location identifies the environment.

@@ -8,11 +8,14 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-from data_prep.errors import UserError
+from data_prep.errors import MissingFile, UserError
+from data_prep.files import write_json
+from data_prep.reading import read_json, typed, unusable
 from launchers.slurm import client, node_health
 from launchers.slurm.launch_attempt import (
     HOSTS_VARIABLE,
@@ -28,7 +31,6 @@ from launchers.slurm.requeue_decision import (
     Decision,
     Fail,
     LaunchHistory,
-    Limits,
     Outcome,
     Requeue,
     Restart,
@@ -37,27 +39,47 @@ from launchers.slurm.requeue_decision import (
     next_after,
 )
 from launchers.slurm.submission import submitted_config
-from launchers.slurm.supervisor_record import read_history, write_history
 from pretrain.checkpoint import committed
 from pretrain.config import Config
 from pretrain.run import REFUSAL_VARIABLE, JournalReader, RunFolder, State
 from pretrain.tracking import ModelLogger
 
+_MAX_RECORD_BYTES = 1 << 20
 _POLL_SECONDS = 0.5
 _HELD_SECONDS = 30.0  # for processes of an earlier start to release the run folder
 _MESSAGE_SECONDS = 5.0  # for the last messages of this process, before Slurm kills it
-_PAUSE_SECONDS = 10.0  # before the first restart
 _LEAVE_SECONDS = 120.0  # from the end of the run, by its status, until remaining ranks are killed
+
+
+def read_history(path: Path, job_id: int) -> LaunchHistory:
+    """Read the job's history from RUN/slurm/supervisor.json; empty if it is missing, damaged, or of another job."""
+    try:
+        values: dict[str, Any] = read_json(path, dict[str, Any], _MAX_RECORD_BYTES)
+        values.pop("saving", None)  # of earlier versions
+        if missing := [field.name for field in fields(LaunchHistory) if field.name not in values]:
+            raise ValueError(f"it has no {missing[0]}")
+        history: LaunchHistory = typed(LaunchHistory, values)
+    except MissingFile:
+        return LaunchHistory(job_id)
+    except (UserError, ValueError) as error:
+        problem = error if isinstance(error, UserError) else unusable(path, str(error))
+        print(f"warning: {problem} Counting restarts from 0.", flush=True)
+        return LaunchHistory(job_id)
+    return history if history.job_id == job_id else LaunchHistory(job_id)
+
+
+def write_history(path: Path, history: LaunchHistory) -> None:
+    """Replace the record atomically. Raises OSError if it cannot be written."""
+    write_json(path, asdict(history))
 
 
 class Supervisor:
     """Run the attempts of a job. A signal from Slurm becomes one request to save and stop."""
 
     def __init__(self, config: Config, job_id: int, hosts: Sequence[str]):
-        cluster = self.cluster = config.cluster
+        self.cluster = config.cluster
         self.config, self.job_id, self.hosts = config, job_id, tuple(hosts)
         self.run = RunFolder(config.run.dir)
-        self.limits = Limits(cluster.nodes, cluster.max_restarts, cluster.requeue, cluster.max_requeues, _PAUSE_SECONDS)
         self.leave_seconds = min(config.guard.hang_seconds or _LEAVE_SECONDS, _LEAVE_SECONDS)
         self.record = self.run.supervisor
         self.unrecorded: OSError | None = None
@@ -85,13 +107,12 @@ class Supervisor:
         history = read_history(self.record, self.job_id).seen(self._checkpoint())
         if start > 1:
             history = replace(history, requeues=history.requeues + 1)
-        decision, history = first_start(self.hosts, node_health.ask(self.config, self.hosts), history, self.limits)
+        decision = first_start(self.hosts, node_health.ask(self.config, self.hosts), history, self.cluster)
         while isinstance(decision, Restart):
             self._remember(history)
-            outcome = self._wait(decision) or self._train(decision.hosts)
-            is_over = outcome.state in ("completed", "stopped") or outcome.ending != "no" or outcome.warned
-            problems = {} if is_over or not outcome.retry else self._problems()
-            decision, history = next_after(outcome, self.hosts, problems, history, self.limits)
+            outcome = self.wait_for_start(decision) or self._train(decision.hosts)
+            problems = self._problems() if outcome.may_restart else {}
+            decision, history = next_after(outcome, self.hosts, problems, history, self.cluster)
         self._remember(history)
         return self._conclude(decision)
 
@@ -104,7 +125,7 @@ class Supervisor:
                 f"it with --nodes={nodes}."
             )
 
-    def _wait(self, restart: Restart) -> Outcome | None:
+    def wait_for_start(self, restart: Restart) -> Outcome | None:
         """Pause before a restart. Returns an outcome if the job must end instead.
 
         A warning at the first start is left to the ranks: they make one step, so that there is progress.
@@ -120,8 +141,8 @@ class Supervisor:
             return None
         self.run.stop.unlink(missing_ok=True)
         if not restart.pause:
-            return self._outcome("stopped", "asked to stop before it had begun", retry=False)
-        return self._outcome(None, f"asked to stop, after it had failed ({restart.reason})", retry=True)
+            return self.outcome("stopped", "asked to stop before it had begun", retry=False)
+        return self.outcome(None, f"asked to stop, after it had failed ({restart.reason})", retry=True)
 
     def _train(self, hosts: tuple[str, ...]) -> Outcome:
         """Run one attempt until its ranks exit."""
@@ -133,20 +154,20 @@ class Supervisor:
         code = run_step(
             train_command(self.config, hosts),
             {HOSTS_VARIABLE: " ".join(hosts), PORT_VARIABLE: str(port), REFUSAL_VARIABLE: str(refusal)},
-            is_overdue=lambda: self._is_overdue(attempt),
+            is_overdue=lambda: self.is_overdue(attempt),
             is_too_late=self._is_too_late,
         )
         status = attempt.final(wait=not self._is_too_late())
         if status is None:
             refused = attempt.refusal(code)
-            return replace(self._outcome(None, refused.reason, refused.retry), hosts=hosts)
+            return replace(self.outcome(None, refused.reason, refused.retry), hosts=hosts)
         said = "srun did not end" if code is None else f"srun exit code {code}"
         if self.warned_at is not None:
             said += f", {(attempt.over_since or time.monotonic()) - self.warned_at:.1f} s after Slurm's warning"
         self._say(f"{status.state} at step {status.step}: {status.reason} ({said})")
-        return replace(self._outcome(status.state, status.reason, status.retry), hosts=hosts)
+        return replace(self.outcome(status.state, status.reason, status.retry), hosts=hosts)
 
-    def _is_overdue(self, attempt: AttemptStatus) -> bool:
+    def is_overdue(self, attempt: AttemptStatus) -> bool:
         """Whether ranks still run long after the run is over. A completed run may still log models."""
         self._look_for_end()  # the ranks take the request away
         models = ModelLogger.LAST_SECONDS if attempt.state == "completed" else 0.0
@@ -155,7 +176,8 @@ class Supervisor:
     def _look_for_end(self) -> None:
         self.ended = self.ended or self.run.is_asked_to_end()
 
-    def _outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
+    def outcome(self, state: State | None, reason: str, retry: bool) -> Outcome:
+        """Outcome of an attempt that ends now. A request of the user to stop forbids another start."""
         ending = ending_of(client.own_fields())
         at, warned = JournalReader(self.run.journal).last_step(), self.warned_at is not None
         return Outcome(
@@ -276,8 +298,7 @@ def main(arguments: list[str]) -> int:
     """Supervise the job. If it cannot start, print one line and return 1."""
     try:
         config = submitted_config(Path(arguments[0]))
-        hosts = client.host_names(os.environ["SLURM_JOB_NODELIST"])
-        return Supervisor(config, int(os.environ["SLURM_JOB_ID"]), hosts).supervise()
+        return Supervisor(config, int(os.environ["SLURM_JOB_ID"]), client.allocated_hosts()).supervise()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

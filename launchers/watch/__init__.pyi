@@ -1,7 +1,5 @@
+from .run_logs import find_log as find_log
 from .run_logs import log_lines as log_lines
-from .run_logs import logs_of as logs_of
-from .run_table import ago as ago
-from .run_table import as_json as as_json
 from .run_table import look as look
 from .run_table import look_at_all as look_at_all
 from .run_table import print_run as print_run

@@ -27,6 +27,21 @@ def logs_of(run: Path) -> list[Path]:
     return sorted((path for path in found if path.is_file()), key=lambda path: (path.stat().st_mtime, str(path)))
 
 
+def find_log(run: Path, job: str | None) -> Path | None:
+    """The log of a Slurm job of a run, by default of the newest one; None if the run has no logs.
+
+    Raises:
+        UserError: if the run has no log of this job.
+    """
+    found = logs_of(run)
+    chosen = [path for path in found if job in (None, path.stem)]
+    if job is not None and not chosen:
+        known = ", ".join(path.stem for path in found)
+        others = f"Its jobs are {known}." if known else "It has no logs of Slurm jobs: leave --job out."
+        raise UserError(f"{run} has no log of job {job}. {others}")
+    return chosen[-1] if chosen else None
+
+
 def log_lines(path: Path, run: Path, count: int | None, follow: bool = False) -> Iterator[str]:
     """The last `count` lines of a log or of the journal; None means all.
 
@@ -109,7 +124,7 @@ def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
 
 def _over(run: Path) -> bool:
     """Whether the log is complete: the run is over, and none of its jobs is pending or running."""
-    from launchers.slurm import jobs_of, own_jobs
+    from launchers.slurm import own_jobs
 
     folder = RunFolder(run)
     try:
@@ -117,4 +132,4 @@ def _over(run: Path) -> bool:
             return False
     except UserError:
         pass
-    return not (folder.slurm.is_dir() and jobs_of(run, own_jobs()[0]))
+    return not (folder.slurm.is_dir() and any(job.trains(run) for job in own_jobs()[0]))

@@ -7,11 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import to_json
+from pydantic_core import to_jsonable_python
 
 from data_prep.errors import UserError
-from launchers.display import tables
-from launchers.slurm import QueuedJob, jobs_of, own_jobs
+from launchers.display import facts_table, text_console, text_table
+from launchers.slurm import QueuedJob, own_jobs
 from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
@@ -48,17 +48,22 @@ class Seen:
         return self.summary.next_action
 
     def facts(self) -> dict[str, Any]:
-        """All fields as JSON values."""
+        """All fields as JSON values. Numbers that are not finite become null."""
         said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
         jobs = [asdict(job) | {"run": str(self.summary.run)} for job in self.jobs]
-        return self.summary.as_values() | said | {"jobs": jobs}
+        values = self.summary.as_values() | said | {"jobs": jobs}
+        return dict(to_jsonable_python(values, inf_nan_mode="null"))
 
 
-def look(run: Path, jobs: list[QueuedJob]) -> Seen:
-    """Read the current state of a run. An unreadable status is a problem in the summary, not an error."""
+def look(run: Path, jobs: Sequence[QueuedJob] = ()) -> Seen:
+    """Read the current state of a run. An unreadable status is a problem in the summary, not an error.
+
+    Args:
+        jobs: jobs in Slurm's queue, of this run and others.
+    """
     from pretrain.reporting import summarize
 
-    return Seen(summarize(run), jobs_of(run, jobs))
+    return Seen(summarize(run), [job for job in jobs if job.trains(run)])
 
 
 def look_at_all(given: list[Path]) -> list[Seen]:
@@ -77,11 +82,6 @@ def look_at_all(given: list[Path]) -> list[Seen]:
     if len(found) == 1 and found[0].summary.problem and not found[0].jobs:
         raise UserError(found[0].summary.problem)
     return found
-
-
-def as_json(values: Any) -> str:
-    """Format as JSON. Numbers that are not finite become null."""
-    return to_json(values, indent=1, inf_nan_mode="null").decode()
 
 
 def ago(seconds: float) -> str:
@@ -114,7 +114,7 @@ def print_run(seen: Seen) -> None:
         "reason": seen.reason,
         "next": seen.next_action,
     }
-    tables.output(PIPE_WIDTH).print(tables.facts(rows))
+    text_console(PIPE_WIDTH).print(facts_table(rows))
 
 
 def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:
@@ -136,7 +136,7 @@ def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:
         for seen in found
     ]
     rows += [("", job.name, "", "", "", "", "", "", _job(job), "none") for job in others]
-    tables.output(PIPE_WIDTH).print(tables.table(columns, rows, texts=("state", "job", "next")))
+    text_console(PIPE_WIDTH).print(text_table(columns, rows, texts=("state", "job", "next")))
 
 
 def _step(seen: Seen) -> str:

@@ -1,7 +1,7 @@
 """Stop a run: a training one, one whose job is starting, or one in Slurm's queue."""
 
 from data_prep.errors import UserError
-from launchers.slurm import cancel_waiting, jobs_of, own_jobs
+from launchers.slurm import QueuedJob, own_jobs
 from launchers.watch.run_table import Seen
 from pretrain.run import RunFolder
 
@@ -13,10 +13,11 @@ def stop_run(seen: Seen) -> str:
         UserError: if both fail.
     """
     run = seen.summary.run
-    waiting = [job.id for job in seen.jobs if job.waits]
+    waiting = [job for job in seen.jobs if job.waits]
     if seen.state in ("starting", "running"):
         _ask(seen)
-        rest = f"; its job {', '.join(waiting)} still waits: scancel {' '.join(waiting)}" if waiting else ""
+        ids = [job.id for job in waiting]
+        rest = f"; its job {', '.join(ids)} still waits: scancel {' '.join(ids)}" if waiting else ""
         return f"asked {run} to stop; `maskwright status {run}` shows when it has stopped{rest}"
     if waiting:
         return _take_out(seen, waiting)
@@ -26,15 +27,15 @@ def stop_run(seen: Seen) -> str:
     return f"{run} is not running; it is {seen.state}"
 
 
-def _take_out(seen: Seen, waiting: list[str]) -> str:
+def _take_out(seen: Seen, waiting: list[QueuedJob]) -> str:
     """Cancel the pending jobs. Jobs that have started in the meantime are asked to stop."""
-    problem = cancel_waiting(waiting)
-    left, unknown = own_jobs()
-    left = jobs_of(seen.summary.run, left)
-    if still := [job.id for job in left if job.waits and job.id in waiting]:
-        raise UserError(
-            f"{seen.summary.run}: job {', '.join(still)} is still in the queue ({problem or 'scancel said nothing'})"
-        )
+    problems = [problem for job in waiting if (problem := job.cancel_while_pending())]
+    ids = [job.id for job in waiting]
+    jobs, unknown = own_jobs()
+    left = [job for job in jobs if job.trains(seen.summary.run)]
+    if still := [job.id for job in left if job.waits and job.id in ids]:
+        reason = (problems or ["scancel said nothing"])[0]
+        raise UserError(f"{seen.summary.run}: job {', '.join(still)} is still in the queue ({reason})")
     if unknown or left:
         _ask(seen)
         return f"{seen.summary.run} begins at this moment; asked it to stop, which its job does before it trains"
@@ -44,7 +45,7 @@ def _take_out(seen: Seen, waiting: list[str]) -> str:
         RunFolder(seen.summary.run).write_status(
             status.state, status.step, status.total_steps, "its job was taken out of the queue", action, retry=False
         )
-    return f"{seen.summary.run} was not running; took its job {', '.join(waiting)} out of the queue"
+    return f"{seen.summary.run} was not running; took its job {', '.join(ids)} out of the queue"
 
 
 def _ask(seen: Seen) -> None:

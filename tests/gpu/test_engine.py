@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 
-from launchers.local import free_port
 from tests.support.forked import ROOT
+from tests.support.mlflow_server import free_port
 
 
 def test_skipped_steps_leave_no_trace():

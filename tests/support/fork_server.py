@@ -198,7 +198,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(become_subreaper, 1)
     for name in MODULES:
         importlib.import_module(name)
-    for name in ("launchers.local.demo_run", "launchers.local.local_launch", "launchers.local.start_ranks"):
+    for name in ("launchers.commands.demo", "launchers.local.local_launch", "launchers.local.start_ranks"):
         importlib.import_module(name).subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()

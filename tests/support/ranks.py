@@ -4,8 +4,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from launchers.local import free_port
 from tests.support.forked import ROOT, Forked
+from tests.support.mlflow_server import free_port
 
 
 def run_ranks(module: str, world_size: int, *arguments: str, timeout: float = 300) -> None:

@@ -40,7 +40,7 @@ def started(tmp_path_factory):
         for line in process.stderr:
             lines.append((time.monotonic() - began, line.rstrip("\n")))
             if re.match(r" *\d+\.\d s  ", line):
-                statuses.append(look(run, []))
+                statuses.append(look(run))
     assert process.returncode == 0
     return lines, statuses, json.loads((run / "environment.json").read_text())
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.doctor import checks_of_tracking, run_checks
-from pretrain.config import TrackConfig
+from launchers.doctor import examine_machine
 from pretrain.run import Journal
 from pretrain.tracking import RunRecord, Tracker, sync
 from pretrain.tracking.journal_forwarder import Sender
@@ -39,8 +38,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.stop()
 
 
-def test_the_doctor_knows_a_real_server(server: Server) -> None:
-    findings = {one.name: one for one in run_checks(checks_of_tracking(TrackConfig(uri=server.uri)))}
+def test_the_doctor_knows_a_real_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+    findings = {one.name: one for one in examine_machine(None)}
     assert findings["mlflow"].status == "ok"
     assert findings["exposure"].status == "ok", findings["exposure"]
 

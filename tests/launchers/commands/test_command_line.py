@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import typer.main
 
+from launchers import usage_errors
 from launchers.app import app
-from launchers.display import usage_errors
 from tests.contracts.test_docs import check_command
 from tests.support.in_process import command
 

@@ -14,8 +14,8 @@ from data_prep.errors import UserError
 from data_prep.tokenizer import train
 from launchers.app import app
 from launchers.commands import mask_show as mask_command
+from launchers.commands.marked_text import plain_text
 from launchers.commands.mask_view import show_data, show_text
-from launchers.display import plain_text
 from pretrain.config import Config
 from pretrain.data import BatchDocument, BatchPhase, BatchRows, Loader, Sources
 from pretrain.masking import Vocabulary

@@ -15,9 +15,10 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.doctor import Check, all_checks, gpu_checks, print_report, run_checks
+from launchers.commands.doctor import print_report
+from launchers.doctor import examine_machine, gpu_checks
+from launchers.doctor.check_runner import Check, run_checks
 from launchers.node_checks import Finding
-from launchers.slurm.client import parse_settings
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
 
@@ -85,7 +86,9 @@ def test_no_process_of_a_check_returns_to_the_caller(tmp_path):
 def test_the_command_imports_no_torch():
     code = """if True:
         import sys
-        from launchers.doctor import Check, all_checks, print_report, run_checks
+        from launchers.commands.doctor import print_report
+        from launchers.doctor.check_list import all_checks
+        from launchers.doctor.check_runner import Check, run_checks
         from launchers.node_checks import Finding
         def watched(check):
             yield from check.look()
@@ -123,7 +126,6 @@ def test_random_output_of_programs_does_no_harm():
     draw = random.Random(0)
     for _ in range(200):
         text = "".join(draw.choice("ab01|=,*\n -.") for _ in range(80))
-        parse_settings(text)
         gpu_checks.parse_gpus(text)
 
 
@@ -131,11 +133,12 @@ def test_every_line_is_documented():
     page = (ROOT / "docs/doctor.md").read_text(encoding="utf-8")
     rows = "\n".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `"))
     known = {name.split(": ")[-1] for name in re.findall(r"`([^`]+)`", rows)}
-    done = list(run_checks(all_checks(None)))
+    done = list(examine_machine(None))
     assert len(done) > 15
     for finding in done:
         assert re.sub(r"^(partition|gpu) \S+.*", r"\1", finding.name).split(": ")[-1] in known, finding.name
-    source = "\n".join(path.read_text() for path in (ROOT / "launchers/doctor").glob("*.py"))
+    files = [*(ROOT / "launchers/doctor").glob("*.py"), ROOT / "launchers/slurm/slurm_findings.py"]
+    source = "\n".join(path.read_text() for path in files)
     for name in set(re.findall(r'(?:Finding|judge)\(\s*"([^"{]+)"', source)):
         assert name in known | {"gpus"}, name
 

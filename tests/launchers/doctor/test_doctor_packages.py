@@ -29,21 +29,15 @@ def test_python_and_what_is_not_needed():
     assert not package_checks.is_always_needed(triton)
 
 
-def test_a_compiler_is_only_needed_where_the_run_uses_one(monkeypatch):
+def test_a_compiler_is_only_needed_where_the_run_uses_one():
     required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
     plain, compiled = (Config.model_validate(required | {"train": {"steps": 1, "compile": on}}) for on in (False, True))
-    monkeypatch.setattr(package_checks, "gpu_count", lambda: 0)
-    has_check = {
-        name: "compiler" in names(config) for name, config in {"": None, "plain": plain, "c": compiled}.items()
-    }
-    assert has_check == {"": False, "plain": False, "c": True}
+    assert [package_checks.needs_compiler(config, gpus=0) for config in (None, plain, compiled)] == [False, False, True]
+    assert package_checks.needs_compiler(None, gpus=8), "Triton's kernels"
+
+
+def test_a_compiler_is_found(monkeypatch):
     for program, expected in {sys.executable: "ok", "/no/such/compiler": "fail"}.items():
         monkeypatch.setenv("CXX", program)
-        (finding,) = next(check for check in package_checks.checks(compiled) if check.name == "compiler").look()
+        (finding,) = package_checks.check_compiler(gpus=0)
         assert status(finding) == expected
-    monkeypatch.setattr(package_checks, "gpu_count", lambda: 8)
-    assert "compiler" in names(None), "Triton's kernels"
-
-
-def names(config: Config | None) -> set[str]:
-    return {check.name for check in package_checks.checks(config)}

@@ -3,6 +3,8 @@
 import pytest
 
 from launchers.doctor import storage_checks, tracking_checks
+from launchers.doctor.check_runner import Check, run_checks
+from pretrain.config import TrackConfig
 from tests.support.doctor import status
 
 
@@ -26,3 +28,9 @@ def test_databases(tmp_path):
 )
 def test_who_can_read_a_server(scheme, is_local, has_password, expected):
     assert status(tracking_checks.judge_exposure(scheme, is_local, has_password)) == expected
+
+
+def test_an_impossible_address(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "foo://bar")
+    (finding,) = run_checks([Check("tracking", "mlflow", lambda: tracking_checks.check_mlflow(TrackConfig()))])
+    assert (finding.name, finding.status) == ("mlflow", "fail")

@@ -79,7 +79,7 @@ def test_the_doctor_skips_damaged_results(text: str, capsys: pytest.CaptureFixtu
 
 
 def test_a_host_answers_a_damaged_request_in_one_line() -> None:
-    request = '{"command": "true", "processes": 1, "cpu": true, "environment": {}}\n'
+    request = '{"command": "true", "environment": {}}\n'
     command = [sys.executable, "-m", "launchers.hosts.host_entry"]
     done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=60, cwd=ROOT)
     assert done.returncode == 1
@@ -89,7 +89,7 @@ def test_a_host_answers_a_damaged_request_in_one_line() -> None:
 def test_a_host_understands_what_it_is_asked() -> None:
     job = HostsJob(Path("/c"), [], Path("/run"), ["a", "b"], 2, True, Path("/"), Path("/bin/python"), "")
     for request in requests(job, "10.0.0.1", 80):
-        assert parse_json(json.dumps(request), HostRequest).processes == 2
+        assert parse_json(json.dumps(request), HostRequest).environment["DS_ACCELERATOR"] == "cpu"
 
 
 def test_a_probe_listens_and_connects() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from data_prep.errors import UserError
 from data_prep.urls import is_secret
-from launchers.hosts import HostsJob, read_hostfile, ssh_command
+from launchers.hosts import HostsJob, read_hostfile
 from launchers.hosts.host_checks import disagreement, master_address
 from launchers.hosts.host_probe import HostFacts
 from launchers.hosts.start_hosts import forwarded, requests
@@ -103,6 +103,6 @@ def test_secrets_go_to_the_hosts_beside_the_command_line(monkeypatch: pytest.Mon
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
     for host, request in zip(JOB.hosts, requests(JOB, "10.0.0.2", 12345), strict=True):
-        line = " ".join([*ssh_command(JOB, host, "launchers.hosts.host_entry"), *map(str, request.pop("command"))])  # type: ignore[call-overload]
+        line = " ".join([*JOB.ssh_command(host), *map(str, request.pop("command"))])  # type: ignore[call-overload]
         assert not [value for value in SECRETS.values() if value in line]
         assert all(value in json.dumps(request) for value in SECRETS.values())

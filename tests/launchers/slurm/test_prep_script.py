@@ -14,16 +14,14 @@ from data_prep.errors import UserError
 from data_prep.jobs import PrepareRequest, plan_only
 from data_prep.sources import find_inputs
 from data_prep.tokenizer import train
-from launchers.slurm import PrepArray
 from launchers.slurm.client import max_array_size
-from launchers.slurm.job_chain import ChainedJob, submit_chain
+from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
 from launchers.slurm.prep_array import (
     MOST_ELEMENTS,
     ArrayStage,
+    PrepArray,
     elements,
     jobs,
-    next_folder,
-    refuse_while_prepared,
     render,
     tasks_per_element,
     write_scripts,
@@ -147,7 +145,7 @@ def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.
 
 
 def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
-    folder = next_folder(nasty)
+    folder = nasty.submission(nasty.last_number + 1)
     write_scripts([TASKS, ArrayStage("resolve", []), MERGE], nasty, folder)
     for arguments, index, numbers in (([], "1", "01"), (["0"], "2", "79"), (["1"], "1", "79")):
         result = run_script(folder / "task.sh", *arguments, SLURM_ARRAY_TASK_ID=index)
@@ -164,7 +162,7 @@ def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
 
 
 def test_an_element_without_a_line_fails(nasty: PrepArray) -> None:
-    folder = next_folder(nasty)
+    folder = nasty.submission(nasty.last_number + 1)
     write_scripts([TASKS], nasty, folder)
     result = run_script(folder / "task.sh", "2", SLURM_ARRAY_TASK_ID="1")
     assert result.returncode == 1
@@ -185,7 +183,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_submission_and_its_refusal_while_it_runs(nasty: PrepArray, slurm: Path) -> None:
-    folder = next_folder(nasty)
+    folder = nasty.submission(nasty.last_number + 1)
     stages = [TASKS, MERGE]
     write_scripts(stages, nasty, folder)
     assert submit_chain(jobs(stages, 2), folder) == {"task": ["41", "42"], "merge": ["43"]}
@@ -197,26 +195,26 @@ def test_submission_and_its_refusal_while_it_runs(nasty: PrepArray, slurm: Path)
     assert (folder / "task.txt").read_text() == "0 1\n7 9\n"
     program(slurm, "squeue", f'echo "$*" >{slurm}/asked; echo 43; echo 42; echo 42')
     with pytest.raises(UserError, match=r"Jobs 42 43 of .*scancel 42 43"):
-        refuse_while_prepared(nasty)
+        refuse_while_queued(nasty.submission(nasty.last_number), nasty.out)
     assert "--jobs=41,42,43" in (slurm / "asked").read_text()
     for ended in ("true", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"):
         program(slurm, "squeue", ended)
-        refuse_while_prepared(nasty)
+        refuse_while_queued(nasty.submission(nasty.last_number), nasty.out)
     program(slurm, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
     with pytest.raises(UserError, match="Unable to contact"):
-        refuse_while_prepared(nasty)
-    assert next_folder(nasty).name == "submission-0002"
+        refuse_while_queued(nasty.submission(nasty.last_number), nasty.out)
+    assert nasty.last_number == 1
 
 
 def test_two_submissions_never_share_a_folder(nasty: PrepArray) -> None:
-    folder = next_folder(nasty)
+    folder = nasty.submission(nasty.last_number + 1)
     write_scripts([TASKS], nasty, folder)
     with pytest.raises(UserError, match="another submission"):
         write_scripts([TASKS], nasty, folder)
 
 
 def test_what_was_submitted_before_a_refusal_is_cancelled(nasty: PrepArray, slurm: Path) -> None:
-    folder = next_folder(nasty)
+    folder = nasty.submission(nasty.last_number + 1)
     write_scripts([TASKS, MERGE], nasty, folder)
     script = (slurm / "sbatch").read_text() + '\n[ "$1 $2" != "--parsable --dependency=afterany:41:42" ]'
     program(slurm, "sbatch", script + " || { echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1; }")

@@ -11,7 +11,7 @@ from data_prep.errors import UserError
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.launch_attempt import AttemptStatus
 from launchers.slurm.requeue_decision import Failure, LaunchHistory
-from launchers.slurm.supervisor_record import read_history, write_history
+from launchers.slurm.supervisor import read_history, write_history
 from pretrain.run import RunFolder
 
 DEEP = "[" * 100_000 + "]" * 100_000

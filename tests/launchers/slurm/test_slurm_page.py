@@ -5,10 +5,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import typer.main
 from typer.testing import CliRunner
 
 from launchers.app import app
-from launchers.commands.cluster_options import _parameters
 from pretrain.config import ClusterConfig
 from tests.support.slurm_page import PAGE, SHARED, commands, lay_out
 
@@ -49,8 +49,10 @@ def test_there_are_launches() -> None:
 
 def test_every_option_is_in_a_table() -> None:
     rows = "\n".join(line for line in PAGE.splitlines() if line.startswith("|"))
-    for _, parameter in _parameters():
-        names = parameter.default.param_decls[0].split("/")
-        assert any(name in rows for name in names), names
+    launch = typer.main.get_command(app).commands["launch"].commands["slurm"]
+    options = [option for option in launch.params if option.param_type_name == "option"]
+    assert len(options) > len(ClusterConfig.model_fields)
+    for option in options:
+        assert any(name in rows for name in [*option.opts, *option.secondary_opts]), option.opts
     for key in ClusterConfig.model_fields:
         assert f"`{key}`" in rows or f"--{key.replace('_', '-')}`" in rows, key

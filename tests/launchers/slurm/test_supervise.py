@@ -16,8 +16,7 @@ from launchers.slurm import client
 from launchers.slurm.launch_attempt import AttemptStatus, free_port, host_of, run_step
 from launchers.slurm.node_health import ask, problem_here
 from launchers.slurm.requeue_decision import Failure, LaunchHistory, Restart, ending_of
-from launchers.slurm.supervisor import Supervisor
-from launchers.slurm.supervisor_record import read_history, write_history
+from launchers.slurm.supervisor import Supervisor, read_history, write_history
 from pretrain.config import Config
 from pretrain.run import Entry, JournalReader, RunFolder, report_failure
 
@@ -74,8 +73,7 @@ def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.
 
 @pytest.fixture
 def supervisor(config: Config, programs: Path, monkeypatch: pytest.MonkeyPatch) -> Supervisor:
-    """In this process, which keeps its signal handlers."""
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    """In this process, whose signals it handles until the test ends."""
     program(programs, "scontrol", "echo 'JobId=7 JobState=RUNNING Reason=None'")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     made = Supervisor(config, 7, ["n1", "n2"])
@@ -93,37 +91,37 @@ BEGIN, AGAIN = Restart(("n1", "n2"), 0.0, "to begin with"), Restart(("n1", "n2")
 
 
 def test_who_is_asked_to_stop_before_the_start_does_not_start(supervisor: Supervisor) -> None:
-    assert supervisor._wait(BEGIN) is None
+    assert supervisor.wait_for_start(BEGIN) is None
     supervisor.run.ask_to_stop()
-    outcome = supervisor._wait(BEGIN)
+    outcome = supervisor.wait_for_start(BEGIN)
     assert outcome is not None
     assert (outcome.state, outcome.retry) == ("stopped", False)
     assert not supervisor.run.stop.exists()
 
 
 def test_what_slurm_warns_of_before_the_start_is_left_to_the_ranks(supervisor: Supervisor) -> None:
-    supervisor._on_signal(signal.SIGUSR1, None)
-    assert supervisor._wait(BEGIN) is None
+    signal.raise_signal(signal.SIGUSR1)
+    assert supervisor.wait_for_start(BEGIN) is None
     assert supervisor.run.stop.exists()
     assert not supervisor.run.is_asked_to_end()
-    outcome = supervisor._wait(AGAIN)
+    outcome = supervisor.wait_for_start(AGAIN)
     assert outcome is not None
     assert (outcome.state, outcome.retry, outcome.warned) == (None, True, True), "queued again, with no restart before"
 
 
 def test_a_user_has_the_last_word(supervisor: Supervisor, tmp_path: Path) -> None:
     """Before a signal, after it, and while a restart waits."""
-    supervisor._on_signal(signal.SIGUSR1, None)
+    signal.raise_signal(signal.SIGUSR1)
     supervisor.run.ask_to_stop()
-    assert not supervisor._is_overdue(AttemptStatus(supervisor.run, tmp_path / "refusal"))
+    assert not supervisor.is_overdue(AttemptStatus(supervisor.run, tmp_path / "refusal"))
     supervisor.run.stop.unlink()  # by the ranks
-    outcome = supervisor._outcome("stopped", "x", retry=True)
+    outcome = supervisor.outcome("stopped", "x", retry=True)
     assert (outcome.retry, outcome.warned) == (False, False)
     other = Supervisor(supervisor.config, 7, ["n1", "n2"])
     other.run.ask_to_stop()
-    other._on_signal(signal.SIGTERM, None)
+    signal.raise_signal(signal.SIGTERM)
     assert other.run.is_asked_to_end()
-    outcome = other._wait(AGAIN)
+    outcome = other.wait_for_start(AGAIN)
     assert outcome is not None
     assert (outcome.retry, outcome.warned) == (False, False)
 
@@ -132,7 +130,7 @@ def test_a_completed_run_may_log_its_models(supervisor: Supervisor, tmp_path: Pa
     for state, overdue in (("failed", True), ("completed", False)):
         attempt = AttemptStatus(supervisor.run, tmp_path / "refusal")
         attempt.state, attempt.over_since = state, time.monotonic() - supervisor.leave_seconds - 200
-        assert supervisor._is_overdue(attempt) == overdue, state
+        assert supervisor.is_overdue(attempt) == overdue, state
 
 
 def test_this_node_is_well(config: Config) -> None:

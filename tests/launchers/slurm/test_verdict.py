@@ -13,7 +13,6 @@ from launchers.slurm.requeue_decision import (
     Fail,
     Failure,
     LaunchHistory,
-    Limits,
     Outcome,
     Requeue,
     Restart,
@@ -22,15 +21,16 @@ from launchers.slurm.requeue_decision import (
     next_after,
     pause,
 )
+from pretrain.config import ClusterConfig
 
 HOSTS = ("n1", "n2", "n3")
-LIMITS = Limits(nodes=2, max_restarts=3, requeue=True, max_requeues=2, pause_seconds=10)
+LIMITS = ClusterConfig(nodes=2, max_restarts=3, requeue=True, max_requeues=2)
 NEW = LaunchHistory(7)
 CRASH = Outcome("failed", "rank 1: RuntimeError: x", retry=True, step=12, checkpoint=10, hosts=("n1", "n2"))
 
 
 def after(
-    problems: dict[str, str] | None = None, history: LaunchHistory = NEW, limits: Limits = LIMITS, **changes: Any
+    problems: dict[str, str] | None = None, history: LaunchHistory = NEW, limits: ClusterConfig = LIMITS, **changes: Any
 ) -> Any:
     return next_after(replace(CRASH, **changes), HOSTS, problems or {}, history, limits)[0]
 
@@ -50,7 +50,7 @@ def test_a_failure_starts_again_on_healthy_nodes() -> None:
 def test_without_a_spare_the_job_is_queued_again_without_the_node() -> None:
     ill = {"n1": "gave no answer", "n3": "has 3 of 4 GPUs"}
     assert after(ill).exclude == ("n1", "n3")
-    found = after(ill, limits=replace(LIMITS, requeue=False))
+    found = after(ill, limits=LIMITS.model_copy(update={"requeue": False}))
     assert isinstance(found, Fail)
     assert "node n1: gave no answer, node n3: has 3 of 4 GPUs" in found.reason
 
@@ -76,7 +76,7 @@ def test_a_stop_on_request_ends_the_job_and_one_by_slurm_requeues_it() -> None:
     assert isinstance(after(state="stopped", retry=True), Requeue), "a preemption's SIGTERM"
     assert isinstance(after(state="stopped", retry=False, warned=True), Requeue)
     assert isinstance(after(state="stopped", retry=False, warned=True, ending="limit"), Requeue)
-    assert isinstance(after(state="stopped", warned=True, limits=replace(LIMITS, requeue=False)), Stop)
+    assert isinstance(after(state="stopped", warned=True, limits=LIMITS.model_copy(update={"requeue": False})), Stop)
 
 
 def test_what_slurm_ends_is_left_to_slurm() -> None:
@@ -92,30 +92,30 @@ def test_a_time_limit_without_a_checkpoint_requeues_and_not_for_ever() -> None:
 
 
 def test_the_first_start_takes_healthy_nodes() -> None:
-    assert first_start(HOSTS, {}, NEW, LIMITS)[0] == Restart(("n1", "n2"), 0.0, "to begin with")
-    decision, _ = first_start(HOSTS, {"n1": "ill"}, NEW, LIMITS)
+    assert first_start(HOSTS, {}, NEW, LIMITS) == Restart(("n1", "n2"), 0.0, "to begin with")
+    decision = first_start(HOSTS, {"n1": "ill"}, NEW, LIMITS)
     assert isinstance(decision, Restart)
     assert decision.hosts == ("n2", "n3")
-    decision, _ = first_start(HOSTS, {"n1": "ill", "n2": "ill"}, NEW, LIMITS)
+    decision = first_start(HOSTS, {"n1": "ill", "n2": "ill"}, NEW, LIMITS)
     assert decision == Requeue(("n1", "n2"), "node n1: ill, node n2: ill")
-    assert isinstance(first_start(HOSTS, {}, replace(NEW, requeues=3), LIMITS)[0], Fail)
+    assert isinstance(first_start(HOSTS, {}, replace(NEW, requeues=3), LIMITS), Fail)
 
 
 def test_where_all_of_several_nodes_are_ill_others_are_not_asked_for() -> None:
     ill = dict.fromkeys(HOSTS, "cannot write the run folder")
-    assert isinstance(first_start(HOSTS, ill, NEW, LIMITS)[0], Fail)
+    assert isinstance(first_start(HOSTS, ill, NEW, LIMITS), Fail)
     assert isinstance(after(problems=ill), Fail)
-    alone = replace(LIMITS, nodes=1)
-    assert first_start(["n1"], {"n1": "ill"}, NEW, alone)[0] == Requeue(("n1",), "node n1: ill")
+    alone = LIMITS.model_copy(update={"nodes": 1})
+    assert first_start(["n1"], {"n1": "ill"}, NEW, alone) == Requeue(("n1",), "node n1: ill")
 
 
 def test_the_pause_doubles_has_a_bound_and_differs_by_job() -> None:
-    pauses = [pause(replace(NEW, restarts=n), 10.0) for n in range(1, 12)]
+    pauses = [pause(replace(NEW, restarts=n)) for n in range(1, 12)]
     for n, seconds in enumerate(pauses):
         middle = min(10 * 2**n, 300)
         assert 0.75 * middle <= seconds <= 1.25 * middle
-    assert pause(replace(NEW, restarts=1), 10.0) == pauses[0]
-    assert len({pause(LaunchHistory(job, restarts=1), 10.0) for job in range(20)}) == 20
+    assert pause(replace(NEW, restarts=1)) == pauses[0]
+    assert len({pause(LaunchHistory(job, restarts=1)) for job in range(20)}) == 20
 
 
 outcomes = st.builds(
@@ -140,18 +140,19 @@ crashes = st.builds(
 )
 ills = st.dictionaries(st.sampled_from(HOSTS), st.just("ill"))
 limits = st.builds(
-    Limits,
+    ClusterConfig,
     nodes=st.integers(1, 3),
     max_restarts=st.integers(0, 3),
     requeue=st.booleans(),
-    max_requeues=st.integers(0, 3),
-    pause_seconds=st.just(1.0),
+    max_requeues=st.integers(1, 3),
 )
 
 
 @settings(max_examples=300, deadline=None)
 @given(limits, st.lists(st.tuples(outcomes, ills) | st.tuples(crashes, st.just({})), min_size=1, max_size=8))
-def test_no_sequence_of_ends_goes_round_for_ever(limits: Limits, ends: list[tuple[Outcome, dict[str, str]]]) -> None:
+def test_no_sequence_of_ends_goes_round_for_ever(
+    limits: ClusterConfig, ends: list[tuple[Outcome, dict[str, str]]]
+) -> None:
     """The newest checkpoint can rise three times here (-1 to 2); all else is bounded by the limits."""
     history, starts = NEW, 0
     for outcome, problems in islice(cycle(ends), 70):
@@ -164,7 +165,7 @@ def test_no_sequence_of_ends_goes_round_for_ever(limits: Limits, ends: list[tupl
         elif isinstance(decision, Requeue):
             assert limits.requeue
             history = replace(history, requeues=history.requeues + 1)
-            if isinstance(first_start(HOSTS, {}, history, limits)[0], Fail):
+            if isinstance(first_start(HOSTS, {}, history, limits), Fail):
                 break
         else:
             break
@@ -174,7 +175,7 @@ def test_no_sequence_of_ends_goes_round_for_ever(limits: Limits, ends: list[tupl
 
 @given(outcomes, ills, limits, st.integers(0, 3), st.integers(0, 3))
 def test_only_what_may_be_tried_again_is(
-    outcome: Outcome, problems: dict[str, str], limits: Limits, restarts: int, requeues: int
+    outcome: Outcome, problems: dict[str, str], limits: ClusterConfig, restarts: int, requeues: int
 ) -> None:
     history = LaunchHistory(7, checkpoint=5, restarts=restarts, requeues=requeues)
     decision, remembered = next_after(outcome, HOSTS, problems, history, limits)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from data_prep.errors import UserError
-from launchers.watch import log_lines, logs_of
+from launchers.watch import log_lines
+from launchers.watch.run_logs import logs_of
 from pretrain.run import RunFolder
 
 

@@ -8,7 +8,6 @@ import pytest
 from pydantic import ValidationError
 
 from data_prep.errors import UserError
-from launchers.doctor import checks_of_tracking, run_checks
 from pretrain.config import TrackConfig, address_problem, load_config
 from pretrain.config.mlflow_address import DATABASES, SERVERS, plugins
 from pretrain.planning import check_start, check_tracking
@@ -76,8 +75,8 @@ def test_impossible_addresses_are_refused_in_one_line(uri: str, monkeypatch: pyt
         with pytest.raises(UserError):
             Target.of_command(uri, None)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
-        (finding,) = run_checks(checks_of_tracking(TrackConfig()))
-        assert (finding.name, finding.status) == ("mlflow", "fail")
+        with pytest.raises(UserError):
+            check_tracking(TrackConfig())
 
 
 def test_the_schemes_are_those_of_mlflow() -> None:

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
-from launchers.doctor import checks_of_run
+from launchers.doctor import examine_machine
 from pretrain.config import load_config
 from pretrain.planning import check_start
 from pretrain.run import RunFolder, step_name
@@ -92,7 +92,8 @@ def test_every_command_that_starts_runs_refuses(config, tmp_path):
         ["study", "masking", str(config), gone, "--dry-run"],
     ):
         assert "model.init" in str(CliRunner().invoke(app, words).exception), words
-    findings = {one.name: one for one in checks_of_run(load_config(config, [gone]))[0].look()}
+    found = examine_machine(load_config(config, [gone]))
+    findings = {one.name: one for one in found if one.group == "run"}
     assert {name for name, one in findings.items() if one.status == "fail"} == {"model"}
     assert "is no folder" in findings["model"].value
     assert not (tmp_path / "study").exists()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from launchers.slurm.supervisor_record import read_history
+from launchers.slurm.supervisor import read_history
 from pretrain.run import RunFolder
 from tests.support.datasets import make_dataset
 from tests.system.cluster.cluster import Cluster

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launchers.local import free_port
 from pretrain import checkpoint
 from tests.support import runs
 from tests.support.checkpoints import must_be_committed
 from tests.support.forked import ROOT
+from tests.support.mlflow_server import free_port
 
 HANG_SECONDS, EVERY_STEPS = 4, 5
 

@@ -90,8 +90,7 @@ def test_a_second_ctrl_c_ends_the_run_at_once(data, tmp_path, seed):
         rank.suspend()  # so that they cannot save and end
     command.send_signal(signal.SIGTERM if seed % 2 else signal.SIGINT)
     runs.wait_for(lambda: "Stopping: writing a checkpoint first." in (tmp_path / "log").read_text())
-    ids = ", ".join(str(pid) for pid in sorted(rank.pid for rank in ranks.values()))
-    assert f"Press Ctrl-C again to stop now (processes {ids})." in (tmp_path / "log").read_text()
+    assert "Press Ctrl-C again to stop now." in (tmp_path / "log").read_text()
     if seed:
         for rank in ranks.values():
             rank.resume()

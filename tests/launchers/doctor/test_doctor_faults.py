@@ -8,13 +8,16 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from launchers.doctor import Check, checks_of_tracking, gpu_checks, run_checks, storage_checks
+from launchers.doctor import gpu_checks, storage_checks
+from launchers.doctor.check_runner import Check, run_checks
+from launchers.doctor.tracking_checks import check_mlflow
 from launchers.node_checks import Finding
 from pretrain.config import TrackConfig
 from tests.support.disks import fill, mounted
@@ -39,8 +42,8 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"MLFLOW_TRACKING_{name}", raising=False)
 
 
-def found(checks: list[Check]) -> dict[str, Finding]:
-    findings = list(run_checks(checks))
+def found(look: Callable[..., Iterable[Finding]], *arguments: Any) -> dict[str, Finding]:
+    findings = list(run_checks([Check("group", "name", lambda: look(*arguments), 60)]))
     assert not any("Error" in finding.value for finding in findings), "a check came to grief"
     return {finding.name: finding for finding in findings}
 
@@ -50,7 +53,7 @@ def statuses(findings: dict[str, Finding]) -> dict[str, str]:
 
 
 def test_a_sound_disk(tmp_path):
-    findings = found(storage_checks.checks("disk", tmp_path / "not" / "yet"))
+    findings = found(storage_checks.check_folder, "disk", tmp_path / "not" / "yet")
     assert findings["disk: lock"].status == "ok"
     assert "is committed in" in findings["disk: writes"].value
     assert not list(tmp_path.iterdir()), "nothing is left"
@@ -59,17 +62,17 @@ def test_a_sound_disk(tmp_path):
 def test_a_disk_that_cannot_be_written(tmp_path):
     with mounted(tmp_path / "disk", "4m") as disk:
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        findings = found(storage_checks.checks("disk", disk))
+        findings = found(storage_checks.check_folder, "disk", disk)
     assert statuses(findings) == {"room": "fail", "writes": "fail"}  # 4 MB are no room either
     assert "Read-only file system" in findings["disk: writes"].value
 
 
 def test_a_full_disk(tmp_path):
     with mounted(tmp_path / "disk", "2g") as disk:
-        assert statuses(found(storage_checks.checks("disk", disk)))["room"] == "warn"  # less than 20 GiB
+        assert statuses(found(storage_checks.check_folder, "disk", disk))["room"] == "warn"  # less than 20 GiB
     with mounted(tmp_path / "full", "4m") as disk:
         filler = fill(disk)
-        findings = found(storage_checks.checks("disk", disk))
+        findings = found(storage_checks.check_folder, "disk", disk)
         assert list(disk.iterdir()) == [filler], "nothing is left"
     assert statuses(findings) == {"room": "fail", "writes": "fail"}
     assert "No space left" in findings["disk: writes"].value
@@ -160,7 +163,7 @@ def answering(wanted: str | None, address: str = "127.0.0.1") -> Iterator[Answer
 
 
 def tracked(uri: str) -> dict[str, Finding]:
-    return found(checks_of_tracking(TrackConfig(uri=uri)))
+    return found(check_mlflow, TrackConfig(uri=uri))
 
 
 def test_a_server_that_does_not_answer(monkeypatch):
@@ -191,14 +194,14 @@ def test_gpus_as_the_driver_tells(tmp_path, monkeypatch):
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    findings = found(gpu_checks.checks("bf16"))
+    findings = found(gpu_checks.check_gpus, "bf16")
     assert findings["gpus"].value == "2 of driver 570.86.15: NVIDIA H200"
     assert findings["gpu 0"].status == "ok"
     assert findings["gpu 1"].status == "fail"
     assert "3 uncorrected" in findings["gpu 1"].value
 
     program.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch' >&2; exit 18\n")
-    assert "mismatch" in found(gpu_checks.checks(None))["gpus"].value
+    assert "mismatch" in found(gpu_checks.check_gpus, None)["gpus"].value
 
 
 @pytest.mark.slow

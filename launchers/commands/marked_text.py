@@ -47,19 +47,13 @@ def marked(
         if kind is None:
             segments.append((text, None))
             continue
-        space, bare = _split_space(text)
+        bare = text.lstrip()
         seen = " ".join(spelling.name(document.seen[place]) for place in here)
         mark = {"mask": "", "random": f"→{seen}", "kept": "="}[kind]
-        segments.append((space, None))
+        segments.append((text[: len(text) - len(bare)], None))
         segments.append((f"⟦{bare or ' '.join(map(spelling.name, ids))}{mark}⟧", kind))
     shown = [(printable(text, keep="\n\t"), kind) for text, kind in segments if text]
     return [(shown[0][0].lstrip(" "), shown[0][1]), *shown[1:]] if shown else []
-
-
-def _split_space(text: str) -> tuple[str, str]:
-    """Split off leading white space."""
-    rest = text.lstrip()
-    return text[: len(text) - len(rest)], rest
 
 
 def plain_text(segments: list[Segment]) -> str:
