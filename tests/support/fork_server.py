@@ -38,7 +38,7 @@ MODULES = (
     "matplotlib.figure",
     "mlflow.store.tracking.sqlalchemy_workspace_store",
     "pretrain.export.hugging_face_export",
-    "pretrain.loop",
+    "pretrain.loop.step_loop",
     "sqlalchemy.dialects.sqlite",
     "transformers.models.bert.modeling_bert",
 )

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
 from pretrain.model.model_costs import pairs_seen
-from pretrain.step_metrics import FlopsCounter
+from pretrain.loop.step_metrics import FlopsCounter
 
 SEQ_LEN, ROWS = 32, 3
 SIZES = {"vocab_size": 128, "layers": 4, "hidden": 48, "heads": 3, "intermediate": 80, "max_positions": 32, "pad_id": 0}

@@ -16,12 +16,12 @@ from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePo
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepOutput, StepSums
 from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, check_replicas
-from pretrain.held_out import HeldOut
+from pretrain.loop.held_out import HeldOut
 from pretrain.optim import lr_factor
 from pretrain.reporting import Profile
 from pretrain.resume import RunParts, checkpoint_state
 from pretrain.run import State, StopRequest
-from pretrain.step_metrics import FlopsCounter, StepInfo, step_metrics
+from pretrain.loop.step_metrics import FlopsCounter, StepInfo, step_metrics
 
 _STATUS_SECONDS = 5.0
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
