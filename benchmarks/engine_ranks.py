@@ -95,7 +95,6 @@ def batch_of(settings: dict[str, Any], number: int) -> Batch:
         masked_positions=np.concatenate(masked),
         labels=rng.integers(FIRST_ID, settings["vocab_size"], rows * predicted),
         seq_len=seq_len,
-        n_documents=len(ends),
         n_tokens=rows * seq_len,
         n_predictions=rows * predicted,
         n_replaced=0,

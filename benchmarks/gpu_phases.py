@@ -193,7 +193,7 @@ def _attention(device: str, backend: Backend, seq_len: int, reach: int | None) -
     n, dtype = (65_536, torch.bfloat16) if device == "cuda" else (2048, torch.float32)
     lengths = document_lengths(n, seq_len)
     bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)
-    documents = DocumentBounds.of(bounds, n, seq_len, len(lengths), backend, reaches=(reach,))
+    documents = DocumentBounds.of(bounds, n, seq_len, backend, reaches=(reach,))
     generator = torch.Generator(device).manual_seed(SEED)
     numbers = torch.randn((4, n, HEADS, PER_HEAD), generator=generator, device=device, dtype=dtype)
     *inputs, gradient = numbers.unbind()

@@ -82,7 +82,7 @@ def write_held_out(bench: Bench) -> None:
         used = batch.labels >= 0
         answers[batch.masked_positions[used]] = batch.labels[used]
     starts = np.cumsum([0, *(len(batch.tokens) for batch in batches[:-1])])
-    ends = [start + batch.cu_seqlens[1 : batch.n_documents + 1] for start, batch in zip(starts, batches, strict=True)]
+    ends = [start + batch.cu_seqlens[1:] for start, batch in zip(starts, batches, strict=True)]
     tokens = [batch.tokens for batch in batches]
     with atomic_writer(bench.held_out) as file:
         np.savez(file, tokens=np.concatenate(tokens), labels=np.concatenate(labels), ends=np.concatenate(ends))

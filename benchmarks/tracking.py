@@ -79,7 +79,7 @@ class Training:
     def step(self, number: int) -> float:
         """One step, and its loss."""
         batch = self._batches[number % len(self._batches)]
-        found = self._model(**self._fixed, **batch, seq_len=SEQ_LEN, n_documents=ROWS)
+        found = self._model(**self._fixed, **batch, seq_len=SEQ_LEN)
         loss = found.loss / len(batch["labels"])
         loss.backward()
         self._optimizer.step()

@@ -43,7 +43,7 @@ def _json_object(place: str, line: str) -> dict[str, Any]:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
-        raise UnusableInput(f"{place} is not JSON. Write a JSON object in each line.") from None
+        raise UnusableInput(f"{place} is not JSON. Name a .jsonl file, with a JSON object in each line.") from None
     if not isinstance(value, dict):
         raise UnusableInput(f"{place} is not a JSON object. Write one in each line.")
     return value

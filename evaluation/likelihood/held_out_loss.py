@@ -56,7 +56,7 @@ class HeldOutQuestion:
             tokens = tokens.copy()
             tokens[places] = labels
             places = places - 1
-        return Stream(tokens, batch.positions, batch.cu_seqlens, batch.seq_len, batch.n_documents, places, labels)
+        return Stream(tokens, batch.positions, batch.cu_seqlens, batch.seq_len, places, labels)
 
 
 class HeldOut:
@@ -88,7 +88,7 @@ def _question(batch: Batch, rows: Rows, is_ordinary: NDArray[np.bool_], first_ro
     begins = rows.word_starts.reshape(-1)
     ends_before = begins | ~is_ordinary[rows.tokens.reshape(-1)]  # a row ends with [SEP] or padding
     word_class = np.where(begins[places], np.where(ends_before[places + 1], 0, 1), 2)
-    bounds = batch.cu_seqlens[: batch.n_documents + 1].astype(np.int64)
+    bounds = batch.cu_seqlens.astype(np.int64)
     document = np.searchsorted(bounds, places, side="right") - 1
     return HeldOutQuestion(batch, first_row + places // batch.seq_len, word_class, np.diff(bounds)[document] - 2)
 

@@ -26,7 +26,7 @@ from pretrain.model import Encoder, document_logits, longest_text, native_encode
 class Stream:
     """Concatenated documents and the tokens to predict in them.
 
-    tokens, positions [N] int64, cu_seqlens [C] int32, seq_len, n_documents: see pretrain.data.batch.Batch.
+    tokens, positions [N] int64, cu_seqlens [C] int32, seq_len: see pretrain.data.batch.Batch.
     places [K] int64: slots whose states predict. labels [K] int64: the correct ids.
     """
 
@@ -34,7 +34,6 @@ class Stream:
     positions: NDArray[np.int64]
     cu_seqlens: NDArray[np.int32]
     seq_len: int
-    n_documents: int
     places: NDArray[np.int64]
     labels: NDArray[np.int64]
 
@@ -44,7 +43,7 @@ class Stream:
         n_rows, seq_len = rows.shape
         bounds = np.arange(n_rows + 1, dtype=np.int32) * seq_len
         positions = np.tile(np.arange(seq_len), n_rows)
-        return cls(rows.reshape(-1), positions, bounds, seq_len, n_rows, places, labels)
+        return cls(rows.reshape(-1), positions, bounds, seq_len, places, labels)
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ class EncoderLogits:
         encoder, size = self.encoder, self.encoder.shape.vocab_size
         weight, bias = encoder.word_embedding[:size], encoder.decoder_bias[:size]
         tokens, positions, cu_seqlens, places = _tensors(stream, weight.device)
-        states = encoder.hidden(tokens, positions, cu_seqlens, stream.seq_len, stream.n_documents, places)
+        states = encoder.hidden(tokens, positions, cu_seqlens, stream.seq_len, places)
         for part in encoder.transformed(states).split(max(1, self.max_bytes // (4 * size))):
             yield F.linear(part, weight, bias)
 
@@ -209,7 +208,7 @@ class PaddedLogits:
 
     def __call__(self, stream: Stream) -> Iterator[Tensor]:
         tokens, _, cu_seqlens, places = _tensors(stream, self.model.device)
-        bounds = stream.cu_seqlens[: stream.n_documents + 1].astype(np.int64)
+        bounds = stream.cu_seqlens.astype(np.int64)
         document = np.searchsorted(bounds, stream.places, side="right") - 1
         asked, first = np.unique(document, return_index=True)
         first = np.append(first, len(document))

@@ -25,9 +25,8 @@ class Batch:
     seq_len: S, slots of a row.
     tokens [N] int64: ids after masking.
     positions [N] int64: position in the document, from 0.
-    cu_seqlens [C] int32: where documents start and end, the last value N repeated up to a constant length.
+    cu_seqlens [documents + 1] int32: where documents start and end, padding counted as documents.
     masked_positions [K], labels [K] int64: see pretrain.masking.rows.Masked.
-    n_documents: documents in the stream, padding counted as documents.
     n_tokens, n_replaced: see LaidOut. n_predictions: labels that are not IGNORED.
     to_mask: input of masking on the device (pretrain.masking.rows.Masked); there are then no predictions yet.
     """
@@ -38,7 +37,6 @@ class Batch:
     cu_seqlens: NDArray[np.int32]
     masked_positions: NDArray[np.int64]
     labels: NDArray[np.int64]
-    n_documents: int
     n_tokens: int
     n_predictions: int
     n_replaced: int
@@ -51,7 +49,7 @@ class Batch:
 
     def document_lengths(self, pad: int) -> NDArray[np.int64]:
         """Tokens of each document, specials included, padding (id `pad`) not counted."""
-        bounds = self.cu_seqlens[: self.n_documents + 1].astype(np.int64)
+        bounds = self.cu_seqlens.astype(np.int64)
         return np.diff(bounds)[self.tokens[bounds[:-1]] != pad]
 
 
@@ -78,18 +76,13 @@ class LaidOut:
     def masked(self, objective: Objective, rate: float) -> Batch:
         """The batch of these rows with `rate` of them masked."""
         masked = objective(self.rows, rate)
-        n_rows, seq_len = self.rows.tokens.shape
-        cu_seqlens = np.full(max_documents(n_rows, seq_len) + 1, n_rows * seq_len, dtype=np.int32)
-        cu_seqlens[0] = 0
-        cu_seqlens[1 : len(self.ends) + 1] = self.ends
         return Batch(
-            seq_len=seq_len,
+            seq_len=self.rows.tokens.shape[1],
             tokens=masked.tokens,
             positions=self.positions,
-            cu_seqlens=cu_seqlens,
+            cu_seqlens=np.concatenate([[0], self.ends]).astype(np.int32),
             masked_positions=masked.positions,
             labels=masked.labels,
-            n_documents=len(self.ends),
             n_tokens=self.n_tokens,
             n_predictions=int((masked.labels != IGNORED).sum()),
             n_replaced=self.n_replaced,

@@ -98,7 +98,6 @@ class DeviceBatch:
     masked_positions: Tensor
     labels: Tensor
     seq_len: int
-    n_documents: int
     deferred: Tensor | None
     copied: "torch.cuda.Event | None"
 
@@ -106,7 +105,7 @@ class DeviceBatch:
     def inputs(self) -> dict[str, Any]:
         """The arguments of a model's forward pass, by name."""
         tensors = {name: getattr(self, name) for name in _ARRAYS}
-        return tensors | {"seq_len": self.seq_len, "n_documents": self.n_documents}
+        return tensors | {"seq_len": self.seq_len}
 
     def wait(self) -> "DeviceBatch":
         """Make the current stream wait for the copies; the host does not wait."""
@@ -155,9 +154,7 @@ class DeviceFeed:
             tensors |= {"tokens": masked.tokens, "masked_positions": masked.positions, "labels": masked.labels}
             deferred = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
         copied = self._stream.record_event() if self._stream else None
-        return DeviceBatch(
-            **tensors, seq_len=batch.seq_len, n_documents=batch.n_documents, deferred=deferred, copied=copied
-        )
+        return DeviceBatch(**tensors, seq_len=batch.seq_len, deferred=deferred, copied=copied)
 
     def _copied(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)

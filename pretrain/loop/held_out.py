@@ -41,7 +41,7 @@ class _Passages:
     used: np.ndarray
 
 
-class HeldOut:
+class HeldOutEvaluation:
     """The held-out data of one rank. Rank 0 writes the sample predictions. A collective."""
 
     def __init__(self, run: RunParts, valid: Dataset, feed: DeviceFeed):

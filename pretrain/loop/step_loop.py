@@ -16,12 +16,12 @@ from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePo
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepOutput, StepSums
 from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, check_replicas
-from pretrain.loop.held_out import HeldOut
+from pretrain.loop.held_out import HeldOutEvaluation
+from pretrain.loop.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.optim import lr_factor
 from pretrain.reporting import Profile
 from pretrain.resume import RunParts, checkpoint_state
 from pretrain.run import State, StopRequest
-from pretrain.loop.step_metrics import FlopsCounter, StepInfo, step_metrics
 
 _STATUS_SECONDS = 5.0
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
@@ -62,7 +62,7 @@ class Loop:
         self._feed = DeviceFeed(device, loader.objective, config.longest_row)
         self._flops, self._settings = FlopsCounter.of(run, device), Identity.of(config, run.data).batch_digest()
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
-        self._held_out = HeldOut(run, run.valid, self._feed) if run.valid else None
+        self._held_out = HeldOutEvaluation(run, run.valid, self._feed) if run.valid else None
         self._saver = Saver(self._folder.checkpoints, config.checkpoint, engine.snapshot, self._report, self._step)
         self._profile = Profile(config.train.profile, self._folder.profile, run.marker, self._step, run.rank)
         self._last_status = 0.0

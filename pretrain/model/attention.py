@@ -59,7 +59,7 @@ Reach = int | None
 class DocumentBounds:
     """Which keys a query attends to; made once a batch.
 
-    cu_seqlens [C] int32: document boundaries, N repeated at the end.
+    cu_seqlens [documents + 1] int32: document boundaries.
     seq_len: S; documents do not cross multiples of it.
     masks: by reach, the mask for sdpa: [R, 1, S, S] bool; None without a restriction.
     lengths: of the documents, if sdpa computes each separately; masks are then [L, L], L being the longest.
@@ -80,23 +80,19 @@ class DocumentBounds:
         cu_seqlens: Tensor,
         n: int,
         seq_len: int,
-        n_documents: int | None,
         backend: Backend,
         causal: bool = False,
         reaches: tuple[Reach, ...] = (None,),
     ) -> "DocumentBounds":
-        """Create the bounds from document boundaries [C], for layers with these reaches.
-
-        A compiled graph gets no number of documents (None), so that it is the same for every batch.
-        """
+        """Create the bounds from document boundaries [documents + 1], for layers with these reaches."""
         if backend == "varlen":
             return cls(backend, cu_seqlens, seq_len, causal, {})
         slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
         document = torch.bucketize(slots, cu_seqlens, right=True)
-        lengths = _worth_cutting(cu_seqlens, n, seq_len, n_documents)
+        lengths = _worth_cutting(cu_seqlens, n, seq_len)
         pairs = sum(length**2 for length in lengths) if lengths else n * seq_len
         banded = not causal and any(reach is not None and pairs > n * band_width(reach) for reach in reaches)
-        single = n_documents == n // seq_len
+        single = _one_per_row(cu_seqlens, n, seq_len)
 
         def mask(reach: Reach) -> Tensor | None:
             if banded and reach is not None:
@@ -146,16 +142,21 @@ def _one_by_one(q: Tensor, k: Tensor, v: Tensor, lengths: list[int], mask: Tenso
     return torch.cat(parts)
 
 
-def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int, n_documents: int | None) -> list[int] | None:
+def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int) -> list[int] | None:
     """The documents' lengths if a CPU computes them faster one by one: documents are short or the mask is large.
 
     On a GPU the host does not know the lengths.
     """
-    if n_documents in (None, n // seq_len) or cu_seqlens.device.type != "cpu":
+    if torch.compiler.is_compiling() or cu_seqlens.device.type != "cpu" or _one_per_row(cu_seqlens, n, seq_len):
         return None
-    lengths = cu_seqlens[: n_documents + 1].diff().long()
+    lengths = cu_seqlens.diff().long()
     few = int(lengths.square().sum()) < WORTH_CUTTING * n * seq_len
     return lengths.tolist() if few or seq_len >= _LONG_ROW else None
+
+
+def _one_per_row(cu_seqlens: Tensor, n: int, seq_len: int) -> bool:
+    """Whether each row is one document. Always false in a compiled graph, which serves any number of documents."""
+    return not torch.compiler.is_compiling() and len(cu_seqlens) - 1 == n // seq_len
 
 
 def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout: float) -> Backend:

@@ -122,23 +122,21 @@ class Encoder(nn.Module):
         positions: Tensor,
         cu_seqlens: Tensor,
         seq_len: int,
-        n_documents: int | None,
         places: Tensor | None = None,
     ) -> Tensor:
         """The last layer's states [N, D], or only the states at `places`: [K, D].
 
         Args:
             tokens, positions: [N] int64.
-            cu_seqlens: [C] int32 document boundaries, N repeated at the end.
+            cu_seqlens: [documents + 1] int32 document boundaries.
             seq_len: S; documents do not cross multiples of it.
-            n_documents: documents in the stream; None in a compiled graph.
             places: [K] int64. The last layer's MLP runs only there, because the head needs no other states.
         """
         shape, dtype = self.shape, self.word_embedding.dtype
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
         per_head = shape.hidden // shape.heads
         backend = self.backend or backend_for(tokens.device, dtype, per_head, shape.dropout)
-        documents = DocumentBounds.of(cu_seqlens, len(tokens), seq_len, n_documents, backend, shape.causal, reaches)
+        documents = DocumentBounds.of(cu_seqlens, len(tokens), seq_len, backend, shape.causal, reaches)
         rotations = self._rotations(positions, reaches)
         x_ND = dropped(self._embedded(tokens, positions), shape.dropout if self.training else 0.0)
         checkpoints = self._checkpoints and torch.is_grad_enabled()
@@ -178,7 +176,6 @@ class Encoder(nn.Module):
         masked_positions: Tensor,
         labels: Tensor,
         seq_len: int,
-        n_documents: int,
         top: int = 0,
     ) -> Prediction | Choices:
         """The sums of the loss over masked positions [K] with labels [K] (IGNORED where a slot is unused).
@@ -187,10 +184,11 @@ class Encoder(nn.Module):
         """
         stream = tokens, positions, cu_seqlens, seq_len
         if top:
-            return choices_of(self.logits(self.hidden(*stream, n_documents, masked_positions)), labels, top)
+            return choices_of(self.logits(self.hidden(*stream, masked_positions)), labels, top)
         if self._compiled:
-            return self._compiled(labels, *stream, None, masked_positions)
-        return self._predict(labels, *stream, n_documents, masked_positions)
+            torch._dynamo.mark_dynamic(cu_seqlens, 0)  # one graph for any number of documents
+            return self._compiled(labels, *stream, masked_positions)
+        return self._predict(labels, *stream, masked_positions)
 
     def _predict(self, labels: Tensor, *stream: Any) -> Prediction:
         x_KD = self.transformed(self.hidden(*stream))

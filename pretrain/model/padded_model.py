@@ -46,11 +46,10 @@ class PaddedModel(nn.Module):
         masked_positions: Tensor,
         labels: Tensor,
         seq_len: int,
-        n_documents: int,
         top: int = 0,
     ) -> Prediction | Choices:
         """As Encoder.forward. The host waits for the device: lengths vary, and shapes with them."""
-        starts, ends = cu_seqlens[:n_documents], cu_seqlens[1 : n_documents + 1]
+        starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
         real = tokens[starts.long()] != self.pad_id
         if bool(real.any()):  # documents of padding are left out, unless there are no others
             starts, ends = starts[real], ends[real]

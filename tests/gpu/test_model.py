@@ -33,7 +33,7 @@ def stream() -> dict[str, torch.Tensor]:
     found = {
         "tokens": torch.randint(5, 1000, (n,), generator=generator),
         "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
-        "cu_seqlens": torch.cat([bounds, torch.tensor([n] * 7)]).int(),
+        "cu_seqlens": bounds.int(),
         "masked_positions": torch.arange(3, n, 7),
         "labels": torch.randint(5, 1000, (len(range(3, n, 7)),), generator=generator),
     }
@@ -45,7 +45,7 @@ def test_loss_and_gradients_agree_with_fp32(name):
     found = {}
     for dtype in (torch.float32, torch.bfloat16):
         model = encoder(name, dtype)
-        prediction = model(**stream(), seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+        prediction = model(**stream(), seq_len=SEQ_LEN)
         prediction.loss.backward()
         gradients = {n: parameter.grad.double() for n, parameter in model.named_parameters()}
         found[dtype] = prediction.loss.double(), gradients
@@ -59,7 +59,7 @@ def test_loss_and_gradients_agree_with_fp32(name):
 @pytest.mark.parametrize("name", list(SHAPES))
 def test_documents_do_not_see_each_other(name):
     model, batch = encoder(name, torch.bfloat16), stream()
-    arrays = batch["positions"], batch["cu_seqlens"], SEQ_LEN, len(LENGTHS)
+    arrays = batch["positions"], batch["cu_seqlens"], SEQ_LEN
     changed = batch["tokens"].clone()
     changed[356:476] = 7
     with torch.no_grad():
@@ -82,7 +82,7 @@ def test_the_host_waits_for_nothing(name, way):
         model.compile_graph(shapes=1)
 
     def step() -> None:
-        model(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss.backward()
+        model(**batch, seq_len=SEQ_LEN).loss.backward()
 
     step()
     torch.cuda.synchronize()
@@ -100,7 +100,7 @@ def test_a_compiled_model_agrees(name):
     compiled.compile_graph(shapes=1)
     gradients = []
     for model in (plain, compiled):
-        model(**stream(), seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss.backward()
+        model(**stream(), seq_len=SEQ_LEN).loss.backward()
         gradients.append(torch.cat([parameter.grad.flatten().double() for parameter in model.parameters()]))
     assert (gradients[0] - gradients[1]).norm() < 0.05 * gradients[0].norm()
 
@@ -118,7 +118,7 @@ def test_checkpointing_saves_memory():
         batch = stream()
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
-        model(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss.backward()
+        model(**batch, seq_len=SEQ_LEN).loss.backward()
         weights = sum(parameter.numel() * 2 for parameter in model.parameters())
         peaks.append(torch.cuda.max_memory_allocated() - before - weights)  # without the gradients
         gradients.append(model.layers[0].qkv.weight.grad.double())

@@ -48,7 +48,7 @@ def stream() -> dict[str, torch.Tensor]:
     return {
         "tokens": torch.randint(5, 101, (n,), generator=generator),
         "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
-        "cu_seqlens": torch.tensor([0, *np.cumsum(LENGTHS), n, n], dtype=torch.int32),
+        "cu_seqlens": torch.tensor([0, *np.cumsum(LENGTHS)], dtype=torch.int32),
         "masked_positions": masked,
         "labels": labels,
     }

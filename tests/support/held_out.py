@@ -20,6 +20,6 @@ def held_out_loss(encoder: Encoder, data: Path, **overrides: Any) -> float:
     loss = predictions = 0.0
     for batch in loader.held_out(steps_done=1, max_rows=50):
         arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
-        found = encoder(*map(torch.from_numpy, arrays), seq_len=32, n_documents=batch.n_documents)
+        found = encoder(*map(torch.from_numpy, arrays), seq_len=32)
         loss, predictions = loss + found.loss.item(), predictions + found.predictions.item()
     return loss / predictions

@@ -62,7 +62,7 @@ def first_batch(config_file: Path) -> Batch:
 def loss_of(encoder: Encoder, batch: Batch) -> float:
     """The mean loss of the labels, computed apart from the trainer."""
     arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
-    found = encoder.eval()(*map(torch.from_numpy, arrays), seq_len=batch.seq_len, n_documents=batch.n_documents)
+    found = encoder.eval()(*map(torch.from_numpy, arrays), seq_len=batch.seq_len)
     return found.loss.item() / batch.n_predictions
 
 

@@ -271,7 +271,7 @@ def assert_same_logits(encoder: Encoder, model_folder: Path, auto: Any = AutoMod
         ids = tokenizer(text, return_tensors="pt", truncation=True, max_length=32)["input_ids"]
         n = ids.shape[1]
         cu_seqlens = torch.tensor([0, n], dtype=torch.int32)
-        hidden = encoder.hidden(ids[0], torch.arange(n), cu_seqlens, seq_len=n, n_documents=1)
+        hidden = encoder.hidden(ids[0], torch.arange(n), cu_seqlens, seq_len=n)
         wanted = encoder.logits(hidden)[:, : len(tokenizer)]
         torch.testing.assert_close(model.eval()(input_ids=ids).logits[0], wanted, rtol=1e-4, atol=1e-5)
 

@@ -30,7 +30,7 @@ def trained() -> dict[str, torch.Tensor]:
     arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
     inputs = [torch.from_numpy(array) for array in arrays]
     for _ in range(3):
-        encoder(*inputs, seq_len=SEQ_LEN, n_documents=batch.n_documents).loss.backward()
+        encoder(*inputs, seq_len=SEQ_LEN).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     return encoder.state_dict()

@@ -24,7 +24,6 @@ def reference() -> dict[str, np.ndarray]:
             for array in (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
         ),
         seq_len=worker.SEQ_LEN,
-        n_documents=batch.n_documents,
     )
     per_row = (batch.labels.reshape(worker.GLOBAL_ROWS, -1) >= 0).sum(axis=1)
     assert len(set(per_row.tolist())) > 1, "rows must differ, or a mean of means would pass"

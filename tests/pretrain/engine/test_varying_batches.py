@@ -15,7 +15,7 @@ from tests.support.ranks import run_ranks
 def summed_loss(encoder: Encoder, batch: Batch) -> torch.Tensor:
     arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
     inputs = [torch.from_numpy(array) for array in arrays]
-    return encoder(*inputs, seq_len=batch.seq_len, n_documents=batch.n_documents).loss
+    return encoder(*inputs, seq_len=batch.seq_len).loss
 
 
 def reference(world_size: int) -> dict[str, np.ndarray]:

@@ -61,7 +61,6 @@ def _batch(rng: np.random.Generator, rows: int, seq_len: int) -> Batch:
         masked_positions=np.concatenate(places),
         labels=labels,
         seq_len=seq_len,
-        n_documents=len(ends),
         n_tokens=slots,
         n_predictions=int((labels >= 0).sum()),
         n_replaced=0,

@@ -360,7 +360,7 @@ def test_token_zero_counts_and_nothing_to_predict_costs_nothing():
         batch = build_batch(parts, 2, 16, vocabulary, mask, 0.3)
         arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
         inputs = [torch.from_numpy(array) for array in arrays]
-        return batch, encoder(*inputs, seq_len=16, n_documents=batch.n_documents)
+        return batch, encoder(*inputs, seq_len=16)
 
     batch, found = loss_of(MemoryBlocks([[14, 14]], first_id=0, vocab_size=1))
     assert batch.n_predictions == found.predictions.item() == 8

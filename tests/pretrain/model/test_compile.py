@@ -40,7 +40,7 @@ def train(model: Encoder) -> list[float]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for lengths in STEPS:
-        prediction = model(**stream(lengths), seq_len=SEQ_LEN, n_documents=len(lengths))
+        prediction = model(**stream(lengths), seq_len=SEQ_LEN)
         optimizer.zero_grad()
         prediction.loss.backward()
         optimizer.step()
@@ -51,7 +51,7 @@ def train(model: Encoder) -> list[float]:
 @torch.no_grad()
 def evaluate(model: Encoder) -> list[float]:
     model.eval()
-    found = [model(**stream(x), seq_len=SEQ_LEN, n_documents=len(x)).loss.item() for x in STEPS]
+    found = [model(**stream(x), seq_len=SEQ_LEN).loss.item() for x in STEPS]
     model.train()
     return found
 
@@ -71,7 +71,7 @@ def test_one_graph_to_train_and_one_to_evaluate(arch, checkpointing):
         compiled.checkpoint_layers()
     compiled.compile_graph(shapes=1)
     first = stream(STEPS[0])
-    compiled(**first, seq_len=SEQ_LEN, n_documents=len(STEPS[0])).loss.backward()
+    compiled(**first, seq_len=SEQ_LEN).loss.backward()
     assert counters["stats"]["unique_graphs"] == 1
     evaluate(compiled)
     assert counters["stats"]["unique_graphs"] == 2
@@ -91,8 +91,8 @@ def test_each_stage_of_a_curriculum_is_compiled_once():
     model.compile_graph(shapes=len(stages))
     for rows in stages:
         for lengths in (rows, [*rows[:-1], 7, 9], rows):
-            model(**stream(lengths), seq_len=SEQ_LEN, n_documents=len(lengths)).loss.backward()
+            model(**stream(lengths), seq_len=SEQ_LEN).loss.backward()
             with torch.no_grad():
-                model(**stream(lengths), seq_len=SEQ_LEN, n_documents=len(lengths))
+                model(**stream(lengths), seq_len=SEQ_LEN)
         found.append(counters["stats"]["unique_graphs"])
     assert found == [2, 4, 6]

@@ -8,9 +8,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from pretrain.loop.step_metrics import FlopsCounter
 from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
 from pretrain.model.model_costs import pairs_seen
-from pretrain.loop.step_metrics import FlopsCounter
 
 SEQ_LEN, ROWS = 32, 3
 SIZES = {"vocab_size": 128, "layers": 4, "hidden": 48, "heads": 3, "intermediate": 80, "max_positions": 32, "pad_id": 0}
@@ -26,7 +26,7 @@ def test_formula_equals_torch_s_counter(arch):
     tokens, positions = torch.randint(5, 100, (n,)), torch.arange(SEQ_LEN).repeat(ROWS)
     cu_seqlens = torch.arange(0, n + 1, SEQ_LEN, dtype=torch.int32)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        states = encoder.hidden(tokens, positions, cu_seqlens, SEQ_LEN, ROWS)
+        states = encoder.hidden(tokens, positions, cu_seqlens, SEQ_LEN)
         encoder.logits(states[::8]).sum().backward()
     assert counter.get_total_flops() == EncoderCosts(shape).step_flops(np.full(ROWS, SEQ_LEN), n // 8)
 

@@ -38,7 +38,7 @@ def encoder(shape: EncoderShape) -> Encoder:
 def logits(model: Encoder, lengths: list[int]) -> torch.Tensor:
     batch = stream(lengths)
     with torch.no_grad():
-        states = model.hidden(batch["tokens"], batch["positions"], batch["cu_seqlens"], LONG, len(lengths))
+        states = model.hidden(batch["tokens"], batch["positions"], batch["cu_seqlens"], LONG)
         return model.logits(states)[:, :90]
 
 
@@ -76,7 +76,7 @@ def test_training_at_8192_tokens_makes_no_mask_of_a_row(lengths):
     losses = []
     for _ in range(2):
         with TensorMemory(model) as memory:
-            prediction = model(**batch, seq_len=LONG, n_documents=len(lengths))
+            prediction = model(**batch, seq_len=LONG)
             prediction.loss.backward()
         optimizer.step()
         optimizer.zero_grad()

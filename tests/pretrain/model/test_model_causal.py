@@ -20,7 +20,7 @@ def test_loss_and_gradients_equal_those_of_transformers_with_labels(case):
     """Its loss shifts the labels itself."""
     model = hugging_face(case)
     encoder, batch = native_encoder(model), stream()
-    bounds = batch["cu_seqlens"][: len(LENGTHS) + 1].long()
+    bounds = batch["cu_seqlens"].long()
     batch["tokens"][bounds[:-1]], batch["tokens"][bounds[1:] - 1], batch["tokens"][7] = 2, 3, 0
     found = CausalTokens(VOCABULARY)(masks.rows_of(batch["tokens"].view(-1, SEQ_LEN).numpy()), 1.0)
     batch["masked_positions"], batch["labels"] = torch.from_numpy(found.positions), torch.from_numpy(found.labels)
@@ -30,7 +30,7 @@ def test_loss_and_gradients_equal_those_of_transformers_with_labels(case):
         labels = torch.where(ids < 5, IGNORED, ids)
         n = int((labels != IGNORED).sum())
         wanted, predictions = wanted + model(input_ids=ids[None], labels=labels[None]).loss * n, predictions + n
-    prediction = encoder(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+    prediction = encoder(**batch, seq_len=SEQ_LEN)
     assert prediction.predictions == predictions == 3 * SEQ_LEN - 2 * len(LENGTHS) - 1
     torch.testing.assert_close(prediction.loss, wanted)
     wanted.backward()
@@ -48,13 +48,13 @@ def test_a_causal_state_depends_on_nothing_that_follows_or_on_other_documents(do
     encoder, batch = native_encoder(hugging_face(case)), stream()
     lengths = [length for row in documents for length in row]
     positions = torch.cat([torch.arange(length) for length in lengths])
-    cu_seqlens = torch.tensor([0, *np.cumsum(lengths), 72], dtype=torch.int32)
+    cu_seqlens = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
     document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     slots = torch.arange(72) if places is None else places
 
     @torch.no_grad()
     def states(tokens: torch.Tensor) -> torch.Tensor:
-        return encoder.hidden(tokens, positions, cu_seqlens, SEQ_LEN, len(lengths), places)
+        return encoder.hidden(tokens, positions, cu_seqlens, SEQ_LEN, places)
 
     before = states(batch["tokens"])
     for changed in (0, 5, 30, 33, 45, 57, 60):

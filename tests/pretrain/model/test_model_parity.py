@@ -26,7 +26,7 @@ SMALL = [case for case in CASES if not case.endswith(" base")]
 
 def states(encoder: Encoder, tokens: torch.Tensor) -> torch.Tensor:
     batch = stream()
-    return encoder.hidden(tokens, batch["positions"], batch["cu_seqlens"], SEQ_LEN, len(LENGTHS))
+    return encoder.hidden(tokens, batch["positions"], batch["cu_seqlens"], SEQ_LEN)
 
 
 def reference_logits(model: PreTrainedModel, tokens: torch.Tensor) -> torch.Tensor:
@@ -51,7 +51,7 @@ def test_logits_loss_and_gradients_equal_transformers(case):
     expected_loss = torch.nn.functional.cross_entropy(
         expected[batch["masked_positions"]], batch["labels"], ignore_index=IGNORED, reduction="sum"
     )
-    prediction = encoder(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+    prediction = encoder(**batch, seq_len=SEQ_LEN)
     torch.testing.assert_close(prediction.loss, expected_loss)
     torch.testing.assert_close(prediction.cross_entropy, expected_loss.detach())
     assert prediction.predictions == 8
@@ -76,7 +76,7 @@ def test_documents_one_by_one_are_as_in_masked_rows(case, monkeypatch):
     for share in (0.0, 1.0):
         monkeypatch.setattr(attention, "WORTH_CUTTING", share)
         encoder.zero_grad()
-        prediction = encoder(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+        prediction = encoder(**batch, seq_len=SEQ_LEN)
         prediction.loss.backward()
         gradients = {name: parameter.grad.clone() for name, parameter in encoder.named_parameters()}
         found.append({"loss": prediction.loss.detach(), **gradients})

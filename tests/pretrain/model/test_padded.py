@@ -54,7 +54,7 @@ def stream() -> dict[str, torch.Tensor]:
     return {
         "tokens": tokens,
         "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
-        "cu_seqlens": torch.tensor([0, *np.cumsum(LENGTHS), n, n], dtype=torch.int32),
+        "cu_seqlens": torch.tensor([0, *np.cumsum(LENGTHS)], dtype=torch.int32),
         "masked_positions": torch.tensor([1, 23, 24, 40, 59, 0]),
         "labels": labels,
     }
@@ -64,7 +64,7 @@ def stream() -> dict[str, torch.Tensor]:
 def test_documents_of_a_stream_are_as_alone(kind, tokenizer):
     model = build(described(kind, tokenizer), seed=3)
     batch = stream()
-    found = model(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+    found = model(**batch, seq_len=SEQ_LEN)
     alone = torch.cat([model.model(input_ids=part[None]).logits[0] for part in batch["tokens"].split(LENGTHS)])
     logits, used = alone[batch["masked_positions"]], batch["labels"] != IGNORED
     wanted = F.cross_entropy(logits, batch["labels"], ignore_index=IGNORED, reduction="sum")
@@ -93,7 +93,7 @@ def test_weights_follow_from_the_seed_and_survive_export(kind, tokenizer, tmp_pa
 def test_a_stream_of_padding_alone_gives_nothing(tokenizer):
     model, batch = build(described("distilbert", tokenizer), seed=3), stream()
     batch["tokens"][:], batch["labels"][:] = 0, IGNORED
-    found = model(**batch, seq_len=SEQ_LEN, n_documents=len(LENGTHS))
+    found = model(**batch, seq_len=SEQ_LEN)
     assert found.loss == 0
     found.loss.backward()
 
@@ -150,7 +150,7 @@ def test_positions_that_begin_after_the_padding_token_s_id(tokenizer):
                 model.check_length(SEQ_LEN)
         else:
             model.check_length(SEQ_LEN)
-            assert torch.isfinite(model(**stream(), seq_len=SEQ_LEN, n_documents=len(LENGTHS)).loss)
+            assert torch.isfinite(model(**stream(), seq_len=SEQ_LEN).loss)
 
 
 def test_special_ids_are_those_of_the_data(tokenizer):

@@ -82,7 +82,7 @@ def test_saved_tensors_on_a_cpu(arch):
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(**batch, seq_len=seq_len, n_documents=len(lengths))
+        model(**batch, seq_len=seq_len)
     found = EncoderCosts(shape).activations(sum(lengths), 6, seq_len, 4, masked=True)
     assert sum(storage.nbytes() for storage in saved.values()) == pytest.approx(found.kept, rel=0.05)
 
