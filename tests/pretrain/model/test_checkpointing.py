@@ -46,7 +46,7 @@ def test_memory_of_a_base_model(arch, figures):
             model.checkpoint_layers()
         ids = [torch.empty(size, dtype=torch.int64, device="meta") for size in (n, n, 200, 2000, 2000)]
         with TensorMemory(model) as memory:
-            loss = model(ids[0], ids[1], ids[2].int(), *ids[3:], seq_len, 100).loss
+            loss = model(ids[0], ids[1], ids[2].int(), *ids[3:], seq_len).loss
         kept[checkpointing] = memory.bytes
         with memory:
             loss.backward()

@@ -1,5 +1,6 @@
 """Rows of 8,192 tokens: the same as transformers computes, without a row's mask; and attention by blocks."""
 
+import functools
 from dataclasses import replace
 
 import pytest
@@ -107,18 +108,27 @@ def test_blocks_are_taken_where_they_are_less_work():
     """128 slots and a reach of 8, so 32 keys a query: against a row of 128, and documents of 28 and 36 on average."""
     for lengths, banded in (([128], True), ([16] * 8, False), ([60, 60, 8], True), ([30] * 4 + [8], False)):
         bounds = torch.tensor([0, *lengths]).cumsum(0).int()
-        documents = DocumentBounds.of(bounds, 128, 128, len(lengths), "sdpa", False, (None, 8))
+        documents = DocumentBounds.of(bounds, 128, 128, "sdpa", False, (None, 8))
         assert documents.banded == banded, lengths
-    compiled = DocumentBounds.of(bounds, 128, 128, None, "sdpa", False, (None, 8))
-    assert compiled.banded, "whatever the documents are"
-    assert not DocumentBounds.of(bounds, 128, 32, None, "sdpa", False, (None, 8)).banded
+
+
+@pytest.mark.parametrize(("seq_len", "banded"), [(128, 1), (32, 0)])
+def test_a_compiled_graph_takes_blocks_by_the_length_of_a_row(seq_len, banded):
+    """It must serve any documents, so it cannot count the pairs of those that it was compiled with."""
+
+    @functools.partial(torch.compile, backend="eager", fullgraph=True)
+    def ask(bounds: torch.Tensor) -> torch.Tensor:
+        return bounds + DocumentBounds.of(bounds, 128, seq_len, "sdpa", False, (None, 8)).banded
+
+    bounds = torch.arange(0, 129, 16, dtype=torch.int32)
+    assert torch.equal(ask(bounds), bounds + banded)
 
 
 def test_dropout_of_blocks_leaves_out_its_share():
     """Of weights: each value of the result is the mean of what is kept, over the share that is kept."""
     torch.manual_seed(0)
     bounds, ones = torch.tensor([0, 4096], dtype=torch.int32), torch.ones(4096, 1, 4)
-    documents = DocumentBounds.of(bounds, 4096, 4096, 1, "sdpa", False, (32,))
+    documents = DocumentBounds.of(bounds, 4096, 4096, "sdpa", False, (32,))
     out = attention(ones, ones, ones, documents, 32, dropout=0.25)
     assert documents.banded
     assert out.mean().item() == pytest.approx(1.0, abs=0.01)

@@ -85,8 +85,8 @@ def test_documents_one_by_one_are_as_in_masked_rows(case, monkeypatch):
 
 def test_rows_of_many_documents_are_cut_on_a_cpu():
     few, many = torch.tensor([0, 24, 48], dtype=torch.int32), torch.tensor([0, 9, 24, 40, 48], dtype=torch.int32)
-    assert DocumentBounds.of(few, 48, 24, 2, "sdpa").lengths is None
-    assert DocumentBounds.of(many, 48, 24, 4, "sdpa").lengths == [9, 15, 16, 8]
+    assert DocumentBounds.of(few, 48, 24, "sdpa").lengths is None
+    assert DocumentBounds.of(many, 48, 24, "sdpa").lengths == [9, 15, 16, 8]
 
 
 @pytest.mark.parametrize("case", SMALL)
