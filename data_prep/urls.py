@@ -67,7 +67,7 @@ def assigned_secret(shell: str) -> str | None:
     return None
 
 
-class Identity(NamedTuple):
+class RemoteVersion(NamedTuple):
     """The size of a remote file in bytes (None if unknown) and its version (empty if unknown)."""
 
     size: int | None
@@ -169,7 +169,7 @@ def _first_line(error: BaseException) -> str:
     return first_line(error).partition("?")[0]
 
 
-def identity(remote: Remote) -> Identity:
+def remote_version(remote: Remote) -> RemoteVersion:
     """The size and version of a file. Raises the exceptions of its file system."""
     info = remote.fs.info(remote.path)
     if info.get("type") == "directory":
@@ -178,4 +178,4 @@ def identity(remote: Remote) -> Identity:
     for names in _VERSIONS:
         if version := [f"{name}={properties[name]}" for name in names if properties.get(name)]:
             break
-    return Identity(info.get("size"), " ".join(version))
+    return RemoteVersion(info.get("size"), " ".join(version))

@@ -22,8 +22,8 @@ def _main() -> None:
     import typer
 
     from data_prep.errors import UserError, unforeseen
-    from launchers import usage_errors
     from launchers.app import app
+    from launchers.display import ShowHelp, UsageError, explain_usage_error
     from pretrain.distributed import Threads
 
     os.environ.update(Threads.wait_settings())  # torch reads it when it is imported
@@ -31,11 +31,11 @@ def _main() -> None:
         code = app(prog_name="maskwright", standalone_mode=False)
     except UserError as error:
         _fail(str(error), 1)
-    except usage_errors.ShowHelp as error:  # a command group without a subcommand
+    except ShowHelp as error:  # a command group without a subcommand
         print(error, file=sys.stderr)
         sys.exit(2)
-    except usage_errors.UsageError as error:
-        _fail(usage_errors.explain(error), 2)
+    except UsageError as error:
+        _fail(explain_usage_error(error), 2)
     except OSError as error:
         if error.filename is None:  # not about a file of the user: a bug
             raise

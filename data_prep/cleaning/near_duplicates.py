@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from data_prep.cleaning.hashing import mix
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
-from data_prep.hashing import mix
 
 VALUES = 128
 SHINGLE_WORDS = 5

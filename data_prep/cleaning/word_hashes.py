@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.hashing import mix, powers
+from data_prep.cleaning.hashing import mix, powers
 
 BATCH_CHARACTERS = 1 << 20
 BATCH_TEXTS = 1 << 13

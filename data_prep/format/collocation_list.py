@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from data_prep.cleaning import mix, powers
 from data_prep.errors import DamagedData, MissingFile, UserError, one_line
 from data_prep.files import atomic_writer
-from data_prep.hashing import mix, powers
 from data_prep.reading import open_regular, parse_json, shown_path
 
 FORMAT, FORMAT_VERSION = "maskwright-collocations", 1

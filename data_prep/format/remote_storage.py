@@ -19,7 +19,7 @@ from data_prep.format.local_storage import RESTORE, STAT_THREADS, Span, check_sp
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
 from data_prep.storage import Cache
-from data_prep.urls import Remote, identity, open_remote, remote_errors, retried, shown, true_error
+from data_prep.urls import Remote, open_remote, remote_errors, remote_version, retried, shown, true_error
 
 _ABSENT = -1
 
@@ -118,7 +118,7 @@ class RemoteStorage:
         remote, place = self._file(f"shards/{name}")
         with remote_errors(place):
             try:
-                return retried(lambda: identity(remote), self._cache.backoff_seconds).size
+                return retried(lambda: remote_version(remote), self._cache.backoff_seconds).size
             except Exception as error:
                 if _is_absent(error):
                     return _ABSENT
@@ -155,7 +155,7 @@ class RemoteStorage:
                         f"{place} is missing, or is not visible with your credentials; {RESTORE}."
                     ) from error
                 with contextlib.suppress(Exception):  # the first error explains more
-                    size = identity(remote).size
+                    size = remote_version(remote).size
                     if size is not None and file_bytes is not None and size != file_bytes:
                         error = DamagedData(f"{place} has {size} bytes, the manifest has {file_bytes}; {RESTORE}.")
                 raise error

@@ -13,7 +13,7 @@ from data_prep.reading import open_regular
 from data_prep.sources.input_types import InputRange, Options, SourceInput, SourceRow
 from data_prep.sources.text_lines import is_one_unit, read_lines
 from data_prep.storage import Cache
-from data_prep.urls import identity, is_url, open_remote, remote_errors, shown
+from data_prep.urls import is_url, open_remote, remote_errors, remote_version, shown
 
 _SAMPLES, _SAMPLE_BYTES = 64, 16 << 10
 
@@ -78,7 +78,7 @@ def _units(source: SourceInput, file: Any, size: int, options: Options) -> tuple
 def _examine_remote(source: SourceInput, cache: Cache, options: Options) -> Examined:
     remote = open_remote(source.location)
     with remote_errors(source.location):
-        size, version = identity(remote)
+        size, version = remote_version(remote)
     if size is None or not version:  # only the content identifies the file
         with cache.local(source.location) as path:
             size, digest = _content(path)

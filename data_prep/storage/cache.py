@@ -22,7 +22,7 @@ import xxhash
 
 from data_prep.errors import NO_ROOM, UserError
 from data_prep.files import file_lock, fsync_path, is_abandoned
-from data_prep.urls import BACKOFF_SECONDS, identity, is_url, open_remote, remote_errors, retried, shown
+from data_prep.urls import BACKOFF_SECONDS, is_url, open_remote, remote_errors, remote_version, retried, shown
 
 _POLL_SECONDS = 0.1
 _PART = "-part"  # in the names of files that are being written
@@ -66,7 +66,7 @@ class Cache:
             return
         remote, name = open_remote(location), shown(location)
         with remote_errors(location):
-            known = retried(lambda: identity(remote), self.backoff_seconds)
+            known = retried(lambda: remote_version(remote), self.backoff_seconds)
 
         def download(path: Path) -> None:
             callback = _size_callback(lambda size: self._check_size(size, name))

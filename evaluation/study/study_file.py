@@ -37,7 +37,7 @@ class Arm:
 
 
 @dataclass(frozen=True)
-class RunRecord:
+class StudyRunRecord:
     """RUN/study.json: marks a finished run. settings: digest. files: SHA-256 of the results, by name."""
 
     settings: str
@@ -70,15 +70,15 @@ class StudyRun:
         record = self.read_record()
         return record is not None and record.settings == self.settings and not self.altered(record)
 
-    def read_record(self) -> RunRecord | None:
+    def read_record(self) -> StudyRunRecord | None:
         """Read the record; None if it is missing, damaged, or names files that are not results."""
         try:
-            record: RunRecord = read_json(self.folder / RECORD, RunRecord)
+            record: StudyRunRecord = read_json(self.folder / RECORD, StudyRunRecord)
         except UserError:
             return None
         return record if record.files and {EVALUATION, FINETUNING}.issuperset(record.files) else None
 
-    def altered(self, record: RunRecord) -> list[Path]:
+    def altered(self, record: StudyRunRecord) -> list[Path]:
         """Results that are missing, are links, or differ from the record."""
         paths = {self.folder / name: digest for name, digest in record.files.items()}
         return [

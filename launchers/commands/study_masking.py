@@ -107,8 +107,8 @@ def study_masking(
 
 def finetune_parameters(options: list[str]) -> dict[str, Any]:
     """Parse options of `maskwright finetune`. Raise UserError for invalid ones, and for those that the study sets."""
-    from launchers import usage_errors
     from launchers.commands.finetune import finetune
+    from launchers.display import UsageError, explain_usage_error
 
     if own := {"--json", "--uri", "--out"} & {option.partition("=")[0] for option in options}:
         raise UserError(f"--finetune: {min(own)} is set by the study. Remove it from --finetune.")
@@ -117,6 +117,6 @@ def finetune_parameters(options: list[str]) -> dict[str, Any]:
     command: Any = typer.main.get_command(app)
     try:
         found: dict[str, Any] = command.make_context("finetune", ["MODEL", *options]).params
-    except usage_errors.UsageError as error:
-        raise UserError(f"--finetune: {usage_errors.explain(error)}") from None
+    except UsageError as error:
+        raise UserError(f"--finetune: {explain_usage_error(error)}") from None
     return found

@@ -1,4 +1,4 @@
-"""Output of commands: tables, progress and JSON files."""
+"""Output of commands: tables, progress, JSON files, and messages for command lines that cannot be parsed."""
 
 import lazy_loader
 

@@ -22,7 +22,7 @@ from data_prep.errors import UserError
 from data_prep.sources import Options, RowReader, examine, find_inputs
 from data_prep.sources.input_types import compression_of, kind_of
 from data_prep.storage import Cache
-from data_prep.urls import Identity, shown
+from data_prep.urls import RemoteVersion, shown
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -286,7 +286,7 @@ def test_a_server_that_tells_neither_size_nor_version(web, cache):
 def test_a_file_of_another_size_than_told_is_refused(web, cache, monkeypatch):
     (web.folder / "a.jsonl").write_bytes(jsonl("a"))
     (found,) = find_inputs([f"{web.url}/a.jsonl"])
-    monkeypatch.setattr("data_prep.storage.cache.identity", lambda remote: Identity(99, "1"))
+    monkeypatch.setattr("data_prep.storage.cache.remote_version", lambda remote: RemoteVersion(99, "1"))
     with pytest.raises(UserError, match="14 of its 99 bytes arrived"), cache.local(found.location):
         pass
     assert not list(cache.entries.iterdir())

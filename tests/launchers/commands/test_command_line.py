@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import typer.main
 
-from launchers import usage_errors
 from launchers.app import app
+from launchers.display.usage_errors import examples
 from tests.contracts.test_docs import check_command
 from tests.support.in_process import command
 
@@ -38,7 +38,7 @@ def test_help_and_version_are_everywhere(words, capsys):
 def test_each_example_can_be_parsed(words):
     if not words:
         return
-    found = usage_errors.examples(ALL[words])
+    found = examples(ALL[words])
     assert found, "no example"
     for line in found:
         _, *rest = shlex.split(line.partition(" < ")[0].partition(" > ")[0])

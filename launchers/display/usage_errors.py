@@ -13,7 +13,7 @@ UsageError: type[Exception] = _exceptions.UsageError
 ShowHelp: type[Exception] = _exceptions.NoArgsIsHelpError
 
 
-def explain(error: Any) -> str:
+def explain_usage_error(error: Any) -> str:
     """Build the message for one of typer's usage errors."""
     problems = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
     if problems:  # a value that pydantic refuses

@@ -1,0 +1,1 @@
+from .step_loop import Loop as Loop
