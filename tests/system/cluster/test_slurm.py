@@ -161,6 +161,8 @@ def test_fewer_nodes_than_launched_are_refused(cluster: Cluster, folder: Path) -
     run = folder / "short"
     job_id = launch(cluster, folder, run, "--cpu", "--partition", "main", "--time", "10")
     cluster.run("scancel", job_id)
+    cluster.wait(job_id, 60)
+    (run / "status.json").unlink(missing_ok=True)  # the job may have started before it was canceled
     short = cluster.run("sbatch", "--parsable", "--nodes=1", run / "slurm" / "job.sh").strip()
     assert cluster.wait(short, 30) == "FAILED"
     assert "needs 2 nodes, and Slurm granted 1 (n1)" in job_log(run, short)
