@@ -1,4 +1,4 @@
-"""How well rows are shuffled: Maskwright's windows against webdataset's buffer and a full permutation.
+"""Quality of the shuffle: Maskwright's windows against webdataset's buffer and a full permutation.
 
     python -m benchmarks.shuffle --blocks 2000 --out shuffle.md
 

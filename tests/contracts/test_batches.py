@@ -1,4 +1,4 @@
-"""Golden batches: the first steps over fixed data sets, bit for bit.
+"""Golden batches: the first steps over fixed data sets must not change by a bit.
 
 They follow from integers alone, so they are the same on every machine. A change that moves them breaks the resume of
 every run there is: raise PLAN_VERSION in pretrain/data/stream.py, and only then write the new digests here.

@@ -1,4 +1,4 @@
-"""Every shipped recipe: its model is built at full size, a step is made in small, and its predictions are true."""
+"""Shipped recipes: the full-size model is built, a small step runs, and the printed predictions are true."""
 
 import json
 import re

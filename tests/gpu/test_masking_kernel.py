@@ -1,4 +1,4 @@
-"""The masking kernel on a GPU: the bits of the oracle, in a captured graph too, and no waiting; needs a GPU.
+"""Masking kernel on a GPU: the bits of the reference, also in a captured graph, and no synchronization.
 
 tests/pretrain/masking/test_masking_kernel.py compares more kinds of streams in Triton's interpreter.
 """

@@ -1,4 +1,4 @@
-"""The encoder on a GPU: flash attention agrees with fp32, keeps documents apart, and the host waits for nothing."""
+"""The encoder on a GPU: flash attention agrees with fp32, documents stay separate, and the host never waits."""
 
 from dataclasses import replace
 

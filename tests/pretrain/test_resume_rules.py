@@ -1,4 +1,4 @@
-"""From which checkpoint a run goes on, for every value of run.resume."""
+"""Choice of the checkpoint to resume from, for every value of run.resume."""
 
 from copy import copy
 from dataclasses import replace

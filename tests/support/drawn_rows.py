@@ -1,4 +1,4 @@
-"""Rows for tests of masking, drawn as strings, and what is masked in them."""
+"""Rows for masking tests, written as strings, and their masked tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The rule of masking in plain Python, token by token, as docs/masking.md states it: no arrays, no tricks."""
+"""The rules of masking in plain Python, token by token, as docs/masking.md states them; no arrays."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Runs that are tracked without being trained: their journals, and what MLflow must have of them."""
+"""Tracked runs without training: their journals, and the expected content of MLflow."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whole runs through the command line: same result again, on other process counts, continued, refused, exported."""
+"""Whole runs through the command line: the same result, other process counts, resume, refusals, export."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Outputs that cannot be written: known before the work, and no retry is proposed where none can help."""
+"""Unwritable outputs: refused before the work, without advice to retry if a retry cannot help."""
 
 import errno
 import os

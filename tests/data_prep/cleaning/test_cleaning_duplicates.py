@@ -1,4 +1,4 @@
-"""Documents that repeat an earlier one: against plain Python, over tasks and passes, within a bound of memory."""
+"""Duplicate documents: against plain Python, over tasks and passes, with bounded memory."""
 
 import functools
 import random

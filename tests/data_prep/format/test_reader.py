@@ -1,4 +1,4 @@
-"""The reader: opened from the manifest alone, checked when used, in bounded memory, from any number of threads."""
+"""Data set reader: opens from the manifest, checks at each use, needs bounded memory, works in several threads."""
 
 import dataclasses
 import json

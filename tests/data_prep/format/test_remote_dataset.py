@@ -1,4 +1,4 @@
-"""Data sets behind URLs: what is read is fetched once, checked, kept within the bound, and shared by processes."""
+"""Data sets behind URLs: each part is fetched once, checked, kept within the size limit, and shared by processes."""
 
 import concurrent.futures
 import errno

@@ -1,4 +1,4 @@
-"""What a power failure must not take: bytes on disk before a rename, and the name on disk after it."""
+"""Durable writes: bytes are on disk before a rename, and the name is on disk after it."""
 
 import contextlib
 import json

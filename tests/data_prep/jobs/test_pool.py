@@ -1,4 +1,4 @@
-"""Workers that stop: in time, quietly, and leaving nothing."""
+"""Stop of worker processes: in time, without output, and without remaining processes."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What `prep run` and `prep merge` say of the documents and shards that they made."""
+"""Notes of `prep run` and `prep merge` about documents and shards."""
 
 import json
 

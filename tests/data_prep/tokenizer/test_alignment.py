@@ -1,4 +1,4 @@
-"""Pairs of texts: which tokens of the right one are targets."""
+"""Alignment of text pairs: which tokens of the right text are targets."""
 
 import time
 from itertools import pairwise

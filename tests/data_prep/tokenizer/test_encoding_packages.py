@@ -1,4 +1,4 @@
-"""Packages that encode faster: one that is wrong or fails is left out, and what one keeps in memory is bounded."""
+"""Fast encoder packages: a wrong or failing one is skipped, and their memory is bounded."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Model folders: names that transformers 4 and 5 both know, and files with the permissions of the umask."""
+"""Model folders: names that transformers 4 and 5 both know, and permissions that follow the umask."""
 
 import json
 import os

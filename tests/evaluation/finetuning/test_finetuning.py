@@ -1,4 +1,4 @@
-"""`maskwright finetune`: training, seeds, what is recorded, and going on."""
+"""`maskwright finetune`: training, seeds, recorded results, and resume."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""What the tasks make of their examples, and of a model's answers."""
+"""Fine-tuning tasks: features of the examples, and answers of a model."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Texts out of models: what is given stays, masks fall as planned, the same seed gives the same text."""
+"""Text generation: given tokens stay, masks follow the plan, the same seed gives the same text."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""Information of clusters about tokens: 1 where they decide them, 0 on average where they do not; and its intervals."""
+"""Information of clusters about tokens: 1 if they determine them, 0 on average if not; and its intervals."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The positions at which layers are compared are of the kind they are said to be, and keyed."""
+"""Sample of positions for layer analysis: the stated kinds, keyed by seed."""
 
 from collections import Counter
 

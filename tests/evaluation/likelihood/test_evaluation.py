@@ -1,4 +1,4 @@
-"""What is made of a model's answers: masks, parts of the held-out loss, pairs, intervals, the unigram baseline."""
+"""Evaluation: masks, parts of the held-out loss, pairs, intervals, the unigram baseline."""
 
 import errno
 import gzip

@@ -1,4 +1,4 @@
-"""Held-out loss and the likelihoods of sentences, beside plain loops over transformers' models."""
+"""Held-out loss and sentence likelihoods, compared with plain loops over transformers' models."""
 
 import functools
 import itertools

@@ -1,4 +1,4 @@
-"""An evaluation that was stopped goes on with the sentences that are missing."""
+"""Cache of sentence scores: a stopped evaluation resumes with the missing sentences."""
 
 import errno
 import json

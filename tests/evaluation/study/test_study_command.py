@@ -1,4 +1,4 @@
-"""`maskwright study masking` before anything is trained: its dry run, and options checked early."""
+"""`maskwright study masking` before training: its dry run, and options that are checked early."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The runs of a study, without the training: what is done, what is done again, and what a stop leaves."""
+"""Runs of a study, without training: finished runs, repeated runs, and the state after a stop."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What a study concludes: figures worked out by hand or printed in books, and error rates that hold."""
+"""Statistics of a study: published and manually computed figures, and error rates."""
 
 import numpy as np
 import pytest

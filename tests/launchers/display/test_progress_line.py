@@ -1,4 +1,4 @@
-"""What long commands say where there is no terminal."""
+"""Progress of long commands without a terminal."""
 
 from launchers.display import CommandProgress
 from launchers.display.progress import PLAIN_SECONDS

@@ -1,4 +1,4 @@
-"""`maskwright launch slurm`: its dry run, options against config and profile, and what is refused."""
+"""`maskwright launch slurm`: its dry run, options against config and profile, and refusals."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""The Slurm job script: what it asks for, quoting, and time limits."""
+"""The Slurm job script: resources, quoting, and time limits."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""The edges of the supervisor: what it remembers, what nodes say of themselves, what Slurm says."""
+"""Edge cases of the supervisor: its history, reports of nodes, and answers of Slurm."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What happens next to a Slurm job: decided cases, and what must hold for whatever happens."""
+"""Requeue decision of a Slurm job: known cases, and rules that hold for any outcome."""
 
 from dataclasses import replace
 from itertools import cycle, islice

@@ -1,4 +1,4 @@
-"""A checkpoint is committed and verifiable, or not there at all: damage, kills at every operation, lost ranks."""
+"""Checkpoints are complete and verifiable, or absent: damage, kills at every operation, lost ranks."""
 
 import json
 import shutil

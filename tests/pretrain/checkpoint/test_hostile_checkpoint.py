@@ -1,4 +1,4 @@
-"""A pickle that runs code when it is loaded, in the place of a checkpoint's file: nothing of it is run."""
+"""A hostile pickle in place of a checkpoint's file: its code does not run."""
 
 import os
 import pickle

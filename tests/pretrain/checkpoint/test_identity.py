@@ -1,4 +1,4 @@
-"""What may change between two parts of a run, and what may not."""
+"""Identity of a run: settings that may change at a resume, and settings that may not."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Copies of checkpoints behind a URL: complete or not there, pruned, fetched, and never in the way of a run."""
+"""Copies of checkpoints behind a URL: complete or absent, pruned, fetched; a failure does not stop the run."""
 
 import re
 import shutil

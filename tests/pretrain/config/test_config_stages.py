@@ -1,4 +1,4 @@
-"""The stages of a config: a curriculum's, and those that a ramp of the batch becomes."""
+"""Stages of a config: those of a curriculum, and those that a batch ramp becomes."""
 
 from functools import partial
 

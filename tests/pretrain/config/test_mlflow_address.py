@@ -1,4 +1,4 @@
-"""Which addresses can be MLflow's: an impossible one is refused before training, and is no outage."""
+"""Addresses of MLflow: an impossible one is refused before training, and is no outage."""
 
 import subprocess
 import sys

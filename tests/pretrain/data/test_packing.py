@@ -1,4 +1,4 @@
-"""Packing loses nothing, overfills nothing, keeps whole what fits, and is tight."""
+"""Packing: keeps all tokens, respects the row length, keeps documents whole that fit, and fills rows well."""
 
 from collections import Counter
 

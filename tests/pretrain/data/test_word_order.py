@@ -1,4 +1,4 @@
-"""The shuffling of n-grams is a keyed, uniform permutation within each document, and nothing else."""
+"""Shuffled n-grams: a keyed, uniform permutation within each document."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One rank: take up what other numbers of ranks saved, under other layouts, and save under every layout.
+"""One rank: load states of other numbers of ranks and other layouts, and save under every layout.
 
 `python -m tests.pretrain.engine.layout_worker FOLDER [FROM some|all] [save]`: loads the checkpoints that FROM ranks
 have left in FOLDER, each under the next layout or under all of them, and compares weights, moments and step exactly

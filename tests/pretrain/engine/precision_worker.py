@@ -1,4 +1,4 @@
-"""One rank: sums of gradients in 16 bits, and fp16's loss scale. Fails where something is not as it should be.
+"""One rank: sums of gradients in 16 bits, and fp16's loss scale. Fails if a value is wrong.
 
 `python -m tests.pretrain.engine.precision_worker FOLDER`
 """

@@ -1,4 +1,4 @@
-"""What people name as a model: a Hugging Face folder or a run."""
+"""Model names of users: a Hugging Face folder or a run."""
 
 import json
 

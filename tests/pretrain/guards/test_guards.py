@@ -1,4 +1,4 @@
-"""What the guards decide, without processes."""
+"""Decisions of the guards, without processes."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The watchdog: who is behind, what is no hang, and clocks that jump."""
+"""The watchdog: ranks that are behind, pauses that are not hangs, and clocks that jump."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Masks are as random as they say: rates, fates, random ids, spans, mixes, and independence, on large samples.
+"""Statistics of masks on large samples: rates, replacements, random ids, spans, mixes, and independence.
 
 Seeds are fixed, so results repeat; what fails was as likely as 1e-6 if the code were right (tests/support/chance.py).
 Trials are rows, which are independent, or what is drawn independently within them.

@@ -1,4 +1,4 @@
-"""From a data set to the masks of a batch: flags travel with their tokens, and only the position decides."""
+"""Masks of batches from a data set: flags stay with their tokens, and masks follow only from the position."""
 
 import json
 from pathlib import Path

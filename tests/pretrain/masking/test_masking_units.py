@@ -1,4 +1,4 @@
-"""Units are selected whole, within the bounds, by the rule: what can be said of each single row."""
+"""Units of single rows: selected as a whole, within the bounds, by the rule."""
 
 import hashlib
 from fractions import Fraction

@@ -1,4 +1,4 @@
-"""Cloze repair: what is masked and predicted, from which data, and that no choice among targets is biased."""
+"""Cloze repair: masked and predicted tokens, required data, and an unbiased choice among targets."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""model.init: weights of a Hugging Face BERT to begin with, or one sentence on why they cannot be."""
+"""model.init: initial weights from a Hugging Face BERT, or a one-line refusal."""
 
 import json
 import pickle

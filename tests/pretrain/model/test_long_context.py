@@ -1,4 +1,4 @@
-"""Rows of 8,192 tokens: the same as transformers computes, without a row's mask; and attention by blocks."""
+"""Rows of 8,192 tokens: the results of transformers without a mask of the whole row; and attention by blocks."""
 
 import functools
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Other models of transformers: what they compute for a stream is what they compute for each document alone."""
+"""Other models of transformers: the results for a stream equal the results for each document alone."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Weights and optimizer state are found in a checkpoint's files wherever the pieces wanted of them begin and end."""
+"""Weights and optimizer state in a checkpoint's files, for any cut of the pieces."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Parameter groups and optimizers of real encoders, each in one piece."""
+"""Parameter groups and optimizers of real encoders, without a split."""
 
 import copy
 import re

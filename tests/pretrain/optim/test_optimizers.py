@@ -1,4 +1,4 @@
-"""Each optimizer does to whole parameters what its paper says, wherever their parts lie."""
+"""Optimizers follow their papers on whole parameters, for any split of them."""
 
 import numpy as np
 import pytest

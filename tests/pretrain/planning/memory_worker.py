@@ -1,4 +1,4 @@
-"""One rank: bytes of weights, gradients and optimizer state under every ZeRO stage, and those that planning expects.
+"""One rank: bytes of weights, gradients and optimizer state under every ZeRO stage, against the plan.
 
 `python -m tests.pretrain.planning.memory_worker`: fails where they differ.
 """

@@ -1,4 +1,4 @@
-"""Memory by formula, beside the real model: parameters exactly, activations as torch keeps them."""
+"""Memory by formula, compared with the real model: exact parameters, and activations that torch keeps."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""Plain lines in a log, one live line on a terminal."""
+"""Progress line: plain lines in a log, one live line on a terminal."""
 
 import io
 import re

@@ -1,4 +1,4 @@
-"""What rank 0 tells people."""
+"""Messages of rank 0."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What nodes do reaches rank 0 under their own names, and only while they say it."""
+"""Samples of nodes: they reach rank 0 under the node's name, and only while the node sends them."""
 
 import json
 import time

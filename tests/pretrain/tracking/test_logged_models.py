@@ -1,4 +1,4 @@
-"""Which checkpoints become models, and which evaluation is theirs."""
+"""Logged models: the chosen checkpoints, and their evaluations."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`maskwright doctor --cluster` on a real Slurm: sound nodes, a node with a slow network, and one that is away."""
+"""`maskwright doctor --cluster` on a real Slurm: healthy nodes, a slow network, and an absent node."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""`maskwright launch slurm` on a real Slurm cluster: sites' settings, an array of seeds, two and three nodes, ZeRO."""
+"""`maskwright launch slurm` on a real Slurm cluster: site settings, an array of seeds, two and three nodes, ZeRO."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`maskwright launch prep` on a real Slurm cluster, with elements killed, cancelled and started again."""
+"""`maskwright launch prep` on a real Slurm cluster, with killed, cancelled and restarted elements."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""What becomes of a job on a real Slurm cluster when nodes are lost, time is up, or somebody kills something."""
+"""Jobs on a real Slurm cluster with lost nodes, time limits and killed processes."""
 
 import re
 import time

@@ -1,4 +1,4 @@
-"""Wall clocks that differ between ranks and jump: steps, durations and order stay right, and nothing is lost."""
+"""Wall clocks that differ between ranks and jump: steps, durations and order stay correct, and nothing is lost."""
 
 import statistics
 from itertools import pairwise

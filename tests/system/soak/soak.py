@@ -1,4 +1,4 @@
-"""One run, interrupted again and again until it completes, against the same run left alone."""
+"""One run, interrupted repeatedly until it completes, against the uninterrupted run."""
 
 import sqlite3
 import time
