@@ -106,7 +106,7 @@ def test_a_compiled_model_agrees(name):
 
 
 def test_checkpointing_saves_memory():
-    """As tests/pretrain/model/test_checkpointing.py counts it; the same gradients but for sums of another order."""
+    """As tests/pretrain/model/test_checkpointing.py counts it; the same gradients, except for sums in another order."""
     shape = EncoderShape(1000, layers=12, hidden=768, heads=12, intermediate=3072, max_positions=SEQ_LEN, pad_id=0)
     peaks, gradients = [], []
     for checkpointing in (False, True):

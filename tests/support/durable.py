@@ -40,7 +40,7 @@ class Writes:
         return Writes(self.root, self.before, syncs, renames, folders, end)
 
     def problems(self, ignored: Callable[[Path], bool] = lambda path: False) -> list[str]:
-        """What a power failure can delete of each new file and folder below the root; nothing if all are durable."""
+        """New files and folders below the root that a power failure can delete; empty if all are durable."""
         new = [path for path in sorted(self.root.rglob("*")) if path not in self.before and not ignored(path)]
         return [problem for path in new for problem in self._problems_of(path)]
 

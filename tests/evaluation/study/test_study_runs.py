@@ -132,7 +132,7 @@ def test_a_stopped_training_is_gone_on_with(config):
 
 
 def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config, monkeypatch):
-    """The job of a study that was is queued again; that of a run would train on what somebody stopped."""
+    """A stopped study requeues its job. If a user stopped a run, its job is not requeued: it would continue the run."""
     study = kept(config, seeds=1)
     commands = Pretended()
     queued: list[str] = []

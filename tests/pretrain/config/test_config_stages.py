@@ -1,4 +1,4 @@
-"""Stages of a config: those of a curriculum, and those that a batch ramp becomes."""
+"""Stages of a config: the stages of a curriculum, and the stages that a batch ramp becomes."""
 
 from functools import partial
 

@@ -111,7 +111,7 @@ def running(cluster: Cluster, stage: str, least: int) -> dict[str, str]:
                 found[f"{match[1]}_{index[1]}"] = str(pid)
         if len(found) >= least:
             return found
-        assert time.monotonic() < deadline, f"{least} elements of {stage} never ran at once"
+        assert time.monotonic() < deadline, f"{least} elements of {stage} never ran at the same time"
 
 
 def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Cluster, tmp_path: Path) -> None:
