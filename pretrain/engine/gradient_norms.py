@@ -8,14 +8,14 @@ from torch import Tensor
 
 from pretrain.engine.deepspeed_state import named_gradients
 
-_RUN = 1 << 18  # elements that fp32 sums at once: over millions, a CPU loses three digits
+_RUN = 1 << 18  # elements in one fp32 sum: over millions, a CPU loses three digits
 
 
 def group_of(name: str) -> str:
     """The part of the model that a parameter belongs to, by its name: "embeddings", "layer_3", "head".
 
-    Also of a model of transformers: the first number in a name is that of a layer. The vocabulary matrix counts as
-    embeddings, tied or not.
+    Also of a model of transformers: the first number in a name is the number of a layer. The vocabulary matrix
+    counts as embeddings, tied or not.
     """
     number = next((part for part in name.split(".") if part.isdigit()), None)
     if number is not None:

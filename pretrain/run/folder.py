@@ -145,7 +145,7 @@ class RunFolder:
 
     @staticmethod
     def inheritable(lock: IO[str]) -> dict[str, str]:
-        """Environment variables with which a process that inherits the file descriptor of a lock holds the folder."""
+        """Environment variables for a process that inherits the file descriptor of a lock and thus holds the folder."""
         return {_LOCK_VARIABLE: str(lock.fileno())}
 
     @staticmethod
