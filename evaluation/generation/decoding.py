@@ -125,7 +125,10 @@ def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Dr
 
 
 def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) -> Iterator[Tensor]:
-    """Append `length` tokens to texts [B, S], each drawn given all earlier tokens (causal models)."""
+    """Append `length` tokens to texts [B, S], each drawn given all earlier tokens (causal models).
+
+    `predict` may return only the logits of the last position, which predict the next id.
+    """
     ids = start
     for _ in range(length):
         uniform = draws.uniform(len(ids), ids.shape[1] + 1, 0)[:, -1]

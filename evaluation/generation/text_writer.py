@@ -1,7 +1,9 @@
 """Generate texts from a model and a prompt (`maskwright generate`)."""
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -85,8 +87,14 @@ class Writer:
 
     @torch.inference_mode()
     def _predict(self, ids: Tensor) -> Tensor:
-        logits: Tensor = self._model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+        logits: Tensor = self._model(input_ids=ids, attention_mask=torch.ones_like(ids), **self._last_only).logits
         return logits
+
+    @cached_property
+    def _last_only(self) -> dict[str, int]:
+        """Argument with which a causal model computes only the logits that predict the next token."""
+        takes = inspect.signature(self._model.forward).parameters
+        return {"logits_to_keep": 1} if self.causal and "logits_to_keep" in takes else {}
 
     def _start(self, request: GenerationRequest) -> Tensor:
         """The initial text, int64 [1, S]."""

@@ -26,13 +26,13 @@ def encoder(name: str, dtype: torch.dtype, dropout: float = 0.0) -> Encoder:
     return model.to("cuda", dtype)
 
 
-def stream() -> dict[str, torch.Tensor]:
+def stream(lengths: list[int] = LENGTHS) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
-    n = sum(LENGTHS)
-    bounds = torch.tensor([0, *LENGTHS]).cumsum(0)
+    n = sum(lengths)
+    bounds = torch.tensor([0, *lengths]).cumsum(0)
     found = {
         "tokens": torch.randint(5, 1000, (n,), generator=generator),
-        "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
+        "positions": torch.cat([torch.arange(length) for length in lengths]),
         "cu_seqlens": bounds.int(),
         "masked_positions": torch.arange(3, n, 7),
         "labels": torch.randint(5, 1000, (len(range(3, n, 7)),), generator=generator),
@@ -103,6 +103,17 @@ def test_a_compiled_model_agrees(name):
         model(**stream(), seq_len=SEQ_LEN).loss.backward()
         gradients.append(torch.cat([parameter.grad.flatten().double() for parameter in model.parameters()]))
     assert (gradients[0] - gradients[1]).norm() < 0.05 * gradients[0].norm()
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+def test_one_compiled_graph_serves_any_number_of_documents(name):
+    torch._dynamo.reset()
+    model = encoder(name, torch.bfloat16)
+    model.compile_graph(shapes=1)
+    model(**stream(), seq_len=SEQ_LEN).loss.backward()
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for lengths in ([256] * 4, [64] * 16, [100, 156, *[16] * 16, 256, 256]):
+            assert torch.isfinite(model(**stream(lengths), seq_len=SEQ_LEN).loss)
 
 
 def test_checkpointing_saves_memory():
