@@ -358,7 +358,7 @@ class Engine:
 
 
 class _States(TorchCheckpointEngine):
-    """What DeepSpeed would write, by path, while it writes nothing itself."""
+    """The states that DeepSpeed would write, by path, in place of its files."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -47,7 +47,7 @@ class GroupNorms:
         return sums / self._scale() ** 2
 
     def _scale(self) -> float:
-        """What gradients are times too large: of fp16's loss scale, and by how many ranks have all of them."""
+        """Factor by which norms are too large: root of the number of ranks with all gradients, or fp16's loss scale."""
         if self._engine.zero_optimization_stage() == 0:
             return self._engine.world_size**0.5
         return self._engine.optimizer.loss_scale

@@ -48,7 +48,7 @@ class Flat:
 
 
 def layout_of(config: Config) -> Layout:
-    """What decides how DeepSpeed spreads a run's state over files, as JSON values."""
+    """The settings that decide how DeepSpeed spreads a run's state over files, as JSON values."""
     return {
         "processes": dist.get_world_size(),
         "zero.stage": config.zero.stage,

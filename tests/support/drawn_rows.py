@@ -59,7 +59,7 @@ def elsewhere(rows: Rows, **place: int) -> Rows:
 
 
 def selected(found: Masked, n_rows: int) -> np.ndarray:
-    """Where tokens are predicted: bool [R, S]."""
+    """Places of predicted tokens: bool [R, S]."""
     hit = np.zeros(len(found.tokens), dtype=bool)
     hit[found.positions[found.labels != IGNORED]] = True
     return hit.reshape(n_rows, -1)

@@ -64,7 +64,7 @@ class Writes:
                 yield f"{name}: no fsync of {target.parent} after the rename to {target.name}"
 
     def _synced(self, path: Path, after: int, before: int, size: int | None = None) -> int:
-        """When `path` was synced between two moments, with this size; 0 if it was not."""
+        """The time when `path` was synced between two moments, with this size; 0 if it was not."""
         place = (path.stat().st_dev, path.stat().st_ino)
         found = (when for when, of, had in self.syncs if of == place and size in (None, had))
         return next((when for when in found if after < when < before), 0)

@@ -75,7 +75,7 @@ def test_a_preparation_is_durable(tmp_path, settings):
 
 
 def test_a_plan_is_written_when_all_that_it_needs_is_durable(tmp_path):
-    """Who finds a plan takes the rest for there."""
+    """A plan on disk implies that all files that it needs are on disk."""
     train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(1, 50)))
     (tmp_path / "evaluation.txt").write_text(" ".join(texts(2, 9)))

@@ -147,7 +147,7 @@ def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config, monk
 
 
 def test_a_study_sends_nothing_to_mlflow_but_its_trainings(config):
-    """Whatever MLFLOW_TRACKING_URI says."""
+    """Regardless of MLFLOW_TRACKING_URI."""
     study = kept(config, seeds=1, finetune=["--task", "classification"])
     commands = Pretended()
     run(study, commands)

@@ -39,7 +39,7 @@ def pieces_by_fragment(rows: PackedLayout, lengths) -> np.ndarray:
 
 
 def rows_piece_by_piece(sizes: list[int], capacity: int) -> Counter[tuple[int, ...]]:
-    """What rows consist of, by the rule of best_fit, one piece at a time."""
+    """The pieces of rows by the rule of best_fit, one piece at a time."""
     left, rows = Counter(sizes), Counter[tuple[int, ...]]()
     while left:
         row: list[int] = []

@@ -79,7 +79,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def in_version_4(folders, tmp_path_factory) -> dict[str, np.ndarray]:
-    """What transformers 4 makes of each export, by folder and name."""
+    """Results of transformers 4 for each export, by folder and name."""
     out = tmp_path_factory.mktemp("version 4") / "found.npz"
     environment = os.environ | {"PYTHONPATH": str(transformers_4()), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.support.read_exports", out, TEXT, *folders.values()]

@@ -38,7 +38,7 @@ def fates_of(found: Masked, before: np.ndarray) -> np.ndarray:
 
 
 def begins_of(mask: MaskedTokens, rows: Rows) -> np.ndarray:
-    """Where units begin: bool [R, S]."""
+    """Begins of units: bool [R, S]."""
     ordinary = mask.vocabulary.is_ordinary[rows.tokens]
     found = mask.units(rows, ordinary)
     return ordinary if found is None else found.begins

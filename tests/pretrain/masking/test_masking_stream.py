@@ -72,7 +72,7 @@ def originals(batch: Batch) -> np.ndarray:
 
 
 def predicted(batch: Batch) -> np.ndarray:
-    """Where tokens are predicted: bool [R, S]."""
+    """Places of predicted tokens: bool [R, S]."""
     hit = np.zeros(len(batch.tokens), dtype=bool)
     hit[batch.masked_positions[batch.labels != IGNORED]] = True
     return hit.reshape(-1, batch.seq_len)

@@ -117,7 +117,7 @@ def test_two_hosts_train_like_two_processes_and_tell_no_secret(
 
 @contextlib.contextmanager
 def changed(hosts: Hosts, begin: str, end: str, host: str = "h2") -> Iterator[None]:
-    """Something is different on one host for a while."""
+    """Change something on one host during the block."""
     hosts.on(host, "sh", "-c", begin)
     try:
         yield

@@ -73,7 +73,7 @@ class Corpus:
         return (self.out / "prep" / "slurm" / f"{job_id}.log").read_text()
 
     def starts(self) -> int:
-        """How often an element was started."""
+        """Number of starts of an element."""
         logs = (self.out / "prep" / "slurm").glob("*_*.log")
         return sum(log.read_text().count("(start ") for log in logs)
 
