@@ -1,4 +1,4 @@
-"""One rank: a skipped step changes no weights and no state, on any device of the optimizer's tensors.
+"""One rank: a skipped step changes no weights and state, on any device of the optimizer's tensors.
 
 `python -m tests.gpu.engine_worker`; the masters of offloaded weights are on the host, and the gradients on the GPU.
 """
