@@ -1,4 +1,4 @@
-"""Damaged and hostile versions of all files that the programs read: an error of one line, or values of the right types.
+"""Damaged and hostile versions of all files that the programs read: a one-line error, or values of the right types.
 
     python -m benchmarks.fuzz_readers --cases 20000 --seed 0
     python -m benchmarks.fuzz_readers --cases 1000 --only status --out /tmp/fuzz.md

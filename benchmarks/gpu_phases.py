@@ -46,7 +46,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure with.
+    """Settings of a measurement.
 
     data: a data set folder. device: cuda or cpu. threads: of a CPU. quick: few steps, to try the script.
     """

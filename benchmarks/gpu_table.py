@@ -78,7 +78,7 @@ def arguments() -> argparse.Namespace:
 
 
 def outcome(phase: Phase, request: Request, seconds: float, folder: Path) -> dict[str, Any]:
-    """Run a phase in a process of its own group. Returns its result, or why there is none."""
+    """Run a phase in a process with a separate group. Returns its result, or the reason why it failed."""
     answer = folder / "answer.json"
     answer.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.gpu_table", "--phase", phase.name, "--json", answer]

@@ -39,7 +39,7 @@ from pretrain.masking.units import TokenUnits
 SEED = 7
 SLOTS = 65_536  # of a batch
 WINDOW_BLOCKS = DataConfig.model_fields["window_blocks"].default
-BUFFER = 10_000  # documents of a shuffle buffer, and packed at once
+BUFFER = 10_000  # documents of a shuffle buffer, and packed together
 SHARD_BYTES = 8 << 20  # of the other loaders' shards, so that there are several to shuffle
 MASK_RATE = 0.15
 

@@ -1,4 +1,4 @@
-"""How well rows are shuffled: Maskwright's windows against webdataset's buffer and a full permutation.
+"""Quality of the shuffle: Maskwright's windows against webdataset's buffer and a full permutation.
 
     python -m benchmarks.shuffle --blocks 2000 --out shuffle.md
 
@@ -234,7 +234,7 @@ def made_corpus(real: Corpus, n_blocks: int) -> Corpus:
 
 
 def blocks_of(lengths: np.ndarray, n_blocks: int) -> np.ndarray:
-    """Where blocks begin: each closes with the document that reaches BLOCK_TOKENS."""
+    """First documents of blocks: a block closes with the document that reaches BLOCK_TOKENS."""
     ends, starts, tokens = np.cumsum(lengths), [0], 0
     for _ in range(n_blocks):
         last = int(np.searchsorted(ends, tokens + BLOCK_TOKENS))

@@ -1,4 +1,4 @@
-"""One run, interrupted and resumed hundreds of times, against the same run without interruption.
+"""Soak: one run, interrupted and resumed hundreds of times, against the same run without interruption.
 
     python -m benchmarks.soak --faults 250
 

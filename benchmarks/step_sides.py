@@ -283,7 +283,7 @@ def measured(side: Side, batches: Iterator[Batch], steps: int) -> Round:
 
 
 def host_waits(side: Side, batch: Batch) -> int:
-    """Operations of a step for which the host waits for the GPU, as torch reports them."""
+    """Operations of a step that make the host wait for the GPU, as torch reports them."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as found:

@@ -163,7 +163,7 @@ class Round:
     flops: operations that the model needs (pretrain.model.model_costs).
     losses: mean cross-entropy of each step.
     peak_bytes: peak memory of the device or of the process.
-    host_waits: operations of one further step for which the host waits for the GPU; None on a CPU.
+    host_waits: operations of one further step that make the host wait for the GPU; None on a CPU.
     """
 
     steps: int = 0

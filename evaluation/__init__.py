@@ -1,1 +1,5 @@
-"""Evaluate trained models: likelihoods, fine-tuning, layer analysis, generated text, and studies of masking."""
+"""Evaluate trained models.
+
+The rooms: `likelihood` for held-out loss and minimal pairs, `finetuning`, `layers` for layer analysis, `generation` of
+text, and `study` for the comparison of maskings. `text_files` reads the text files of users.
+"""

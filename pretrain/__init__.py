@@ -1,6 +1,7 @@
 """Shards to a trained model.
 
-`train` is the entry of a rank and `loop` its step loop. The rooms in the order that a batch passes them: `data`,
-`objectives`, `masking`, `model` with `kernels`, `engine`, `optim`; then `run` and `tracking` record the results, and
-`checkpoint` and `export` store them.
+`train` is the entry of a rank; the room `loop` steps. A batch passes the rooms `data`, `masking`, `model` with
+`kernels`, `engine` and `optim`. `run` records the results, `tracking` sends them to MLflow, and `reporting` shows them.
+`checkpoint` stores the state, `export` writes a Hugging Face model. `guards` watches the run. `config` and `planning`
+check it before it starts, and `distributed` is the communication between ranks.
 """

@@ -32,7 +32,7 @@ def _signal_handlers_are_restored() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _no_process_is_left() -> Iterator[None]:
-    """Nothing that a module's tests started outlives them."""
+    """Fail if a process that a module's tests started is still alive."""
     yield
     forked.assert_none_left()
 

@@ -1,4 +1,4 @@
-"""Filters for text.
+"""Filters for text, and the search for documents that repeat earlier ones.
 
 `Cleaning` normalizes and filters by length and repetition. `Grams` finds text of evaluation sets. For exact and near
 duplicates, `key_writer` writes keys of documents, `resolve_repeats` compares them, and `read_drops` reads the result.

@@ -14,7 +14,7 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 @functools.lru_cache(4)
 def powers(base: int, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The powers 0 .. `count` - 1 of an odd number, and those of its inverse, uint64 [count] each."""
+    """The powers 0 .. `count` - 1 of an odd number, and of its inverse, uint64 [count] each."""
     factors = np.repeat(np.array([[base], [pow(base, -1, 1 << 64)]], np.uint64), count, axis=1)
     factors[:, 0] = 1
     rows = np.cumprod(factors, axis=1)

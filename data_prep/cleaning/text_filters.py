@@ -13,7 +13,7 @@ REASONS = ("short", "long", "repetitive")
 
 @dataclass(frozen=True)
 class Cleaning:
-    """How to normalize and filter documents.
+    """Normalization and filters of documents.
 
     `normalize`: none, nfc or nfkc. Length limits are inclusive, in characters (code points) of the normalized text.
 

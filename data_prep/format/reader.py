@@ -222,7 +222,7 @@ class Dataset:
     def token_starts(self, block: int, tokens: np.ndarray) -> np.ndarray:
         """Whether each of the tokens of a block begins a word, stored or by the vocabulary, bool [n_tokens(block)].
 
-        Raises UserError if neither says so.
+        Raises UserError if neither gives them.
         """
         if (starts := self.word_starts(block)) is not None:
             return starts

@@ -1,4 +1,8 @@
-"""Inspect finished data sets: verify all checksums, summarize, show a document, find collocations."""
+"""Inspect finished data sets, for `prep info`, `prep show`, `prep verify` and `prep collocations`.
+
+`verify` checks all checksums, `summary` counts documents and tokens, `document` decodes one document, and
+`find_collocations` makes the list of collocations for masking.
+"""
 
 import lazy_loader
 

@@ -268,7 +268,7 @@ def _part(levels: list[_Ngrams], n: int, skip: int, length: int) -> NDArray[np.i
 def _sizes(level: _Ngrams, n: int, max_words: int) -> NDArray[np.uint32]:
     """The smallest size of a list that has each n-gram; _NEVER if its PMI is not positive.
 
-    The shares are those of the paper: 1/2, 1/4, ..., with equal shares for the two largest n. Equal PMI is ranked by
+    The shares are the paper's: 1/2, 1/4, ..., with equal shares for the two largest n. Equal PMI is ranked by
     count.
     """
     share = 0.5 ** min(n - 1, max_words - 2)

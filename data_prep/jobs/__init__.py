@@ -1,7 +1,9 @@
-"""Preparation of a data set: plan, tasks, merge.
+"""Preparation of a data set: plan, scan, resolve, tasks, merge.
 
-`stages` has the entry points. `preparation_plan` cuts the inputs into tasks, `task_worker` runs one in a process of
-`process_pool`, and `merge` makes one data set of their shards. A killed preparation resumes with the same command.
+`prepare` does all stages of a `PrepareRequest`. `plan_only`, `run_tasks`, `resolve_tasks` and `merge_tasks` do one
+stage each, as Slurm jobs need it. `resolve_tasks` decides which documents are dropped as duplicates
+(`deduplication.py`); the comparison is in `data_prep.cleaning`. `Workers` runs tasks in processes. A killed preparation
+resumes with the same command.
 """
 
 import lazy_loader

@@ -131,7 +131,7 @@ def encoder_notes(records: Sequence[TaskRecord]) -> list[str]:
 
 
 def _split_notes(plan: PreparationPlan, records: Sequence[TaskRecord]) -> list[str]:
-    """How text files were split into documents, with a warning if many of these are short."""
+    """Notes on the split of text files into documents, with a warning if many of these are short."""
     texts: list[Input] = []
     documents = short = 0
     for given, tasks in zip(plan.inputs, plan.tasks_of_inputs(), strict=True):

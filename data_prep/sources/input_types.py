@@ -18,7 +18,7 @@ MAX_DOCUMENT_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Options:
-    """How to read documents. Raises UserError for an empty name or an impossible separator.
+    """Options to read documents. Raises UserError for an empty name or an impossible separator.
 
     text_field, id_field, wrong_field: keys. `a.b` is key b of the object under a, unless a key is named `a.b`.
     The wrong field has the text that the text field corrects.

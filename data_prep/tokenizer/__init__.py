@@ -1,7 +1,8 @@
 """Train, load and apply tokenizers.
 
-`Encoders` uses a faster tokenizer package only if it gives the same ids as Hugging Face's. `targets_of` and
-`differences` align two texts by words. `Spelling` turns token ids into readable text.
+`train` makes a tokenizer from a `CorpusSample`; `fetch` and `load` open one. `Encoders` uses a faster tokenizer
+package only if it gives the same ids as Hugging Face's. `targets_of` and `differences` align two texts by words.
+`Spelling` turns token ids into readable text.
 """
 
 import lazy_loader

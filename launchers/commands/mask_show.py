@@ -80,7 +80,7 @@ def mask_show(
 
 
 def _read(file: Path | None) -> str:
-    """Read the text from a file, or from standard input if there is none."""
+    """Read the text from a file, or from standard input without a file."""
     name = str(file or "standard input")
     try:
         with file.open("rb") if file else typer.get_binary_stream("stdin") as stream:

@@ -1,4 +1,4 @@
-"""What several `prep` commands share: progress, notes and totals."""
+"""Shared output of the `prep` commands: progress, notes and totals."""
 
 from collections.abc import Callable
 from pathlib import Path

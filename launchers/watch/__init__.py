@@ -1,4 +1,8 @@
-"""Find runs, read their logs, and stop them."""
+"""Find runs, read their logs, and stop them: `maskwright status`, `launch list`, `logs` and `stop`.
+
+`look_at_all` finds runs and reads their state, `print_runs` prints a table of them, and `print_run` all about one.
+`find_log` and `log_lines` read logs. `stop_run` asks a run to stop, or cancels its pending job.
+"""
 
 import lazy_loader
 

@@ -1,10 +1,11 @@
-"""Checkpoints: save, verify, choose, retain and copy. A checkpoint is either complete and verifiable, or absent.
+"""Checkpoints: save, commit, verify, choose, retain and copy. A checkpoint is either complete or absent.
 
 Every rank writes, flushes and hashes its part below `step-N.tmp`. Rank 0 checks that no file is missing, writes
-`manifest.json` last, and renames the folder. A kill at any time leaves the previous checkpoint unchanged.
+`manifest.json`, and renames the folder, which commits the checkpoint. A kill at any time leaves the previous one
+intact.
 
-`Saver` saves, `newest_verified` and `first_intact` choose, `read` and `verify` check one. `Identity` holds the settings
-that may not change between two starts.
+`Saver` saves and commits. `newest_verified` and `first_intact` choose, `read` and `verify` check one, `committed` lists
+them. `Identity` holds the settings that may not change between two starts.
 """
 
 import lazy_loader

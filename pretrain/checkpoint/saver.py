@@ -146,7 +146,7 @@ class Saver:
         problem = told[0] if told else None
         if self._is_main and not told:
             problem = self._commit(pending, [files for files, _ in outcomes])
-        if problem := all_gather_json(problem)[0]:  # that of rank 0
+        if problem := all_gather_json(problem)[0]:  # of rank 0
             self._fail(pending, problem)
             return
         self.saved_step, self.failures, self.problem = pending.step, 0, None

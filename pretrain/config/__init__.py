@@ -1,6 +1,7 @@
 """Configuration of a run: one YAML file and `section.key=value` overrides. Every key is checked.
 
-No module here imports torch, so the command line and the launchers check a config quickly.
+`load_config` reads a `Config`, and `save_config` writes one. The other classes are its sections. `address_problem`
+checks an address of MLflow. No module here imports torch, so the command line and the launchers check a config quickly.
 """
 
 import lazy_loader

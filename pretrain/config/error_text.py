@@ -107,7 +107,7 @@ def _wanted(problem: Mapping[str, Any], context: Mapping[str, Any]) -> str:
 
 
 def _suggestion(kind: str, context: Mapping[str, Any], value: Any) -> str:
-    """What to write instead, where that can be guessed."""
+    """A value to write instead, if it can be guessed."""
     wanted = _KIND_OF.get(kind, "")
     if wanted == "section of keys" and value is None:
         return "Add keys below it, or remove it."

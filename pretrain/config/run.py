@@ -1,4 +1,4 @@
-"""Config sections of a run folder, its output and its supervision: checkpoints, evaluations, metrics, guards."""
+"""Config sections of a run folder: checkpoints, evaluations, metrics, guards."""
 
 from pathlib import Path
 from typing import Literal

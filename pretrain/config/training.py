@@ -146,7 +146,7 @@ class StageConfig(Section):
 
 @dataclass(frozen=True)
 class StageSettings:
-    """What holds from the step after `after_step` on; `key` is where the config says how large batches are."""
+    """Settings from the step after `after_step` on; `key` is the config key of the batch size."""
 
     after_step: int
     seq_len: int

@@ -1,7 +1,8 @@
 """Training engine on DeepSpeed; the only room that imports it.
 
-`Engine` does forward, backward, the sum of gradients over ranks, clipping and the optimizer step. `resharding` loads a
-checkpoint into another number of ranks or another ZeRO stage.
+`Engine` does forward, backward, the sum of gradients over ranks, clipping and the optimizer step. `StepOutput` is the
+result of a step. `load_weights` and the module `resharding` load a checkpoint into another number of ranks or another
+ZeRO stage. `init_distributed` joins the process group.
 """
 
 import lazy_loader

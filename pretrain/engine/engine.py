@@ -168,8 +168,8 @@ class Engine:
 
         Returns:
             fp64 [4] on the device: cross-entropy and correct predictions summed over all ranks, gradient norm before
-            clipping, and whether the step was skipped: where the loss or a gradient of any rank is not finite, weights
-            and optimizer state stay as they are. With `group_norms` [4 + groups]: those norms, before clipping too.
+            clipping, and whether the step was skipped: if the loss or a gradient of any rank is not finite, weights
+            and optimizer state stay unchanged. With `group_norms` [4 + groups]: those norms, before clipping too.
         """
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr
@@ -196,7 +196,7 @@ class Engine:
         return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1), sums[3:].sqrt()])
 
     def _optimize(self, skipped: Tensor) -> Tensor:
-        """Let the optimizer step. Where `skipped` (fp32 [] on the device) is 1, weights and state stay as they are.
+        """Let the optimizer step. Where `skipped` (fp32 [] on the device) is 1, weights and state stay unchanged.
 
         Returns the gradient norm before clipping: [].
 
@@ -327,7 +327,7 @@ class Engine:
         get_accelerator().empty_cache()
 
     def _backward(self, loss: Tensor, last: bool) -> None:
-        """Add the gradients of a micro-batch; after the `last`, those of all ranks are there for the step."""
+        """Add the gradients of a micro-batch; after the `last`, the gradients of all ranks are ready for the step."""
         self.deepspeed.backward(loss)
         if self._flat:
             self._flat.add()
@@ -358,7 +358,7 @@ class Engine:
 
 
 class _States(TorchCheckpointEngine):
-    """What DeepSpeed would write, by path, while it writes nothing itself."""
+    """The states that DeepSpeed would write, by path, in place of its files."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """ZeRO stage 1's gradients: summed in fp32 in a flat tensor for each parameter group, then over the ranks.
 
 DeepSpeed's own path for stage 1 copies a gradient up to five times between backward pass and optimizer, sums
-micro-batches in the precision of the model, and all-reduces what only one rank needs. Here a gradient is copied once,
-measured, and the rank's part of the flat tensor handed to DeepSpeed's optimizer as it is, which steps on
-it. (DeepSpeed has this door for its compiler's passes: gradients with a `flat_partition`.)
+micro-batches in the precision of the model, and all-reduces what only one rank needs. Here a gradient is copied once
+and measured. The rank's part of the flat tensor goes unchanged to DeepSpeed's optimizer, which steps on it. (DeepSpeed
+has this interface for its compiler's passes: gradients with a `flat_partition`.)
 """
 
 from typing import Any

@@ -15,7 +15,7 @@ def bucket_size(parameters: int, device: str) -> int:
     """The number of elements of a gradient bucket, which is reduced in one call.
 
     A buffer of that size is allocated, so no more than there are parameters. On a GPU four buckets, unless they get too
-    small: all but the last are reduced while the backward pass goes on.
+    small: all except the last are reduced during the backward pass.
     """
     wanted = parameters if device == "cpu" else max(-(-parameters // 4), min(parameters, _LEAST_OVERLAPPED))
     return min(wanted, _LARGEST_BUCKET)

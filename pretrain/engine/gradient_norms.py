@@ -8,14 +8,14 @@ from torch import Tensor
 
 from pretrain.engine.deepspeed_state import named_gradients
 
-_RUN = 1 << 18  # elements that fp32 sums at once: over millions, a CPU loses three digits
+_RUN = 1 << 18  # elements in one fp32 sum: over millions, a CPU loses three digits
 
 
 def group_of(name: str) -> str:
     """The part of the model that a parameter belongs to, by its name: "embeddings", "layer_3", "head".
 
-    Also of a model of transformers: the first number in a name is that of a layer. The vocabulary matrix counts as
-    embeddings, tied or not.
+    Also of a model of transformers: the first number in a name is the number of a layer. The vocabulary matrix
+    counts as embeddings, tied or not.
     """
     number = next((part for part in name.split(".") if part.isdigit()), None)
     if number is not None:
@@ -47,7 +47,7 @@ class GroupNorms:
         return sums / self._scale() ** 2
 
     def _scale(self) -> float:
-        """What gradients are times too large: of fp16's loss scale, and by how many ranks have all of them."""
+        """Factor by which norms are too large: root of the number of ranks with all gradients, or fp16's loss scale."""
         if self._engine.zero_optimization_stage() == 0:
             return self._engine.world_size**0.5
         return self._engine.optimizer.loss_scale

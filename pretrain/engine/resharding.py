@@ -48,7 +48,7 @@ class Flat:
 
 
 def layout_of(config: Config) -> Layout:
-    """What decides how DeepSpeed spreads a run's state over files, as JSON values."""
+    """The settings that decide how DeepSpeed spreads a run's state over files, as JSON values."""
     return {
         "processes": dist.get_world_size(),
         "zero.stage": config.zero.stage,
@@ -73,7 +73,7 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
         For each of `wanted` a tensor on the CPU, zero outside its pieces.
 
     Raises:
-        UserError: if the files are not what that layout writes, or lack some of what is wanted.
+        UserError: if the files are not what that layout writes, or lack a part of the wanted pieces.
     """
     with _as_written(folder, layout):
         saved = _saved(folder, layout, names)

@@ -17,7 +17,7 @@ class StepSums:
     tokens: real tokens, without padding.
     replaced: tokens that replaced damaged tokens.
     checksum: of the batches.
-    flops: operations, except for those of predictions.
+    flops: operations, without the operations of predictions.
     stop: ranks that want to stop.
     written: ranks that have written their part of the checkpoint in flight.
     save_due: 1 if a checkpoint is due by time.

@@ -1,4 +1,9 @@
-"""A checkpoint as a Hugging Face folder with model card; and model names that users type, as folders."""
+"""Export of a checkpoint as a Hugging Face folder with model card, and models by the names that users type.
+
+`export_run` writes the folder; `pretrain.model` maps the weights to transformers' names. `model_folder` finds the
+folder of a model or a run, and `load_model`, `load_language_model` and `load_tokenizer` load from it. `check_model` and
+`check_vocabulary` refuse unsuitable models early.
+"""
 
 import lazy_loader
 

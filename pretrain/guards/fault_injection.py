@@ -59,7 +59,7 @@ def parse(text: str) -> tuple[Fault, ...]:
 
 
 class Faults:
-    """This rank's faults; by default those of MASKWRIGHT_FAULTS."""
+    """Faults of this rank; by default from MASKWRIGHT_FAULTS."""
 
     def __init__(self, rank: int, value: str | None = None):
         faults = parse(os.environ.get(_VARIABLE, "") if value is None else value)

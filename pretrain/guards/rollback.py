@@ -56,7 +56,7 @@ def roll_back(
 def _checkpoint_before(folder: Path, history: GuardHistory) -> Checkpoint | None:
     """The newest intact checkpoint older than the weights of the spike's first step; a collective.
 
-    If there is none, the oldest intact checkpoint; None if no checkpoint is intact.
+    Without one, the oldest intact checkpoint; None if no checkpoint is intact.
     """
     assert history.spike
     newest_before = history.spike.step - 1

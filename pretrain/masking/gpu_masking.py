@@ -1,6 +1,6 @@
 """Masking on the training device: one Triton kernel draws, selects, replaces, labels and compacts.
 
-Its results equal those of MaskedTokens (masked_tokens.py) bit for bit. The host cuts rows into units
+Its results equal MaskedTokens's (masked_tokens.py) bit for bit. The host cuts rows into units
 (MaskedTokens.units); where units are single tokens, as in BERT, the kernel needs only the tokens. One program masks one
 row. No shape and no launch depends on data, and nothing waits for the device.
 

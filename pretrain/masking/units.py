@@ -154,7 +154,7 @@ class Spans:
 
 
 def cut(strategy: Strategy, text: RowText, key: Key) -> NDArray[np.bool_]:
-    """Where the units of a strategy begin [R, S]. Units that are too long are cut: the longest pieces and a rest."""
+    """Begins of the units of a strategy [R, S]. Units that are too long are cut: the longest pieces and a rest."""
     begins, longest = strategy.begins(text, key), strategy.longest
     starts = np.flatnonzero(begins | ~text.ordinary)
     lengths = np.diff(starts, append=begins.size)

@@ -57,7 +57,7 @@ Reach = int | None
 
 @dataclass(frozen=True)
 class DocumentBounds:
-    """Which keys a query attends to; made once a batch.
+    """The keys that each query attends to; made once per batch.
 
     cu_seqlens [documents + 1] int32: document boundaries.
     seq_len: S; documents do not cross multiples of it.
@@ -169,7 +169,7 @@ def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout
 
 
 def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach) -> Tensor | None:
-    """Which keys of a row its queries attend to, from document numbers [N]: [R, 1, S, S]; None for all."""
+    """The keys of a row that its queries attend to, from document numbers [N]: [R, 1, S, S]; None for all."""
     if single and not causal and (reach is None or reach >= seq_len - 1):
         return None
     document = document.view(-1, 1, seq_len)

@@ -181,7 +181,7 @@ def _layer(shape: EncoderShape, of: _Streams, number: int) -> int:
 
 
 def _dropped(shape: EncoderShape, of: _Streams, rows: int, wide: int = 0) -> int:
-    """Masks of dropout over [rows, D], and [rows, I] with what is left of them."""
+    """Masks of dropout over [rows, D], and [rows, I] with the remaining values."""
     return rows * (shape.hidden + wide * (1 + of.element)) if shape.dropout else 0
 
 

@@ -66,7 +66,7 @@ class EncoderShape:
         return {"bert": 2, "roberta": 1, "modernbert": 0}[self.arch]
 
     def reach(self, layer: int) -> int | None:
-        """How many tokens a token of a layer attends to on either side; None for the whole document."""
+        """Number of tokens that a token of a layer attends to on either side; None for the whole document."""
         return self.window // 2 if self.arch == "modernbert" and layer % self.global_every else None
 
 
@@ -123,7 +123,7 @@ def read_description(stored: dict[str, Any]) -> Description:
 
 
 def weights_file(folder: Path) -> Path:
-    """Where a Hugging Face folder has its weights."""
+    """The file with the weights of a Hugging Face folder."""
     return folder / "model.safetensors"
 
 

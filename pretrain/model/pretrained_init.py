@@ -124,7 +124,7 @@ def _shape_of(folder: Path, arch: str) -> EncoderShape:
 
 
 def _problems(model: EncoderShape, shape: EncoderShape) -> Iterator[str]:
-    """How the model's shape differs from the run's, in what the weights depend on."""
+    """Differences between the shapes of the model and the run that matter for the weights."""
     for name, (hugging_face, key) in _SIZES.items():
         if (found := getattr(model, name)) != (wanted := getattr(shape, name)):
             yield f"its {hugging_face} is {found} and {key} is {wanted}"

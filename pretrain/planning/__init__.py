@@ -1,6 +1,8 @@
 """Plan a run: memory and speed estimates, and the preflight checks that refuse a bad start.
 
-`Planner` plans a config, and `check_start` makes all checks before a run starts.
+`Planner` plans a config. `check_start` makes all checks before a run starts, and `CHECKS` lists them. `check_resume`
+finds the checkpoint to resume from, and `check_tracking` checks the address of MLflow. `measured_rate` reads a run's
+speed.
 """
 
 import lazy_loader

@@ -70,7 +70,7 @@ class RunSummary:
 
     @property
     def next_action(self) -> str:
-        """What to do next."""
+        """The next action for the user."""
         return self.status.next_action if self.status else "none"
 
     @property

@@ -91,7 +91,7 @@ class RunFolder:
 
     @property
     def title(self) -> str:
-        """Its name; of one of several seeds, as a job array trains them, with the name of the folder of all."""
+        """The name of the folder; for one seed of a job array, with the name of the folder of all seeds."""
         path = self.path.absolute()
         return f"{path.parent.name}/{path.name}" if re.fullmatch(r"seed-\d+", path.name) else path.name
 
@@ -145,7 +145,7 @@ class RunFolder:
 
     @staticmethod
     def inheritable(lock: IO[str]) -> dict[str, str]:
-        """Environment variables with which a process that inherits the file descriptor of a lock holds the folder."""
+        """Environment variables for a process that inherits the file descriptor of a lock and thus holds the folder."""
         return {_LOCK_VARIABLE: str(lock.fileno())}
 
     @staticmethod
@@ -177,7 +177,7 @@ class RunFolder:
         return False
 
     def holder(self) -> str:
-        """Who held the folder last: `process P on HOST`, and `, Slurm job J`; empty if no process did."""
+        """The last holder of the folder: `process P on HOST`, and `, Slurm job J`; empty if no process held it."""
         try:
             return (self.path / ".lock").read_text()
         except OSError:

@@ -100,7 +100,7 @@ class JournalTable:
 
     @property
     def seconds(self) -> Floats:
-        """How long the step of each line took [L]; 0 where that is not known."""
+        """Duration of the step of each line [L]; 0 if it is not known."""
         return np.nan_to_num(self.on_lines("speed/step_seconds"), posinf=0.0, neginf=0.0)
 
     @property

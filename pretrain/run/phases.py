@@ -1,4 +1,4 @@
-"""Phases of a run: those of the start, for the user, and the current one of the training thread, for the watchdog."""
+"""Phases of a run: the phases of its start, for the user, and the phase of the training thread, for the watchdog."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ _BEGAN_VARIABLE = "MASKWRIGHT_BEGAN"
 Phase = Literal[
     "start", "data", "collective", "forward", "backward", "reduction", "step", "journal", "evaluation", "checkpoint"
 ]
-"""In the order in which a step goes through them."""
+"""In the order of a step."""
 
 
 class StartPhase(Enum):

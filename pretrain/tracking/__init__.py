@@ -1,12 +1,12 @@
 """Send runs and results to MLflow: the only client of MLflow.
 
-`Tracker` forwards the journal from a background thread, and training never waits for it. The journal on disk is the
-queue. RUN/mlflow_run.json records how far it was sent, so nothing is lost when the server is down or the process is
-killed: the thread, the next start of the run or `sync` continues there. `send_results` sends finished figures.
+`Tracker` forwards the journal from a background thread, and training never waits for it. RUN/mlflow_run.json records
+how far it was sent. After an outage or a kill, the thread, the next start of the run or `sync` continues there.
+`send_results` sends finished figures. `log_models` and `register` make MLflow models of checkpoints.
 
-Only the journal decides which points are sent: for each metric and step the first line that has it, with that line's
-time. MLflow's stores keep one row for equal run, metric, step, time and value, so sending a line twice adds nothing. A
-step that a resumed run repeats is not sent again: MLflow keeps the first attempt's numbers, the journal has both.
+For each metric and step, the first journal line that has it is sent, with its time. MLflow keeps one row for equal run,
+metric, step, time and value, so sending a line twice adds nothing. If a resumed run repeats a step, MLflow keeps the
+numbers of the first attempt; the journal has both.
 """
 
 import lazy_loader

@@ -74,7 +74,7 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
 def evaluation(measured: JournalTable, step: int) -> dict[str, Point]:
     """The points of the evaluation at a step; if it was evaluated twice, the later values are valid.
 
-    If the values are equal, the time is that of the first line, as in MLflow.
+    If the values are equal, the time of the first line counts, as in MLflow.
     """
     found = {}
     for name, (lines, values) in measured.columns.items():

@@ -41,7 +41,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class TrackedResults:
-    """What one MLflow run holds.
+    """The content of one MLflow run.
 
     key: letters and digits that find the run again. parent: the key of the run that this one belongs to, if that is in
     the same experiment. grows: later results of the same key add points; else the run is sent once.

@@ -149,7 +149,7 @@ def sync_command(run_dir: Path, address: str) -> str:
 
 
 def run_page(run_dir: Path) -> str | None:
-    """Where to see a run folder's run in MLflow; None if it is not known."""
+    """The MLflow page of a run folder's run; None if it is not known."""
     with contextlib.suppress(UserError, OSError):
         if record := RunRecord.load(run_dir):
             return page_of_record(record)
@@ -157,7 +157,7 @@ def run_page(run_dir: Path) -> str | None:
 
 
 def page_of_record(record: RunRecord) -> str | None:
-    """Where to see a run in MLflow: an address, for a database with the command that serves it; None if unknown."""
+    """The MLflow page of a run: an address, for a database with the command that serves it; None if unknown."""
     known = re.fullmatch("[0-9a-f]{32}", record.run_id or "") and re.fullmatch(r"\d+", record.experiment_id or "")
     if not known or address_problem(record.uri):
         return None

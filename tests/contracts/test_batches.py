@@ -1,4 +1,4 @@
-"""Golden batches: the first steps over fixed data sets, bit for bit.
+"""Golden batches: the first steps over fixed data sets must not change by a bit.
 
 They follow from integers alone, so they are the same on every machine. A change that moves them breaks the resume of
 every run there is: raise PLAN_VERSION in pretrain/data/stream.py, and only then write the new digests here.
@@ -131,7 +131,7 @@ def digests(case: str) -> list[str]:
 
 
 def as_stored(batch: Batch, name: str) -> np.ndarray:
-    """An array as it was when the digests were written: cu_seqlens then repeated its last value to a fixed size."""
+    """An array in the form of the stored digests: cu_seqlens then repeated its last value to a fixed size."""
     array = getattr(batch, name)
     size = ROWS * (batch.seq_len // 3 + 1) + 1
     return np.pad(array, (0, size - len(array)), mode="edge") if name == "cu_seqlens" else array

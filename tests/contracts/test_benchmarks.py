@@ -1,4 +1,4 @@
-"""Benchmarks are not run by tests, but they must at least load: they follow the code that they measure."""
+"""Import test of the benchmarks: tests do not run them, but they must load."""
 
 import importlib
 import multiprocessing

@@ -1,4 +1,4 @@
-"""The options of a config: each written down here with its default, and shipped configs that parse."""
+"""Config options: every option with its default, and shipped configs that parse."""
 
 from functools import partial
 from typing import Any

@@ -1,4 +1,4 @@
-"""docs/data-format.md: its reader, run as printed, reads what the writer wrote, and its numbers are the code's."""
+"""docs/data-format.md: its printed reader reads a written data set, and its numbers equal the code's."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""No two modules import each other, directly or through others: imports inside functions and for types count too."""
+"""Import circles: no two modules import each other, also not in functions or for types."""
 
 import ast
 from graphlib import CycleError, TopologicalSorter

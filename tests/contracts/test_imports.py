@@ -1,4 +1,4 @@
-"""Modules that must be imported within moments: none brings torch or its like."""
+"""Modules that must import within moments: none imports torch or other slow packages."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Every shipped recipe: its model is built at full size, a step is made in small, and its predictions are true."""
+"""Shipped recipes: the full-size model is built, a small step runs, and the printed predictions are true."""
 
 import json
 import re
@@ -27,7 +27,7 @@ every_recipe = pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.st
 
 
 def predictions(path: Path) -> list[tuple[str, str]]:
-    """What comments say: (the words after `maskwright plan`, what it found)."""
+    """Figures in comments: (the words after `maskwright plan`, its result)."""
     return [(words.replace("\\\n#", " "), found) for words, found in PREDICTION.findall(path.read_text())]
 
 

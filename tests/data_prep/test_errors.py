@@ -1,4 +1,4 @@
-"""Messages on files that cannot be used: one line of at most 300 characters for any path and content."""
+"""Error messages about unusable files: one line of at most 300 characters for any path and content."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Temporary files and locks: whose process is gone, and whose is not."""
+"""Temporary files and locks of living and dead processes."""
 
 import os
 import socket

@@ -1,4 +1,4 @@
-"""Files that may be damaged or hostile: what is read, and the one line that refuses the rest."""
+"""Reading of damaged or hostile files: valid values, and a one-line error for the rest."""
 
 import os
 import socket

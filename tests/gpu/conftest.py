@@ -1,4 +1,4 @@
-"""The tests of this folder need a GPU."""
+"""Fixtures of the GPU tests. Without a GPU they are skipped."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The kernels of layers on a GPU: within a stated error of float64, the same bits each time, and no waiting.
+"""Kernels of layers on a GPU: a stated error against float64, the same bits each time, and no synchronization.
 
 tests/pretrain/kernels/test_kernels.py compares the same in Triton's interpreter.
 """

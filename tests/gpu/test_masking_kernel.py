@@ -1,4 +1,4 @@
-"""The masking kernel on a GPU: the bits of the oracle, in a captured graph too, and no waiting; needs a GPU.
+"""Masking kernel on a GPU: the bits of the reference, also in a captured graph, and no synchronization.
 
 tests/pretrain/masking/test_masking_kernel.py compares more kinds of streams in Triton's interpreter.
 """
@@ -89,7 +89,7 @@ def test_the_host_waits_for_nothing(strategy):
     mask(*inputs)  # compiles
     busy = torch.zeros(8192, 8192, device="cuda")
     torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")  # catches torch's own waiting; the event, that of a launch
+    torch.cuda.set_sync_debug_mode("error")  # catches waits of torch; the event catches waits of a launch
     try:
         for _ in range(20):
             busy = busy @ busy

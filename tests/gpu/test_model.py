@@ -1,4 +1,4 @@
-"""The encoder on a GPU: flash attention agrees with fp32, keeps documents apart, and the host waits for nothing."""
+"""The encoder on a GPU: flash attention agrees with fp32, documents stay separate, and the host never waits."""
 
 from dataclasses import replace
 
@@ -117,7 +117,7 @@ def test_one_compiled_graph_serves_any_number_of_documents(name):
 
 
 def test_checkpointing_saves_memory():
-    """As tests/pretrain/model/test_checkpointing.py counts it; the same gradients but for sums of another order."""
+    """As tests/pretrain/model/test_checkpointing.py counts it; the same gradients, except for sums in another order."""
     shape = EncoderShape(1000, layers=12, hidden=768, heads=12, intermediate=3072, max_positions=SEQ_LEN, pad_id=0)
     peaks, gradients = [], []
     for checkpointing in (False, True):

@@ -1,4 +1,4 @@
-"""From which checkpoint a run goes on, for every value of run.resume."""
+"""Choice of the checkpoint to resume from, for every value of run.resume."""
 
 from copy import copy
 from dataclasses import replace
@@ -80,7 +80,7 @@ def damage(run: Path, step: int) -> None:
 
 @pytest.fixture
 def start(data):
-    """The step that a run would go on from; None for the beginning."""
+    """The step that a run would resume from; None for the beginning."""
 
     def starter(run: Path, **settings: Any) -> int | None:
         found = find_start(config_of(run, **settings), RunFolder(run), data)
@@ -198,7 +198,7 @@ def with_tokenizer(data: Sources, sha256: str) -> Sources:
 
 
 def with_indexes(data: Sources, fingerprint: str | None) -> Sources:
-    """The same data set with other indexes; None: of a version that did not tell."""
+    """The same data set with other indexes; None: of a version without them."""
     (dataset,) = data.datasets
     other = copy(dataset)
     other.manifest = replace(dataset.manifest, index_fingerprint=fingerprint)
@@ -310,7 +310,7 @@ def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data)
 
 
 def test_a_checkpoint_of_another_version_is_refused(run, refusal):
-    """Before its position is looked at: another version writes other things there."""
+    """Before its position is read: another version writes other values there."""
     old = checkpoint.read(run / "checkpoints/step-00000008")
     state = old.state | {"identity": old.state["identity"] | {"plan version": 1}, "position": {"epoch": 1, "row": 3}}
     del state["replaced_tokens"]

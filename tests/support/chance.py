@@ -1,4 +1,4 @@
-"""Tests of chance: of numbers drawn from fixed seeds, each rejects what is right with a chance of about 1e-6 at most.
+"""Statistical tests with fixed seeds: each rejects a correct result with a probability of at most about 1e-6.
 
 The bounds hold for samples of any size, or for the normal distribution that large ones have.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints of two small files, saved as a run saves its own."""
+"""Checkpoints of two small files, saved with the code of a run."""
 
 import time
 from collections.abc import Callable

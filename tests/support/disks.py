@@ -1,4 +1,4 @@
-"""Real small file systems, to be filled."""
+"""Small real file systems that tests fill."""
 
 import contextlib
 import shutil

@@ -1,4 +1,4 @@
-"""Rows for tests of masking, drawn as strings, and what is masked in them."""
+"""Rows for masking tests, written as strings, and their masked tokens."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -59,7 +59,7 @@ def elsewhere(rows: Rows, **place: int) -> Rows:
 
 
 def selected(found: Masked, n_rows: int) -> np.ndarray:
-    """Where tokens are predicted: bool [R, S]."""
+    """Places of predicted tokens: bool [R, S]."""
     hit = np.zeros(len(found.tokens), dtype=bool)
     hit[found.positions[found.labels != IGNORED]] = True
     return hit.reshape(n_rows, -1)

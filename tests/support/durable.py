@@ -40,7 +40,7 @@ class Writes:
         return Writes(self.root, self.before, syncs, renames, folders, end)
 
     def problems(self, ignored: Callable[[Path], bool] = lambda path: False) -> list[str]:
-        """What a power failure can delete of each new file and folder below the root; nothing if all are durable."""
+        """New files and folders below the root that a power failure can delete; empty if all are durable."""
         new = [path for path in sorted(self.root.rglob("*")) if path not in self.before and not ignored(path)]
         return [problem for path in new for problem in self._problems_of(path)]
 
@@ -64,7 +64,7 @@ class Writes:
                 yield f"{name}: no fsync of {target.parent} after the rename to {target.name}"
 
     def _synced(self, path: Path, after: int, before: int, size: int | None = None) -> int:
-        """When `path` was synced between two moments, with this size; 0 if it was not."""
+        """The time when `path` was synced between two moments, with this size; 0 if it was not."""
         place = (path.stat().st_dev, path.stat().st_ino)
         found = (when for when, of, had in self.syncs if of == place and size in (None, had))
         return next((when for when in found if after < when < before), 0)

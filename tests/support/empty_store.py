@@ -1,4 +1,4 @@
-"""An MLflow database without runs, to be copied: making one takes seconds."""
+"""An empty MLflow database to copy: creating one takes seconds."""
 
 import atexit
 import functools

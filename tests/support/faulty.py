@@ -1,4 +1,4 @@
-"""Training with a disk that fails or clocks that are wrong, by the operating system's own answers; see faulty.c."""
+"""Training with failing disks or wrong clocks, through replaced system calls; see faulty.c."""
 
 import atexit
 import functools

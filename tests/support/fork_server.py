@@ -3,7 +3,7 @@
 `python -u -m tests.support.fork_server SOCKET PADDING` answers on the socket with that descriptor; the client is
 tests.support.forked. A request starts `python -m MODULE ARGUMENTS...` in a new session. Child processes of the command
 line (start_ranks) and their children (the ranks) are forked in the same way, each by its usual parent. So parents,
-sessions, signals, environments and exit codes equal those of the command. PADDING reserves space for the command line
+sessions, signals, environments and exit codes equal the command's. PADDING reserves space for the command line
 that `ps` and psutil show.
 """
 

@@ -34,7 +34,7 @@ def fits(environment: dict[str, str]) -> bool:
 
 
 class Forked:
-    """What subprocess.Popen is for a started one: a process of the fork server.
+    """A process of the fork server, with the interface of subprocess.Popen.
 
     Args:
         command: module and arguments of `python -m`.

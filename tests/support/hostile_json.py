@@ -1,4 +1,4 @@
-"""JSON values that Python's own reader stumbles over, or lets through to stumble later."""
+"""JSON values that Python's reader refuses, or accepts although later code fails on them."""
 
 NESTED = "[" * 100_000 + "]" * 100_000
 SURROGATE = r'"\ud800"'

@@ -1,4 +1,4 @@
-"""The command line in this process: quick, for commands that start no training."""
+"""The command line in this process: fast, for commands that start no training."""
 
 import sys
 from pathlib import Path

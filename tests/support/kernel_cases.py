@@ -236,7 +236,7 @@ def _exact() -> Operations:
 
 
 def second_backward(operation: str, device: str) -> str:
-    """What torch says to a second backward pass through a kernel that has overwritten what it kept."""
+    """The error of torch for a second backward pass through a kernel that has overwritten its saved tensors."""
     inputs, call = (_gelu(3, 8, True) if operation == "gelu" else _geglu(3, 8))[:2]
     (result,) = call(operations(True), **{name: tensor.to(device).requires_grad_() for name, tensor in inputs.items()})
     result.sum().backward(retain_graph=True)

@@ -1,4 +1,4 @@
-"""Commit a checkpoint again and again, each time killed at the next file-system operation; print the remaining files.
+"""Commit a checkpoint repeatedly, each time killed at the next file-system operation; print the remaining files.
 
 `python -m tests.support.kill_commit FOLDER asynchronous|synchronous`: FOLDER holds a committed checkpoint of step 1.
 Each attempt commits step 2. Among the operations at which it is killed are the copy of the state and, asynchronously, a

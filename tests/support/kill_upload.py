@@ -1,7 +1,7 @@
-"""Copy checkpoints to a folder behind file:// again and again, each time killed at the next file-system operation.
+"""Copy checkpoints to a file:// folder repeatedly, each time killed at the next file-system operation.
 
 `python -m tests.support.kill_upload CHECKPOINTS REMOTE`: CHECKPOINTS has steps 1, 2 and 3, REMOTE a copy of step 1.
-Each attempt works on a copy of REMOTE, to which it copies step 2, then step 3, keeping one; the middle of a file is
+Each attempt copies step 2, then step 3, to a copy of REMOTE, keeping one; the middle of a file is
 among the operations at which it is killed.
 """
 

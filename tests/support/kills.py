@@ -1,4 +1,4 @@
-"""Do something again and again, each time killed at the next file-system operation; each attempt is a forked child."""
+"""Repeat an action, each time killed at the next file-system operation; each attempt is a forked child."""
 
 import itertools
 import json

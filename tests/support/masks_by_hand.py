@@ -1,4 +1,4 @@
-"""The rule of masking in plain Python, token by token, as docs/masking.md states it: no arrays, no tricks."""
+"""The rules of masking in plain Python, token by token, as docs/masking.md states them; no arrays."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ Unit = list[int]  # slots of a row, one after the other
 
 
 def by_hand(mask: MaskedTokens, rows: Rows, rate: float) -> Masked:
-    """What `mask(rows, rate)` must be."""
+    """The expected result of `mask(rows, rate)`."""
     n_rows, seq_len = rows.tokens.shape
     places = mask.slots(seq_len)
     tokens, positions, labels = [], [], []

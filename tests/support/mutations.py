@@ -1,4 +1,4 @@
-"""Damaged and hostile versions of a valid file, and the verdict on a reader that is given one."""
+"""Damaged and hostile versions of a valid file, and the verdict on their reader."""
 
 import collections.abc
 import copy

@@ -1,4 +1,4 @@
-"""What optimizers do to whole parameters: plain loops in fp64, written from the papers."""
+"""Reference optimizers on whole parameters: plain loops in fp64, written from the papers."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Preparing files in tests, and comparing what came of it."""
+"""Preparation of files in tests, and comparison of the results."""
 
 import hashlib
 import json

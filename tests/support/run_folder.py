@@ -1,4 +1,4 @@
-"""A run folder as training leaves it, without the training: config, journal, environment, a checkpoint's manifest."""
+"""A run folder as after training: config, journal, environment, and the manifest of a checkpoint."""
 
 import json
 from pathlib import Path

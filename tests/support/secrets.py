@@ -1,4 +1,4 @@
-"""Secrets in the environment of a run, and whether they got out."""
+"""Secrets in the environment of a run, and a search for leaks."""
 
 import os
 import threading

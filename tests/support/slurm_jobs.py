@@ -1,4 +1,4 @@
-"""Small submissions to Slurm, and what their scripts ask for."""
+"""Small submissions to Slurm, and the resources in their scripts."""
 
 from pathlib import Path
 from typing import Any

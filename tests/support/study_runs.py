@@ -1,4 +1,4 @@
-"""Small studies, and stand-ins for their commands that write run folders and figures immediately."""
+"""Small studies, and fake commands that write run folders and figures immediately."""
 
 import json
 import zlib

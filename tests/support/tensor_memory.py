@@ -1,4 +1,4 @@
-"""What tensors take that are made in a piece of code, on any device, "meta" included."""
+"""Memory of the tensors that a piece of code creates, on any device, also "meta"."""
 
 from typing import Any
 from weakref import WeakKeyDictionary

@@ -1,4 +1,4 @@
-"""Runs that are tracked without being trained: their journals, and what MLflow must have of them."""
+"""Tracked runs without training: their journals, and the expected content of MLflow."""
 
 import time
 from pathlib import Path
@@ -29,7 +29,7 @@ def append(run_dir: Path, steps: range) -> None:
 
 
 def expected(run_dir: Path) -> list[tuple[str, int, float]]:
-    """What MLflow must hold, sorted: of each (metric, step) the value of the first line that has it."""
+    """The expected content of MLflow, sorted: for each (metric, step) the value of the first line that has it."""
     first: dict[tuple[str, int], float] = {}
     for line in (run_dir / "journal.jsonl").read_bytes().splitlines():
         entry = Entry.from_line(line)

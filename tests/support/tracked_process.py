@@ -1,4 +1,4 @@
-"""A run that is tracked and not trained, quickly: `python -m tests.support.tracked_process RUN URI FIRST LAST`."""
+"""A tracked run without training: `python -m tests.support.tracked_process RUN URI FIRST LAST`."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""What tests do with Triton by themselves; this module imports it."""
+"""Small Triton kernels of the tests. Only this module of the tests imports Triton."""
 
 from unittest.mock import patch
 

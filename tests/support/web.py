@@ -1,4 +1,4 @@
-"""A web server that knows ranges, and misbehaves when asked to."""
+"""A web server that supports ranges, with faults on request."""
 
 import contextlib
 import http.server

@@ -1,4 +1,4 @@
-"""A data set that carries a tokenizer, of a few words, and inputs made up for it."""
+"""A data set with a tokenizer of a few words, and inputs for it."""
 
 import dataclasses
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Bad input through the command line: one sentence on stderr, no traceback, a non-zero exit, nothing half-written."""
+"""Bad input through the command line: one line on stderr, no traceback, a non-zero exit code, no partial output."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Training with a compiled model, and with layers that are computed again: the same losses."""
+"""Training with a compiled model and with activation checkpointing: the same losses."""
 
 import shutil
 from pathlib import Path

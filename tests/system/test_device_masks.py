@@ -1,4 +1,4 @@
-"""Training with masks of the kernel, in Triton's interpreter: the same run, to the last bit."""
+"""Training with the masking kernel in Triton's interpreter: the same run bit for bit."""
 
 import os
 from pathlib import Path

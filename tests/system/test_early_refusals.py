@@ -60,7 +60,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory):
-    """What each command says, by its words."""
+    """The messages of the commands, by their words."""
     folder = tmp_path_factory.mktemp("inputs")
     places = {name: str(folder / name.lower()) for name in ("NONE", "EMPTY", "RUN", "MODEL", "DATA", "TEXT")}
     (folder / "empty").mkdir()

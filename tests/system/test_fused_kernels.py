@@ -1,4 +1,4 @@
-"""Training with the kernels of layers, in Triton's interpreter: the losses of plain torch, to rounding."""
+"""Training with the layer kernels in Triton's interpreter: the losses of plain torch within rounding."""
 
 import os
 

@@ -18,7 +18,7 @@ from tests.support import runs
 
 
 def listening(process: psutil.Process) -> list[str]:
-    """The addresses on which a process listens, from the system's list."""
+    """The addresses of a process's listening sockets, from the system's list."""
     folder, found = Path(f"/proc/{process.pid}"), []
     own = set()
     for descriptor in (folder / "fd").iterdir():

@@ -1,4 +1,4 @@
-"""MLflow's own pages in a real browser: the list of runs, the charts of one, its checkpoints as models."""
+"""MLflow's pages in a real browser: the list of runs, the charts of a run, its checkpoints as models."""
 
 import sys
 from collections.abc import Callable

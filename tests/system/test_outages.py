@@ -1,4 +1,4 @@
-"""MLflow down, frozen, failing, full, replaced: training does not wait, and MLflow finally has each point once."""
+"""MLflow down, frozen, failing, full or replaced: training does not wait, and MLflow finally has each point once."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""The commands of `maskwright tokenizer` and `maskwright prep`, from text files to data sets and error sentences."""
+"""Commands `maskwright tokenizer` and `maskwright prep`, from text files to data sets and error messages."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Files that a preparation may change and trust: other folders, reruns after kills and mistakes, its own inputs."""
+"""Files that a preparation may change and trust: other folders, reruns after kills and mistakes, its inputs."""
 
 from pathlib import Path
 

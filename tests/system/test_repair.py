@@ -1,4 +1,4 @@
-"""Cloze repair end to end: pairs to a data set, a run that begins with given weights, its journal, its replay."""
+"""Cloze repair end to end: pairs to a data set, a run with given initial weights, its journal, its replay."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""The report of real runs: predictions are what the model says, and a browser draws the page."""
+"""Reports of real runs: predictions equal the model's, and a browser draws the page."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A study of real trainings, evaluations and fine-tunings, stopped in between; and its page in a browser."""
+"""A study of real trainings, evaluations and fine-tunings with a stop in between; and its page in a browser."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Whole runs through the command line: same result again, on other process counts, continued, refused, exported."""
+"""Whole runs through the command line: the same result, other process counts, resume, refusals, export."""
 
 import json
 import re
@@ -58,7 +58,7 @@ def data(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Where the module's runs are."""
+    """The folder of the module's runs."""
     return tmp_path_factory.mktemp("runs")
 
 

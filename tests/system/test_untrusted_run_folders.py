@@ -1,4 +1,4 @@
-"""Run folders of somebody else: nothing outside of them is sent, and nothing goes to an address that only they name."""
+"""Run folders from others: no file outside is sent, and nothing goes to an address that only they name."""
 
 import json
 import os

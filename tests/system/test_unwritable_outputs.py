@@ -1,4 +1,4 @@
-"""Outputs that cannot be written: known before the work, and no retry is proposed where none can help."""
+"""Unwritable outputs: refused before the work, without advice to retry if a retry cannot help."""
 
 import errno
 import os
@@ -135,7 +135,7 @@ def test_a_folder_of_somebody_else(source):
 
 
 def test_an_unforeseen_error_with_a_path_is_one_line(tmp_path, capsys):
-    """Where a command has not explained it: the command line does."""
+    """The command line explains an error that a command does not explain."""
     ended = command(capsys, "tokenizer", "train", "--input", tmp_path / ("y" * 300), "--out", tmp_path / "tok")
     assert ended.code == 1
     assert len(ended.err.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""Mistakes that users make: each gets one line that says what is wrong, where, and what to do.
+"""Mistakes of users: each gets one line that says what is wrong, where, and what to do.
 
 `MISTAKES` is the list. Every line runs in a folder that `world` fills.
 """

@@ -1,4 +1,4 @@
-"""Documents with text of an evaluation set: which runs of words count, and the files evaluation texts come from."""
+"""Decontamination: which n-grams count, and which evaluation files are read."""
 
 import gzip
 import random

@@ -1,4 +1,4 @@
-"""Documents that repeat an earlier one: against plain Python, over tasks and passes, within a bound of memory."""
+"""Duplicate documents: against plain Python, over tasks and passes, with bounded memory."""
 
 import functools
 import random
@@ -140,7 +140,7 @@ def test_memory_is_bounded(kind, columns, copies, tmp_path):
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert sum(len(np.load(path)) for path in drops) == expected
-        assert peaks[-1] < max_bytes + (12 << 20)  # what is looked at of a file in one go comes on top
+        assert peaks[-1] < max_bytes + (12 << 20)  # plus the part of a file that is read in one step
     if not copies:
         assert peaks[1] > 2 * peaks[0], "the bound has no effect"
 

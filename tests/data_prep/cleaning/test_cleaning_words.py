@@ -1,4 +1,4 @@
-"""Words and n-grams as hashes: what a word is, the hash's formula, and texts kept apart."""
+"""Hashes of words and n-grams: definition of a word, formula of the hash, and separate texts."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The reader: opened from the manifest alone, checked when used, in bounded memory, from any number of threads."""
+"""Data set reader: opens from the manifest, checks at each use, needs bounded memory, works in several threads."""
 
 import dataclasses
 import json
@@ -270,7 +270,7 @@ def test_ids_of_a_tokenizer_beyond_its_vocabulary_are_left_out():
 
 
 def test_swapped_and_moved_shards_change_no_content(dataset):
-    """The order of shards is the manifest's, not that of their names."""
+    """Shards are in the order of the manifest, not in the order of their names."""
     manifest = dataset.manifest
     expected = [dataset.tokens(block).tolist() for block in range(dataset.n_blocks)]
     Manifest.write(dataset.path, manifest.tokenizer, manifest.shards[::-1], [])

@@ -1,4 +1,4 @@
-"""Data sets behind URLs: what is read is fetched once, checked, kept within the bound, and shared by processes."""
+"""Data sets behind URLs: each part is fetched once, checked, kept within the size limit, and shared by processes."""
 
 import concurrent.futures
 import errno
@@ -125,7 +125,7 @@ def test_what_is_fetched(local, remote, web, tmp_path):
     remote.tokens(1), remote.document_lengths(1), remote.document_lengths(0)
     again = Dataset(f"{web.url}/set", cache_in(tmp_path / "cache"))
     assert again.tokens(1).tolist() == local.tokens(1).tolist()
-    assert [path for path, _ in web.gets] == ["/set/manifest.json"]  # it may have been written anew
+    assert [path for path, _ in web.gets] == ["/set/manifest.json"]  # it may have been replaced
     web.gets.clear()
     assert all_tokens(again) == all_tokens(local)
     assert len(web.gets) == local.n_blocks - 1 + len(local.manifest.shards) - 1
@@ -261,7 +261,7 @@ def test_the_least_recently_used_pieces_make_room(tmp_path):
         assert use(cache, name, 1000, fetched) == name.encode() * 1000
         time.sleep(0.01)
     assert "".join(fetched) == "abcb"
-    left_over = tmp_path / "entries" / f".x.{os.uname().nodename}.{2**22 + 1}.tmp"  # of a process that is no more
+    left_over = tmp_path / "entries" / f".x.{os.uname().nodename}.{2**22 + 1}.tmp"  # of a process that has exited
     left_over.write_bytes(b"x" * 700)
     (tmp_path / "locks" / "bytes").write_text("nonsense")
     assert use(cache, "d", 1500, fetched) == b"d" * 1500

@@ -1,4 +1,4 @@
-"""Targets in shards: written, read, verified, shown; the format of data sets without them is as it was."""
+"""Targets in shards: write, read, verify and show them. The format of data sets without targets is unchanged."""
 
 import hashlib
 import json

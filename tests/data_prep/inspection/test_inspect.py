@@ -1,4 +1,4 @@
-"""`prep info` and `prep show`: the facts against plain counting, and what the commands print."""
+"""`prep info` and `prep show`: figures against plain counting, and the printed output."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""`verify` names all that is wrong with a data set, shard and block, whatever checks elsewhere would have said."""
+"""`prep verify`: names all damage of a data set, with shard and block."""
 
 import dataclasses
 import hashlib

@@ -1,4 +1,4 @@
-"""Files that are no text: the message names the file, and what to do."""
+"""Binary input files: the message names the file, and what to do."""
 
 import gzip
 

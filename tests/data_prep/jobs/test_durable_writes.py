@@ -1,4 +1,4 @@
-"""What a power failure must not take: bytes on disk before a rename, and the name on disk after it."""
+"""Durable writes: bytes are on disk before a rename, and the name is on disk after it."""
 
 import contextlib
 import json
@@ -28,7 +28,7 @@ def test_a_file_is_synced_renamed_and_its_folder_synced(tmp_path):
 
 
 def test_a_file_that_is_replaced_has_its_old_bytes_until_the_rename(tmp_path):
-    """A writer that dies, here before the rename, leaves the old file as it was and nothing beside it."""
+    """A writer that dies before the rename leaves the old file unchanged, and no other file."""
     write_json(tmp_path / "file.json", [1])
     inode = (tmp_path / "file.json").stat().st_ino
     with contextlib.suppress(KeyError), atomic_writer(tmp_path / "file.json") as file:
@@ -75,7 +75,7 @@ def test_a_preparation_is_durable(tmp_path, settings):
 
 
 def test_a_plan_is_written_when_all_that_it_needs_is_durable(tmp_path):
-    """Who finds a plan takes the rest for there."""
+    """A plan on disk implies that all files that it needs are on disk."""
     train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(1, 50)))
     (tmp_path / "evaluation.txt").write_text(" ".join(texts(2, 9)))
@@ -106,7 +106,7 @@ def test_a_cached_input_is_on_disk_before_it_has_its_name(tmp_path):
 
 
 def test_a_run_folder_is_durable(tmp_path):
-    """Its checkpoints are of no use if the folder above them is lost."""
+    """Its checkpoints are lost if the folder above them is lost."""
     with recorded(tmp_path) as writes:
         folder = RunFolder(tmp_path / "runs" / "a")
         folder.create()

@@ -1,4 +1,4 @@
-"""A folder that is not what a command needs is named for what it is, and nothing is written to it."""
+"""Folders of a wrong kind: the message names the kind, and nothing is written to the folder."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The plan: cutting inputs into tasks, growing without touching what is there, refusing what does not fit."""
+"""Preparation plan: cut inputs into tasks, grow without changes to old tasks, refuse other settings."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""Workers that stop: in time, quietly, and leaving nothing."""
+"""Stop of worker processes: in time, without output, and without remaining processes."""
 
 import contextlib
 import os
@@ -73,7 +73,7 @@ def test_tasks_that_do_not_stop_are_killed_in_time(start, tmp_path, interrupts, 
     _, errors = process.communicate(timeout=20)
     assert least < time.monotonic() - begin < most
     assert process.returncode != 0
-    assert errors.count("Traceback") == 1, errors  # that of the parent
+    assert errors.count("Traceback") == 1, errors  # of the parent
     _, alive = psutil.wait_procs(children, timeout=5)
     assert not alive
 

@@ -1,4 +1,4 @@
-"""What `prep run` and `prep merge` say of the documents and shards that they made."""
+"""Notes of `prep run` and `prep merge` about documents and shards."""
 
 import json
 
@@ -74,7 +74,7 @@ def test_several_files_and_tasks_are_counted_together_also_after_an_interruption
 
 
 def test_a_record_of_an_earlier_version_is_kept(tmp_path, tokenizer):
-    """It does not tell how many documents are short."""
+    """The note does not give the number of short documents."""
     (tmp_path / "a.txt").write_text("the blades")
     prepare_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out")
     path = record_path(tmp_path / "out", 0)

@@ -1,4 +1,4 @@
-"""Documents of text files: every type, every kind of bad row, streams cut short, and any cut into byte ranges."""
+"""Text files: every type, every kind of bad row, truncated streams, and any cut into byte ranges."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""Files that are no input: the message says how to convert them, and the command works."""
+"""Unsupported input files: the message shows a command that converts them, and the command works."""
 
 import subprocess
 import sys

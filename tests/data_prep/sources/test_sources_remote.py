@@ -1,4 +1,4 @@
-"""Finding inputs; URLs, and the cache between them and the readers, with real servers and several processes."""
+"""Input search, URLs, and the cache of remote files, with real servers and several processes."""
 
 import concurrent.futures
 import contextlib

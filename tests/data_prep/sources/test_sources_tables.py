@@ -1,4 +1,4 @@
-"""Documents of parquet files and of data sets of the Hub, in units; damaged and unsuitable tables."""
+"""Parquet files and data sets of the Hub: documents by units; damaged and unsuitable tables."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Pairs of texts: which tokens of the right one are targets."""
+"""Alignment of text pairs: which tokens of the right text are targets."""
 
 import time
 from itertools import pairwise
@@ -83,7 +83,7 @@ WORDS = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=30)
 
 
 def check(right, wrong):
-    """What is not missing stands in the wrong text, in order."""
+    """The words that are not missing are in the wrong text, in order."""
     ranges = list(missing(right, wrong))
     assert all(first < last for first, last in ranges)
     assert all(end <= first for (_, end), (first, _) in pairwise(ranges))
@@ -120,7 +120,7 @@ def test_a_long_document_takes_linear_time_and_finds_its_differences():
 
 
 def test_what_repeats_itself_does_not_mislead():
-    """A refrain stands twice in the right text and once in the wrong one: the text between tells which it is."""
+    """A refrain is twice in the right text, once in the wrong one. The text between decides which one matches."""
     refrain, verse = [b"r%d" % n for n in range(60)], [b"v%d" % n for n in range(6)]
     right = [b"p", *refrain, *verse, *refrain, b"q"]
     wrong = [b"x", *refrain, *verse, b"y"]

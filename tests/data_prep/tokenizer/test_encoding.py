@@ -1,4 +1,4 @@
-"""Encoders: ids and word starts equal to the tokenizers library's, for every kind of tokenizer and any text."""
+"""Encoders: the ids and word starts of the tokenizers library, for every kind of tokenizer and any text."""
 
 import json
 from types import SimpleNamespace

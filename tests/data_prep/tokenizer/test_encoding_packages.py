@@ -1,4 +1,4 @@
-"""Packages that encode faster: one that is wrong or fails is left out, and what one keeps in memory is bounded."""
+"""Fast encoder packages: a wrong or failing one is skipped, and their memory is bounded."""
 
 import json
 import signal
@@ -91,7 +91,7 @@ def test_a_package_that_fails_later_is_replaced(bpe, corpus, monkeypatch):
 
 
 def test_ctrl_c_is_not_a_failure_of_a_package(bpe, corpus, monkeypatch):
-    """Rust code that calls Python takes KeyboardInterrupt for an error of its own, and goes on."""
+    """Rust code that calls Python treats KeyboardInterrupt as its own error, and continues."""
     import gigatoken
 
     real = gigatoken.Tokenizer.from_json

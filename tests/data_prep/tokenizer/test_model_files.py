@@ -1,4 +1,4 @@
-"""Model folders: names that transformers 4 and 5 both know, and files with the permissions of the umask."""
+"""Model folders: names that transformers 4 and 5 both know, and permissions that follow the umask."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_a_tokenizer_that_transformers_5_saved_gets_names_of_both_versions(model
 
 @pytest.mark.parametrize("longest", [64, None])
 def test_a_tokenizer_s_longest_text_is_the_model_s(longest, tokenizer, tmp_path):
-    """Whatever the tokenizer of the data set says, and pairs of texts are cut no earlier."""
+    """Regardless of the tokenizer of the data set. Pairs of texts are not cut earlier."""
     given = AutoTokenizer.from_pretrained(tokenizer, model_max_length=24)
     given.save_pretrained(tmp_path / "tokenizer")
     sizes = {"layers": 1, "hidden": 8, "heads": 1, "intermediate": 8, "max_positions": longest or 24, "pad_id": 0}

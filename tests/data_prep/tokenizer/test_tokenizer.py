@@ -1,4 +1,4 @@
-"""Tokenizers: training twice alike, loading in transformers, refusals, fetching, and encoding text as text."""
+"""Tokenizers: reproducible training, loading in transformers, refusals, fetching, and special tokens in text."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`maskwright finetune`: training, seeds, what is recorded, and going on."""
+"""`maskwright finetune`: training, seeds, recorded results, and resume."""
 
 import errno
 import json
@@ -43,7 +43,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def files(tmp_path):
-    """Sentences of which "good" and "bad" tell the label."""
+    """Sentences with a label that the words "good" and "bad" decide."""
     rng = np.random.default_rng(0)
     for name, count in (("train", 60), ("valid", 20)):
         labels = rng.integers(0, 2, count)
@@ -181,7 +181,7 @@ def test_a_causal_model_sees_both_sides(model, tmp_path):
 
 @pytest.mark.parametrize("init", ["pretrained", "random"])
 def test_a_causal_model_whose_config_names_no_padding_learns_where_texts_end(tmp_path, init):
-    """Classes are told from the last token of a text, which is not that of its batch."""
+    """The class is predicted at the last token of a text, not at the last token of its batch."""
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(vocab_size=len(WORDS), **sizes)).save_pretrained(tmp_path)

@@ -1,4 +1,4 @@
-"""What is read for fine-tuning, and what is said of files that are not what they should be."""
+"""Example files for fine-tuning: known layouts, and messages for files that do not fit."""
 
 import gzip
 import json

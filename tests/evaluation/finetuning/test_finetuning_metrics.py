@@ -43,7 +43,7 @@ def test_a_constant_prediction_has_no_correlation():
 
 
 def chunks_by_conlleval(labels):
-    """Its rules, one after the other, as the Perl script has them, and its port to Python those of E and S."""
+    """The rules of the Perl script, one after the other; the rules of E and S come from its port to Python."""
     found, start = [], None
     before, kind_before = "O", ""
     for place, label in enumerate([*labels, "O"]):
@@ -152,5 +152,5 @@ def test_the_best_of_several_answers_counts_and_silence_is_right_where_there_is_
 
 
 def test_f_beta():
-    assert f_beta(0.5, 1.0, 0.5) == pytest.approx(0.5555555555555556)  # 1.25 * 0.5 / (0.125 + 1) by hand
+    assert f_beta(0.5, 1.0, 0.5) == pytest.approx(0.5555555555555556)  # 1.25 * 0.5 / (0.125 + 1)
     assert f_beta(0.0, 0.0) == 0.0

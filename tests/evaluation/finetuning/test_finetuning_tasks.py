@@ -1,4 +1,4 @@
-"""What the tasks make of their examples, and of a model's answers."""
+"""Fine-tuning tasks: features of the examples, and answers of a model."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ def write(path, text):
 
 
 class Answers:
-    """A learner whose model gives what it is told to."""
+    """A learner whose model gives the wanted answers."""
 
     def __init__(self, values):
         self.values, self.features, self.read = values, None, None
@@ -159,7 +159,7 @@ def test_labels_stand_at_the_first_token_of_a_word(tmp_path, tokenizer):
     assert first.inputs["input_ids"] == [CLS, *ids("the ship ##s in"), SEP]
     assert first.targets["labels"] == [IGNORED, 3, 0, IGNORED, 3, IGNORED]
     assert task.notes == ["2 of 4 sentences are longer than 6 tokens, and are cut"]
-    learner = Answers([[9, 3, 0, 9, 1, 9], [9, 1, 2, 9]])  # 9: must not be looked at
+    learner = Answers([[9, 3, 0, 9, 1, 9], [9, 1, 2, 9]])  # 9: must not be used
     assert task.evaluate([learner]) == {"accuracy": 4 / 6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3}
 
 
@@ -231,7 +231,7 @@ def ids_of(window):
 
 
 def scores_for(task, wanted, none=0.0):
-    """Scores by which the question 0 is answered with the words `wanted`, and none with the score `none`."""
+    """Scores that answer question 0 with the words `wanted`; no answer has the score `none`."""
     found = []
     for window in task.windows:
         scores = np.full((len(window.feature), 2), -5.0)

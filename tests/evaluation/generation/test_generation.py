@@ -1,4 +1,4 @@
-"""Texts out of models: what is given stays, masks fall as planned, the same seed gives the same text."""
+"""Text generation: given tokens stay, masks follow the plan, the same seed gives the same text."""
 
 import functools
 import json
@@ -26,7 +26,7 @@ TABLE = torch.from_numpy(np.random.default_rng(0).normal(size=(VOCABULARY, 64, V
 
 
 class Model:
-    """Logits that depend on a place, on the ids beside it and on the sum of all; it notes what it was asked.
+    """Logits that depend on a place, on the ids next to it and on the sum of all; it records its inputs.
 
     Specials are the likeliest of all, to see that they are never drawn.
     """

@@ -1,4 +1,4 @@
-"""`maskwright analyze layers` from models and a data set to figures and pictures."""
+"""`maskwright analyze layers`: figures and pictures from models and a data set."""
 
 import errno
 import json

@@ -1,4 +1,4 @@
-"""Information of clusters about tokens: 1 where they decide them, 0 on average where they do not; and its intervals."""
+"""Information of clusters about tokens: 1 if they determine them, 0 on average if not; and its intervals."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_entropy_is_in_nats():
 def test_clusters_that_decide_the_token_tell_all_of_it():
     tokens = np.random.default_rng(0).integers(0, 6, 500)
     assert share_told(tokens * 7, tokens) == pytest.approx(1)
-    finer = tokens * 10 + np.random.default_rng(1).integers(0, 3, 500)  # each token has three clusters of its own
+    finer = tokens * 10 + np.random.default_rng(1).integers(0, 3, 500)  # each token has three separate clusters
     assert share_told(finer, tokens) == pytest.approx(1)
     assert share_told(tokens // 2, tokens) == pytest.approx(np.log(3) / np.log(6), abs=0.02)
 

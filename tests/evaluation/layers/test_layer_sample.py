@@ -1,4 +1,4 @@
-"""The positions at which layers are compared are of the kind they are said to be, and keyed."""
+"""Sample of positions for layer analysis: the stated kinds, keyed by seed."""
 
 from collections import Counter
 
@@ -89,7 +89,7 @@ def test_a_row_that_comes_again_has_other_masks_and_stays_in_its_group(dataset, 
     assert len(masked.tokens) > 4 * different
     for places in masked.places.values():
         np.testing.assert_array_equal(places.group, places.row % different % GROUPS)
-    assert different % GROUPS  # or the test above could not tell
+    assert different % GROUPS  # or the test above would show nothing
     assert (masked.tokens[:different] != masked.tokens[different : 2 * different]).any(axis=1).mean() > 0.9
 
 

@@ -1,4 +1,4 @@
-"""PWCCA and CKA are what their papers say: compared with plain implementations, and by what must not change them."""
+"""PWCCA and CKA: compared with plain implementations, and unchanged by the maps that the papers name."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is made of a model's answers: masks, parts of the held-out loss, pairs, intervals, the unigram baseline."""
+"""Evaluation: masks, parts of the held-out loss, pairs, intervals, the unigram baseline."""
 
 import errno
 import gzip
@@ -97,7 +97,7 @@ def test_masks_depend_on_data_rate_and_strategy_alone(corpus):
 
 @pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
 def test_word_class_and_length_are_what_the_tokens_say(kind, corpus):
-    """In this text, byte-level tokens begin a word with a space, or as a point; a text's first ones do not tell."""
+    """In this text, byte-level tokens begin a word with a space, or as a point; first tokens of a text do not."""
     tokenizer = AutoTokenizer.from_pretrained(str(corpus[kind] / "tokenizer"))
     questions = held_out(corpus[kind])
     text = restored(questions).reshape(-1, 32)

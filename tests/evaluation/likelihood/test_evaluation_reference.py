@@ -1,4 +1,4 @@
-"""Held-out loss and the likelihoods of sentences, beside plain loops over transformers' models."""
+"""Held-out loss and sentence likelihoods, compared with plain loops over transformers' models."""
 
 import functools
 import itertools
@@ -47,7 +47,7 @@ def by_transformers(folder: Path, auto: Any) -> tuple[Any, Any]:
 
 
 def one_masked_copy_at_a_time(folder: Path, text: str, within_word: bool) -> float:
-    """Kauf and Ivanova's score, or that of Salazar et al.: the tokenizer of transformers says what a word is."""
+    """The score of Kauf and Ivanova, or of Salazar et al. The tokenizer of transformers says what a word is."""
     model, tokenizer = by_transformers(folder, AutoModelForMaskedLM)
     encoded = tokenizer(text)
     ids, words = encoded["input_ids"], encoded.word_ids()
@@ -80,7 +80,7 @@ def test_pseudo_likelihoods_are_those_of_a_plain_loop(name, form, folders):
     model = open_model(folders[name])
     assert isinstance(model.logits, EncoderLogits if name in NATIVE else PaddedLogits)
     expected = [one_masked_copy_at_a_time(folders[name], text, form == "within-word") for text in TEXTS]
-    for pieces in ({}, {"slots": 40}):  # all at once, and piece by piece
+    for pieces in ({}, {"slots": 40}):  # in one piece, and in several
         if pieces:
             model.logits.max_bytes = 800 if name in NATIVE else 800_000
         found = sentence_scores(model, TEXTS, form, **pieces)

@@ -1,4 +1,4 @@
-"""What the benchmarks hold out of a training file."""
+"""Held-out sentences that the benchmarks take from a training file."""
 
 from benchmarks.sst2_sentences import split
 

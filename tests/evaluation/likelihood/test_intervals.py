@@ -1,4 +1,4 @@
-"""Intervals: against published figures and the normal approximation, and the units that they go by."""
+"""Intervals: against published figures and the normal approximation, and their resampled units."""
 
 import math
 

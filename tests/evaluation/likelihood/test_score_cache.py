@@ -1,4 +1,4 @@
-"""An evaluation that was stopped goes on with the sentences that are missing."""
+"""Cache of sentence scores: a stopped evaluation resumes with the missing sentences."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Tokens that models were asked for, and after how many of them Ctrl-C is pressed; 16 tokens are kept at once."""
+    """Number of tokens that models scored, and the number before Ctrl-C is pressed; 16 tokens are kept together."""
     state = {"tokens": 0, "most": 10**9}
     monkeypatch.setattr(ScoreCache, "tokens_at_once", 16)
     answer = FinishedModel.answers

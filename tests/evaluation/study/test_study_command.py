@@ -1,4 +1,4 @@
-"""`maskwright study masking` before anything is trained: its dry run, and options checked early."""
+"""`maskwright study masking` before training: its dry run, and options that are checked early."""
 
 import json
 from pathlib import Path
@@ -60,7 +60,7 @@ def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
 
 
 def asked(config, *options: str):
-    """What `study masking` says of a study of two arms at 9 steps."""
+    """The output of `study masking` for a study of two arms at 9 steps."""
     words = ["--strategies", "token,span", "--rates", "0.15", "--steps", "9", "--dry-run", *options]
     return CliRunner().invoke(app, ["study", "masking", str(config), *words])
 

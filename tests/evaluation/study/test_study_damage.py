@@ -1,4 +1,4 @@
-"""Files of a study that are damaged or hostile: nothing outside the study is removed, no wrong type is passed on."""
+"""Damaged or hostile files of a study: nothing outside the study is removed, no wrong type is passed on."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A study as it is defined and kept: its runs, what is refused, and what may change before it goes on."""
+"""Definition of a study: its runs, refused options, and permitted changes at a resume."""
 
 import json
 import re

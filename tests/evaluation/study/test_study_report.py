@@ -1,4 +1,4 @@
-"""What is said of a study: its page, its conclusions in words, and results that are missing."""
+"""Report of a study: its page, its conclusion sentences, and missing results."""
 
 import json
 import re

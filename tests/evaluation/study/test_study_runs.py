@@ -1,4 +1,4 @@
-"""The runs of a study, without the training: what is done, what is done again, and what a stop leaves."""
+"""Runs of a study, without training: finished runs, repeated runs, and the state after a stop."""
 
 import json
 import re
@@ -132,7 +132,7 @@ def test_a_stopped_training_is_gone_on_with(config):
 
 
 def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config, monkeypatch):
-    """The job of a study that was is queued again; that of a run would train on what somebody stopped."""
+    """A stopped study requeues its job. If a user stopped a run, its job is not requeued: it would continue the run."""
     study = kept(config, seeds=1)
     commands = Pretended()
     queued: list[str] = []
@@ -147,7 +147,7 @@ def test_a_run_that_was_asked_to_stop_is_told_from_a_study_that_was(config, monk
 
 
 def test_a_study_sends_nothing_to_mlflow_but_its_trainings(config):
-    """Whatever MLFLOW_TRACKING_URI says."""
+    """Regardless of MLFLOW_TRACKING_URI."""
     study = kept(config, seeds=1, finetune=["--task", "classification"])
     commands = Pretended()
     run(study, commands)

@@ -1,4 +1,4 @@
-"""What a study concludes: figures worked out by hand or printed in books, and error rates that hold."""
+"""Statistics of a study: published and manually computed figures, and error rates."""
 
 import numpy as np
 import pytest
@@ -139,7 +139,7 @@ def test_differences_are_told_from_both_sides():
 
 
 def test_where_all_arms_are_equal_hardly_any_study_tells_two_apart():
-    """The best of 6 is chosen by the data, and the baseline has a table of its own: neither may add errors."""
+    """The data choose the best of 6, and the baseline has a separate table. Neither may add errors."""
     rng = np.random.default_rng(1)
     metric = next(one for one in METRICS if one.better == "higher")
     studies, wrong = 1000, 0

@@ -1,4 +1,4 @@
-"""Equal time in a study: what is measured, when, and the steps that come of it."""
+"""Equal time in a study: measured step times, and the resulting steps."""
 
 import json
 from pathlib import Path

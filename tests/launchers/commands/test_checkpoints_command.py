@@ -1,4 +1,4 @@
-"""`maskwright checkpoints`, in this process, on checkpoints whose files are made by hand."""
+"""`maskwright checkpoints` in this process, on checkpoints with files that the test writes."""
 
 import json
 

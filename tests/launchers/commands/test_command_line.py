@@ -1,4 +1,4 @@
-"""The command line itself: help, version, examples, and words that it does not know."""
+"""The command line: help, version, examples, and unknown words."""
 
 import shlex
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Documents as text with marks, for WordPiece, byte-level BPE and others; nothing in them can steer the terminal."""
+"""Documents as text with marks, for WordPiece, byte-level BPE and others. Control characters are escaped."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""`maskwright mask show` draws the masks of training, shows units as one, and refuses in one sentence."""
+"""`maskwright mask show`: the masks of training, whole units, and one-line refusals."""
 
 import json
 import re

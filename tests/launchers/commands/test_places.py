@@ -1,4 +1,4 @@
-"""Options that say where to write refuse a URL, of which pathlib would make a folder s3: here."""
+"""Output options refuse URLs: pathlib would create a local folder `s3:`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`maskwright plan`, in this process: what fits, how long it takes, and what it refuses."""
+"""`maskwright plan` in this process: the micro-batch that fits, the time, and refusals."""
 
 import json
 import re

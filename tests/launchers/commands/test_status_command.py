@@ -82,7 +82,7 @@ def test_a_job_that_waits_is_taken_out_of_the_queue(folder, queue):
     result = CliRunner().invoke(app, ["stop", str(folder.path)])
     assert result.exit_code == 0, result.exception
     assert "took its job 12 out of the queue" in result.output
-    assert said.read_text() == "--state=PENDING 12\n", "one that has begun meanwhile is not killed"
+    assert said.read_text() == "--state=PENDING 12\n", "a job that started meanwhile is not killed"
     status = folder.read_status()
     assert (status.state, status.step, status.next_action) == ("stopped", 4, "submit the run again to resume")
     assert not folder.stop.exists()

@@ -1,4 +1,4 @@
-"""What long commands say where there is no terminal."""
+"""Progress of long commands without a terminal."""
 
 from launchers.display import CommandProgress
 from launchers.display.progress import PLAIN_SECONDS
@@ -9,7 +9,7 @@ def test_lines_come_now_and_then_with_the_time_left(capsys):
     with CommandProgress(clock=lambda: now) as line:
         line.show(0, 4, "runs")
         now = PLAIN_SECONDS
-        line.show(0, 4, "runs")  # of which nothing is known yet
+        line.show(0, 4, "runs")  # there is no progress yet
         now += 1
         line.show(1, 4, "runs")  # too early
         now = 3600.0

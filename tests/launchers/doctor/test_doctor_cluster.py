@@ -1,4 +1,4 @@
-"""What `maskwright doctor --cluster` makes of the nodes' reports and of what they have measured together."""
+"""`maskwright doctor --cluster`: findings from node reports and from measurements."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""`maskwright doctor` as a whole: a check that goes wrong is a finding, and every line is documented."""
+"""`maskwright doctor`: a failing check becomes a finding, and every line is documented."""
 
 import json
 import os

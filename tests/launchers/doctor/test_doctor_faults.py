@@ -1,4 +1,4 @@
-"""`maskwright doctor` where something really is wrong: disks, shards, servers, drivers."""
+"""`maskwright doctor` with real faults: disks, shards, servers, drivers."""
 
 import contextlib
 import http.server

@@ -1,4 +1,4 @@
-"""What `maskwright doctor` thinks of GPUs."""
+"""Doctor checks of GPUs."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What `maskwright doctor` thinks of a machine: its cores and shared memory."""
+"""Doctor checks of a machine: cores and shared memory."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What `maskwright doctor` thinks of packages and compilers."""
+"""Doctor checks of packages and compilers."""
 
 import sys
 

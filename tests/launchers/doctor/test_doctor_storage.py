@@ -1,4 +1,4 @@
-"""What `maskwright doctor` thinks of disks: mounts and locks."""
+"""Doctor checks of disks: mounts and locks."""
 
 from collections import namedtuple
 

@@ -1,4 +1,4 @@
-"""What `maskwright doctor` thinks of where runs are tracked: databases, and who can read a server."""
+"""Doctor checks of MLflow: databases, and access to a server."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Answers of other hosts and of processes, and hostfiles: damaged ones are refused in one line, or skipped."""
+"""Answers of hosts and processes, and hostfiles: damaged ones are refused in one line, or skipped."""
 
 import json
 import os

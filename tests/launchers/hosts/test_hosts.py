@@ -1,4 +1,4 @@
-"""Training on several hosts: hostfiles, what hosts must agree on, and command lines."""
+"""Training on several hosts: hostfiles, comparison of the hosts, and command lines."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""GPUs are counted where /proc/driver/nvidia does not exist, and a GPU that cannot be used is reported."""
+"""GPU count without /proc/driver/nvidia, and the report of a GPU that cannot be used."""
 
 import shutil
 import subprocess

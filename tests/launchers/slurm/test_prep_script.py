@@ -1,4 +1,4 @@
-"""Job arrays of a preparation: who does which task, quoting, and what is refused before anything is submitted."""
+"""Job arrays of a preparation: tasks of each element, quoting, and refusals before submission."""
 
 import dataclasses
 import os

@@ -1,4 +1,4 @@
-"""Programs of Slurm are called in one place."""
+"""Slurm's programs are called in one module."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files that Slurm jobs leave for one another, damaged or hostile."""
+"""Damaged or hostile files that Slurm jobs exchange."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What `maskwright doctor` thinks of Slurm: its programs and the time to stop."""
+"""Doctor checks of Slurm: its programs and the time to stop."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""`maskwright launch slurm`: its dry run, options against config and profile, and what is refused."""
+"""`maskwright launch slurm`: its dry run, options against config and profile, and refusals."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def launch(*arguments: str | Path, environment: dict[str, str] | None = None) -> str:
-    """What the command prints; raises what it raises. There is no sbatch."""
+    """The output of the command; raises its exceptions. There is no sbatch."""
     words = ["launch", "slurm", *map(str, arguments)]
     result = CliRunner().invoke(app, words, env={"PATH": "/nowhere"} | (environment or {}))
     if result.exception:

@@ -1,4 +1,4 @@
-"""What docs/slurm.md says to type: every launch of a run is made, up to its submission."""
+"""Commands of docs/slurm.md: every launch of a run is made, up to its submission."""
 
 import shlex
 import subprocess

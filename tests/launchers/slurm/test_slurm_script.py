@@ -1,4 +1,4 @@
-"""The Slurm job script: what it asks for, quoting, and time limits."""
+"""The Slurm job script: resources, quoting, and time limits."""
 
 import dataclasses
 import os
@@ -72,7 +72,7 @@ def test_cpu_job_asks_for_no_gpu() -> None:
 
 
 def environment_and_arguments(script: str, **environment: str) -> tuple[dict[str, str], list[str]]:
-    """What a script hands to the Python that it becomes, which must be a shell script that prints both."""
+    """The arguments and environment that a script gives to its Python, here a shell script that prints both."""
     result = subprocess.run(
         ["bash", "-c", script], cwd="/", env=os.environ | environment, capture_output=True, check=True
     )

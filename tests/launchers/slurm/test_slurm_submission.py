@@ -1,4 +1,4 @@
-"""What is submitted to Slurm: the descriptions of jobs, seeds, containers, ranks, and sbatch's refusals."""
+"""Submission to Slurm: descriptions of jobs, seeds, containers, ranks, and sbatch's refusals."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What squeue prints, as jobs and their runs."""
+"""Output of squeue as jobs and their runs."""
 
 import os
 import stat

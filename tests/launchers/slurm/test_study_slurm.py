@@ -1,4 +1,4 @@
-"""A study as Slurm jobs: which wait for which, and what their scripts ask for."""
+"""A study as Slurm jobs: their dependencies and the resources in their scripts."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""The edges of the supervisor: what it remembers, what nodes say of themselves, what Slurm says."""
+"""Edge cases of the supervisor: its history, reports of nodes, and answers of Slurm."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from launchers.slurm.supervisor import Supervisor, read_history, write_history
 from pretrain.config import Config
 from pretrain.run import Entry, JournalReader, RunFolder, report_failure
 
-pytestmark = pytest.mark.process  # shell scripts stand in for srun
+pytestmark = pytest.mark.process  # shell scripts replace srun
 
 HISTORY = LaunchHistory(7, checkpoint=400, restarts=2, requeues=1, failure=Failure(412, "x"))
 
@@ -190,7 +190,7 @@ ELEMENT = {"SLURM_JOB_ID": "5", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID"
 def test_a_requeue_is_of_this_job_alone_and_keeps_the_nodes_that_are_excluded_already(
     programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], name: str
 ) -> None:
-    """The last element of an array has the array's number, by which scontrol would queue all of it again."""
+    """The last element of an array has the array's number. With it, scontrol would requeue the whole array."""
     for variable, value in environment.items():
         monkeypatch.setenv(variable, value)
     said = tmp_path / "said"

@@ -1,4 +1,4 @@
-"""What happens next to a Slurm job: decided cases, and what must hold for whatever happens."""
+"""Requeue decision of a Slurm job: known cases, and rules that hold for any outcome."""
 
 from dataclasses import replace
 from itertools import cycle, islice
@@ -67,7 +67,7 @@ def test_the_same_error_at_the_same_step_ends_the_job() -> None:
     assert isinstance(after(history=replace(same, failure=Failure(11, CRASH.reason))), Restart)
     assert isinstance(after(history=replace(same, failure=Failure(12, "another"))), Restart)
     assert isinstance(after(history=same, checkpoint=20), Restart), "a newer checkpoint is progress"
-    assert isinstance(after({"n1": "ill"}, history=same), Restart), "an ill node explains the error"
+    assert isinstance(after({"n1": "ill"}, history=same), Restart), "an unhealthy node explains the error"
     assert isinstance(after({"n3": "ill"}, history=same), Fail), "but not one that was not used"
 
 

@@ -1,4 +1,4 @@
-"""The lines of a log that grows."""
+"""Lines of a growing log."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""One rank of test_saving: DeepSpeed's state saved asynchronously while steps go on, and how long they stand still.
+"""One rank of test_saving: asynchronous saves of DeepSpeed's state during steps, and how long they stop training.
 
 `python -m tests.pretrain.checkpoint.async_worker FOLDER`: for every layout, a checkpoint of one step is saved
 synchronously, then asynchronously by a writer that waits until three more steps are done. The files must be the

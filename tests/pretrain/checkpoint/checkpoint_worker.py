@@ -1,4 +1,4 @@
-"""One rank of test_checkpoint: saves while steps go on, lost ranks, full disks."""
+"""One rank of test_checkpoint: saves during steps, lost ranks, full disks."""
 
 import os
 import re

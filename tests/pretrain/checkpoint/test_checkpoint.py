@@ -1,4 +1,4 @@
-"""A checkpoint is committed and verifiable, or not there at all: damage, kills at every operation, lost ranks."""
+"""Checkpoints are complete and verifiable, or absent: damage, kills at every operation, lost ranks."""
 
 import json
 import shutil
@@ -150,7 +150,7 @@ def test_pruning_keeps_the_newest(tmp_path, keep):
 
 @pytest.mark.parametrize("later", [2, 9])
 def test_a_passed_over_checkpoint_does_not_push_out_a_sound_one(folder, later):
-    """A resume passes over a damaged later checkpoint and goes on from step 1: what it saves next is kept."""
+    """A resume skips a damaged later checkpoint and continues from step 1; its next checkpoint is kept."""
     if later != 2:
         shutil.move(folder / "step-00000002", folder / f"step-{later:08d}")
     flip(folder / f"step-{later:08d}" / MODEL, 0)
@@ -160,7 +160,7 @@ def test_a_passed_over_checkpoint_does_not_push_out_a_sound_one(folder, later):
         path = commit(folder, 2, keep=1)
         assert checkpoint.verify(path) is None
         assert newest(folder) == (2, [])
-        assert (folder / f"step-{later:08d}.aside-1" / MODEL).exists(), "set aside, not deleted"
+        assert (folder / f"step-{later:08d}.aside-1" / MODEL).exists(), "renamed, not deleted"
         assert (folder / "step-00000002.aside-2").exists() == (attempt == 2 and later == 2)
     assert checkpoint.committed(folder) == [(2, folder / "step-00000002")]
 
@@ -228,7 +228,7 @@ def test_a_save_is_due_by_the_clock_and_begins_it_anew(tmp_path):
 
 
 def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
-    """Their writers never run at once, and the first is committed before the second begins."""
+    """Their writers never run at the same time, and the first is committed before the second begins."""
     free, events = threading.Event(), []
 
     def slow(sink: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""A pickle that runs code when it is loaded, in the place of a checkpoint's file: nothing of it is run."""
+"""A hostile pickle in place of a checkpoint's file: its code does not run."""
 
 import os
 import pickle
@@ -39,7 +39,7 @@ class Sneaky(Payload):
 
 @pytest.fixture(params=[Payload, Sneaky])
 def hostile(request, tmp_path):
-    """A re-sealed checkpoint with the payload beside tensors, and the folder that the payload makes."""
+    """A re-sealed checkpoint with the payload next to tensors, and the folder that the payload creates."""
     path, marker = make_checkpoint(tmp_path, 1), tmp_path / "ran"
     file = path / "deepspeed" / NAME
     torch.save({"optimizer_state_dict": {"weights": torch.zeros(3), "x": request.param(marker)}}, file)

@@ -1,4 +1,4 @@
-"""What may change between two parts of a run, and what may not."""
+"""Identity of a run: settings that may change at a resume, and settings that may not."""
 
 import json
 from dataclasses import replace
@@ -42,7 +42,7 @@ def changed(before, now):
 
 
 def test_settings_that_came_after_a_run_was_begun_are_what_they_are_by_default():
-    """As in a checkpoint of a version that had no `scaled_init`; another value of theirs is told."""
+    """As in a checkpoint of a version that had no `scaled_init`; another value of it is reported."""
     config = Config.model_validate(LEAST)
     recorded = Identity.of(config, data_set(), 5).settings
     del recorded["model.scaled_init"]
@@ -231,7 +231,7 @@ def test_initial_weights_count_by_content():
 
 
 def test_indexes_count_where_both_sides_know_them():
-    """A data set of an earlier version does not tell; that of another data set says nothing new."""
+    """A data set of an earlier version has no index fingerprint. For another data set, only its change is reported."""
     unknown, one, other = (identity(data_set(index_fingerprint=value)) for value in (None, "i", "j"))
     assert list(one.changes(other)) == ["indexes of data.train (fingerprint)"]
     assert not unknown.changes(one) | one.changes(unknown) | one.changes(one)

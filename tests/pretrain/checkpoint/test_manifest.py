@@ -1,4 +1,4 @@
-"""A checkpoint's manifest against what it says: format, step, files, and no symbolic links."""
+"""Manifest of a checkpoint: format, step, files, and no symbolic links."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Copies of checkpoints behind a URL: complete or not there, pruned, fetched, and never in the way of a run."""
+"""Copies of checkpoints behind a URL: complete or absent, pruned, fetched; a failure does not stop the run."""
 
 import re
 import shutil
@@ -101,7 +101,7 @@ def test_copies_of_later_steps_do_not_count_once_a_run_went_back(url, folder):
     assert copy(url, make_checkpoint(folder, 8), after_step=4, keep=2) == []
     assert remote_copies.copies(url) == [8, 4]
     root = url.removeprefix("memory://")
-    assert FS.exists(f"/{root}/step-00000012/manifest.aside.json"), "nobody's bytes are deleted"
+    assert FS.exists(f"/{root}/step-00000012/manifest.aside.json"), "unknown files are not deleted"
     assert FS.exists(f"/{root}/step-00000012/{MODEL}")
 
 

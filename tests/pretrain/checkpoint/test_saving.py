@@ -1,4 +1,4 @@
-"""An asynchronous checkpoint is, byte for byte, the synchronous one of its step, whatever is trained meanwhile."""
+"""Asynchronous checkpoints equal synchronous ones byte for byte, regardless of later training steps."""
 
 from pathlib import Path
 

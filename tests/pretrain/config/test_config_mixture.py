@@ -1,4 +1,4 @@
-"""A mixture in a config: data sets with shares."""
+"""Mixtures in a config: data sets with shares."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""How a config file and overrides are read: files that cannot be used, and the types of YAML."""
+"""Reading of config files and overrides: unusable files, and the types of YAML."""
 
 import gzip
 import json

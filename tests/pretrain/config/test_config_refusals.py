@@ -1,4 +1,4 @@
-"""Configs that are refused: unknown keys, wrong values, and settings that do not go together."""
+"""Refused configs: unknown keys, wrong values, and settings that do not fit together."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The stages of a config: a curriculum's, and those that a ramp of the batch becomes."""
+"""Stages of a config: the stages of a curriculum, and the stages that a batch ramp becomes."""
 
 from functools import partial
 

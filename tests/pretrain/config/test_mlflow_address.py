@@ -1,4 +1,4 @@
-"""Which addresses can be MLflow's: an impossible one is refused before training, and is no outage."""
+"""Addresses of MLflow: an impossible one is refused before training, and is no outage."""
 
 import subprocess
 import sys
@@ -106,7 +106,7 @@ def test_training_is_refused_before_it_starts(tmp_path: Path, monkeypatch: pytes
         UserError, match=r"MLFLOW_TRACKING_URI: localhost:5000 has no scheme\. Write http://localhost:5000"
     ):
         check_start(load_config(config), 1)
-    check_tracking(load_config(config, ["track.uri=none"]).track)  # sends nothing, whatever the environment says
+    check_tracking(load_config(config, ["track.uri=none"]).track)  # sends nothing, for any environment
 
 
 def test_results_go_to_the_experiment_of_the_run_that_made_the_model(

@@ -1,4 +1,4 @@
-"""Rows of a batch for people: documents, predictions and their kinds; and in what two batches differ."""
+"""Readable rows of a batch: documents, predictions and their kinds; and differences of two batches."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The keyed permutation: a bijection at every size, the same for ever, different by key and epoch."""
+"""The keyed permutation: a bijection at every size, stable over versions, different by key and epoch."""
 
 import numpy as np
 import pytest

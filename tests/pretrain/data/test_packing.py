@@ -1,4 +1,4 @@
-"""Packing loses nothing, overfills nothing, keeps whole what fits, and is tight."""
+"""Packing: keeps all tokens, respects the row length, keeps documents whole that fit, and fills rows well."""
 
 from collections import Counter
 
@@ -39,7 +39,7 @@ def pieces_by_fragment(rows: PackedLayout, lengths) -> np.ndarray:
 
 
 def rows_piece_by_piece(sizes: list[int], capacity: int) -> Counter[tuple[int, ...]]:
-    """What rows consist of, by the rule of best_fit, one piece at a time."""
+    """The pieces of rows by the rule of best_fit, one piece at a time."""
     left, rows = Counter(sizes), Counter[tuple[int, ...]]()
     while left:
         row: list[int] = []
@@ -81,7 +81,7 @@ def test_every_token_occurs_once_and_rows_do_not_overflow(mode, lengths, seq_len
 
 
 @given(lengths=LENGTHS, seq_len=st.integers(3, 40))
-@example(lengths=[20] * 30 + [38] * 30, seq_len=40)  # nothing may be cut to fill the holes beside 20
+@example(lengths=[20] * 30 + [38] * 30, seq_len=40)  # nothing may be cut to fill the space next to 20
 def test_what_fits_is_never_cut_by_best_fit(lengths, seq_len):
     pieces = pieces_by_fragment(packed(lengths, seq_len, "best_fit"), lengths)
     fits = (np.array(lengths) > 0) & (np.array(lengths) <= seq_len - SPECIALS_PER_PIECE)

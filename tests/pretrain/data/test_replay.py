@@ -1,4 +1,4 @@
-"""`maskwright replay` shows the batch of a step as it was, or says in one sentence why it cannot."""
+"""`maskwright replay`: the exact batch of a step, or a one-line reason why it cannot be shown."""
 
 import json
 import shutil

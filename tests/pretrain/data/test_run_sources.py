@@ -1,4 +1,4 @@
-"""The data sets of a run: opened, named and weighted; local and remote alike; in shuffled word order."""
+"""Data sets of a run: opened, named and weighted, local and remote, and in shuffled word order."""
 
 import shutil
 from pathlib import Path

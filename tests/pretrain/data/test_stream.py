@@ -40,7 +40,7 @@ LAYOUTS = [
 
 
 def numbered(lengths: list[list[int]], first: int = 5) -> MemoryBlocks:
-    """Blocks in which each token of the set is another id."""
+    """Blocks whose tokens all have different ids."""
     blocks = MemoryBlocks(lengths)
     for tokens in blocks.ids:
         tokens[:] = np.arange(first, first + len(tokens))
@@ -88,7 +88,7 @@ def reference() -> list[tuple[MixturePosition, list[np.ndarray]]]:
 
 @st.composite
 def interrupted_runs(draw):
-    """Parts of a run: how many steps each takes, on how many ranks, by which micro-batch, built how far ahead."""
+    """Parts of a run: steps, ranks, micro-batch, and number of steps that are built ahead."""
     parts = []
     while sum(steps for steps, *_ in parts) < STEPS:
         parts.append((draw(st.integers(1, STEPS)), *draw(st.sampled_from(LAYOUTS)), draw(st.integers(0, 3))))
@@ -201,7 +201,7 @@ def test_each_period_deals_the_quotas():
     assert (sum(parts[4:]) == wanted).all()
     assert (mixture.count_rows(0, 2 * PERIOD) == 2 * wanted).all()
     assert (sum(mixture.count_rows(n, 1) for n in range(100, 130)) == mixture.count_rows(100, 30)).all()
-    assert len({tuple(part) for part in parts}) > 4, "shuffled, and anew in each period"
+    assert len({tuple(part) for part in parts}) > 4, "shuffled, and differently in each period"
     assert np.abs(parts[0] - wanted / 4).max() < 60
 
 
@@ -396,7 +396,7 @@ def test_a_damaged_block_is_replaced_alike_on_every_rank():
 
 
 def test_a_stand_in_is_reordered_with_its_marks_and_so_must_be_readable():
-    """What is done to the words of a document is done to those that stand in, and can fail as reading can."""
+    """Replacement documents get the same word order, and it can fail as reading can."""
 
     def reversed_or_damaged(tokens: np.ndarray, lengths: np.ndarray, block: int) -> np.ndarray:
         if block == 0:

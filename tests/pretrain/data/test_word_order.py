@@ -1,4 +1,4 @@
-"""The shuffling of n-grams is a keyed, uniform permutation within each document, and nothing else."""
+"""Shuffled n-grams: a keyed, uniform permutation within each document."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def documents(tokens: np.ndarray, lengths: np.ndarray) -> list[list[int]]:
 
 
 def ngrams(document: list[int], begins: dict[int, bool], n: int) -> Iterator[Word]:
-    """The n-grams of a document as it was, one token after the other."""
+    """The n-grams of the original document, one token after the other."""
     words: list[list[int]] = []
     for place, token in enumerate(document):
         if place == 0 or begins[token]:

@@ -1,4 +1,4 @@
-"""The late reader returns everything once, in order, `lag` pushes later."""
+"""Deferred reads: everything is returned once, in order, `lag` pushes later."""
 
 import pytest
 import torch

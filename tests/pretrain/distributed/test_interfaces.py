@@ -1,4 +1,4 @@
-"""Which interface leads to a host, and ports that nobody listens on."""
+"""Network interface that leads to a host, the address of rank 0, and ports in use."""
 
 import os
 import socket

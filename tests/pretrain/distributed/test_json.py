@@ -1,4 +1,4 @@
-"""Values that ranks exchange, and what a stranger sends in their place."""
+"""JSON exchange between ranks, and hostile messages."""
 
 from tests.support.ranks import run_ranks
 

@@ -1,4 +1,4 @@
-"""The environment of a rank: names of several launchers, the address of rank 0, and what is missing."""
+"""Environment of a rank: variables of several launchers, the address of rank 0, and missing values."""
 
 from collections.abc import Callable
 

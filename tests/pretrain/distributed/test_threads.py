@@ -1,4 +1,4 @@
-"""How many threads each process of a run gets, and how they wait."""
+"""Threads of each process of a run: their number, and how they wait."""
 
 from pathlib import Path
 

@@ -64,7 +64,7 @@ def take_step(engine: Engine, batches: list[Batch], lr: float, group_norms: bool
 
 def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str, np.ndarray]:
     """Take a step; its full gradients by parameter, its loss a prediction ("loss") and gradient norm ("norm"), and
-    those of the model's parts ("norm of layer_0")."""
+    the norms of the model's parts ("norm of layer_0")."""
     found: dict[str, Any] = {}
     inner: Any = engine.deepspeed
     inner_step = inner.step

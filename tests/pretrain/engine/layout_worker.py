@@ -1,4 +1,4 @@
-"""One rank: take up what other numbers of ranks saved, under other layouts, and save under every layout.
+"""One rank: load states of other numbers of ranks and other layouts, and save under every layout.
 
 `python -m tests.pretrain.engine.layout_worker FOLDER [FROM some|all] [save]`: loads the checkpoints that FROM ranks
 have left in FOLDER, each under the next layout or under all of them, and compares weights, moments and step exactly
@@ -51,7 +51,7 @@ def step(engine: Engine, batches: list[Batch]) -> None:
 
 
 def step_all_alike(engine: Engine) -> dict[str, np.ndarray]:
-    """Take a step in which every rank has the same batch, so that it is the same for any number of ranks."""
+    """Take a step with the same batch on every rank, so that it is the same for any number of ranks."""
     step(engine, varying.global_batches(0, 1)[0])
     return {f"{name} after": value for name, value in record(engine).items()}
 

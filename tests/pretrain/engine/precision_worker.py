@@ -1,4 +1,4 @@
-"""One rank: sums of gradients in 16 bits, and fp16's loss scale. Fails where something is not as it should be.
+"""One rank: sums of gradients in 16 bits, and fp16's loss scale. Fails if a value is wrong.
 
 `python -m tests.pretrain.engine.precision_worker FOLDER`
 """
@@ -53,7 +53,7 @@ def fp16(zero: str) -> Config:
 
 
 def take(engine: Engine, number: int) -> float:
-    """A step; its gradient norm, of which those of the model's parts say the same."""
+    """Take a step and return its gradient norm, which agrees with the norms of the model's parts."""
     batches = varying.global_batches(number, dist.get_world_size())[dist.get_rank()]
     feed = DeviceFeed(engine.device)
     predictions = engine.total([sum(batch.n_predictions for batch in batches)])[0]

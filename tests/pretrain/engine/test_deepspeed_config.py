@@ -1,4 +1,4 @@
-"""What DeepSpeed is told, and which of its keys a user may set."""
+"""DeepSpeed's configuration, and the keys of it that a user may set."""
 
 import re
 

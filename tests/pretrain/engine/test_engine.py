@@ -1,4 +1,4 @@
-"""What Maskwright does in DeepSpeed's place."""
+"""Clipping with the bits of DeepSpeed's, and the warning about slow precisions."""
 
 from types import SimpleNamespace
 

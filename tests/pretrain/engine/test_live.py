@@ -1,4 +1,4 @@
-"""What a rank answers for among weights that ZeRO 3 shares out."""
+"""Shares of the ranks in the weights that ZeRO 3 partitions."""
 
 import math
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Gradients of a global batch are those of its summed loss over its predictions, however it is spread."""
+"""Gradients of a global batch equal the gradients of its summed loss over its predictions, for any split."""
 
 import numpy as np
 import pytest

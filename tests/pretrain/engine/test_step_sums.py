@@ -1,4 +1,4 @@
-"""The numbers of a step keep their names from rank to rank, and to the device and back."""
+"""Sums of a step: named fields are the same on all ranks, and after a copy to the device and back."""
 
 from dataclasses import fields, replace
 

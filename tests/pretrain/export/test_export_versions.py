@@ -79,7 +79,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def in_version_4(folders, tmp_path_factory) -> dict[str, np.ndarray]:
-    """What transformers 4 makes of each export, by folder and name."""
+    """Results of transformers 4 for each export, by folder and name."""
     out = tmp_path_factory.mktemp("version 4") / "found.npz"
     environment = os.environ | {"PYTHONPATH": str(transformers_4()), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.support.read_exports", out, TEXT, *folders.values()]
@@ -93,7 +93,7 @@ def test_an_export_is_the_same_model_in_both_versions(name, folders, in_version_
     assert not needs_version_5(AutoConfig.from_pretrained(folders[name]))
     ours = read(folders[name], TEXT)
     assert ours["ids"].shape == (1, 100)
-    assert np.ptp(ours["logits"]) > 1, "logits that are all alike would show no difference"
+    assert np.ptp(ours["logits"]) > 1, "equal logits would show no difference"
     for part, wanted in ours.items():
         found = in_version_4[f"{folders[name]} {part}"]
         np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-5, err_msg=part, strict=True)

@@ -1,4 +1,4 @@
-"""What people name as a model: a Hugging Face folder or a run."""
+"""Model names of users: a Hugging Face folder or a run."""
 
 import json
 
@@ -60,7 +60,7 @@ CONFIG = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_atten
 
 
 def without(folder, *names):
-    """The weights in a folder, but for those whose name has one of `names` in it."""
+    """The weights in a folder, except those whose name contains one of `names`."""
     weights = load_file(folder / "model.safetensors")
     left = {name: value for name, value in weights.items() if not any(part in name for part in names)}
     assert len(left) < len(weights)

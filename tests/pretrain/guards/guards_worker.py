@@ -27,7 +27,7 @@ HOSTS = ["here", "there"]
 
 
 def faulty(kind: str, rank: int) -> Faults:
-    """What does `kind` at step 1 of one rank."""
+    """A fault of this kind at step 1 of one rank."""
     return Faults(dist.get_rank(), f"{kind}:rank={rank},step=1")
 
 
@@ -87,7 +87,7 @@ def check(precision: str, zero: str) -> None:
     before = record(engine)
     for rank in (0, 1):
         faulty("nan_gradient", rank).before_step(1, engine.module)
-        loss, _, norm, skipped = step(engine, 1)  # in which three micro-batches are added up
+        loss, _, norm, skipped = step(engine, 1)  # it adds up three micro-batches
         assert skipped == 1, what
         assert math.isfinite(loss)
         assert not math.isfinite(norm), f"{what}: {norm}"

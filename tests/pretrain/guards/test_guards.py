@@ -1,4 +1,4 @@
-"""What the guards decide, without processes."""
+"""Decisions of the guards, without processes."""
 
 import json
 import math
@@ -27,7 +27,7 @@ def place(step: int) -> StreamPoint:
 
 
 def result(step: int, loss: float | None, shape: tuple[int, int] = (8, 32)) -> StepResult:
-    """The result of a step; None stands for a skipped one."""
+    """The result of a step; None means a skipped one."""
     skipped, loss = loss is None, math.nan if loss is None else loss
     return StepResult(step, place(step).position, shape, loss, skipped, [0.1, 0.1], 0.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""The watchdog: who is behind, what is no hang, and clocks that jump."""
+"""The watchdog: ranks that are behind, pauses that are not hangs, and clocks that jump."""
 
 import itertools
 import json
@@ -124,7 +124,7 @@ def test_the_start_and_the_first_step_may_take_longer(tmp_path):
         return dog.is_overdue()
 
     places = [("start", 0, 600), ("data", 5, 600), ("data", 6, 200), ("checkpoint", 6, 600)]
-    places += [("start", 6, 600), ("data", 3, 600), ("data", 4, 200)]  # after a rollback, the model compiles anew
+    places += [("start", 6, 600), ("data", 3, 600), ("data", 4, 200)]  # after a rollback, the model compiles again
     for phase, step, limit in places:
         marker.enter(phase, step)
         assert not overdue_after(0.9 * limit), (phase, step)
@@ -171,7 +171,7 @@ def test_a_process_that_was_suspended_starts_counting_anew(tmp_path):
     marker.enter("data", 1)
     dog.check()
     marker.enter("data", 2)
-    for _ in range(4):  # 24 intervals, of which 10 are a hang
+    for _ in range(4):  # 24 intervals; 10 are a hang
         clock.now += 6 * interval
         dog.check()
     assert not ranks.left.is_set()

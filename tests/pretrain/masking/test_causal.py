@@ -1,4 +1,4 @@
-"""The causal objective: which tokens are predicted, from where."""
+"""The causal objective: which tokens are predicted, and from which tokens."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Collocations: counted and rated as the paper says, found in rows as by hand, and masked as a whole."""
+"""Collocations: counted and rated as in the paper, found in rows as in a plain search, and masked as a whole."""
 
 import json
 import math

@@ -85,7 +85,7 @@ def test_ties_among_draws(interpreter, strategy):
 
 @pytest.mark.parametrize("strategy", ["token", "span"])
 def test_a_rate_above_the_objectives_harms_no_memory(interpreter, strategy):
-    """What finds no place stays as it is: nothing is seen as [MASK] that is not predicted."""
+    """A token without a free place stays unchanged: only predicted tokens are seen as [MASK]."""
     masking = objective(strategy, 0.1, mask=1.0, random=0.0)
     rows = rows_of_all_kinds(ROW_KINDS, 50, seed=0)
     found = interpreter(mask_on, "cpu", masking, rows, 1.0)

@@ -1,4 +1,4 @@
-"""Masks are as random as they say: rates, fates, random ids, spans, mixes, and independence, on large samples.
+"""Statistics of masks on large samples: rates, replacements, random ids, spans, mixes, and independence.
 
 Seeds are fixed, so results repeat; what fails was as likely as 1e-6 if the code were right (tests/support/chance.py).
 Trials are rows, which are independent, or what is drawn independently within them.
@@ -38,7 +38,7 @@ def fates_of(found: Masked, before: np.ndarray) -> np.ndarray:
 
 
 def begins_of(mask: MaskedTokens, rows: Rows) -> np.ndarray:
-    """Where units begin: bool [R, S]."""
+    """Begins of units: bool [R, S]."""
     ordinary = mask.vocabulary.is_ordinary[rows.tokens]
     found = mask.units(rows, ordinary)
     return ordinary if found is None else found.begins
@@ -47,7 +47,7 @@ def begins_of(mask: MaskedTokens, rows: Rows) -> np.ndarray:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_token_has_the_chance_k_of_n(strategy, layout):
-    """Whatever its unit's length, at the ends of documents, beside specials, where k is less than a unit."""
+    """For any length of its unit, at the ends of documents, next to specials, and if k is less than a unit."""
     rows = drawn(LAYOUTS[layout], 8000)
     ordinary = VOCABULARY.is_ordinary[rows.tokens[0]]
     n = int(ordinary.sum())
@@ -230,7 +230,7 @@ def test_lengths_of_spans_are_geometric_cut_off(documents):
     assert (wanted[:, 0] == 0).all()
     check_distribution(wanted[0, 1:], shares)
     check_means(sum(excess), 0)
-    if documents == 2:  # and the spans of one document do not tell those of the other
+    if documents == 2:  # and the spans of two documents are independent
         one, other = (begins[:, first : first + n_words].sum(axis=1) for first in (1, n_words + 3))
         check_means((one - one.mean()) * (other - other.mean()), 0)
 
@@ -269,7 +269,7 @@ def test_the_phase_of_ngrams_is_uniform(n):
 
 @pytest.mark.parametrize("weights", [(1, 3), (1, 1, 2), (0.5, 0.001, 0.2)])
 def test_rows_of_a_mix_are_shared_by_weight(weights):
-    """Which strategy a row has shows in its units; the draw of one row tells nothing of that of the next."""
+    """The units of a row show its strategy. The draws of two rows are independent."""
     strategies = [TokenUnits(), NGrams(4), NGrams(7)][: len(weights)]
     lengths = [1, 4, 7][: len(weights)]
     rows = drawn(f"[{words(*[1] * 30)}]", 40_000)

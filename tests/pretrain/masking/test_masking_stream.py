@@ -1,4 +1,4 @@
-"""From a data set to the masks of a batch: flags travel with their tokens, and only the position decides."""
+"""Masks of batches from a data set: flags stay with their tokens, and masks follow only from the position."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ LENGTHS = np.random.default_rng(1).integers(1, 90, size=(11, 4)).tolist()
 
 
 def numbered() -> MemoryBlocks:
-    """Blocks in which each token of the set is another id."""
+    """Blocks whose tokens all have different ids."""
     blocks, first = MemoryBlocks(LENGTHS), 5
     for tokens in blocks.ids:
         tokens[:] = np.arange(first, first + len(tokens))
@@ -48,7 +48,7 @@ STARTS[:5] = False
 
 
 def stored_flags(tokens: np.ndarray, block: int) -> np.ndarray:
-    """ReadFlags that are stored by place, whatever the tokens: those of the block's own tokens, in its own order."""
+    """ReadFlags by place, regardless of the tokens: the flags of the block's tokens, in its order."""
     assert len(tokens) == len(BLOCKS.tokens(block))
     return STARTS[BLOCKS.tokens(block)] * np.uint8(TokenFlag.WORD_START)
 
@@ -72,7 +72,7 @@ def originals(batch: Batch) -> np.ndarray:
 
 
 def predicted(batch: Batch) -> np.ndarray:
-    """Where tokens are predicted: bool [R, S]."""
+    """Places of predicted tokens: bool [R, S]."""
     hit = np.zeros(len(batch.tokens), dtype=bool)
     hit[batch.masked_positions[batch.labels != IGNORED]] = True
     return hit.reshape(-1, batch.seq_len)
@@ -111,7 +111,7 @@ def test_each_token_keeps_its_mark_through_packing_and_reordering(packing: Mode,
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_ranks_micro_batches_and_resumes_change_no_mask(strategy):
-    """The global batches of one process, from the start, are those of any other way to them."""
+    """The global batches of one process, from the start, equal the batches of any other split or start."""
     one = loader(strategy)
     position = one.mixture.start()
     saved, wanted = [], []
@@ -168,7 +168,7 @@ def epochs_of(one: Loader, position: MixturePosition, epochs: int) -> list[list[
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_each_epoch_masks_a_row_anew(strategy):
-    """A data set of one row, which stands at the same place of every epoch: its masks overlap as chance has it."""
+    """A data set of one row, at the same place of every epoch: its masks overlap as chance predicts."""
     blocks, n = MemoryBlocks([[30]]), 30
     mask = token_masking(VOCABULARY, 0.3, strategies=STRATEGIES[strategy])
     one = memory_loader([blocks], VOCABULARY, mask, one_stage(32), rate=0.3, flags=every_other)
@@ -187,8 +187,8 @@ def test_each_epoch_masks_a_row_anew(strategy):
 
 @pytest.mark.parametrize("strategy, n", [("token", 1), ("mix", 2), ("span", 3)])
 def test_static_epochs_come_again(strategy, n):
-    """Rows and masks of epoch e are those of e mod n, in the same order, and those of the first n differ; a resume in
-    a later epoch goes on with them; and the first n are those of a run without."""
+    """Epoch e has the rows and masks of epoch e mod n, in the same order, and the first n epochs differ. A resume in
+    a later epoch continues with them. The first n epochs equal the epochs of a run without static epochs."""
     one = loader(strategy, (1, 1, 1), static_epochs=n)
     found = epochs_of(one, one.mixture.start(), 2 * n + 1)
     plain = epochs_of(loader(strategy, (1, 1, 1)), one.mixture.start(), n + 1)
@@ -336,7 +336,7 @@ def test_common_masks_of_held_out_rows_are_the_same_whatever_is_trained_on(datas
 
 
 def test_added_special_tokens_are_special_and_id_zero_is_not(tmp_path):
-    """Added tokens stand above the base vocabulary; the description of the tokenizer is what masking goes by."""
+    """Added tokens have ids above the base vocabulary; masking uses the description of the tokenizer."""
     base = ["ship", "sail", "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(models.WordPiece({word: id for id, word in enumerate(base)}, unk_token="[UNK]"))
     tokenizer.add_special_tokens([*base[2:], "<speaker>"])

@@ -1,4 +1,4 @@
-"""Units are selected whole, within the bounds, by the rule: what can be said of each single row."""
+"""Units of single rows: selected as a whole, within the bounds, by the rule."""
 
 import hashlib
 from fractions import Fraction
@@ -84,7 +84,7 @@ def test_selection_is_whole_units_about_k_tokens_and_has_room(rows, rate, seed, 
 @settings(max_examples=60, deadline=None)
 @given(rows=batches(), rate=st.sampled_from(RATES), seed=st.integers(0, 2**64 - 1), data=st.data())
 def test_predictions_are_the_originals_each_once_and_nothing_else_changes(rows, rate, seed, data):
-    """No label is [MASK] or another special token, no place counts twice, padding and specials stay as they are."""
+    """No label is [MASK] or another special token, no place counts twice, padding and specials stay unchanged."""
     mask = masking(data.draw(st.sampled_from(list(STRATEGIES))), rate, seed=seed)
     before = rows.tokens.copy()
     found = mask(rows, rate)
@@ -110,7 +110,7 @@ def test_predictions_are_the_originals_each_once_and_nothing_else_changes(rows, 
     st.sampled_from([0.15, 0.5]),
 )
 def test_words_are_selected_whole_and_long_ones_cut(documents, rate):
-    """By the flags of the row, which say nothing of spelling."""
+    """By the flags of the row, not by spelling."""
     picture = "".join(f"[{words(*document)}]" for document in documents)
     rows = drawn(picture, 8)
     wanted, slot = [], 0

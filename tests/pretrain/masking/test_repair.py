@@ -1,4 +1,4 @@
-"""Cloze repair: what is masked and predicted, from which data, and that no choice among targets is biased."""
+"""Cloze repair: masked and predicted tokens, required data, and an unbiased choice among targets."""
 
 from pathlib import Path
 
@@ -139,7 +139,7 @@ def config_of(folder: Path, train: str = "pairs", valid: str = "pairs", settings
     "settings", [{}, {"packing": "concat"}, {"shuffled_ngrams": 2}, {"packing": "none", "window_blocks": 1}]
 )
 def test_targets_reach_their_tokens(data, settings):
-    """Whatever packing, cutting, shuffling and reordering do: here a target is known by its id."""
+    """For any packing, cut, shuffle and reordering. Here the id of a token shows that it is a target."""
     config = config_of(data, settings=settings)
     sources, stages = Sources.open(config.data), BatchPhase.of_run(config, 1)
     loaders = [

@@ -1,4 +1,4 @@
-"""What a configuration says of a native encoder is what is built."""
+"""Native encoders have the shape that their configuration gives."""
 
 import pytest
 

@@ -35,7 +35,7 @@ def test_loss_and_gradients_are_the_same_bits(arch, dropout):
 def test_memory_of_a_base_model(arch, figures):
     """Kept are the inputs of layers: [N, D] each. The rest is one layer's, and what the head and the gradients take.
 
-    `figures` are those of docs/model.md, in GiB.
+    `figures` are the figures of docs/model.md, in GiB.
     """
     rows, seq_len = 32, 512
     n, kept, peak = rows * seq_len, {}, {}

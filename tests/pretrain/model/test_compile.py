@@ -19,7 +19,7 @@ STEPS = [[4, 12, 16, 7, 9], [16, 3, 3, 10, 8, 8], [16, 16, 16], [3] * 5 + [1] + 
 
 @pytest.fixture(autouse=True)
 def _captured_alone(monkeypatch):
-    """What is captured is run as it is: generating code takes minutes."""
+    """The captured graph runs without generated code, which takes minutes."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     torch._dynamo.reset()
     counters.clear()

@@ -1,4 +1,4 @@
-"""Operations by the formula are those that torch counts."""
+"""Operations by the formula equal torch's count."""
 
 from dataclasses import replace
 

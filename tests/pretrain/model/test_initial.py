@@ -1,4 +1,4 @@
-"""model.init: weights of a Hugging Face BERT to begin with, or one sentence on why they cannot be."""
+"""model.init: initial weights from a Hugging Face BERT, or a one-line refusal."""
 
 import json
 import pickle
@@ -87,7 +87,7 @@ def exported_modernbert(folder: Path) -> EncoderShape:
 
 
 def test_a_modernbert_goes_on_with_longer_rows_and_another_rotary_base(tmp_path):
-    """No weight depends on them, so the run decides, and says so."""
+    """No weight depends on them, so the run decides, and reports it."""
     shape, said = exported_modernbert(tmp_path), []
     longer = replace(shape, max_positions=8192, rope_theta=160_000.0, window=16)
     assert initial_state(tmp_path, shape, say=said.append).keys() == initial_state(tmp_path, longer).keys()

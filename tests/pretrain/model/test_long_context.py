@@ -1,4 +1,4 @@
-"""Rows of 8,192 tokens: the same as transformers computes, without a row's mask; and attention by blocks."""
+"""Rows of 8,192 tokens: the results of transformers without a mask of the whole row; and attention by blocks."""
 
 import functools
 from dataclasses import replace
@@ -89,7 +89,7 @@ def test_training_at_8192_tokens_makes_no_mask_of_a_row(lengths):
 @pytest.mark.parametrize("reach", [1, 4, 9])
 @pytest.mark.parametrize("lengths", [[40], [7, 1, 20, 12], [3, 60, 37]])
 def test_blocks_see_what_a_whole_mask_lets_them_see(lengths, reach):
-    """Whatever the slots are a multiple of; results and gradients."""
+    """For any number of slots; results and gradients."""
     n, generator = sum(lengths), torch.Generator().manual_seed(reach)
     document = torch.repeat_interleave(torch.arange(len(lengths)), torch.tensor(lengths))
     place = torch.arange(n)

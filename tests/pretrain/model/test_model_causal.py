@@ -1,4 +1,4 @@
-"""The causal encoder: transformers' own shifted loss, and no state that depends on what follows it."""
+"""The causal encoder: the shifted loss of transformers, and no state that depends on later tokens."""
 
 import numpy as np
 import pytest

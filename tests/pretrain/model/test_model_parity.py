@@ -143,7 +143,7 @@ def test_a_model_that_computes_something_else_is_refused(config: Any, wanted: st
 
 @pytest.mark.parametrize("arch", ["bert", "roberta", "modernbert"])
 def test_dropout_is_for_training_and_follows_the_seed(arch):
-    """In evaluation nothing is left out; in training what is, in each of its places, is that of torch's generator."""
+    """Evaluation drops nothing. In training, the dropped values at each place follow torch's generator."""
     wanted, batch = shape(arch), stream()
     still, leaves_out = Encoder(wanted), Encoder(replace(wanted, dropout=0.5))
     still.initialize(0)

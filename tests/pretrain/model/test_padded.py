@@ -1,4 +1,4 @@
-"""Other models of transformers: what they compute for a stream is what they compute for each document alone."""
+"""Other models of transformers: the results for a stream equal the results for each document alone."""
 
 import json
 
@@ -124,7 +124,7 @@ def test_a_file_that_is_no_json_is_refused(tokenizer, tmp_path, text):
 
 
 def test_a_folder_s_code_is_not_run(tokenizer, tmp_path):
-    """As NeoBERT's: a configuration and a model in files beside it, which `auto_map` names."""
+    """Like NeoBERT: a configuration, and a model in files next to it, which `auto_map` names."""
     code = {name: f"model.NeoBERT{kind}" for name, kind in (("AutoConfig", "Config"), ("AutoModelForMaskedLM", "LM"))}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "neobert", "auto_map": code, **SMALL}))
     (tmp_path / "model.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')")

@@ -1,4 +1,4 @@
-"""What a GPU runs in the model's forward and backward pass never waits for the host, as far as a CPU can show it.
+"""The model's forward and backward pass on a GPU never waits for the host, as far as a CPU can show it.
 
 Tensors on the device "meta" have shapes and no values: what asks for one (item, nonzero, a boolean index, a copy to the
 host) fails there. What mixes them with tensors of the host, as a copy to a GPU does, fails here. A copy of numbers by

@@ -101,7 +101,7 @@ def batches(number: int) -> Any:
 
 
 def skipped(engine: Engine) -> Callable[[], None]:
-    """DeepSpeed's step, which is told that gradients are not finite."""
+    """DeepSpeed's step, with the flag that gradients are not finite."""
     step, optimizer = engine.deepspeed.step, engine.deepspeed.basic_optimizer
 
     def skip() -> None:
@@ -130,7 +130,7 @@ def train(name: str, precision: str, zero: str) -> dict[str, np.ndarray]:
         if parameter.numel():
             assert torch.equal(parameter, torch.from_numpy(value).to(parameter.dtype)), "the model computes with others"
     exchange_weights(engine.deepspeed)
-    assert same(before, snapshot(engine)), f"{name} {precision} {zero}: weights are not back as they were"
+    assert same(before, snapshot(engine)), f"{name} {precision} {zero}: weights are not restored"
     engine.release()
     return found | {f"ema {key}": value for key, value in average.items()}
 
@@ -235,7 +235,7 @@ def write(folder: Path, results: dict[str, dict[str, np.ndarray]]) -> None:
 
 if __name__ == "__main__":
     # In bf16 small singular values are noise; test_optim.py has the products, here it is about the parts.
-    # Not where this is only imported: that process goes on to other tests.
+    # Not if this is only imported: that process continues with other tests.
     Muon.orthogonalization_dtype = torch.float32  # type: ignore[assignment,method-assign]
     init_distributed()
     torch.set_num_threads(1)

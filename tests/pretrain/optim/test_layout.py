@@ -1,4 +1,4 @@
-"""Weights and optimizer state are found in a checkpoint's files wherever the pieces wanted of them begin and end."""
+"""Weights and optimizer state in a checkpoint's files, for any cut of the pieces."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def whole(offset: float) -> dict[str, torch.Tensor]:
 
 @pytest.fixture
 def folder(tmp_path):
-    """What one rank of ZeRO 0 writes."""
+    """The files of one rank under ZeRO 0."""
     weights, first, second = whole(0), whole(1000), whole(2000)
     state = {
         i: {"step": torch.tensor(7.0), "exp_avg": first[n].view(SIZES[n]), "exp_avg_sq": second[n].view(SIZES[n])}

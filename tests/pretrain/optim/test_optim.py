@@ -1,4 +1,4 @@
-"""Parameter groups and optimizers of real encoders, each in one piece."""
+"""Parameter groups and optimizers of real encoders, without a split."""
 
 import copy
 import re
@@ -80,7 +80,7 @@ def test_the_configuration_does_not_decide_which_parameters_make_a_group():
             r".*(word|position|token_type)_embeddings\.weight",
             None,
         ),
-        (  # an output of its own
+        (  # a separate output matrix
             {"model_type": "bert", "tie_word_embeddings": False, **SMALL},
             r".*(query|key|value|dense)\.weight",
             r".*((word|position|token_type)_embeddings|predictions\.decoder)\.weight",
@@ -220,7 +220,7 @@ def test_muon_is_pytorch_s_own_for_each_matrix():
 
 def test_work_is_dealt_out_evenly():
     assert assign_jobs({"a": 4, "b": 2, "c": 2, "d": 1}, [0, 0, 0]) == {"a": 0, "b": 1, "c": 2, "d": 1}
-    assert assign_jobs({"a": 4, "b": 2}, [5, 0]) == {"a": 1, "b": 1}, "those who have matrices of their own get fewer"
+    assert assign_jobs({"a": 4, "b": 2}, [5, 0]) == {"a": 1, "b": 1}, "processes with whole matrices get fewer"
     even = assign_jobs({str(number): 1 for number in range(12)}, [0] * 4)
     assert sorted(Counter(even.values()).values()) == [3, 3, 3, 3]
     assert assign_jobs({}, [1, 2]) == {}
@@ -229,7 +229,7 @@ def test_work_is_dealt_out_evenly():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("shape", [(24, 24), (64, 16), (16, 64)])
 def test_singular_values_become_one_nearly(shape, dtype):
-    """And singular vectors stay; the scale is that of AdamW's steps, whose RMS is about 0.2."""
+    """And singular vectors stay. The scale equals the scale of AdamW's steps, whose RMS is about 0.2."""
     torch.manual_seed(0)
     u, _, v = torch.linalg.svd(torch.randn(3, *shape), full_matrices=False)
     values = torch.linspace(0.2, 1, min(shape)) * torch.tensor([1e-4, 1, 1e3])[:, None]
@@ -273,7 +273,7 @@ def everything(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[bytes
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1.0])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_skipped_step_leaves_no_trace(name, bad):
-    """Whatever the gradients are, and were it the first; what follows is as if it had never been."""
+    """For any gradients, also at the first step; later steps are as if it had not happened."""
     ends = []
     for skips in ((), (0, 2)):
         model, rng = encoder(), np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Each optimizer does to whole parameters what its paper says, wherever their parts lie."""
+"""Optimizers follow their papers on whole parameters, for any split of them."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def check(file) -> None:
     for step in range(STEPS):
         reference.step({name: found[f"{step} {name}"] for name in weights})
         for name, wanted in reference.weights.items():
-            error = np.abs(found[f"after {step} {name}"] - wanted) - 3e-7 * np.abs(wanted)  # beside fp32's rounding
+            error = np.abs(found[f"after {step} {name}"] - wanted) - 3e-7 * np.abs(wanted)  # plus fp32's rounding
             assert error.max() <= 3e-4 * LR, f"{file.name} step {step}: {name} is off by {error.max()}"
     for name, wanted in reference.average.items():
         np.testing.assert_allclose(found[f"ema {name}"], wanted, rtol=1e-4, atol=1e-4 * LR, err_msg=name)

@@ -1,4 +1,4 @@
-"""One rank: bytes of weights, gradients and optimizer state under every ZeRO stage, and those that planning expects.
+"""One rank: bytes of weights, gradients and optimizer state under every ZeRO stage, against the plan.
 
 `python -m tests.pretrain.planning.memory_worker`: fails where they differ.
 """
@@ -74,7 +74,7 @@ def check(precision: str, zero: str, optimizer: str) -> None:
     found = sum(storage.nbytes() for address, storage in living().items() if address not in before)
     items = states(settings, EncoderCosts(SHAPE).sizes, dist.get_world_size(), "cpu")
     wanted = expected(items, zero)
-    # Beside them there are a few scalars, and what the process group keeps.
+    # In addition there are a few scalars, and the memory of the process group.
     assert 0 <= found - wanted < 8192, (
         f"{precision} {zero} {optimizer}: {found} bytes, by the formula {wanted}: {items}"
     )

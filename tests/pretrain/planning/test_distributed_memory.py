@@ -1,4 +1,4 @@
-"""The bytes that `maskwright plan` tells are those of the real engine."""
+"""Memory by `maskwright plan` equals the memory of the real engine."""
 
 from tests.support.ranks import run_ranks
 

@@ -1,4 +1,4 @@
-"""Memory by formula, beside the real model: parameters exactly, activations as torch keeps them."""
+"""Memory by formula, compared with the real model: exact parameters, and activations that torch keeps."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ def test_parameters_are_those_of_the_model(arch, layers):
 def test_activations_of_a_gpu(arch, case, checkpointing):
     """In bf16 with varlen attention and plain operations, as a GPU computes, on "meta" tensors, which have sizes alone.
 
-    What is kept agrees within 2%; the most at once, in which temporary tensors count, within 8%.
+    Kept memory agrees within 2%; the peak, which includes temporary tensors, within 8%.
     """
     rows, seq_len, k, layers, hidden, wide, heads = case
     n = rows * seq_len

@@ -1,4 +1,4 @@
-"""A model that a run cannot begin with: said by every command that starts one, before it waits in a queue."""
+"""Preflight checks of a model: every command that starts a run refuses an unusable one before it waits in a queue."""
 
 import shutil
 from pathlib import Path

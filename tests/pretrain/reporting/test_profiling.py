@@ -12,7 +12,7 @@ from pretrain.run import PhaseMarker
 
 
 def run(profile, marker, steps):
-    """Steps of two phases; in which of them somebody listened."""
+    """Steps of two phases; returns the steps with a listener."""
     heard = []
     for step in steps:
         profile.before(step)

@@ -1,4 +1,4 @@
-"""Plain lines in a log, one live line on a terminal."""
+"""Progress line: plain lines in a log, one live line on a terminal."""
 
 import io
 import re
@@ -68,7 +68,7 @@ METRICS = {
 
 
 def lines_on_a_terminal(width: int) -> list[str]:
-    """What the live line was, whenever it was drawn."""
+    """The text of the live line, each time it was drawn."""
     out, clock = io.StringIO(), Clock()
     progress = ProgressLine(100, 0, Console(file=out, force_terminal=True, width=width), clock)
     for step in (1, 2):

@@ -1,4 +1,4 @@
-"""What the report says of a run: restarts, time, samples, config; and that nothing of a run becomes markup."""
+"""The report of a run: restarts, time, samples, config; values of a run never become markup."""
 
 import html
 import json

@@ -1,4 +1,4 @@
-"""The report page of a run folder whose files are damaged: what is damaged is left out."""
+"""The report page of a run folder with damaged files: damaged values are left out."""
 
 import json
 import os

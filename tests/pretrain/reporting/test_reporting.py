@@ -1,4 +1,4 @@
-"""What rank 0 tells people."""
+"""Messages of rank 0."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ from pretrain.run import RunFolder
 
 
 def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, capsys):
-    """Checkpoints are told of later, rollbacks at the spike, and after these steps are lower again."""
+    """Checkpoints are reported later, rollbacks at the spike; after a rollback, step numbers are lower again."""
     sections = {"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}}
     config = Config.model_validate(sections | {"track": {"uri": "none", "system_seconds": 0}})
     folder = RunFolder(tmp_path)

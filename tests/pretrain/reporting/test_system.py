@@ -1,4 +1,4 @@
-"""What nodes do reaches rank 0 under their own names, and only while they say it."""
+"""Samples of nodes: they reach rank 0 under the node's name, and only while the node sends them."""
 
 import json
 import time
@@ -17,7 +17,7 @@ SECONDS = 0.01
 
 
 class Counting:
-    """The n-th sample of a node is n. While it fails, there is none."""
+    """The n-th sample of a node is n. While it fails, there is no sample."""
 
     def __init__(self, start: int = 0):
         self.number, self.fails = start, False
@@ -34,7 +34,7 @@ def node(folder: Path, rank: int, sampler: Counting | None = None, seconds: floa
 
 
 def heard(main: SystemMetrics) -> dict[str, float]:
-    """What comes in during some samples."""
+    """The values that arrive during some samples."""
     main.latest()
     time.sleep(20 * SECONDS)
     return main.latest()
@@ -49,7 +49,7 @@ def test_rank_0_hears_of_every_node_until_one_falls_silent(tmp_path):
         wait_for(lambda: set(heard(main)) == {"system/n1/cpu_percent", "system/n2/cpu_percent"}, 10)
         found = heard(main)
         assert found["system/n2/cpu_percent"] > 100 > found["system/n1/cpu_percent"]
-        sampler.fails = True  # its file stays, as that of a process that is stopped
+        sampler.fails = True  # its file stays, like the file of a stopped process
         heard(main)
         assert (tmp_path / "system" / "n2.json").exists()
         assert set(heard(main)) == {"system/n1/cpu_percent"}, "an old value passes for a new one"
@@ -96,7 +96,7 @@ def test_a_node_whose_files_cannot_be_written_only_says_nothing(tmp_path):
 
 def test_rates_are_of_the_time_between_two_samples():
     before, after = {"disk_read": 1_000_000, "network_sent": 7, "gone": 1}, {"disk_read": 5_000_000, "network_sent": 3}
-    assert rates(before, after, 2.0) == {"disk_read_mb_per_second": 2.0}, "a counter that began anew has no rate"
+    assert rates(before, after, 2.0) == {"disk_read_mb_per_second": 2.0}, "a counter that was reset has no rate"
     assert rates({}, {"disk_read": 5}, 1.0) == {}
     assert rates(before, after, 0.0) == {}
 
@@ -111,7 +111,7 @@ def test_this_machine_is_sampled():
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """What is sampled of two GPUs: number n draws 100 + n watts."""
+    """The samples of two GPUs: number n draws 100 + n watts."""
 
     def sampled(**changed: Any) -> dict[str, float]:
         functions = {

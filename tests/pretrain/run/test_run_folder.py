@@ -58,7 +58,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path, holder):
 
 
 def test_a_job_on_another_host_is_named_and_its_stale_lock_recovered(tmp_path):
-    """The holder has another host name; what it wrote into the lock stays when it is killed, and keeps nobody out."""
+    """The holder has another host name; its text stays in the lock when it is killed, but prevents no start."""
     run = tmp_path / "run"
     script = 'hostname node7 && exec "$@"'
     command = ["unshare", "--uts", "sh", "-c", script, "sh", sys.executable, "-c", HOLD, str(run)]

@@ -1,4 +1,4 @@
-"""Files of a run folder that come from somebody else: links lead nowhere."""
+"""Untrusted files of a run folder: links are not followed."""
 
 from pathlib import Path
 

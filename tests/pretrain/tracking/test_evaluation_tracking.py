@@ -1,4 +1,4 @@
-"""Evaluations in MLflow: a run for each model, below the run that trained it, and once however often they are sent."""
+"""Evaluations in MLflow: one run for each model below its training run, also after repeated sends."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""The package of a logged model: what MLflow loads from it."""
+"""Package of a logged model: the model that MLflow loads from it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Which checkpoints become models, and which evaluation is theirs."""
+"""Logged models: the chosen checkpoints, and their evaluations."""
 
 import subprocess
 import sys
@@ -115,5 +115,5 @@ def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"begun\n"
     process.kill()
-    assert process.stdout.read() == b""  # which ends when the pass, its last writer, has ended
+    assert process.stdout.read() == b""  # the pipe closes when the pass, its last writer, exits
     process.wait(20)

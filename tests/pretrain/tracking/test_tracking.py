@@ -1,4 +1,4 @@
-"""Addresses, secrets and the choice of what is sent, without an MLflow store."""
+"""MLflow addresses, secrets and the choice of sent values, without an MLflow store."""
 
 import json
 import logging

@@ -52,7 +52,7 @@ class Cluster:
         return result.stdout
 
     def start_node(self, node: str) -> None:
-        """Start a node anew of which nothing runs any more, and wait until Slurm has it back."""
+        """Start a node again that has no processes, and wait until Slurm accepts it."""
         script = Path(__file__).with_name("node.sh")
         self.run("sh", "-c", f"setsid {script} {node} >{self.state}/{node}.again.log 2>&1 &")
         deadline = time.monotonic() + 60
@@ -75,7 +75,7 @@ class Cluster:
         )
 
     def wait(self, job_id: str, seconds: float) -> str:
-        """Wait until a job has ended for good and return its state; cancel it and fail when that takes too long."""
+        """Wait until a job is finished and return its state; cancel it and fail if that takes too long."""
         deadline = time.monotonic() + seconds
         while (state := self.job(job_id)["JobState"]) not in FINAL_STATES:
             if time.monotonic() > deadline:

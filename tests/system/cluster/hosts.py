@@ -1,4 +1,4 @@
-"""Start and stop the hosts of hosts.sh, which know each other by ssh alone, and run commands there."""
+"""Start and stop the hosts of hosts.sh, which reach each other only by ssh, and run commands there."""
 
 import contextlib
 import os

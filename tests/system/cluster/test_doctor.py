@@ -1,4 +1,4 @@
-"""`maskwright doctor --cluster` on a real Slurm: sound nodes, a node with a slow network, and one that is away."""
+"""`maskwright doctor --cluster` on a real Slurm: healthy nodes, a slow network, and an absent node."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.fixture(scope="module")
 def three(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes: of two, nobody can say which one has the slow network. (`cluster` skips where there can be none.)"""
+    """Three nodes: two do not show which one has the slow network. (`cluster` skips where there can be none.)"""
     with slurm_cluster(tmp_path_factory.mktemp("three"), nodes=3) as running:
         yield running
 
@@ -76,7 +76,7 @@ def test_a_node_with_a_slow_network_is_named(three: Cluster) -> None:
 
 @pytest.mark.slow
 def test_a_node_that_differs_and_one_that_is_away(three: Cluster, tmp_path: Path) -> None:
-    """One python of the three nodes is told another kernel, and a third never starts it."""
+    """Python on one of the three nodes reports another kernel, and on a third it does not start."""
     script = tmp_path / "job.sh"
     report = tmp_path / "report.json"
     script.write_text(f"#!/bin/bash\n'{sys.executable}' -m launchers.cli doctor --cluster --json >'{report}'\n")

@@ -117,7 +117,7 @@ def test_two_hosts_train_like_two_processes_and_tell_no_secret(
 
 @contextlib.contextmanager
 def changed(hosts: Hosts, begin: str, end: str, host: str = "h2") -> Iterator[None]:
-    """Something is different on one host for a while."""
+    """Change something on one host during the block."""
     hosts.on(host, "sh", "-c", begin)
     try:
         yield
@@ -165,7 +165,7 @@ def test_hosts_that_differ_are_refused_before_anything_starts(hosts: Hosts, fold
 
 
 def bind(other: Path, usual: Path) -> tuple[str, str]:
-    """The commands by which a host sees other content of a file, and those by which it does not any more."""
+    """The commands that replace the content of a file on a host, and the commands that undo it."""
     return f"mount --bind {other} {usual}", f"umount {usual}"
 
 
@@ -193,7 +193,7 @@ def test_deepspeed_started_by_hand_on_each_host(hosts: Hosts, folder: Path, refe
 
 @pytest.mark.slow
 def test_a_killed_launcher_takes_the_ranks_along(hosts: Hosts, folder: Path, tmp_path: Path) -> None:
-    """They write a checkpoint first, and the same command goes on from there."""
+    """They write a checkpoint first, and the same command resumes from it."""
     run = tmp_path / "run"
     command = launch_command(folder, run, "train.steps=100000", "checkpoint.every_steps=100000")
     process = hosts.start(*command[3:], cwd=ROOT, **ENVIRONMENT)
@@ -205,7 +205,7 @@ def test_a_killed_launcher_takes_the_ranks_along(hosts: Hosts, folder: Path, tmp
     assert (status["state"], status["reason"]) == ("stopped", "received SIGTERM")
     code, log = launch(hosts, folder, run, f"train.steps={status['step'] + 2}")
     assert code == 0, log
-    assert len((run / "journal.jsonl").read_text().splitlines()) < 2 * status["step"], "it went on, not back to step 1"
+    assert len((run / "journal.jsonl").read_text().splitlines()) < 2 * status["step"], "it resumed, not from step 1"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`maskwright launch slurm` on a real Slurm cluster: sites' settings, an array of seeds, two and three nodes, ZeRO."""
+"""`maskwright launch slurm` on a real Slurm cluster: site settings, an array of seeds, two and three nodes, ZeRO."""
 
 import json
 import os
@@ -136,7 +136,7 @@ sleep 3
 
 @pytest.mark.slow
 def test_the_last_element_of_an_array_queues_itself_alone_again(cluster: Cluster, tmp_path: Path) -> None:
-    """Its SLURM_JOB_ID is the number of the array, by which scontrol would mean all elements."""
+    """Its SLURM_JOB_ID is the number of the array, which means all elements to scontrol."""
     script = tmp_path / "array.sh"
     script.write_text(ARRAY.format(folder=tmp_path, root=ROOT, python=sys.executable))
     log = f"--output={tmp_path}/log-%a"

@@ -21,7 +21,7 @@ export PYTHONPATH={ROOT}
 
 @pytest.fixture
 def large(cluster: Cluster, tmp_path: Path) -> Iterator[Cluster]:
-    """Nodes of eight GPUs on which no job starts. (`cluster` skips where there can be no cluster.)"""
+    """Nodes with eight GPUs that start no job. (`cluster` skips where there can be no cluster.)"""
     with slurm_cluster(tmp_path / "large", nodes=4, cores=64, gpus=8) as running:
         for name in ("gpu", "cpu"):
             running.run("scontrol", "create", f"PartitionName={name}", "Nodes=ALL")
@@ -51,12 +51,12 @@ def test_the_commands_of_the_page(large: Cluster, tmp_path: Path) -> None:
 
 
 def newest_job(cluster: Cluster) -> str:
-    """The highest job id there is, that of an array for its elements."""
+    """The highest job id; for elements, the id of their array."""
     return max(cluster.run("squeue", "--noheader", "--format=%F").split(), key=int, default="0")
 
 
 def pretend_to_run(shared: Path, job_id: str) -> None:
-    """What the job would have left when it runs, for the commands that look at it."""
+    """Write the files of a running job, for the commands that read them."""
     for path in shared.glob("runs/**/slurm/config.yaml"):
         (path.parent / f"{job_id}.log").touch()
         RunFolder(path.parents[1]).write_status("running", 1, 10, "training", "wait")

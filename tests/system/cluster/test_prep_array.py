@@ -1,4 +1,4 @@
-"""`maskwright launch prep` on a real Slurm cluster, with elements killed, cancelled and started again."""
+"""`maskwright launch prep` on a real Slurm cluster, with killed, cancelled and restarted elements."""
 
 import hashlib
 import json
@@ -73,7 +73,7 @@ class Corpus:
         return (self.out / "prep" / "slurm" / f"{job_id}.log").read_text()
 
     def starts(self) -> int:
-        """How often an element was started."""
+        """Number of starts of an element."""
         logs = (self.out / "prep" / "slurm").glob("*_*.log")
         return sum(log.read_text().count("(start ") for log in logs)
 
@@ -111,7 +111,7 @@ def running(cluster: Cluster, stage: str, least: int) -> dict[str, str]:
                 found[f"{match[1]}_{index[1]}"] = str(pid)
         if len(found) >= least:
             return found
-        assert time.monotonic() < deadline, f"{least} elements of {stage} never ran at once"
+        assert time.monotonic() < deadline, f"{least} elements of {stage} never ran at the same time"
 
 
 def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Cluster, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Row 29 on Slurm: secrets in the environment of `maskwright launch slurm` reach the ranks and nobody else."""
+"""Row 29 on Slurm: secrets in the environment of `maskwright launch slurm` reach only the ranks."""
 
 import os
 import sys

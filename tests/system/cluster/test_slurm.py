@@ -114,7 +114,7 @@ def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, refere
     assert cluster.job(job_id)["Restarts"] == "1"
     assert "requeued to continue" in log
     assert losses(run) == reference
-    assert len((run / "journal.jsonl").read_text().splitlines()) < 1.5 * STEPS, "it went on, not back to step 1"
+    assert len((run / "journal.jsonl").read_text().splitlines()) < 1.5 * STEPS, "it resumed, not from step 1"
 
 
 @pytest.mark.slow

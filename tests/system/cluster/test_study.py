@@ -1,4 +1,4 @@
-"""`maskwright study masking --slurm` on a real Slurm cluster: times, an array of runs, one told to save, the report."""
+"""`maskwright study masking --slurm` on a real Slurm cluster: times, an array of runs, one stop request, the report."""
 
 import json
 import os

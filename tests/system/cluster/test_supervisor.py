@@ -1,4 +1,4 @@
-"""What becomes of a job on a real Slurm cluster when nodes are lost, time is up, or somebody kills something."""
+"""Jobs on a real Slurm cluster with lost nodes, time limits and killed processes."""
 
 import re
 import time
@@ -72,7 +72,7 @@ def wait_gone(cluster: Cluster) -> float:
 def test_a_stopped_node_is_replaced_by_a_spare(
     cluster: Cluster, folder: Path, slow_steps: None, whole_node: bool
 ) -> None:
-    """All of its processes stand still, or those of the run alone, which can then be killed."""
+    """All of its processes are stopped, or only the processes of the run, which can then be killed."""
     run = folder / f"stopped-{whole_node}"
     job_id = submit(cluster, folder, run, "cluster.spare_nodes=1", "train.steps=60")
     wait_for(has_trained(run, 15), START_SECONDS)
@@ -117,7 +117,7 @@ def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
 
 
 def test_the_first_node_dies_and_slurm_queues_the_job_again(cluster: Cluster, folder: Path, slow_steps: None) -> None:
-    """With it dies the batch script, so that only Slurm can tell; the run goes on from its checkpoint on the others."""
+    """The batch script dies too, so only Slurm can report it. The run resumes from its checkpoint on other nodes."""
     run = folder / "first_node"
     job_id = submit(cluster, folder, run, "train.steps=60")
     wait_for(has_trained(run, 15), START_SECONDS)
@@ -133,12 +133,12 @@ def test_the_first_node_dies_and_slurm_queues_the_job_again(cluster: Cluster, fo
     assert "received" not in log, "nobody was warned"
     assert sorted(losses(run)) == list(range(1, 61))
     first = [line for line in (run / "journal.jsonl").read_text().splitlines() if line.startswith('{"step":1,')]
-    assert len(first) == 1, "it went on, not back to step 1"
+    assert len(first) == 1, "it resumed, not from step 1"
     wait_gone(cluster)
 
 
 def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, folder: Path) -> None:
-    """A step of the first start lasts beyond the limit; the next start goes on from the checkpoint before."""
+    """A step of the first start lasts beyond the limit; the next start resumes from the checkpoint before."""
     run = folder / "late"
     fault = 'if [ -z "${SLURM_RESTART_COUNT:-}" ]; then export MASKWRIGHT_FAULTS=slow:rank=0,step=15,seconds=900; fi'
     job_id = launch(cluster, folder, run, "--cpu", "--setup", fault, "train.steps=20", "guard.hang_seconds=0")

@@ -1,4 +1,4 @@
-"""Wall clocks that differ between ranks and jump: steps, durations and order stay right, and nothing is lost."""
+"""Wall clocks that differ between ranks and jump: steps, durations and order stay correct, and nothing is lost."""
 
 import statistics
 from itertools import pairwise
@@ -79,7 +79,7 @@ def assert_durations(entries: list[Entry]) -> None:
 
 @pytest.mark.slow
 def test_a_resume_on_a_host_whose_clock_is_behind_takes_the_newest_by_step(data, tmp_path):
-    """What came first by the clock is the later step: order is by step, in checkpoints, journal and MLflow."""
+    """The later step is earlier by the clock. Order is by step, in checkpoints, journal and MLflow."""
     clocks, run = tmp_path / "clocks", tmp_path / "run"
     clocks.mkdir()
     set_clock(clocks, 0, DAY)

@@ -1,4 +1,4 @@
-"""Damaged checkpoints of a real run on two processes: named, skipped by all ranks, never a silent step 0."""
+"""Damaged checkpoints of a real run on two processes: named, skipped by all ranks, never a silent restart at step 0."""
 
 import shutil
 from dataclasses import replace

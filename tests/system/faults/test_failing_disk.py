@@ -1,4 +1,4 @@
-"""A disk that fails one rank: quota or input/output error, at a write, flush or rename, in each of a run's files."""
+"""A disk that fails on one rank: quota or input/output error, at a write, flush or rename, in each file of a run."""
 
 import errno
 import os

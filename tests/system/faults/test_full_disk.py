@@ -1,4 +1,4 @@
-"""A disk that really fills up during a run: no partial checkpoint, training continues, and ends with one line."""
+"""A full disk during a run: no partial checkpoint, training continues, and the run ends with a one-line error."""
 
 import pytest
 

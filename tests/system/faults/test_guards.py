@@ -1,4 +1,4 @@
-"""Rows 12, 13, 15, 16 and 17 of the faults in real runs on two processes, which harm themselves on purpose."""
+"""Rows 12, 13, 15, 16 and 17 of the faults, in real runs on two processes with injected faults."""
 
 import contextlib
 import re

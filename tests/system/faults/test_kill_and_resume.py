@@ -1,4 +1,4 @@
-"""A run that is killed anywhere resumes: the losses equal an uninterrupted run bit for bit."""
+"""Runs that are killed at any time and resumed: the losses equal an uninterrupted run bit for bit."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""An export that is killed at any moment leaves no incomplete export, and can be repeated."""
+"""Exports that are killed at any time: no incomplete export remains, and the command can be repeated."""
 
 import random
 import time

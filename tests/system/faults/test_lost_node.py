@@ -1,4 +1,4 @@
-"""A node is lost while its connections stay open: the other names it in time, and ends."""
+"""A lost node whose connections stay open: the other node names it in time, and ends."""
 
 import base64
 import json

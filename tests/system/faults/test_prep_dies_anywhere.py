@@ -1,4 +1,4 @@
-"""Preparation that dies before any one of its changes to the file system: the same command gives the same bytes."""
+"""Preparations killed before any change to the file system: the same command gives the same bytes."""
 
 import os
 import shutil

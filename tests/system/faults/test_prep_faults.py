@@ -1,4 +1,4 @@
-"""Bad text and repeated tasks: unreadable rows are counted and named, the others continue, nothing is doubled."""
+"""Bad text and repeated tasks: unreadable rows are counted and named, other rows are used, no row is used twice."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""Preparation killed at any moment: a rerun gives the bytes of an undisturbed run, and nothing is left running."""
+"""Preparations killed at any time: a rerun gives the bytes of an undisturbed run, and no process remains."""
 
 import contextlib
 import json

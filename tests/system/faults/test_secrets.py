@@ -1,4 +1,4 @@
-"""Row 29: secrets in the environment of `maskwright train` stay out of all that others read."""
+"""Row 29: secrets in the environment of `maskwright train` do not appear in files or process lists that others read."""
 
 import subprocess
 import sys

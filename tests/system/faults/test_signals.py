@@ -1,4 +1,4 @@
-"""Asked to stop while training, again and again: one checkpoint that all agree on, exit code 75, nothing lost."""
+"""Repeated stop requests during training: one checkpoint on all ranks, exit code 75, no lost step."""
 
 import contextlib
 import random

@@ -1,4 +1,4 @@
-"""A run interrupted at random moments until it completes equals the run left alone, to the last bit."""
+"""A run interrupted at random times until it completes: it equals the uninterrupted run bit for bit."""
 
 import pytest
 

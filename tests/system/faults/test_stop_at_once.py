@@ -1,4 +1,4 @@
-"""Requests that end a run's processes immediately: before the first step, and by a second Ctrl-C."""
+"""Immediate stops: before the first step, and by a second Ctrl-C."""
 
 import random
 import signal

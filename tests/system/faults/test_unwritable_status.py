@@ -1,4 +1,4 @@
-"""status.json can no longer be written: one line, an exit code, and no run that seems to continue."""
+"""Unwritable status.json: a one-line error, an exit code, and no run that seems to continue."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""The faults of a soak and their moments, drawn by seed and number, so that a soak can be repeated."""
+"""Faults of a soak and their times, keyed by seed and number, so that a soak can be repeated."""
 
 import random
 import signal

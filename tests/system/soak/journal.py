@@ -28,7 +28,7 @@ def read_lines(journal: Path) -> list[Entry]:
         return []
     lines = journal.read_bytes().splitlines(keepends=True)
     found = [Entry.from_line(line) for line in lines if line.endswith(b"\n")]
-    assert None not in found, f"{journal} has a line that is no entry"
+    assert None not in found, f"{journal} has an invalid line"
     return [entry for entry in found if entry]
 
 

@@ -1,4 +1,4 @@
-"""One run, interrupted again and again until it completes, against the same run left alone."""
+"""One run, interrupted repeatedly until it completes, against the uninterrupted run."""
 
 import sqlite3
 import time
@@ -27,7 +27,7 @@ END_SECONDS = 60.0
 
 @dataclass
 class Report:
-    """What happened: faults by (kind, moment), the most steps that one cost, and the longest end of a run."""
+    """Results: faults by (kind, moment), the most steps that one fault cost, and the longest end of a run."""
 
     steps: int
     faults: Counter[tuple[str, str]] = field(default_factory=Counter)
