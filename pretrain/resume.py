@@ -21,7 +21,7 @@ from pretrain.data import BatchPhase, Loader, Sources
 from pretrain.distributed import all_gather_json, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, layout_of
 from pretrain.guards import ResumeState, StepGuard, check_fits, roll_back, state_problem
-from pretrain.model import build_for_training, describe, weights_digest
+from pretrain.model import ComputeBackends, build_for_training, describe, weights_digest
 from pretrain.reporting import record_environment
 from pretrain.run import PhaseMarker, RunFolder
 
@@ -204,6 +204,11 @@ def build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
     return engine
 
 
+def print_backends(run: RunParts, engine: Engine) -> None:
+    """Print attention and kernels on rank 0."""
+    _print_once(ComputeBackends.of(run.config, engine.device.type).start_line)
+
+
 def record_start(run: RunParts, engine: Engine, steps_done: int) -> dict[str, Any]:
     """Record config, tokenizer and environment of this start in the run folder; a collective.
 
@@ -218,7 +223,8 @@ def record_start(run: RunParts, engine: Engine, steps_done: int) -> dict[str, An
         save_config(run.config, run.folder.config)
 
     run_on_rank_zero(record)
-    more = {"parameters": engine.n_parameters, "data": run.data.facts()}
+    backends = ComputeBackends.of(run.config, engine.device.type).as_values()
+    more = {"parameters": engine.n_parameters, "data": run.data.facts(), **backends}
     return record_environment(run.folder.environment, steps_done, more)
 
 

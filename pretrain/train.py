@@ -80,7 +80,7 @@ def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeS
 def train(run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: "ResumeState") -> State:
     """Train to the end of the run, or to a request to stop; a collective."""
     from pretrain.loop import Loop
-    from pretrain.resume import build_engine, open_loader, record_start, state_before
+    from pretrain.resume import build_engine, open_loader, print_backends, record_start, state_before
 
     # Build the model and its optimizer, and try the largest step.
     config, folder = run.config, run.folder
@@ -90,6 +90,7 @@ def train(run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: 
     stop = StopRequest(folder.stop)
     engine = build_engine(run, saved)
     StartPhase.FIRST_STEP.enter(folder)
+    print_backends(run, engine)
     if config.guard.dry_run:
         pretrain.guards.dry_run(engine, loader, state, config.longest_row)
 

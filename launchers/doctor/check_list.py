@@ -50,6 +50,7 @@ def checks_of_machine(config: Config | None) -> list[Check]:
         Check("machine", "memory", machine_checks.check_own_memory),
         Check("machine", "shm", machine_checks.check_shm),
         Check("gpu", "gpus", partial(gpu_checks.check_gpus, precision), 20),
+        *([Check("gpu", "attention", partial(gpu_checks.check_attention, config))] if config else []),
     ]
     folders = {"run folder": config.run.dir} if config else {"working folder": Path.cwd()}
     if config and config.data.cache_dir and any(is_url(source.path) for source in config.data.train):

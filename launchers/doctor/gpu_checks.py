@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from data_prep.errors import one_line
 from launchers.local import gpu_count
 from launchers.node_checks import Finding, ask, judge
+from pretrain.config import Config
+from pretrain.model import ComputeBackends
 
 _FIELDS = "index,name,driver_version,memory.total,memory.used,compute_cap,mig.mode.current"
 _FIELDS += ",ecc.errors.uncorrected.volatile.total"
@@ -78,6 +80,17 @@ def check_gpus(precision: str | None) -> Iterator[Finding]:
         value = f"{len(gpus)} of driver {gpus[0].driver}: {', '.join(kinds)}" if gpus else "none"
         advice = "every step waits for the slowest GPU: choose GPUs of one kind with CUDA_VISIBLE_DEVICES"
         yield judge("gpus", value, (len(kinds) > 1, "warn", advice))
+
+
+def judge_attention(backends: ComputeBackends) -> Finding:
+    """Judge attention and kernels of a run: a warning if there is something to change for flash attention."""
+    value = str(backends).removeprefix("attention ")
+    return judge("attention", value, (bool(backends.advice), "warn", backends.advice))
+
+
+def check_attention(config: Config) -> Iterator[Finding]:
+    """Check attention and kernels of a run on this machine, without importing torch."""
+    yield judge_attention(ComputeBackends.of(config, "cuda" if gpu_count() else "cpu"))
 
 
 def _number(text: str) -> float:

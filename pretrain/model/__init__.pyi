@@ -1,6 +1,7 @@
 from .build_model import build as build
 from .build_model import build_for_training as build_for_training
 from .build_model import exported as exported
+from .compute_backends import ComputeBackends as ComputeBackends
 from .encoder import Encoder as Encoder
 from .families import native_encoder as native_encoder
 from .head import Prediction as Prediction

@@ -8,7 +8,6 @@ Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
 import functools
-import inspect
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,8 +15,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pretrain.model.compute_backends import attention_fallback, varlen_has_window
+
 WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
 _LONG_ROW = 1024  # from this row length on, a mask always costs more than single documents
+_PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
+_HAS_WINDOW = varlen_has_window()
 _NONE = -1  # document number of the slots that fill up the stream
 
 
@@ -161,11 +164,8 @@ def _one_per_row(cu_seqlens: Tensor, n: int, seq_len: int) -> bool:
 
 def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout: float) -> Backend:
     """The fastest backend for these tensors; `per_head`: dimensions of a head."""
-    half = dtype in (torch.bfloat16, torch.float16)
-    if device.type != "cuda" or not half or per_head % 8 or dropout:
-        return "sdpa"
-    # Some builds of torch 2.11 lack the argument that causal and local attention need.
-    return "varlen" if "window_size" in inspect.signature(_varlen()).parameters else "sdpa"
+    precision = _PRECISIONS.get(dtype, "fp32")
+    return "sdpa" if attention_fallback(device.type, precision, per_head, dropout, _HAS_WINDOW) else "varlen"
 
 
 def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach) -> Tensor | None:

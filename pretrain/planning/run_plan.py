@@ -10,7 +10,7 @@ from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.data import BatchPhase, Filling, Sources
 from pretrain.masking import Vocabulary, mask_rate, objective_of
-from pretrain.model import EncoderCosts, Sizes, describe
+from pretrain.model import ComputeBackends, EncoderCosts, Sizes, describe
 from pretrain.planning.speed import Rate, RunTime
 from pretrain.planning.training_memory import GpuMemory, Item, element_size, pass_items, peak_bytes, states
 
@@ -169,8 +169,6 @@ class Planner:
         if self._costs is None:
             return (*items, Item("batches", data))
         train = config.train
-        half = train.precision != "fp32"
-        shape = self._costs.shape
         activations = self._costs.activations(
             slots,
             predictions,
@@ -178,7 +176,7 @@ class Planner:
             element_size(train.precision),
             fused=train.fused_kernels,
             checkpointing=train.activation_checkpointing,
-            masked=not half or bool(shape.dropout) or shape.hidden // shape.heads % 8 != 0,
+            masked=ComputeBackends.of(config, "cuda", window=True).attention == "sdpa",
         )
         return (*items, *pass_items(activations, self._sizes, config, data))
 

@@ -41,6 +41,8 @@ class RunSummary:
         seconds_left: of a running run, estimated from the median time between its last steps.
         starts: number of starts.
         slurm_job: the last job that trained the run.
+        attention, attention_reason, kernels: of the last start, see pretrain.model.ComputeBackends. The reason says
+            why attention is sdpa.
         mlflow_page: the address of the run in MLflow.
     """
 
@@ -55,6 +57,9 @@ class RunSummary:
     seconds_left: float | None = None
     starts: int | None = None
     slurm_job: str | None = None
+    attention: str | None = None
+    attention_reason: str | None = None
+    kernels: str | None = None
     last_checkpoint: LastCheckpoint | None = None
     mlflow_page: str | None = None
 
@@ -100,7 +105,8 @@ def summarize(run: Path) -> RunSummary:
     last = {name: value for entry in entries for name, value in entry.metrics.items()}
     losses = [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
     finite = [loss for loss in losses if math.isfinite(loss)]
-    environment = folder.read_environment()
+    recorded = folder.read_environment()
+    environment = recorded or {}
     return RunSummary(
         run,
         status,
@@ -110,8 +116,11 @@ def summarize(run: Path) -> RunSummary:
         eval_loss=last.get("eval/loss"),
         tokens_per_second=last.get("speed/tokens_per_second"),
         seconds_left=_seconds_left(entries, status),
-        starts=None if environment is None else 1 + len(environment.get("earlier_starts", [])),
-        slurm_job=(environment or {}).get("slurm", {}).get("SLURM_JOB_ID"),
+        starts=None if recorded is None else 1 + len(environment.get("earlier_starts", [])),
+        slurm_job=environment.get("slurm", {}).get("SLURM_JOB_ID"),
+        attention=environment.get("attention"),
+        attention_reason=environment.get("attention_reason"),
+        kernels=environment.get("kernels"),
         last_checkpoint=_newest_checkpoint(folder),
         mlflow_page=run_page(run),
     )

@@ -24,6 +24,9 @@ _START: dict[str, Any] = {
     "hosts": [_HOST],
     "parameters": int,
     "data": [_DATA],
+    "attention": str,
+    "attention_reason": str,
+    "kernels": str,
 }
 _FILE = _START | {"earlier_starts": [_START]}
 

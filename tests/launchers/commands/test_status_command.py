@@ -26,6 +26,18 @@ def test_a_reason_is_printed_as_it_is(folder):
     assert "[/__w/gloo/pair.cc:553] closed [bold]" in result.output
 
 
+def test_attention_and_kernels_of_a_run_are_shown(folder):
+    folder.write_status("completed", 10, 10, "because", "none")
+    recorded = {"attention": "sdpa", "attention_reason": "train.precision is fp32", "kernels": "Triton"}
+    folder.environment.write_text(json.dumps(recorded))
+    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
+    assert {name: shown[name] for name in recorded} == recorded
+    assert "sdpa (train.precision is fp32)" in CliRunner().invoke(app, ["status", str(folder.path)]).output
+    folder.environment.write_text(json.dumps({"attention": "varlen", "kernels": ["plain"]}))
+    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
+    assert (shown["attention"], shown["attention_reason"], shown["kernels"]) == ("varlen", None, None)
+
+
 @pytest.mark.parametrize(("state", "code"), [("completed", 0), ("stopped", 75), ("failed", 1)])
 def test_exit_code_is_the_run_s(folder, state, code):
     folder.write_status(state, 10, 10, "because", "none")

@@ -87,14 +87,18 @@ def test_the_command_imports_no_torch():
     code = """if True:
         import sys
         from launchers.commands.doctor import print_report
-        from launchers.doctor.check_list import all_checks
+        from launchers.doctor.check_list import all_checks, checks_of_machine
         from launchers.doctor.check_runner import Check, run_checks
         from launchers.node_checks import Finding
+        from pretrain.config import Config
         def watched(check):
             yield from check.look()
             if "torch" in sys.modules:
                 yield Finding(check.name, "fail", "TORCH")
-        checks = [Check(one.group, one.name, lambda one=one: watched(one)) for one in all_checks(None)]
+        required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
+        of_run = [one for one in checks_of_machine(Config.model_validate(required)) if one.name == "attention"]
+        every = all_checks(None) + of_run
+        checks = [Check(one.group, one.name, lambda one=one: watched(one)) for one in every]
         print_report(run_checks(checks), None, as_json=True)
         assert "torch" not in sys.modules
     """
@@ -102,6 +106,7 @@ def test_the_command_imports_no_torch():
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert "TORCH" not in done.stdout
+    assert "attention" in {finding["name"] for finding in report["findings"]}
     assert {finding["group"] for finding in report["findings"]} >= {"packages", "machine", "storage", "slurm", "gpu"}
     assert sum(report["counts"].values()) == len(report["findings"])
 

@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 
 from launchers.doctor import gpu_checks
+from pretrain.config import Config
+from pretrain.model import ComputeBackends
 from tests.support.doctor import status
 
 GPU = "0, NVIDIA H200, 580.65.06, 143771, 4, 9.0, Disabled, 0"
@@ -29,6 +31,25 @@ def gpu(**changes: str) -> gpu_checks.Gpu:
 )
 def test_gpus(changes, expected):
     assert status(gpu_checks.judge_gpu(gpu(**changes), "bf16")) == expected
+
+
+@pytest.mark.parametrize(
+    ("sections", "device", "expected", "advice"),
+    [
+        ({}, "cuda", "ok", ""),
+        ({"model": {"dropout": 0.1}}, "cuda", "warn", "for flash attention, set model.dropout to 0"),
+        ({"train": {"steps": 1, "precision": "fp32"}}, "cuda", "warn", "set train.precision to bf16 or fp16"),
+        ({"model": {"dropout": 0.1}}, "cpu", "ok", ""),
+        ({"model": {"arch": "auto", "config": {"model_type": "bert"}}}, "cuda", "ok", ""),
+    ],
+)
+def test_slow_attention_on_a_gpu_is_a_warning(sections, device, expected, advice):
+    required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
+    backends = ComputeBackends.of(Config.model_validate(required | sections), device, window=True)
+    finding = gpu_checks.judge_attention(backends)
+    assert status(finding) == expected
+    assert advice in finding.advice
+    assert finding.value.endswith(", kernels plain")
 
 
 def test_older_gpus_train_in_fp16():

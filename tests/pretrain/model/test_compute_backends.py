@@ -1,0 +1,109 @@
+"""How a run computes attention, and the reason where it is not flash attention."""
+
+import inspect
+
+import pytest
+import torch
+from torch.nn.attention.varlen import varlen_attn
+
+from pretrain.config import Config
+from pretrain.model import ComputeBackends
+from pretrain.model.attention import backend_for
+from pretrain.model.compute_backends import attention_fallback, varlen_has_window
+
+PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def config(**sections: dict) -> Config:
+    required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
+    return Config.model_validate(required | sections | {"train": {"steps": 1} | sections.get("train", {})})
+
+
+@pytest.mark.parametrize(
+    ("values", "reason", "advice"),
+    [
+        (("cuda", "bf16", 64, 0.0, True), None, None),
+        (("cuda", "fp16", 64, 0.0, True), None, None),
+        (("cpu", "fp32", 20, 0.1, False), "the device is cpu, not cuda", ""),
+        (("cuda", "fp32", 64, 0.0, True), "train.precision is fp32", "set train.precision to bf16 or fp16"),
+        (("cuda", "bf16", 64, 0.1, True), "model.dropout is 0.1", "set model.dropout to 0"),
+        (("cuda", "bf16", 20, 0.0, True), "heads have 20 dimensions, not a multiple of 8", "hidden / heads"),
+        (("cuda", "bf16", 64, 0.0, False), "varlen_attn of this torch has no argument window_size", "install a torch"),
+        (
+            ("cuda", "fp32", 64, 0.1, True),
+            "train.precision is fp32; model.dropout is 0.1",
+            "set train.precision to bf16 or fp16; set model.dropout to 0",
+        ),
+    ],
+)
+def test_a_fallback_says_all_reasons_and_what_to_change(values, reason, advice):
+    fallback = attention_fallback(*values)
+    if reason is None:
+        assert fallback is None
+    else:
+        assert fallback.reason == reason
+        assert advice in fallback.advice
+        assert bool(advice) == bool(fallback.advice)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("model", [{}, {"dropout": 0.1}, {"size": {"layers": 1, "hidden": 60, "heads": 3}}])
+def test_the_encoder_computes_what_the_run_reports(precision, device, model):
+    reported = ComputeBackends.of(config(train={"precision": precision}, model=model), device)
+    size = model.get("size", {"hidden": 256, "heads": 4})
+    per_head = size["hidden"] // size["heads"]
+    used = backend_for(torch.device(device), PRECISIONS[precision], per_head, model.get("dropout", 0.0))
+    assert reported.attention == used
+    fast = device == "cuda" and precision != "fp32" and not model and varlen_has_window()
+    assert used == ("varlen" if fast else "sdpa")
+
+
+def test_the_argument_of_varlen_is_found_without_an_import(tmp_path):
+    assert varlen_has_window() == ("window_size" in inspect.signature(varlen_attn).parameters)
+    assert not varlen_has_window(tmp_path)
+    for number, (source, expected) in enumerate(
+        [
+            ("def varlen_attn(q, k, window_size=None): pass", True),
+            ("def varlen_attn(q, *, window_size=None): pass", True),
+            ("def varlen_attn(q, k): window_size = 1", False),
+            ("def other(window_size): pass", False),
+            ("def varlen_attn(", False),
+        ]
+    ):
+        folder = tmp_path / str(number)
+        (folder / "nn/attention").mkdir(parents=True)
+        (folder / "nn/attention/varlen.py").write_text(source)
+        assert varlen_has_window(folder) == expected, source
+
+
+def test_a_run_reports_attention_and_kernels():
+    bf16, fp32 = config(), config(train={"precision": "fp32", "fused_kernels": True})
+    assert str(ComputeBackends.of(bf16, "cuda", window=True)) == "attention varlen (flash), kernels plain"
+    assert ComputeBackends.of(bf16, "cuda", window=True).as_values() == {"attention": "varlen", "kernels": "plain"}
+    assert (
+        str(ComputeBackends.of(fp32, "cuda", window=True)) == "attention sdpa (train.precision is fp32), kernels Triton"
+    )
+    compiled = ComputeBackends.of(config(train={"compile": True}), "cpu")
+    assert compiled.as_values() == {
+        "attention": "sdpa",
+        "attention_reason": "the device is cpu, not cuda",
+        "kernels": "compiled",
+    }
+
+
+def test_a_start_warns_where_other_settings_allow_flash_attention():
+    slow = config(train={"precision": "fp32"}, model={"dropout": 0.1})
+    assert ComputeBackends.of(slow, "cuda", window=True).start_line == (
+        "warning: attention sdpa (train.precision is fp32; model.dropout is 0.1), kernels plain; "
+        "for flash attention, set train.precision to bf16 or fp16; set model.dropout to 0"
+    )
+    assert ComputeBackends.of(slow, "cpu").start_line == "attention sdpa (the device is cpu, not cuda), kernels plain"
+    assert ComputeBackends.of(config(), "cuda", window=True).start_line == "attention varlen (flash), kernels plain"
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_models_of_transformers_have_their_own_attention(device):
+    auto = config(model={"arch": "auto", "config": {"model_type": "bert"}}, train={"precision": "fp32"})
+    assert str(ComputeBackends.of(auto, device)) == "attention transformers, kernels plain"
+    assert not ComputeBackends.of(auto, device).advice
