@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 from launchers.commands.arguments import JsonFlag, Overrides
 
 if TYPE_CHECKING:
-    from launchers.node_checks import Finding, Status
+    from launchers.checks import Finding, Status
 
 _COLORS: "dict[Status, str]" = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "bright_black"}
 

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, Pipe
 from data_prep.errors import UserError, one_line, printable
 from data_prep.processes import die_with_parent
 from data_prep.urls import redact
-from launchers.node_checks import Finding
+from launchers.checks import Finding
 
 _GRACE_SECONDS = 3.0  # for an ended check to delete its files
 

@@ -4,8 +4,8 @@ import os
 import time
 from collections.abc import Iterator
 
+from launchers.checks import Finding, judge
 from launchers.local import gpu_count
-from launchers.node_checks import Finding, judge
 
 
 def check_torch() -> Iterator[Finding]:

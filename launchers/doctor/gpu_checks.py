@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from data_prep.errors import one_line
+from launchers.checks import Finding, ask, judge
 from launchers.local import gpu_count
-from launchers.node_checks import Finding, ask, judge
 from pretrain.config import Config
 from pretrain.model import ComputeBackends
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import psutil
 
+from launchers.checks import GIB, Finding, check_memory, judge
 from launchers.local import gpu_count
-from launchers.node_checks import GIB, Finding, check_memory, judge
 from pretrain.distributed import Cores, Threads, limits_of
 
 _SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL needs up to some hundred MB

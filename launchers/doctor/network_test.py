@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 
 from data_prep.errors import UserError, one_line
+from launchers.checks import Finding, judge
 from launchers.doctor.check_runner import presentable
 from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task
-from launchers.node_checks import Finding, judge
 from launchers.slurm import allocated_hosts, run_on_hosts
 from pretrain.distributed import all_gather_json, interface_to, open_store
 

@@ -9,8 +9,8 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from launchers.checks import Finding, judge
 from launchers.local import gpu_count
-from launchers.node_checks import Finding, judge
 from pretrain.config import Config
 
 NAMED = ("torch", "deepspeed", "transformers", "triton", "mlflow", "webdataset")

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from launchers.checks import Finding
 from launchers.doctor.network_test import judge_figures, judge_rates, rounds
 from launchers.doctor.node_report import judge_likeness, merge_findings, print_value, values_by_task
-from launchers.node_checks import Finding
 
 
 @pytest.mark.parametrize("nodes", range(1, 10))
