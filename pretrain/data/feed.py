@@ -127,6 +127,9 @@ class DeviceFeed:
     Args:
         objective: of the batches; None if none is masked on the device. longest_row: slots of the longest row.
 
+    Attributes:
+        stream: the CUDA stream of the copies; None on a CPU.
+
     Raises:
         UserError: if the device cannot mask: there is no GPU, no Triton, or a row is too long.
     """
@@ -134,13 +137,13 @@ class DeviceFeed:
     def __init__(self, device: torch.device, objective: Objective | None = None, longest_row: int = 0):
         self._device = device
         self._masking = device_masking(objective, device, longest_row)
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, batch: Batch) -> DeviceBatch:
-        if self._stream is None:
+        if self.stream is None:
             return self._copy(batch)
         # Set the device too: a new thread starts on device 0, and would allocate memory there.
-        with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
+        with torch.cuda.device(self._device), torch.cuda.stream(self.stream):
             return self._copy(batch)
 
     def _copy(self, batch: Batch) -> DeviceBatch:
@@ -153,12 +156,12 @@ class DeviceFeed:
             masked = self._masking(tensors["tokens"].view(-1, batch.seq_len), units, row_ids, rate)
             tensors |= {"tokens": masked.tokens, "masked_positions": masked.positions, "labels": masked.labels}
             deferred = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
-        copied = self._stream.record_event() if self._stream else None
+        copied = self.stream.record_event() if self.stream else None
         return DeviceBatch(**tensors, seq_len=batch.seq_len, deferred=deferred, copied=copied)
 
     def _copied(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
-        return tensor.pin_memory().to(self._device, non_blocking=True) if self._stream else tensor
+        return tensor.pin_memory().to(self._device, non_blocking=True) if self.stream else tensor
 
 
 def device_checksum(tokens: Tensor, positions: Tensor, labels: Tensor, seq_len: int) -> Tensor:

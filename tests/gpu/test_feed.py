@@ -20,7 +20,7 @@ def test_batches_arrive_in_order_while_the_device_is_busy():
     for number in range(50):
         arrays = {name: getattr(template, name) + number for name in ARRAYS}
         sent.append({name: array.copy() for name, array in arrays.items()})
-        with torch.cuda.stream(feed._stream):  # the copies are late, so only waiting for them gives the right tensors
+        with torch.cuda.stream(feed.stream):  # the copies are late, so only waiting for them gives the right tensors
             busy = busy @ busy
         fed = feed(replace(template, **arrays))
         for array in arrays.values():
