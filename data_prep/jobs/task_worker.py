@@ -173,7 +173,7 @@ class _Task:
             changed = np.add.reduceat(np.append(targets, False), np.cumsum(lengths) - lengths, dtype=int) > 0
             self.documents.left_out[UNCHANGED] += int((usable & ~changed).sum())
             usable &= changed
-        sizes = np.array([len(row.text.encode()) for row in batch])
+        sizes = np.array([len(row.text) if row.text.isascii() else len(row.text.encode()) for row in batch])
         names: list[Any] | None = [row.id for row in batch] if self.plan.settings.reading.id_field is not None else None
         for split, chosen in self._split(batch).items():
             chosen = chosen & usable
@@ -181,6 +181,9 @@ class _Task:
             self.documents_written += int(chosen.sum())
             self.tokens += int(lengths[chosen].sum())
             self.short += int((lengths[chosen] < SHORT_TOKENS).sum())
+            if chosen.all():  # no copies
+                writers[split].add(ids, lengths, words, names, targets)
+                continue
             tokens = np.repeat(chosen, lengths)
             some = names and [name for name, one in zip(names, chosen, strict=True) if one]
             writers[split].add(ids[tokens], lengths[chosen], _at(words, tokens), some, _at(targets, tokens))
