@@ -107,7 +107,7 @@ class TrackConfig(Section):
 
 
 class GuardConfig(Section):
-    dry_run: bool = Field(True, description="a trial step, discarded, before the first one: memory, compilation")
+    dry_run: bool = Field(True, description="a trial step, discarded, before the first one: memory, gradients")
     max_skipped: int = Field(5, ge=1, description="the run ends after this many steps in a row that are not finite")
     spike_threshold: float = Field(
         6.0, ge=0, description="deviations above the median of recent losses that make a spike; 0: do not look"
@@ -122,6 +122,9 @@ class GuardConfig(Section):
     )
     slow_factor: float = Field(1.5, ge=0, description="a rank is slow at so many times the others' time; 0: off")
     replica_check_steps: int = Field(1000, ge=0, description="steps between comparisons of the ranks' weights; 0: off")
+    gradient_check_steps: int = Field(
+        0, ge=0, description="steps between comparisons of gradients with a plain all-reduce; 0: in the trial step only"
+    )
     data_wait: float = Field(0.1, ge=0, le=1, description="warn above this share of waiting for data; 0: never")
 
     @model_validator(mode="after")

@@ -195,10 +195,11 @@ class Loader:
         last, (stage, ended) = stage_at(self._stages, max(0, steps_done + steps - 1))[0], stage_at(self._stages, to)
         return position.after_seq_len(last.seq_len) if ended or last.seq_len != stage.seq_len else position
 
-    def examples(self, steps_done: int, position: MixturePosition) -> Iterator[Batch]:
+    def examples(self, steps_done: int, position: MixturePosition) -> Iterator[list[Batch]]:
         """Micro-batches of the largest shapes after `steps_done` steps, with the rows at `position`.
 
-        One has the most slots, one the longest rows. Every rank yields the same number of them.
+        First those with the most slots, then those with the longest rows: two each, or one where a step has one. Every
+        rank yields the same number of them.
         """
         now, ended = stage_at(self._stages, steps_done)
         read = ended or now  # the stage of the rows before `position`
@@ -208,8 +209,9 @@ class Loader:
         for stage in (most, longest) if longest is not most else (most,):
             at = position if stage.seq_len == read.seq_len else position.after_seq_len(read.seq_len)
             parts, _ = self.mixture.take(at, stage.rows, stage.seq_len)
-            first = self._rank * stage.rank_rows
-            yield self._build(_rows(parts, first, stage.micro), stage, self._mask_rate(steps_done))
+            first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
+            starts = [first + number * stage.micro for number in range(min(stage.accumulation, 2))]
+            yield [self._build(_rows(parts, start, stage.micro), stage, rate) for start in starts]
 
     def held_out(self, steps_done: int, max_rows: int) -> Iterator[Batch]:
         """This rank's batches over the first `max_rows` rows of epoch 0; the same number on every rank.

@@ -3,11 +3,12 @@
 Only modules of pretrain.engine import DeepSpeed.
 """
 
+import contextlib
 import functools
 import gc
 import os
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
 from pretrain.engine.flat_gradients import Clipping, FlatGradients
+from pretrain.engine.gradient_check import GradientCheck, Report, checked_parameters
 from pretrain.engine.gradient_norms import GroupNorms
 from pretrain.engine.host_copy import HostCopies
 from pretrain.engine.resharding import (
@@ -115,6 +117,7 @@ class Engine:
         self.config = config
         self._names = optimizer_order(model)
         self.n_parameters = sum(p.numel() for p in model.parameters())
+        checked = checked_parameters(model, optimizer)
         settings = deepspeed_config(config, self.n_parameters, get_accelerator().device_name())
         try:
             self.deepspeed, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
@@ -133,6 +136,7 @@ class Engine:
         if config.zero.stage in (1, 2) and config.zero.offload == "none":
             self._clipping = Clipping(self.deepspeed.optimizer, config.train.precision == "fp16")
         self._norms = GroupNorms(self.deepspeed, self._names)
+        self._check = GradientCheck(self.deepspeed, checked, flat=self._flat is not None)
 
     def total(self, counts: Sequence[float], from_device: Tensor | None = None) -> Tensor:
         """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
@@ -152,7 +156,14 @@ class Engine:
         """Parts of the model whose gradient norms `step` measures."""
         return self._norms.groups
 
-    def step(self, batches: Sequence[DeviceBatch], predictions: Tensor, lr: float, group_norms: bool = False) -> Tensor:
+    def step(
+        self,
+        batches: Sequence[DeviceBatch],
+        predictions: Tensor,
+        lr: float,
+        group_norms: bool = False,
+        report_gradients: Report | None = None,
+    ) -> Tensor:
         """One optimizer step over the global batch.
 
         The loss is the sum of cross-entropies over all predictions of the global batch divided by their number.
@@ -165,6 +176,8 @@ class Engine:
             predictions: their number in the global batch, on the device.
             lr: learning rate of this step.
             group_norms: measure the gradient norms of `groups` too; the same on every rank.
+            report_gradients: compare gradients with a plain all-reduce, and call this before the optimizer steps if
+                some differ, with their relative differences; on every rank.
 
         Returns:
             fp64 [4] on the device: cross-entropy and correct predictions summed over all ranks, gradient norm before
@@ -175,16 +188,17 @@ class Engine:
             group["lr"] = lr
         scale = (1 if self._flat else dist.get_world_size()) / predictions.clamp(min=1)
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
-        for number, batch in enumerate(batches, start=1):
-            # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
-            self.deepspeed.set_gradient_accumulation_boundary(number == len(batches))
-            self._seed(number)
-            self.marker.enter("forward")
-            with self.compute_timer.measure():
-                prediction: Prediction = self.deepspeed(**batch.inputs)
-            sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
-            self.marker.enter("backward")
-            self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
+        with self._checked(report_gradients):
+            for number, batch in enumerate(batches, start=1):
+                # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
+                self.deepspeed.set_gradient_accumulation_boundary(number == len(batches))
+                self._seed(number)
+                self.marker.enter("forward")
+                with self.compute_timer.measure():
+                    prediction: Prediction = self.deepspeed(**batch.inputs)
+                sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
+                self.marker.enter("backward")
+                self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.marker.enter("step")
         gradients = [gradient for _, gradient in named_gradients(self.deepspeed)]
         sums[2] = ~all_finite(gradients, self.device)
@@ -208,15 +222,18 @@ class Engine:
         self._forget_overflow()
         return torch.as_tensor(self.deepspeed.get_global_grad_norm() if norm is None else norm)
 
-    def rehearse(self, batch: DeviceBatch) -> None:
-        """Run a whole step on one micro-batch, without changing weights, optimizer state or counts."""
+    def rehearse(self, batches: Sequence[DeviceBatch], report_gradients: Report) -> None:
+        """Run a whole step without changing weights, optimizer state or counts; `report_gradients` as in `step`."""
         counts = {name: getattr(self.deepspeed, name) for name in _COUNTS}
         scaler = getattr(self.deepspeed.optimizer, "loss_scaler", None)  # fp16
         scale = dict(vars(scaler)) if scaler else {}
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            self.deepspeed.set_gradient_accumulation_boundary(True)
-            prediction = self.deepspeed(**batch.inputs)
-            self._backward(prediction.loss / prediction.predictions.clamp(min=1), last=True)
+            with self._checked(report_gradients):
+                for number, batch in enumerate(batches, start=1):
+                    self.deepspeed.set_gradient_accumulation_boundary(number == len(batches))
+                    prediction = self.deepspeed(**batch.inputs)
+                    loss = prediction.loss / prediction.predictions.clamp(min=1)
+                    self._backward(loss, last=number == len(batches))
             self._optimize(torch.ones((), device=self.device))
         for name, value in counts.items():
             setattr(self.deepspeed, name, value)
@@ -322,9 +339,19 @@ class Engine:
         """Free the model and its memory, but stay in the process group. The engine is unusable afterwards."""
         self.deepspeed.destroy()
         # Each holds the optimizer, or copies of its state.
-        del self.deepspeed, self._flat, self._clipping, self._norms, self._states
+        del self.deepspeed, self._flat, self._clipping, self._norms, self._check, self._states
         gc.collect()
         get_accelerator().empty_cache()
+
+    @contextlib.contextmanager
+    def _checked(self, report: Report | None) -> Iterator[None]:
+        """Compare the gradients of the backward passes within, if there is a `report`."""
+        if report is None:
+            yield
+            return
+        with self._check:
+            yield
+            self._check.report_differences(report)
 
     def _backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradients of a micro-batch; after the `last`, the gradients of all ranks are ready for the step."""

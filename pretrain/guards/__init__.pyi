@@ -1,4 +1,5 @@
 from .fault_injection import Faults as Faults
+from .gradients import end_for_wrong_gradients as end_for_wrong_gradients
 from .replicas import check_replicas as check_replicas
 from .resume_state import ResumeState as ResumeState
 from .resume_state import check_fits as check_fits

@@ -3,6 +3,7 @@
 Faults occur only if the variable is set; rank 0 then prints a warning. Kinds, with their arguments:
 
 nan_gradient: the gradient of one parameter on one rank has a NaN (rank, step).
+lost_gradient: one rank's gradient of one parameter is lost before it is reduced; ZeRO 0 and 1 (rank, step).
 bad_batch: a step whose batch begins at this row of the stream has a far too high learning rate (row).
 flip_bit: a bit of one rank's weights flips after the step (rank, step).
 kill: the process is killed before the step (rank, step).
@@ -25,6 +26,7 @@ from data_prep.errors import UserError
 _VARIABLE = "MASKWRIGHT_FAULTS"
 _KINDS = {
     "nan_gradient": {"rank", "step"},
+    "lost_gradient": {"rank", "step"},
     "bad_batch": {"row"},
     "flip_bit": {"rank", "step"},
     "kill": {"rank", "step"},
@@ -84,6 +86,8 @@ class Faults:
                     time.sleep(1)
             elif fault.kind == "nan_gradient":
                 _poison_gradient(model)
+            elif fault.kind == "lost_gradient":
+                _lose_gradient(model)
 
     def lr_factor(self, row: int) -> float:
         """The factor on the learning rate of the step whose batch begins at this row of the stream."""
@@ -117,6 +121,18 @@ def _poison_gradient(model: nn.Module) -> None:
         return poisoned
 
     handle = parameter.register_hook(poison)
+
+
+def _lose_gradient(model: nn.Module) -> None:
+    """Set the next gradient of the last parameter to zero, after autograd."""
+    *_, parameter = model.parameters()
+
+    def lose(parameter: torch.Tensor) -> None:
+        handle.remove()
+        if parameter.grad is not None:
+            parameter.grad.zero_()
+
+    handle = parameter.register_post_accumulate_grad_hook(lose)
 
 
 def _flip_bit(model: nn.Module) -> None:

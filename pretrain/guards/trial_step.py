@@ -1,4 +1,6 @@
-"""A trial step on the largest batch shapes, before the first step: lack of memory ends the run early."""
+"""A trial step on the largest batch shapes, before the first step: lack of memory and wrong gradients end the run."""
+
+import functools
 
 import torch
 
@@ -6,6 +8,7 @@ from data_prep.errors import UserError
 from pretrain.data import DeviceFeed, Loader
 from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
+from pretrain.guards.gradients import end_for_wrong_gradients
 from pretrain.guards.resume_state import ResumeState
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
@@ -29,13 +32,16 @@ def dry_run(engine: Engine, loader: Loader, state: ResumeState, longest_row: int
     """Run a trial step that changes no state; a collective.
 
     Raises:
-        UserError: if it does not fit into memory, or cannot be compiled. DamagedData: as the first step would.
+        UserError: if it does not fit into memory, cannot be compiled, or gives other gradients than a plain all-reduce.
+        DamagedData: as the first step would.
     """
-    batches = run_on_all_ranks(lambda: list(loader.examples(state.steps_done, state.position)))
+    examples = run_on_all_ranks(lambda: list(loader.examples(state.steps_done, state.position)))
+    report = functools.partial(end_for_wrong_gradients, config=engine.config)
     feed = DeviceFeed(engine.device, loader.objective, longest_row)
-    for batch in batches:
+    for batches in examples:
+        batch = batches[0]
         try:
-            engine.rehearse(feed(batch).wait())
+            engine.rehearse([feed(batch).wait() for batch in batches], report)
         except Exception as error:
             if said := explain(error, len(batch.tokens) // batch.seq_len, batch.seq_len):
                 raise UserError(said) from error

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -15,7 +16,15 @@ from pretrain.checkpoint import Identity, Saver
 from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepOutput, StepSums
-from pretrain.guards import EndOfRun, Faults, ResumeState, StepGuard, StepResult, check_replicas
+from pretrain.guards import (
+    EndOfRun,
+    Faults,
+    ResumeState,
+    StepGuard,
+    StepResult,
+    check_replicas,
+    end_for_wrong_gradients,
+)
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.optim import lr_factor
@@ -161,7 +170,9 @@ class Loop:
         deferred = [batch.deferred for batch in batches if batch.deferred is not None]  # only the device knows them
         sums = self._engine.total(self._own_sums(loaded).pack(), torch.stack(deferred).sum(0) if deferred else None)
         norms_due = _is_due(config.track.group_norms_every, self._step + 1)
-        output = self._engine.step(batches, sums[StepSums.PREDICTIONS], lr, group_norms=norms_due)
+        check_due = _is_due(config.guard.gradient_check_steps, self._step + 1)
+        report = partial(end_for_wrong_gradients, config=config, step=self._step + 1) if check_due else None
+        output = self._engine.step(batches, sums[StepSums.PREDICTIONS], lr, norms_due, report)
         self._faults.after_step(self._step + 1, self._engine.module)
         now = time.monotonic()
         seconds, self._since = now - (self._since or now), now

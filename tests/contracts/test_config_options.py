@@ -106,6 +106,7 @@ OPTIONS = {
     "guard.hang_seconds": 600.0,
     "guard.slow_factor": 1.5,
     "guard.replica_check_steps": 1000,
+    "guard.gradient_check_steps": 0,
     "guard.data_wait": 0.1,
     "track.uri": "sqlite:///mlflow.db",
     "track.experiment": "maskwright",

@@ -102,7 +102,7 @@ def test_a_step_can_be_made(path, tmp_path):
     model = build(describe(config, sources.tokenizer), config.run.seed)
     optimizer = build_optimizer(model, config.optim)
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    batch = next(iter(loader.examples(0, loader.mixture.start())))
+    batch, *_ = next(iter(loader.examples(0, loader.mixture.start())))
     loader.close()
     prediction = model(**DeviceFeed(torch.device("cpu"))(batch).wait().inputs)
     (prediction.loss / prediction.predictions).backward()

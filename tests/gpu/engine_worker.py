@@ -1,4 +1,4 @@
-"""One rank: a skipped step changes no weights and state, on any device of the optimizer's tensors.
+"""One rank: a skipped step changes no weights and state, on any device of the optimizer's tensors; gradients are right.
 
 `python -m tests.gpu.engine_worker`; the masters of offloaded weights are on the host, and the gradients on the GPU.
 """
@@ -6,11 +6,12 @@
 import torch
 
 from data_prep.processes import leave
+from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.engine.resharding import local_pieces
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model
-from tests.pretrain.guards.guards_worker import faulty, step
+from tests.pretrain.guards.guards_worker import faulty, step, unexpected
 
 SKIPS = 20  # one that is not waited for may be met in time by chance
 
@@ -35,8 +36,17 @@ def check(zero: str) -> None:
     engine.release()
 
 
+def check_gradients(zero: str) -> None:
+    engine = Engine(varying.config("bf16", zero), model())
+    feed = DeviceFeed(engine.device)
+    engine.rehearse([feed(batch).wait() for batch in varying.global_batches(1, 1)[0]], unexpected)
+    engine.release()
+
+
 if __name__ == "__main__":
     init_distributed()
+    for zero in ("1", "2", "3", "1-cpu", "2-cpu", "3-cpu"):
+        check_gradients(zero)
     for zero in ("1", "1-cpu", "2-cpu", "3-cpu"):
         check(zero)
     leave(0)

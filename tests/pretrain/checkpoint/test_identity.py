@@ -130,6 +130,7 @@ FREE = {
     "guard__hang_seconds": 60.0,
     "guard__slow_factor": 2.0,
     "guard__replica_check_steps": 0,
+    "guard__gradient_check_steps": 7,
     "guard__data_wait": 0.5,
     "track__uri": "sqlite:///x.db",
     "track__experiment": "x",

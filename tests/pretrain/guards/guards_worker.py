@@ -64,6 +64,10 @@ def weights(engine: Engine) -> dict[str, np.ndarray]:
     return {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
+def unexpected(differences: dict[str, float]) -> None:
+    raise AssertionError(f"gradients differ from a plain all-reduce: {differences}")
+
+
 def check(precision: str, zero: str) -> None:
     what = f"{precision}, ZeRO {zero}"
     settings = varying.config(precision, zero)
@@ -78,8 +82,8 @@ def check(precision: str, zero: str) -> None:
     engine = Engine(settings, model())
     before = weights(engine)
     random = torch.get_rng_state()
-    batch = varying.global_batches(3, dist.get_world_size())[dist.get_rank()][0]
-    engine.rehearse(DeviceFeed(engine.device)(batch))
+    batches = varying.global_batches(1, dist.get_world_size())[dist.get_rank()]
+    engine.rehearse([DeviceFeed(engine.device)(batch) for batch in batches], unexpected)
     same(weights(engine), before, f"{what}, trial step")
     assert torch.equal(torch.get_rng_state(), random)
     assert engine.deepspeed.global_steps == engine.deepspeed.skipped_steps == 0

@@ -3,6 +3,7 @@
 import contextlib
 import re
 import time
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,23 @@ def test_a_slow_rank_and_one_with_a_flipped_bit_are_named(data, tmp_path, harm):
     assert status["state"] == "failed"
     assert re.search(r"after step 56, the weights of rank 0 .*rank 1 .* differ from each other", status["reason"])
     assert not checkpoint.committed(run / "checkpoints")
+
+
+def test_a_lost_gradient_ends_the_run_at_the_next_comparison(data, tmp_path, harm):
+    """Both ranks stop before the optimizer steps, and the checkpoint of step 4 stays."""
+    run = tmp_path / "run"
+    harm("lost_gradient:rank=1,step=6")
+    settings = {"guard__gradient_check_steps": 2, "checkpoint__every_steps": 4}
+    done = runs.maskwright("train", config(data, run, **settings), "--procs", "2")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    status = runs.status(run)
+    assert (status["state"], [step for step, _ in checkpoint.committed(run / "checkpoints")]) == ("failed", [4])
+    assert re.match(
+        r"In step 6, gradients of head_norm\.bias differ from a plain all-reduce by \S+% of their norm with ZeRO 1, "
+        rf"fp32 and DeepSpeed {re.escape(version('deepspeed'))}\. Use another version",
+        status["reason"],
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Compare reduced gradients with a plain all-reduce: releases of DeepSpeed have trained on wrong ones without an error.
+
+Their defects depended on ZeRO stage, precision, overlap of the reduction, and on modules used twice in a step.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from deepspeed.utils import safe_get_full_grad
+from torch import Tensor, nn
+
+Report = Callable[[dict[str, float]], None]
+
+_ELEMENTS = 1 << 20  # compared of a parameter, evenly spaced: the check hardly adds to the memory of a step
+_TOLERANCE = 1e-4  # relative, for sums in fp32: only their order differs
+_TOLERANCE_16_BITS = 5e-2  # where deepspeed.communication_data_type has the sums rounded to 16 bits
+
+
+def checked_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Names of the first, middle and last parameter of each of the optimizer's groups.
+
+    The groups are by kind: matrices, embeddings, norms and biases. DeepSpeed lays out flat tensors in this order, and
+    the middle parameter is near a limit between two ranks.
+    """
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    groups = [group["params"] for group in optimizer.param_groups]
+    chosen = [group[place] for group in groups for place in (0, len(group) // 2, -1)]
+    return [*dict.fromkeys(names[parameter] for parameter in chosen)]
+
+
+class GradientCheck:
+    """Records the gradients of each backward pass of a step, and compares their sum with the reduced gradients.
+
+    A context manager around the backward passes and `report_differences`; outside it costs nothing.
+
+    Args:
+        engine: DeepSpeed's.
+        names: of the parameters to compare.
+        flat: whether FlatGradients reduces the gradients: it sums in fp32, and DeepSpeed averages.
+    """
+
+    def __init__(self, engine: Any, names: list[str], flat: bool):
+        self._engine = engine
+        self._parameters = {name: engine.module.get_parameter(name) for name in names}
+        self._ranks = 1 if flat else dist.get_world_size()
+        reduced_in_fp32 = flat or engine.communication_data_type == torch.float32
+        self._tolerance = _TOLERANCE if reduced_in_fp32 else _TOLERANCE_16_BITS
+        self._sums: dict[str, Tensor] = {}
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> "GradientCheck":
+        for name, parameter in self._parameters.items():
+            numel = getattr(parameter, "ds_numel", parameter.numel())  # of the whole parameter under ZeRO 3
+            self._sums[name] = _sample(torch.zeros((), device=self._engine.device).expand(numel)).clone()
+            self._hooks.append(parameter.register_hook(self._recorder(self._sums[name])))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._sums = [], {}
+
+    def _recorder(self, total: Tensor) -> Callable[[Tensor], None]:
+        """A hook for a parameter. It sees each gradient before DeepSpeed does."""
+
+        def record(gradient: Tensor) -> None:
+            total.add_(_sample(gradient.detach()))
+
+        return record
+
+    def report_differences(self, report: Report) -> None:
+        """Report the relative differences that are too large, by parameter; a collective that blocks the host.
+
+        After the last backward pass of a step and before clipping. All ranks report the same, or nothing.
+        """
+        differences = torch.stack([self._difference(name) for name in self._parameters])
+        dist.all_reduce(differences, dist.ReduceOp.MAX)
+        by_name = zip(self._parameters, differences.tolist(), strict=True)
+        if wrong := {name: difference for name, difference in by_name if difference > self._tolerance}:
+            report(wrong)
+
+    def _difference(self, name: str) -> Tensor:
+        """The norm of the difference by that of the plain sum: fp64 []. 0 after an overflow, as the step is skipped."""
+        plain, parameter = self._sums[name], self._parameters[name]
+        dist.all_reduce(plain)
+        plain = plain.double() / self._ranks
+        gradient = parameter.grad if self._engine.zero_optimization_stage() == 0 else safe_get_full_grad(parameter)
+        reduced = torch.zeros_like(plain) if gradient is None else _sample(gradient.detach()).double()
+        difference = (reduced - plain).norm() / plain.norm().clamp(min=torch.finfo(torch.float32).tiny)
+        finite = plain.isfinite().all()
+        if self._engine.fp16_enabled():
+            finite &= reduced.isfinite().all()
+        return torch.where(finite, difference.nan_to_num(nan=torch.inf), 0.0)
+
+
+def _sample(tensor: Tensor) -> Tensor:
+    """At most _ELEMENTS elements of a tensor, evenly spaced."""
+    step = -(-tensor.numel() // _ELEMENTS)
+    return tensor.reshape(-1)[:: max(1, step)]

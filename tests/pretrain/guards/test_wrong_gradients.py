@@ -1,0 +1,43 @@
+"""The message about wrong gradients names parameter, setting and version, and says what to do."""
+
+from importlib.metadata import version
+
+import pytest
+
+from pretrain.config import Config
+from pretrain.guards import EndOfRun
+from pretrain.guards.gradients import end_for_wrong_gradients
+
+DEEPSPEED = f"DeepSpeed {version('deepspeed')}"
+
+
+def message(step: int | None = None, compiled: bool = False, precision: str = "bf16", **zero: object) -> str:
+    config = Config.model_validate(
+        {
+            "run": {"dir": "unused"},
+            "data": {"train": "unused"},
+            "train": {"steps": 1, "precision": precision, "compile": compiled},
+            "zero": zero,
+        }
+    )
+    with pytest.raises(EndOfRun) as ended:
+        end_for_wrong_gradients({"decoder_bias": 0.02, "layers.3.mlp_out.weight": 0.3141}, config, step)
+    return str(ended.value)
+
+
+def test_the_trial_step_names_the_worst_parameter_and_the_settings() -> None:
+    assert message(stage=2, compiled=True) == (
+        "Gradients of layers.3.mlp_out.weight (and 1 more) differ from a plain all-reduce by 31% of their norm with "
+        f"ZeRO 2, bf16, torch.compile and {DEEPSPEED}. Set zero.stage=1, or use another version of DeepSpeed."
+    )
+
+
+def test_offload_is_named_too() -> None:
+    said = message(stage=3, offload="cpu", precision="fp32")
+    assert f"with ZeRO 3, offload to the CPU, fp32 and {DEEPSPEED}. Set zero.stage=1 and zero.offload=none, or" in said
+
+
+def test_a_later_step_casts_doubt_on_checkpoints() -> None:
+    said = message(step=200, stage=1)
+    assert said.startswith("In step 200, gradients of layers.3.mlp_out.weight")
+    assert "Use another version of DeepSpeed or PyTorch. Steps since the last comparison may have used wrong" in said
