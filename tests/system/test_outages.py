@@ -210,12 +210,14 @@ def test_children_that_begin_at_once_share_one_parent(
 ) -> None:
     """All look for the parent before any has made it, so that each makes one."""
     together, search, first = threading.Barrier(5), MlflowClient.search_runs, threading.local()
+    waited: list[str] = []
 
     def wait_before_making(client: MlflowClient, *arguments: Any, filter_string: str = "", **others: Any) -> object:
         found = search(client, *arguments, filter_string=filter_string, **others)
         if "maskwright.study" in filter_string and not hasattr(first, "done"):
             first.done = True
             together.wait(30)
+            waited.append(filter_string)
         return found
 
     monkeypatch.setattr(MlflowClient, "search_runs", wait_before_making)
@@ -228,6 +230,7 @@ def test_children_that_begin_at_once_share_one_parent(
     for tracker in trackers:
         tracker.close(60, "FINISHED")
     monkeypatch.undo()
+    assert len(waited) == 5, "all have looked before any made it"
     found = all_runs(server.uri, "study")
     (parent,) = [run for run in found if run["info"]["run_name"] == "five 'seeds'"]
     children = [run for run in found if run["info"]["run_id"] != parent["info"]["run_id"]]

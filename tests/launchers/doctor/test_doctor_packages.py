@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from launchers.doctor import package_checks
+from launchers.doctor.check_list import checks_of_machine
 from pretrain.config import Config
 from tests.support.doctor import status
 
@@ -34,6 +35,14 @@ def test_a_compiler_is_only_needed_where_the_run_uses_one():
     plain, compiled = (Config.model_validate(required | {"train": {"steps": 1, "compile": on}}) for on in (False, True))
     assert [package_checks.needs_compiler(config, gpus=0) for config in (None, plain, compiled)] == [False, False, True]
     assert package_checks.needs_compiler(None, gpus=8), "Triton's kernels"
+
+
+def test_the_compiler_is_checked_only_where_it_is_needed(monkeypatch):
+    monkeypatch.setattr("launchers.doctor.check_list.gpu_count", lambda: 0)
+    required = {"run": {"dir": "run"}, "data": {"train": "unused"}}
+    for on in (False, True):
+        config = Config.model_validate(required | {"train": {"steps": 1, "compile": on}})
+        assert ("compiler" in {check.name for check in checks_of_machine(config)}) == on
 
 
 def test_a_compiler_is_found(monkeypatch):

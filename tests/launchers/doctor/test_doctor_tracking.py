@@ -5,6 +5,7 @@ import pytest
 from launchers.doctor import storage_checks, tracking_checks
 from launchers.doctor.check_runner import Check, run_checks
 from pretrain.config import TrackConfig
+from tests.pretrain.config.test_mlflow_address import BAD
 from tests.support.doctor import status
 
 
@@ -30,7 +31,8 @@ def test_who_can_read_a_server(scheme, is_local, has_password, expected):
     assert status(tracking_checks.judge_exposure(scheme, is_local, has_password)) == expected
 
 
-def test_an_impossible_address(monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "foo://bar")
+@pytest.mark.parametrize("uri", [uri for uri in BAD if uri])
+def test_an_impossible_address(uri, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     (finding,) = run_checks([Check("tracking", "mlflow", lambda: tracking_checks.check_mlflow(TrackConfig()))])
     assert (finding.name, finding.status) == ("mlflow", "fail")

@@ -1,5 +1,6 @@
 """Threads of each process of a run: their number, and how they wait."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,14 @@ def test_settings_leave_the_user_s_own_alone():
     assert settings(1, {"OMP_NUM_THREADS": "5,3"}) == {"GOMP_SPINCOUNT": "1000"}
     for name, value in (("OMP_WAIT_POLICY", "active"), ("GOMP_SPINCOUNT", "7")):
         assert settings(8, {name: value}) == {"OMP_NUM_THREADS": "1"}
+
+
+def test_usable_cores_follow_affinity_quota_and_slurm(monkeypatch):
+    monkeypatch.setattr("pretrain.distributed.threads.cpu_quota", lambda: None)
+    assert Cores.usable({}).number == len(os.sched_getaffinity(0))
+    assert Cores.usable({"SLURM_CPUS_ON_NODE": "1"}) == Cores.least_of(len(os.sched_getaffinity(0)), None, 1)
+    monkeypatch.setattr("pretrain.distributed.threads.cpu_quota", lambda: 0.5)
+    assert Cores.usable({}) == Cores(1, "a CPU quota of 0.5")
 
 
 def test_a_rank_shares_the_usable_cores_with_the_other_ranks_of_its_host():

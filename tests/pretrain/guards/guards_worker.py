@@ -44,11 +44,19 @@ def step(engine: Engine, number: int, asks: bool = True) -> list[float]:
     batches = varying.global_batches(number, dist.get_world_size())[dist.get_rank()]
     predictions = engine.total([sum(batch.n_predictions for batch in batches)])
     feed = DeviceFeed(engine.device)
+    phases: list[str] = []
     with ExitStack() as watched:
+
+        def listen(phase: str) -> None:
+            phases.append(phase)
+            if phase == "step":
+                watched.enter_context(NoQuestions())
+
         if not asks:
-            engine.marker.listener = lambda phase: phase == "step" and watched.enter_context(NoQuestions())
+            engine.marker.listener = listen
         output = engine.step([feed(batch).wait() for batch in batches], predictions[0], varying.LR)
         engine.marker.listener = None
+    assert asks or "step" in phases
     return output.tolist()
 
 
