@@ -33,17 +33,15 @@ class StopSignals:
         """Function that kills the run's processes, if there are any."""
 
     def __call__(self, number: int) -> None:
-        if self._asked and number != signal.SIGINT:
+        again, self._asked = self._asked, True  # first: another signal may interrupt this function
+        if again and number != signal.SIGINT:
             return
         name = _name(number)
-        if self._asked or self._is_starting():
+        if again or self._is_starting():
             self.at_once = name
-            _say(
-                "\nStopping now." if self._asked else "\nStopping now: before the first step there is nothing to save."
-            )
+            _say("\nStopping now." if again else "\nStopping now: before the first step there is nothing to save.")
             self.kill()
             return
-        self._asked = True
         _say("\nStopping: writing a checkpoint first. Press Ctrl-C again to stop now.")
         try:
             self._folder.ask_to_stop(f"asked by {name}")

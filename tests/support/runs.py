@@ -96,7 +96,7 @@ def start_maskwright(log: Path, *arguments: str | Path, real: bool = False) -> F
 
 def complaints(errors: str) -> list[str]:
     """The lines of standard error, without the progress of the start."""
-    return [line for line in errors.splitlines() if not re.match(r"Starting .*\.$| *\d+\.\d s  ", line)]
+    return [line for line in errors.splitlines() if not re.match(r"Starting .*\.$| *\d+\.\d s  |attention ", line)]
 
 
 def losses(run: Path) -> dict[int, float]:

@@ -22,7 +22,7 @@ PARSER_WORDS = re.compile(
     r"\b(NoneType|str|int|dict|bool|list\[)\b|Errno|Error\b|codec|object has no"
 )
 
-STARTING = re.compile(r"Starting |\s*\d+\.\d s  ")  # how far a start is, on the same stream
+STARTING = re.compile(r"Starting |\s*\d+\.\d s  |attention ")  # how far a start is, on the same stream
 
 
 class Mistake(NamedTuple):
