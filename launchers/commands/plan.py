@@ -180,7 +180,7 @@ def _speed(planned: "RunPlan") -> Table | str:
     time = planned.time
     if time is None:
         return "Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu."
-    duration = str(timedelta(seconds=round(time.seconds)))
+    duration = str(timedelta(seconds=round(min(time.seconds, 1e13))))  # timedelta holds little more
     row = (time.source, f"{time.tokens_per_second:,.0f}", duration, f"{time.gpu_hours:,.1f}")
     return text_table(("speed", "tokens/s", "time", "GPU hours"), [row], title="Time")
 

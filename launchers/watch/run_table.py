@@ -157,7 +157,7 @@ def _age(seen: Seen) -> str:
 
 def _left(seen: Seen) -> str:
     left = seen.summary.seconds_left
-    return "" if left is None else str(timedelta(seconds=round(left)))
+    return "" if left is None else str(timedelta(seconds=round(min(left, 1e13))))  # timedelta holds little more
 
 
 def _number(value: float | None, form: str) -> str:

@@ -22,6 +22,8 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "train/grad_norm": lambda value: f"grad norm {value:.2f}",
 }  # in the order of a line; a narrow terminal cuts its end
 
+_LONGEST_ETA = 1e13  # seconds; timedelta holds little more, and train.steps may be any number
+
 
 class ProgressLine:
     """Progress display of a training run that starts after `steps_done` steps (0 for a new run)."""
@@ -89,7 +91,8 @@ class ProgressLine:
         done, left = step - self._first, self._total - step
         if done <= 0 or left <= 0:
             return []
-        return [f"ETA {timedelta(seconds=round((self._clock() - self._started) / done * left))}"]
+        seconds = (self._clock() - self._started) / done * left
+        return [f"ETA {timedelta(seconds=round(min(seconds, _LONGEST_ETA)))}"]
 
 
 def metric_texts(metrics: dict[str, float]) -> list[str]:

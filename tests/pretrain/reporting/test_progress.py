@@ -47,6 +47,16 @@ def test_plain_lines_come_at_the_first_and_last_step_at_evaluations_and_every_te
     assert "\x1b" not in out.getvalue()
 
 
+def test_any_number_of_steps_has_a_time_left() -> None:
+    out, clock = io.StringIO(), Clock()
+    progress = ProgressLine(10**15, 0, Console(file=out, soft_wrap=True), clock)
+    for step in (1, 2, 3):
+        clock.now += 20
+        progress.update(step, {"train/loss": 1.0})
+    progress.close()
+    assert "ETA 115740740 days" in out.getvalue()
+
+
 def test_a_terminal_shows_one_line_with_the_messages_above() -> None:
     out = io.StringIO()
     run(Console(file=out, force_terminal=True, width=60), total=100, done=0, seconds_a_step=0.5)
