@@ -44,6 +44,7 @@ def main() -> None:
         measure_here(args)
         return
     warn_if_busy()
+    args.json.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gpu-table-") as folder:
         data = args.data or bundled(Path(folder))
         request = Request(data, args.device, args.threads, args.quick)
