@@ -69,7 +69,8 @@ class Request:
     def work(self, case: str, setting: Setting) -> Work:
         """The task of one side."""
         steps = 2 if self.quick else 20 if self.device == "cuda" else 4
-        return Work(CASES[case], setting, self.data, self.device, self.threads, steps)
+        precision = "bf16" if self.device == "cuda" else "fp32"
+        return Work(CASES[case], setting, self.data, self.device, self.threads, steps, precision)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def products(request: Request) -> Result:
     for name in request.cases:
         work = request.work(name, VARIANTS["plain"])
         slots = work.case.rows[request.device] * work.case.seq_len
-        found[name] = gemm_tflops(work.shape, slots, round(work.case.rate * slots), request.device)
+        found[name] = gemm_tflops(work, slots, round(work.case.rate * slots))
     return found
 
 

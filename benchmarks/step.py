@@ -3,10 +3,11 @@
     python -m benchmarks.step
     python -m benchmarks.step --config base-128 base-512 --data data/books --engine
 
-Both sides train the same model from the same weights on the same documents of mixed length, with the same optimizer, on
-a CPU (fp32) or a GPU (bf16). Documents longer than a row are cut, not truncated, on both sides. transformers pads each
-document, with its fastest settings, for documents in any order and sorted by length. Each side runs in its own process.
-On a CPU the sides take turns in each round. On a GPU one side follows the other, so that each has the whole memory.
+Both sides train the same model from the same weights on the same documents of mixed length, with the same optimizer and
+precision: on a CPU fp32 or, with --precision, bf16; on a GPU bf16. Documents longer than a row are cut, not truncated,
+on both sides. transformers pads each document, with its fastest settings, for documents in any order and sorted by
+length. Each side runs in its own process. On a CPU the sides take turns in each round. On a GPU one side follows the
+other, so that each has the whole memory.
 """
 
 import argparse
@@ -91,6 +92,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fused", action="store_true", help="also with its Triton kernels, which need a GPU")
     parser.add_argument("--micro", type=int, default=1, help="micro-batches of Maskwright's step")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
+    usual = "bf16" if device == "cuda" else "fp32"
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default=usual, help="of both sides")
     args = parser.parse_args()
     args.device = device
     return args
@@ -112,7 +115,7 @@ def bundled(folder: Path) -> Path:
 
 def measure(case: Case, data: Path, args: argparse.Namespace) -> Measured:
     """All sides of a case, in turns."""
-    work = Work(case, replace(OURS, micro=args.micro), data, args.device, args.threads, args.steps or 1)
+    work = Work(case, replace(OURS, micro=args.micro), data, args.device, args.threads, args.steps or 1, args.precision)
     if args.steps is None:
         work = replace(work, round_steps=steps_of(work))
     best, trials = best_of_transformers(work, 60 * args.search_minutes)
@@ -129,7 +132,7 @@ def measure(case: Case, data: Path, args: argparse.Namespace) -> Measured:
     one, slots = rounds[work.setting.title][0], case.rows[args.device] * case.seq_len // args.micro
     torch.set_num_threads(args.threads)
     predictions = round(case.rate * one.tokens / one.steps / args.micro)
-    return Measured(case, rounds, trials, parts, gemm_tflops(work.shape, slots, predictions, args.device))
+    return Measured(case, rounds, trials, parts, gemm_tflops(work, slots, predictions))
 
 
 def in_turns(works: list[Work], count: int) -> dict[str, list[Round]]:
@@ -171,7 +174,7 @@ def best_of_transformers(work: Work, seconds: float) -> tuple[list[Setting], dic
     """The fastest settings with documents in any order and sorted by length, as its Trainer can sort them; and real
     tokens per second of all that were tried, None if one failed or took too long.
 
-    First kinds of attention and padding; then, with the best, smaller micro-batches, autocast on a GPU, and
+    First kinds of attention and padding; then, with the best, smaller micro-batches, autocast in bf16, and on a GPU
     torch.compile, also with whole rows, which have one shape. No trial starts after `seconds`.
     """
     tried: dict[Setting, float | None] = {}
@@ -195,8 +198,9 @@ def best_of_transformers(work: Work, seconds: float) -> tuple[list[Setting], dic
     attempt(Setting("transformers", padding="row"))
     for by_length in (False, True):
         attempt(replace(best(by_length), micro=4))
-        if work.device == "cuda":
+        if work.precision == "bf16":
             attempt(replace(best(by_length), autocast=True))
+        if work.device == "cuda":
             attempt(replace(best(by_length), compiled=True))
     attempt(replace(best(False), compiled=True, padding="row"))
     return [best(False), best(True)], {setting.title: rate for setting, rate in tried.items()}
@@ -337,14 +341,14 @@ def page(sections: list[Measured], data: Path, args: argparse.Namespace) -> str:
         source = f"the bundled text, in documents of log-normal lengths, median {MEDIAN_WORDS} words, sigma {SIGMA}"
     cuda = args.device == "cuda"
     how = "one side after the other" if cuda else "in turns"
-    where = f"one {torch.cuda.get_device_name()}, bf16" if cuda else f"a CPU, {args.threads} threads a side, fp32"
+    where = f"one {torch.cuda.get_device_name()}" if cuda else f"a CPU, {args.threads} threads a side"
     peak_is = "the device's dense bf16 peak" if cuda else "the best rate of a product of the model's matrices, measured"
     tables = "\n".join(section(one, args.device) for one in sections)
     return f"""# The training step
 
-On {where}. Medians of {args.rounds} rounds, {how}, each side in its own process; padding does not count. Documents:
-{source}: {totals.documents:,} of {totals.tokens / totals.documents:,.0f} tokens on average; cut to rows, with [CLS] and
-[SEP], {"; ".join(lengths.values())}.
+On {where}, {args.precision}. Medians of {args.rounds} rounds, {how}, each side in its own process; padding does not
+count. Documents: {source}: {totals.documents:,} of {totals.tokens / totals.documents:,.0f} tokens on average; cut to
+rows, with [CLS] and [SEP], {"; ".join(lengths.values())}.
 
 {summary(sections, args.device)}
 

@@ -17,7 +17,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.step_work import Batch, Side, Work
 from pretrain.data import BatchPhase, Loader, Sources
-from pretrain.model import EncoderShape
 
 PARTS = ("embedding", "attention", "MLP", "norm", "head", "clipping", "optimizer", "residual and other")
 _PREFIX, _BACKWARD = "part: ", "autograd::engine::evaluate_function: "
@@ -148,8 +147,10 @@ def _data(work: Work, steps: int) -> dict[str, float]:
     return {"data": (seconds - masking[0]) / steps, "masking": masking[0] / steps}
 
 
-def gemm_tflops(shape: EncoderShape, tokens: int, predictions: int, device: str) -> dict[str, float]:
+def gemm_tflops(work: Work, tokens: int, predictions: int) -> dict[str, float]:
     """The best TFLOP/s of each matrix product of a step, forward and backward."""
+    shape, device = work.shape, work.device
+    dtype = torch.bfloat16 if work.half else torch.float32
     wide = shape.intermediate * (2 if shape.arch == "modernbert" else 1)
     products = {
         "query, key, value": (tokens, shape.hidden, 3 * shape.hidden),
@@ -160,8 +161,8 @@ def gemm_tflops(shape: EncoderShape, tokens: int, predictions: int, device: str)
     }
     found = {}
     for name, (rows, inside, outside) in products.items():
-        kind = {"device": device, "dtype": torch.bfloat16 if device == "cuda" else torch.float32}
-        x, weight = torch.randn(rows, inside, **kind), torch.randn(outside, inside, **kind)  # type: ignore[call-overload]
+        x = torch.randn(rows, inside, device=device, dtype=dtype)
+        weight = torch.randn(outside, inside, device=device, dtype=dtype)
         y, flops = x @ weight.t(), 2.0 * rows * inside * outside
         ways = {
             "forward": lambda: torch.mm(x, weight.t(), out=y),  # noqa: B023

@@ -66,7 +66,7 @@ class Setting:
     micro: micro-batches per step.
     fused: with Maskwright's Triton kernels.
     attention, padding (to the "longest" of a batch, or "row": to seq_len), by_length: only for transformers.
-    autocast: transformers on a GPU with fp32 weights and bf16 autocast; otherwise bf16 weights and fp32 copies.
+    autocast: in bf16, transformers with fp32 weights and autocast; otherwise bf16 weights and fp32 copies.
     packed: transformers with the package packed-encoders, which removes the padding.
     """
 
@@ -95,7 +95,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Work:
-    """The task of a side; `data` is the data set's folder, `round_steps` the steps per round."""
+    """The task of a side; `data` is the data set's folder, `round_steps` the steps per round; fp32 or bf16."""
 
     case: Case
     setting: Setting
@@ -103,6 +103,7 @@ class Work:
     device: str
     threads: int
     round_steps: int
+    precision: str
 
     @cached_property
     def config(self) -> Config:
@@ -127,7 +128,7 @@ class Work:
     @property
     def half(self) -> bool:
         """Whether weights are bf16."""
-        return self.device == "cuda" and not self.setting.autocast
+        return self.precision == "bf16" and not self.setting.autocast
 
     @cached_property
     def shape(self) -> EncoderShape:
