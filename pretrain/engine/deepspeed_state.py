@@ -33,8 +33,8 @@ def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
             # DeepSpeed does not mark padding at the end of every partition.
             if not 0 <= len(found) - len(held) <= 1 or [g.numel() for g in found[: len(held)]] != sizes:
                 raise UserError(
-                    f"DeepSpeed {version('deepspeed')} keeps gradients in an unknown order (group {number}: {len(found)} "
-                    f"gradients of {len(held)} parameters, or of other sizes): install DeepSpeed 0.19"
+                    f"DeepSpeed {version('deepspeed')} keeps gradients in an unknown order (group {number}: "
+                    f"{len(found)} gradients of {len(held)} parameters, or of other sizes): install DeepSpeed 0.19"
                 )
             yield from ((names[parameter], gradient) for parameter, gradient in zip(held, found, strict=False))
     else:
