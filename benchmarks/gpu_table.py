@@ -124,7 +124,7 @@ def page(results: Results, request: Request) -> str:
 
 Real tokens per second: padding does not count. Documents have log-normal lengths. MFU: operations of the whole model
 for real tokens, relative to the peak of the data sheet; "computed" leaves out what Maskwright skips. A host wait is an
-operation for which the host waits for the GPU. Predictions were written before the first measurement.
+operation that the host waits for. Predictions were written before the first measurement.
 
 {chr(10).join(f"{section}{chr(10)}" for section in sections)}
 {notes}"""

@@ -355,7 +355,7 @@ rows, with [CLS] and [SEP], {"; ".join(lengths.values())}.
 - "Of the peak": operations that the model needs for real tokens and predictions (`pretrain/model/model_costs.py`),
   relative to {peak_is}.
 - Both sides: the same initial weights, no dropout, torch's fused AdamW, gradients clipped to 1, a vocabulary of 30,522
-  (ModernBERT: 50,368) whatever the data's tokenizer has, 15% predicted (ModernBERT: 30%).
+  (ModernBERT: 50,368) for any tokenizer of the data, 15% predicted (ModernBERT: 30%).
 - Maskwright: a step as in a run, but without DeepSpeed; "deepspeed" is with it. Documents share rows without seeing
   each other.
 - transformers: one document, or one piece of a long document, per row; on average as many real tokens per step. The

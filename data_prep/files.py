@@ -8,7 +8,6 @@ import errno
 import glob
 import hashlib
 import json
-import mmap
 import os
 import shutil
 import socket
@@ -21,6 +20,7 @@ from typing import Any, BinaryIO
 
 from data_prep.errors import UserError, cannot_write
 
+_TAIL_BYTES = 1 << 16  # of one read for the last newline
 _POLL_SECONDS = 0.02  # between two attempts to take a lock
 ABANDONED_SECONDS = 24 * 3600  # age at which a temporary file of another host counts as abandoned
 _KINDS = {
@@ -246,6 +246,17 @@ def read_into(descriptor: int, out: memoryview, offset: int) -> int:
     return done
 
 
+def _whole_lines(file: BinaryIO) -> tuple[int, int]:
+    """The bytes of a file up to its last newline, and all its bytes. Reads from the end, without a memory map."""
+    start = size = file.seek(0, os.SEEK_END)
+    while start:
+        end, start = start, max(0, start - _TAIL_BYTES)
+        file.seek(start)
+        if newline := file.read(end - start).rfind(b"\n") + 1:
+            return start + newline, size
+    return 0, size
+
+
 class AppendLog:
     """Appends whole lines to the file at `path`; one process writes, any number may read meanwhile."""
 
@@ -253,11 +264,10 @@ class AppendLog:
         """Open for appending. An incomplete last line, left by a kill, is dropped."""
         self._file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115 - lives as long as this object
         self._unwritten = b""
-        if size := os.path.getsize(path):
-            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                whole = content.rfind(b"\n") + 1
-            if whole < size:
-                self._file.truncate(whole)
+        with open(path, "rb") as file:
+            whole, size = _whole_lines(file)
+        if whole < size:
+            self._file.truncate(whole)
 
     def append(self, lines: bytes) -> None:
         """Hand lines, each with its newline, to the operating system: they survive the death of this process.

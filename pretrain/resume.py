@@ -81,7 +81,9 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
 
 def _lock(folder: RunFolder) -> IO[str]:
     folder.create()
-    return folder.lock()
+    lock = folder.lock()
+    checkpoint.remove_leftovers(folder.checkpoints)  # before anything is written: they may have filled the disk
+    return lock
 
 
 def open_loader(run: RunParts) -> Loader:

@@ -198,11 +198,19 @@ class Dataset:
         self._read(block, "tokens", tokens)
         return tokens
 
-    def token_counts(self, block: int | None = None) -> np.ndarray:
-        """Frequency of each id in a block, or in the whole data set, int64 [vocab_size]."""
+    def token_counts(self, block: int | None = None, progress: Callable[[int, int], None] | None = None) -> np.ndarray:
+        """Frequency of each id in a block, or in the whole data set, int64 [vocab_size].
+
+        `progress` receives the blocks counted and all blocks of the data set.
+        """
         vocab_size = self.manifest.tokenizer.vocab_size
         if block is None:
-            return sum(map(self.token_counts, range(self.n_blocks)), np.zeros(vocab_size, np.int64))
+            counts = np.zeros(vocab_size, np.int64)
+            for number in range(self.n_blocks):
+                counts += self.token_counts(number)
+                if progress:
+                    progress(number + 1, self.n_blocks)
+            return counts
         tokens = self.tokens(block)
         if (largest := int(tokens.max())) >= vocab_size:
             name = f"{self.shard(block).name} block {self.key(block)}"
@@ -219,13 +227,17 @@ class Dataset:
         """Whether each token begins a word, bool [n_tokens(block)]; None if `begins_word` determines it."""
         return self._bits(block, "words") if self._record(block)[1]["words_offset"] else None
 
-    def token_starts(self, block: int, tokens: np.ndarray) -> np.ndarray:
-        """Whether each of the tokens of a block begins a word, stored or by the vocabulary, bool [n_tokens(block)].
+    def token_starts(self, block: int, tokens: np.ndarray, part: slice = slice(None)) -> np.ndarray:
+        """Whether each of the tokens of a part of a block begins a word, stored or by the vocabulary.
 
-        Raises UserError if neither gives them.
+        Args:
+            tokens: the ids of the part.
+            part: the positions in the block; default: the whole block.
+
+        Returns bool [len(tokens)]. Raises UserError if neither gives them, or an id is not in the vocabulary.
         """
         if (starts := self.word_starts(block)) is not None:
-            return starts
+            return starts[part]
         if self.begins_word is None:
             raise UserError(f"{self.location} has no tokenizer files, which determine word starts.")
         if int(tokens.max()) >= len(self.begins_word):

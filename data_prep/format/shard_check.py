@@ -27,6 +27,7 @@ from data_prep.format.shard_format import (
 from data_prep.format.shard_writer import TAR_BLOCK, member_header
 from data_prep.processes import ordered_map
 
+_CHUNK = 1 << 20  # tokens of one comparison
 _KINDS = {b"1": "hard link", b"2": "symbolic link", b"3": "device", b"4": "device", b"5": "folder", b"6": "FIFO"}
 
 
@@ -138,10 +139,16 @@ def _members(record: np.void, dtype: np.dtype) -> Iterator[tuple[str, int, np.dt
 
 
 def _token_problems(tokens: np.ndarray, info: TokenizerInfo) -> Iterator[str]:
-    if (largest := int(tokens.max())) >= info.vocab_size:
+    largest, counts = 0, dict.fromkeys(("pad", "cls", "sep", "mask"), 0)
+    for start in range(0, len(tokens), _CHUNK):  # a block may be larger than the memory
+        part = tokens[start : start + _CHUNK]
+        largest = max(largest, int(part.max()))
+        for name in counts:
+            counts[name] += int(np.count_nonzero(part == info.special_ids[name]))
+    if largest >= info.vocab_size:
         yield f"id {largest} is not in the vocabulary of {info.vocab_size}"
-    for name in ("pad", "cls", "sep", "mask"):
-        if count := np.count_nonzero(tokens == info.special_ids[name]):
+    for name, count in counts.items():
+        if count:
             yield f"{count} {name} tokens in the documents"
 
 

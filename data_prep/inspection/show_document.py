@@ -62,8 +62,7 @@ def document(dataset: Dataset, number: int) -> ShownDocument:
     block, index = dataset.find_document(number)
     ends = dataset.document_ends(block)
     part = slice(int(ends[index - 1]) if index else 0, int(ends[index]))
-    tokens, task = dataset.tokens(block), dataset.task(block)
-    ids = tokens[part]
+    ids, task = dataset.tokens(block)[part], dataset.task(block)
     names, targets = dataset.ids(block), dataset.targets(block)
     origin = dataset.manifest.source_of(task)
     return ShownDocument(
@@ -75,7 +74,7 @@ def document(dataset: Dataset, number: int) -> ShownDocument:
         input=origin.name if origin else "",
         id=names[index] if names is not None else None,
         ids=ids,
-        word_starts=dataset.token_starts(block, tokens)[part],
+        word_starts=dataset.token_starts(block, ids, part),
         targets=None if targets is None else targets[part],
         text=text_of(tokenizer, ids.tolist()),
         tokens=[tokenizer.id_to_token(id) or f"<{id}>" for id in ids.tolist()],

@@ -16,7 +16,7 @@ import orjson
 from data_prep.errors import UnusableInput
 from data_prep.reading import open_regular
 from data_prep.sources.input_types import InputRange, Options, SourceRow, compression_of, getter, too_long
-from data_prep.storage import decompressed_chunks
+from data_prep.storage import DamagedStream, decompressed_chunks
 from data_prep.urls import shown
 
 Batches = Iterator[list[bytes | None]]
@@ -49,7 +49,7 @@ def read_lines(path: Path, part: InputRange) -> Iterator[SourceRow]:
         rows = _jsonl_rows if kind == "jsonl" else _line_rows if separator == "line" else _txt_rows
         try:
             yield from rows(batches, part)
-        except ValueError as error:
+        except DamagedStream as error:
             yield SourceRow(part.lines + 1, "", f"the file is damaged or truncated from here on: {error}")
         part.bytes_read = end - start
 
@@ -65,7 +65,7 @@ def _plain_chunks(file: BinaryIO, start: int, end: int, part: InputRange) -> Ite
 
 
 def _text_chunks(file: BinaryIO, compression: str, part: InputRange) -> Iterator[bytes]:
-    """The text of a .gz or .zst file. Raises ValueError at the end of a truncated or damaged stream."""
+    """The text of a .gz or .zst file. Raises DamagedStream at the end of a truncated or damaged stream."""
     for chunk in decompressed_chunks(file, compression):
         part.bytes_read = file.tell()
         for start in range(0, len(chunk), _CHUNK_BYTES):

@@ -13,10 +13,14 @@ _FRAMES: dict[str, tuple[Callable[[], Any], int]] = {
 }
 
 
+class DamagedStream(ValueError):
+    """A compressed stream is truncated or damaged."""
+
+
 def decompressed_chunks(file: BinaryIO, name: str) -> Iterator[bytes]:
     """The content of a file called `name`, decompressed for .gz and .zst, else unchanged.
 
-    Raises ValueError if a compressed stream is truncated or damaged.
+    Raises DamagedStream if a compressed stream is truncated or damaged.
     """
     compression = next((suffix for suffix in _FRAMES if name.endswith(suffix)), None)
     if compression is None:
@@ -30,11 +34,11 @@ def decompressed_chunks(file: BinaryIO, name: str) -> Iterator[bytes]:
             try:
                 text = frame.decompress(data)
             except (zlib.error, zstandard.ZstdError) as error:
-                raise ValueError(str(error)) from error
+                raise DamagedStream(str(error)) from error
             yield text
             inside, data = not frame.eof, frame.unused_data
             if frame.eof:
                 frame = new_frame()
                 data = data.lstrip(b"\0")  # gzip files may be padded
     if inside:
-        raise ValueError("it ends within compressed data")
+        raise DamagedStream("it ends within compressed data")

@@ -56,7 +56,7 @@ class Encoders:
         The text says why a faster encoder is not used. It is empty if there is no faster one or its package is not
         installed. If a package raises any error, now or later, the tokenizers library encodes instead.
         """
-        texts = [*filter(is_settled, probe(sample)), self._specials]  # for other texts, the difference is known
+        texts = [*filter(self._fast.is_settled, probe(sample)), self._specials]  # for others, the difference is known
         expected = self.reference(texts)
         self._fast.safe, note = self._safe(expected)
         package = self._fast.name
@@ -86,8 +86,12 @@ class _FastEncoder(TextEncoder):
         self._encoder: TextEncoder | None = None
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
-        takes = not self.failure and self._encoder is not None and all(map(is_settled, texts))
+        takes = not self.failure and self._encoder is not None and all(map(self.is_settled, texts))
         return (self.attempt(texts) if takes else None) or self.safe(texts)
+
+    def is_settled(self, text: str) -> bool:
+        """Whether the package knows the same letters and numbers. nanotoken does; the test of a text takes time."""
+        return self.name == "nanotoken" or is_settled(text)
 
     def attempt(self, texts: Sequence[str]) -> Arrays | None:
         """Encode with the package. For any error, set `failure` and return None."""

@@ -98,7 +98,10 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
             if not cells[0].isdecimal():
                 continue
         if (least := max(numbers, default=2)) > len(cells):
-            raise UnusableInput(f"{place}: there is no column {least} in {line[:80]!r}")
+            raise UnusableInput(
+                f"{place} has {len(cells)} cells, and the words or labels are in column {least}: {line[:80]!r}. Add "
+                "the cell, or name the columns with --columns."
+            )
         word, label = (cells[number - 1] for number in numbers or [1, len(cells)])
         if not open_sentence:
             sentences.append(LabelledSentence(place, [], []))
@@ -106,7 +109,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
         sentences[-1].words.append(word)
         sentences[-1].labels.append(label)
     if not sentences:
-        raise UnusableInput(f"{shown(path)} has no words")
+        raise UnusableInput(f"{shown(path)} has no words. Write a word and its label in each line.")
     return sentences
 
 

@@ -92,7 +92,7 @@ class Writer:
 
     @cached_property
     def _last_only(self) -> dict[str, int]:
-        """Argument with which a causal model computes only the logits that predict the next token."""
+        """Argument that limits a causal model to the logits of the next token."""
         takes = inspect.signature(self._model.forward).parameters
         return {"logits_to_keep": 1} if self.causal and "logits_to_keep" in takes else {}
 

@@ -70,8 +70,9 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
                 f"{counted.location} was made with another tokenizer than {held_out.dataset.location}; count the "
                 "tokens of one that was made with the same"
             )
-        progress(0, counted.n_blocks, f"counting the tokens of {counted.location}")
-        counts = counted.token_counts()
+        counting = _named(progress, f"counting the tokens of {counted.location}")
+        counting(0, counted.n_blocks)
+        counts = counted.token_counts(progress=counting)
         models += [Unigram(counted, counts)] if task.baseline else []
     answers: dict[str, HeldOutAnswers] = {}
     credit: dict[str, NDArray[np.float64]] = {}

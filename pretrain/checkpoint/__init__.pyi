@@ -8,6 +8,7 @@ from .manifest import verify as verify
 from .remote_copies import copies as copies
 from .remote_copies import fetch_newest as fetch_newest
 from .retention import committed as committed
+from .retention import remove_leftovers as remove_leftovers
 from .retention import retained as retained
 from .retention import set_aside as set_aside
 from .saver import Parts as Parts

@@ -1,17 +1,23 @@
 """Gradients and weights inside DeepSpeed's engine (as of 0.19), between the last backward pass and the step."""
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from data_prep.errors import UserError
+
 
 def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
     """This rank's share of the gradients of the global batch, by parameter; where they are offloaded, their norms.
 
     After the last backward pass of a step, for each ZeRO stage. Together, the ranks' shares are all gradients.
+
+    Raises:
+        UserError: if DeepSpeed keeps other gradients than those of the parameters of this rank.
     """
     optimizer, stage, names = engine.optimizer, engine.zero_optimization_stage(), engine.param_names
     if stage == 0:
@@ -23,7 +29,13 @@ def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
         for number, parameters in enumerate(optimizer.bit16_groups):
             held = [parameter for parameter in parameters if parameter._hp_mapping is not None]
             found = [g for g in optimizer.averaged_gradients[number] if not hasattr(g, "_zero_padding")]
+            sizes = [parameter._hp_mapping.hp_fragment_address.numel for parameter in held]
             # DeepSpeed does not mark padding at the end of every partition.
+            if not 0 <= len(found) - len(held) <= 1 or [g.numel() for g in found[: len(held)]] != sizes:
+                raise UserError(
+                    f"DeepSpeed {version('deepspeed')} keeps gradients in an unknown order (group {number}: "
+                    f"{len(found)} gradients of {len(held)} parameters, or of other sizes): install DeepSpeed 0.19"
+                )
             yield from ((names[parameter], gradient) for parameter, gradient in zip(held, found, strict=False))
     else:
         for number, parameters in enumerate(optimizer.fp16_groups):

@@ -113,7 +113,8 @@ class Engine:
         if config.run.deterministic:
             make_deterministic()
         optimizer = build_optimizer(model, config.optim)
-        ZERO_SUPPORTED_OPTIMIZERS.append(type(optimizer))
+        if type(optimizer) not in ZERO_SUPPORTED_OPTIMIZERS:  # it is, after a rollback
+            ZERO_SUPPORTED_OPTIMIZERS.append(type(optimizer))
         self.config = config
         self._names = optimizer_order(model)
         self.n_parameters = sum(p.numel() for p in model.parameters())

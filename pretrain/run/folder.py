@@ -234,9 +234,12 @@ class RunFolder:
         except OSError as error:
             if error.errno not in NO_ROOM or not self.status.exists():
                 raise
-        with open(self.status, "r+b", opener=no_link) as file:
-            file.write(json.dumps(status).encode())
-            file.truncate()
+            try:
+                with open(self.status, "r+b", opener=no_link) as file:
+                    file.write(json.dumps(status).encode())
+                    file.truncate()
+            except OSError:
+                raise error from None  # it names the file
 
     def enter(self, phase: str) -> None:
         """Record the phase of a starting run that holds the folder. Later phases report a full disk."""

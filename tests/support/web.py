@@ -7,6 +7,9 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
+
+Server = TypeVar("Server", bound=http.server.ThreadingHTTPServer)
 
 
 class Web(http.server.ThreadingHTTPServer):
@@ -84,7 +87,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[Web]:
-    server = Web(folder)
+    with running(Web(folder)) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running(server: Server) -> Iterator[Server]:
+    """A server that answers in a thread."""
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

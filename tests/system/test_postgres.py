@@ -66,9 +66,8 @@ def test_a_server_with_postgresql_gets_every_point_once(
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     run = tmp_path / "run"
-    export = run / "exports" / "step-100"
-    export.mkdir(parents=True)
-    (export / "config.json").write_text("{}")
+    run.mkdir()
+    (run / "report.html").write_text("<p>")
     (run / "config.yaml").write_text("run: {seed: 7}\n")
     server = Server(tmp_path, store=database)
     try:
@@ -79,7 +78,7 @@ def test_a_server_with_postgresql_gets_every_point_once(
         journal.append(501, {"train/loss": float("nan"), "train/grad_norm": float("inf")})
         journal.close()
         append(run, range(401, 1001))
-        tracker.log_artifact(export / "config.json")
+        tracker.log_artifact(run / "report.html")
         tracker.close(120, "FINISHED")
         first = [point for point in expected(run) if point[1] != 501]
         assert [point for point in history(server.uri, run_id(run)) if point[1] != 501] == first
@@ -89,7 +88,7 @@ def test_a_server_with_postgresql_gets_every_point_once(
         assert sync(run, server.uri) == len(expected(run))
         again = ask(server.uri, "metrics/get-history", run_id=run_id(run), metric_key="train/loss")["metrics"]
         assert len(again) == 1000
-        assert [path.read_text() for path in server.files.rglob("step-100/config.json")] == ["{}"]
+        assert [path.read_text() for path in server.files.rglob("report.html")] == ["<p>"]
         assert not (tmp_path / "server.db").exists()
     finally:
         server.stop()

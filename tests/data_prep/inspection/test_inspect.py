@@ -182,6 +182,13 @@ def test_every_document_can_be_shown(books, monkeypatch):
             document(books, number)
 
 
+def test_only_a_document_that_is_shown_must_be_in_the_vocabulary(tmp_path):
+    dataset = wordpiece_set(tmp_path / "set", [[[5, 6], [6, 999]]], [])
+    assert document(dataset, 0).ids.tolist() == [5, 6]
+    with pytest.raises(UserError, match="has id 999, which is not in the vocabulary; run `maskwright prep verify`"):
+        document(dataset, 1)
+
+
 def test_show_tells_words_that_blocks_tell(tmp_path):
     dataset = wordpiece_set(tmp_path / "set", [[SHIP, SHIP[1:]]], [], prefix=None)
     assert document(dataset, 1).word_starts.tolist() == [False, True, False, True]

@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import tarfile
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -141,10 +142,15 @@ def test_stray_shard_and_tokenizer_files(dataset):
 
 
 def test_specials_are_found_in_every_part_of_a_block(tmp_path):
-    document = np.full((2 << 20) + 3, 7)
+    document = np.full((8 << 20) + 3, 7)
     document[[1, 1 << 20, -1]] = 0
     dataset = make_dataset(tmp_path / "set", [document])
     assert list(verify(dataset.path)) == ["00000-00000.tar block 00000_000000000: 3 pad tokens in the documents"]
+    tracemalloc.start()
+    assert len(list(dataset.problems())) == 1
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < len(document) // 2, "a mask of the whole block"
     assert "id 1500" in next(verify(make_dataset(tmp_path / "large", [[7, 8, 1500, 9, 8]]).path))
 
 

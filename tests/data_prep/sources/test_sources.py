@@ -209,6 +209,14 @@ def test_damaged_compression_keeps_what_came_before(tmp_path, suffix, damage):
         assert len(good) == len(texts)
 
 
+def test_only_a_damaged_stream_counts_as_damage(tmp_path):
+    """Another ValueError is a bug, and must not drop the rest of a file."""
+    rows = iter(open_all(write(tmp_path / "a.jsonl.gz", jsonl(TEXTS))))
+    next(rows)
+    with pytest.raises(ValueError, match="a bug"):
+        rows.throw(ValueError("a bug"))
+
+
 def test_frames_members_padding_and_skippable_frames(tmp_path):
     frame = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"  # a skippable frame, as pzstd and seekable zstd write
     (tmp_path / "a.jsonl.zst").write_bytes(

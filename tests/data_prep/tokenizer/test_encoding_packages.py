@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from tokenizers import pre_tokenizers
 
-from data_prep.tokenizer import Encoders, choose_encoder, describe, load
+from data_prep.tokenizer import Encoders, choose_encoder, describe, load, train
 from data_prep.tokenizer.encoders import GigatokenEncoder
 from data_prep.tokenizer.word_starts import word_rule
 from tests.support.small_tokenizers import MIXED, byte_level, changed, check, demo_texts, loaded
@@ -156,3 +156,15 @@ def test_the_memory_for_cached_words_is_bounded(bpe, monkeypatch):
         encoder([new_words(100_000 * batch, 100_000)])
     assert len(loads) > 1
     check(bpe, encoder, [new_words(0, 300)], True)
+
+
+def test_nanotoken_takes_characters_that_only_newer_libraries_know(tmp_path):
+    """It agrees with the tokenizers library on them; gigatoken does not."""
+    pytest.importorskip("nanotoken")
+    train(["the little ship sails"] * 20, "wordpiece", 60, tmp_path)
+    encoders = Encoders(load(tmp_path), describe(tmp_path))
+    encoder, note = encoders.choose(["the little ship"])
+    assert (encoder.name, note) == ("nanotoken", "")
+    encoder.safe = lambda texts: pytest.fail("the tokenizers library encodes them, which is slower")
+    texts = [f"the{new}ship {new} sails" for new in "\u088f\ua7ce\U00010940\U0002b73a"]
+    assert [part.tolist() for part in encoder(texts)[:2]] == [part.tolist() for part in encoders.library(texts)[:2]]

@@ -127,10 +127,11 @@ def test_columns_of_words(tmp_path):
     found = [(one.place, one.words, one.labels) for one in read_columns(path)]
     assert found == [(f"{path}, line 3", ["The", "ship"], ["O", "B-X"]), (f"{path}, line 7", ["sail"], ["O"])]
     assert read_columns(path, ("1", "2"))[1].labels == ["VB"]
-    for columns, said in ((("1", "4"), "line 3: there is no column 4"), (("a", "b"), "write the numbers")):
+    missing = "line 3 has 3 cells, and the words or labels are in column 4"
+    for columns, said in ((("1", "4"), missing), (("a", "b"), "write the numbers")):
         with pytest.raises(UserError, match=said):
             read_columns(path, columns)
-    with pytest.raises(UserError, match=r"line 2: there is no column 2 in 'sail'"):
+    with pytest.raises(UserError, match=r"line 2 has 1 cells, .* in column 2: 'sail'. Add the cell, or name"):
         read_columns(write(tmp_path / "b.conll", "the O\nsail\n"))
 
 

@@ -151,6 +151,9 @@ def test_counts_and_the_unigram_baseline(corpus):
     counts, vocabulary = dataset.token_counts(), Vocabulary.of(dataset.manifest.tokenizer)
     tokens = np.concatenate([dataset.tokens(block) for block in range(dataset.n_blocks)])
     assert [counts[id] for id in (5, 30, 60)] == [(tokens == id).sum() for id in (5, 30, 60)]
+    reports: list[tuple[int, int]] = []
+    dataset.token_counts(progress=lambda done, of: reports.append((done, of)))
+    assert reports == [(block + 1, dataset.n_blocks) for block in range(dataset.n_blocks)]
 
     folder = corpus["wordpiece"] / "tokenizer"
     unigram, n_ordinary = Unigram(dataset, counts), len(vocabulary.ordinary_ids)

@@ -7,8 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from launchers.doctor.tracking_checks import check_mlflow
 from pretrain.config import TrackConfig
 from tests.support.disks import fill, mounted
 from tests.support.runs import ROOT, tiny_config, tiny_data
+from tests.support.web import running
 
 PASSWORD = "hunter2"
 SMI = """#!/bin/sh
@@ -149,17 +149,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
-@contextlib.contextmanager
-def answering(wanted: str | None, address: str = "127.0.0.1") -> Iterator[Answering]:
-    server = Answering(address, wanted)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def answering(wanted: str | None, address: str = "127.0.0.1") -> contextlib.AbstractContextManager[Answering]:
+    return running(Answering(address, wanted))
 
 
 def tracked(uri: str) -> dict[str, Finding]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from data_prep.errors import UserError
@@ -88,6 +89,7 @@ def check(precision: str, zero: str) -> None:
     assert optimizer() is None or zero not in ("1", "2"), f"{what}: a rollback would hold both"
 
     engine = Engine(settings, model())
+    assert ZERO_SUPPORTED_OPTIMIZERS.count(type(engine.deepspeed.basic_optimizer)) == 1, "it grows at each rollback"
     before = weights(engine)
     random = torch.get_rng_state()
     batches = varying.global_batches(1, dist.get_world_size())[dist.get_rank()]

@@ -2,8 +2,11 @@
 
 import json
 import math
+import os
+import resource
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -77,6 +80,22 @@ def test_a_torn_line_longer_than_one_chunk_is_dropped(tmp_path: Path) -> None:
     write(path, (2, {"a": 2.0}))
     assert len(path.read_bytes().splitlines()) == 2
     assert [entry.step for entry in JournalReader(path).entries()] == [1, 2]
+
+
+def test_a_torn_line_is_dropped_without_a_memory_map(tmp_path: Path) -> None:
+    """Some network file systems have none. This file is larger than the address space that the process may take."""
+    path = tmp_path / "journal.jsonl"
+    with open(path, "wb") as file:
+        file.truncate(8 << 30)  # takes no room
+        file.seek(0, os.SEEK_END)
+        file.write(b'\n{"torn')
+    used, (soft, hard) = psutil.Process().memory_info().vms, resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), hard))
+    try:
+        Journal(path).close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert path.stat().st_size == (8 << 30) + 1
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,8 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_start(data, run, resum
 
 def test_a_run_without_checkpoints_does_not_start_where_one_is_required(data, run):
     shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints" / "step-00000008.tmp").mkdir(parents=True)
     done = train(data, run, "run.resume=required")
     assert done.returncode == 1
     assert "run.resume is required, and there is no checkpoint in it" in done.stderr
+    assert not list((run / "checkpoints").iterdir()), "an interrupted save takes room that the next start may need"

@@ -63,3 +63,14 @@ def test_the_run_fails_after_max_failures(tmp_path, disk):
     assert reason in done.stderr
     assert failures(run) == [1, 2]
     assert not list((run / "checkpoints").iterdir())
+
+
+def test_a_disk_that_an_interrupted_save_has_filled_lets_the_run_start_again(tmp_path, disk):
+    data, run = runs.tiny_data(tmp_path / "data"), disk / "run"
+    (run / "checkpoints" / "step-00000004.tmp").mkdir(parents=True)
+    fill(run / "checkpoints" / "step-00000004.tmp", leave=8192)  # for status.json and the lock
+    settings = {"train__steps": 8, "checkpoint": {"every_steps": 8}, "track__uri": f"sqlite:///{tmp_path}/mlflow.db"}
+    config = runs.write_config(tmp_path / "config.yaml", runs.tiny_config(data, run, **settings))
+    done = runs.maskwright("train", config, "--procs", "1")
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["step-00000008"]
