@@ -65,9 +65,9 @@ class _GradientGroup:
         return len(self._arrived) == len(self.parameters)
 
     def arrive(self, parameter: nn.Parameter) -> None:
-        """Count a gradient of the micro-batch, and take all when they are complete."""
+        """Count a gradient of the micro-batch, and take all when they are complete. `end` finds those that are late."""
         self._arrived.add(parameter)
-        if self.complete:
+        if self.complete and not self.launched:
             self.add()
 
     def begin(self) -> None:

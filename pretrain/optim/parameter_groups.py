@@ -77,7 +77,7 @@ def parameter_groups(parameters: list[Described], config: OptimConfig, depths: i
 
 
 def even_slices(numels: Sequence[int], parts: int) -> list[slice]:
-    """Consecutive slices of tensors with these numbers of elements: at most `parts`, each about as large, none empty."""
+    """Consecutive slices of tensors with these numbers of elements: at most `parts`, about equal, none empty."""
     total, before, chosen = sum(numels), 0, []
     for numel in numels:
         chosen.append((2 * before + numel) * parts // (2 * total))  # the part at the tensor's middle
