@@ -220,7 +220,7 @@ class Engine:
         if self._flat:
             return self._flat.gradients.squares()
         gradients = [gradient for _, gradient in named_gradients(self.deepspeed)]
-        return torch.where(all_finite(gradients, self.device), 0.0, torch.inf)
+        return all_finite(gradients, self.device).double().reciprocal() - 1  # 0 or infinity
 
     def _optimize(self, skipped: Tensor, squares: Tensor) -> Tensor:
         """Let the optimizer step. Where `skipped` (fp32 [] on the device) is 1, weights and state stay unchanged.

@@ -99,7 +99,7 @@ class _GradientGroup:
                 self._received = torch.empty_like(self._sent)
             self._work = dist.all_to_all_single(self._received, self._sent, group=ranks, async_op=True)
         else:
-            self._received = self.part if self._sent is self.flat else self.part.to(self._dtype)
+            self._received = self.part if self._sent is self.flat else torch.empty_like(self.part, dtype=self._dtype)
             self._work = dist.reduce_scatter_tensor(self._received, self._sent, group=ranks, async_op=True)
 
     def finish(self) -> _Partition:

@@ -133,16 +133,16 @@ def check_trace() -> None:
 
 
 def check_dtypes() -> None:
-    for zero in ("1", "2", "3"):
+    for zero in ({"stage": 0}, {"stage": 1}, {"stage": 1, "offload": "cpu"}, {"stage": 2}, {"stage": 3}):
         norms = {}
         for dtype in ("fp32", "bf16"):
-            engine = Engine(config(stage=int(zero), reduce_dtype=dtype), encoder())
+            engine = Engine(config(**zero, reduce_dtype=dtype), encoder())
             found: dict[str, float] = {}
             norms[dtype] = [step(engine, number, found)[2] for number in range(2)]
             assert not found, f"ZeRO {zero}, {dtype}: {found}"
             engine.release()
         assert norms["fp32"] != norms["bf16"], f"ZeRO {zero}: {norms}"
-        np.testing.assert_allclose(norms["bf16"], norms["fp32"], rtol=1e-2, err_msg=zero)
+        np.testing.assert_allclose(norms["bf16"], norms["fp32"], rtol=1e-2, err_msg=str(zero))
 
 
 class InTwoPasses(Encoder):
