@@ -132,7 +132,7 @@ class FlatGradients:
         self._optimizer, self._ranks = optimizer, ranks
         groups = zip(optimizer.bit16_groups, optimizer.bit16_groups_flat, strict=True)
         self._groups = [_GradientGroup(parameters, flat, dtype) for parameters, flat in groups]
-        self._order = [self._groups[number] for number in reversed(forward_order(optimizer))]
+        self._order = {number: self._groups[number] for number in reversed(forward_order(optimizer))}
         self._last = False
         self._hooks = []
         if overlap:
@@ -159,7 +159,7 @@ class FlatGradients:
         Raises:
             UserError: if a gradient came after its group was sent, as from two backward passes in one.
         """
-        for group in self._order:
+        for group in self._order.values():
             if not group.launched:
                 group.add()
             elif any(parameter.grad is not None for parameter in group.parameters):
@@ -172,8 +172,8 @@ class FlatGradients:
 
     def finish(self) -> None:
         """Wait for the sums over all ranks, which the step needs."""
-        for group in self._order:
-            self._optimizer.averaged_gradients[self._groups.index(group)] = group.finish()
+        for number, group in self._order.items():
+            self._optimizer.averaged_gradients[number] = group.finish()
 
     def squares(self) -> Tensor:
         """The sum of squares of this rank's parts, fp64 [], with the loss scale; not finite if one of them is not."""
@@ -191,7 +191,7 @@ class FlatGradients:
 
     def _launch_complete(self) -> None:
         """Launch in order, up to the first group that is not complete."""
-        for group in self._order:
+        for group in self._order.values():
             if not group.complete:
                 return
             if not group.launched:
