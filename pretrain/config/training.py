@@ -160,7 +160,7 @@ class ZeroConfig(Section):
     retired: ClassVar[dict[str, Any]] = {"nvme_path": None}
     offload: Literal["none", "cpu"] = Field("none", description="where optimizer state and fp32 weights are")
     offload_parameters: bool = Field(False, description="stage 3: keep the parameters in the host's memory too")
-    reduce_dtype: Literal["fp32", "bf16"] = Field("fp32", description="in which gradients are sent between processes")
+    reduce_dtype: Literal["fp32", "bf16"] = Field("fp32", description="of gradients sent between processes")
     overlap: bool = Field(True, description="stage 1 without offload: send gradients and weights during the passes")
 
     @model_validator(mode="before")

@@ -417,7 +417,7 @@ class Engine:
 
 
 class _Flat:
-    """ZeRO 1 without offload: gradients are summed, and weights gathered, in a process group of their own.
+    """ZeRO 1 without offload: gradients are summed, and weights gathered, in a separate process group.
 
     In the default group the sums that a step begins with would wait for the gathers of the weights, and so would the
     forward pass.

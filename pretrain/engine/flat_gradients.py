@@ -10,7 +10,7 @@ DeepSpeed cuts each group evenly over the ranks, so a group is one reduce-scatte
 vectors (norms, biases) stay one group each: they are complete only when the backward pass ends, as the first layers
 have some, and a split of the vectors would be many tiny collectives.
 
-With `train.compile` autograd gets all gradients of the compiled graph at once, at its end: little overlaps then.
+With `train.compile`, autograd gets all gradients together at the end of the compiled graph: little overlaps then.
 """
 
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class _GradientGroup:
 
     part: fp32 [n / ranks], this rank's, summed over all ranks after `finish`.
     complete: whether the micro-batch has given every parameter a gradient.
-    launched: whether the sum over the ranks has begun.
+    launched: whether the sum over the ranks was started.
     """
 
     def __init__(self, parameters: list[nn.Parameter], flat_weights: Tensor, dtype: torch.dtype):
@@ -123,7 +123,7 @@ class FlatGradients:
     Args:
         optimizer: DeepSpeed's, before the first step, with `contiguous_gradients` and `overlap_comm` off.
         ranks: the process group of these collectives; None for the default one.
-        dtype: in which gradients are sent. Sums of micro-batches are fp32; sums over ranks too with gloo, while NCCL
+        dtype: of the gradients that are sent. Sums of micro-batches are fp32; sums over ranks too with gloo, while NCCL
             sums in `dtype`.
         overlap: send during the backward pass; otherwise all at its end, with the same bits.
     """

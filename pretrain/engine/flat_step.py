@@ -1,4 +1,4 @@
-"""ZeRO stage 1's step on flat gradients, in place of that of DeepSpeed's optimizer (as of 0.19).
+"""ZeRO stage 1's step on flat gradients, in place of the step of DeepSpeed's optimizer (as of 0.19).
 
 DeepSpeed's reads all gradients again for their norm and to clip them, and gathers the weights before it returns.
 """
