@@ -343,6 +343,7 @@ class Engine:
         Raises:
             UserError: on every rank, if its content cannot be used.
         """
+        self.wait_for_weights()  # of a trial step
         if start.state["layout"] == layout_of(self.config):
             self._load_as_saved(start.path)
         else:
