@@ -2,6 +2,7 @@ from .deepspeed_import import import_deepspeed as import_deepspeed
 from .engine import Engine as Engine
 from .engine import init_distributed as init_distributed
 from .gradient_buckets import bucket_size as bucket_size
+from .gradient_buckets import matrix_groups as matrix_groups
 from .gradient_buckets import uses_flat_gradients as uses_flat_gradients
 from .resharding import layout_of as layout_of
 from .resharding import load_weights as load_weights

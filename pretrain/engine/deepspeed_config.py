@@ -120,9 +120,10 @@ def _ours(config: Config, parameters: int, device: str) -> dict[str, Any]:
         "steps_per_print": 2**31,
         "wall_clock_breakdown": False,
         "timers": {"throughput": {"enabled": False}},  # it waits for the device before each forward pass
+        "communication_data_type": config.zero.reduce_dtype,
     }
-    if config.train.precision != "fp32" and buckets:  # sums over micro-batches and ranks, as flat_gradients has them
-        ours |= {"data_types": {"grad_accum_dtype": "fp32"}, "communication_data_type": "fp32"}
+    if config.train.precision != "fp32" and buckets:  # sums over micro-batches, as flat_gradients has them
+        ours["data_types"] = {"grad_accum_dtype": "fp32"}
     return ours
 
 
@@ -165,10 +166,14 @@ def _check_meaning(config: Config) -> None:
     for precision in ("bf16", "fp16"):
         if precision in config.deepspeed and config.train.precision != precision:
             raise UserError(f"deepspeed.{precision} is for train.precision {precision}; remove it")
+    theirs = config.deepspeed.get("communication_data_type", "bf16")
+    if config.zero.reduce_dtype == "bf16" and theirs not in ("bf16", "bfloat16"):
+        raise UserError(f"deepspeed.communication_data_type {theirs} contradicts zero.reduce_dtype bf16; remove it")
     for key in _OF_GRADIENT_BUCKETS:
         if uses_flat_gradients(config) and _has(config.deepspeed, key):
             raise UserError(
-                f"deepspeed.{key} has no effect with zero.stage 1, where gradients are reduced in one call; remove it"
+                f"deepspeed.{key} has no effect with zero.stage 1, whose gradients do not go through DeepSpeed; remove "
+                "it, or set zero.reduce_dtype for communication_data_type"
             )
 
 

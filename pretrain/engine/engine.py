@@ -16,6 +16,7 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
+from deepspeed.constants import default_pg_timeout
 from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
@@ -25,10 +26,13 @@ from pretrain.checkpoint import Checkpoint, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
 from pretrain.distributed import prepare_rendezvous
+from pretrain.engine.clipping import Clipping
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
-from pretrain.engine.flat_gradients import Clipping, FlatGradients
+from pretrain.engine.flat_gradients import FlatGradients
+from pretrain.engine.flat_step import FlatStep
+from pretrain.engine.gradient_buckets import matrix_groups
 from pretrain.engine.gradient_check import GradientCheck, Report, checked_parameters
 from pretrain.engine.gradient_norms import GroupNorms
 from pretrain.engine.host_copy import HostCopies
@@ -41,7 +45,8 @@ from pretrain.engine.resharding import (
     local_pieces,
 )
 from pretrain.engine.step_sums import StepSums
-from pretrain.model import Prediction
+from pretrain.engine.weight_gathers import WeightGathers
+from pretrain.model import Encoder, Prediction
 from pretrain.optim import build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
 from pretrain.run import PhaseMarker
@@ -112,7 +117,7 @@ class Engine:
     def __init__(self, config: Config, model: torch.nn.Module, marker: PhaseMarker | None = None):
         if config.run.deterministic:
             make_deterministic()
-        optimizer = build_optimizer(model, config.optim)
+        optimizer = build_optimizer(model, config.optim, matrix_groups(config))
         if type(optimizer) not in ZERO_SUPPORTED_OPTIMIZERS:  # it is, after a rollback
             ZERO_SUPPORTED_OPTIMIZERS.append(type(optimizer))
         self.config = config
@@ -129,12 +134,11 @@ class Engine:
         self.deepspeed._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
         self.device, self.marker = self.deepspeed.device, marker or PhaseMarker()
         self.compute_timer = ComputeTimer(self.device)
-        self._flat: FlatGradients | None = None
+        self._flat: _Flat | None = None
         if uses_flat_gradients(config):
-            self._flat = FlatGradients(self.deepspeed.optimizer)
-            self.deepspeed.enable_backward_allreduce = False
+            self._flat = _Flat(self.deepspeed, config)
         self._clipping: Clipping | None = None
-        if config.zero.stage in (1, 2) and config.zero.offload == "none":
+        if config.zero.stage == 2 and config.zero.offload == "none":
             self._clipping = Clipping(self.deepspeed.optimizer, config.train.precision == "fp16")
         self._norms = GroupNorms(self.deepspeed, self._names)
         self._check = GradientCheck(self.deepspeed, checked, flat=self._flat is not None)
@@ -201,23 +205,34 @@ class Engine:
                 self.marker.enter("backward")
                 self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.marker.enter("step")
-        gradients = [gradient for _, gradient in named_gradients(self.deepspeed)]
-        sums[2] = ~all_finite(gradients, self.device)
+        sums[2] = self._squares()
         if group_norms:
             sums = torch.cat([sums, self._norms.squares()])
         dist.all_reduce(sums)
-        skipped = (sums[2] > 0) | ~sums[0].isfinite()
-        norm = self._optimize(skipped.float()).to(self.device, torch.float64)
+        skipped = ~sums[:3].isfinite().all()
+        norm = self._optimize(skipped.float(), sums[2]).to(self.device, torch.float64)
         return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1), sums[3:].sqrt()])
 
-    def _optimize(self, skipped: Tensor) -> Tensor:
+    def _squares(self) -> Tensor:
+        """This rank's share of the gradients' sum of squares, [] on the device; not finite if a gradient is not.
+
+        Zero for finite gradients that FlatGradients does not have: their norm is found while they are clipped.
+        """
+        if self._flat:
+            return self._flat.gradients.squares()
+        gradients = [gradient for _, gradient in named_gradients(self.deepspeed)]
+        return all_finite(gradients, self.device).double().reciprocal() - 1  # 0 or infinity
+
+    def _optimize(self, skipped: Tensor, squares: Tensor) -> Tensor:
         """Let the optimizer step. Where `skipped` (fp32 [] on the device) is 1, weights and state stay unchanged.
 
-        Returns the gradient norm before clipping: [].
+        `squares`: what all ranks' `_squares` add up to. Returns the gradient norm before clipping: [].
 
         An offloaded optimizer steps on the host, and PyTorch's own copy to there would be read before it has arrived.
         """
         self.deepspeed.basic_optimizer.found_inf = skipped if self.config.zero.offload == "none" else skipped.cpu()
+        if self._flat:
+            self._flat.step.norm = squares.sqrt().float()
         norm = self._clipping.measure() if self._clipping else self._plain_grad_norm()
         self.deepspeed.step()
         self._forget_overflow()
@@ -235,7 +250,9 @@ class Engine:
                     prediction = self.deepspeed(**batch.inputs)
                     loss = prediction.loss / prediction.predictions.clamp(min=1)
                     self._backward(loss, last=number == len(batches))
-            self._optimize(torch.ones((), device=self.device))
+            squares = self._squares()
+            dist.all_reduce(squares)
+            self._optimize(torch.ones((), device=self.device), squares)
         for name, value in counts.items():
             setattr(self.deepspeed, name, value)
         if scaler:
@@ -243,12 +260,14 @@ class Engine:
 
     def weights_finite(self) -> bool:
         """Whether all weights of all ranks are finite; a collective that blocks the host."""
+        self.wait_for_weights()
         spoiled = (~all_finite(local_weights(self.deepspeed), self.device)).float()
         dist.all_reduce(spoiled, dist.ReduceOp.MAX)
         return not spoiled.item()
 
     def replicas(self) -> dict[str, Tensor]:
         """The weights that should be equal on every rank, by name."""
+        self.wait_for_weights()
         return replicated_weights(self.deepspeed)
 
     @property
@@ -258,8 +277,14 @@ class Engine:
 
     @property
     def module(self) -> torch.nn.Module:
-        """The model."""
+        """The model, after `wait_for_weights`."""
+        self.wait_for_weights()
         return self.deepspeed.module
+
+    def wait_for_weights(self) -> None:
+        """Wait for the weights that other ranks have updated in the last step. A forward pass does so by itself."""
+        if self._flat:
+            self._flat.weights.wait()
 
     def evaluate(self, batches: Iterable[DeviceBatch], averaged: bool = False) -> Tensor:
         """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions.
@@ -268,6 +293,7 @@ class Engine:
         for bit.
         """
         if averaged:
+            self.wait_for_weights()
             exchange_weights(self.deepspeed)
         sums = torch.zeros(3, dtype=torch.float64, device=self.device)
         self.deepspeed.eval()
@@ -302,6 +328,7 @@ class Engine:
             folder: the folder of the checkpoint.
             copy: use a copy in host memory, so that training may continue. It is valid until the next snapshot.
         """
+        self.wait_for_weights()
         self._states.restart(copy)
         self.deepspeed.save_checkpoint(str(folder), tag=DEEPSPEED_FOLDER, save_latest=False)
         states = self._states.take()
@@ -317,6 +344,7 @@ class Engine:
         Raises:
             UserError: on every rank, if its content cannot be used.
         """
+        self.wait_for_weights()  # of a trial step
         if start.state["layout"] == layout_of(self.config):
             self._load_as_saved(start.path)
         else:
@@ -332,12 +360,15 @@ class Engine:
 
     def close(self) -> None:
         """Leave the process group on all ranks together: launchers kill the others some time after one has left."""
+        self.wait_for_weights()
         dist.barrier()
         self.deepspeed.destroy()
         dist.destroy_process_group()
 
     def release(self) -> None:
         """Free the model and its memory, but stay in the process group. The engine is unusable afterwards."""
+        if self._flat:
+            self._flat.close()
         self.deepspeed.destroy()
         # Each holds the optimizer, or copies of its state.
         del self.deepspeed, self._flat, self._clipping, self._norms, self._check, self._states
@@ -356,12 +387,14 @@ class Engine:
 
     def _backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradients of a micro-batch; after the `last`, the gradients of all ranks are ready for the step."""
+        if self._flat:
+            self._flat.gradients.begin(last)
         self.deepspeed.backward(loss)
         if self._flat:
-            self._flat.add()
+            self._flat.gradients.end()
             if last:
                 self.marker.enter("reduction")
-                self._flat.reduce()
+                self._flat.gradients.finish()
 
     def _forget_overflow(self) -> None:
         """Drop gradients that overflowed in fp16: offloaded ones DeepSpeed (0.19) keeps, and adds the next step's."""
@@ -383,6 +416,30 @@ class Engine:
             return None
         gradients = [p.grad for p in self.deepspeed.module.parameters() if p.grad is not None]
         return torch.nn.utils.get_total_norm(gradients)
+
+
+class _Flat:
+    """ZeRO 1 without offload: gradients are summed, and weights gathered, in a separate process group.
+
+    In the default group the sums that a step begins with would wait for the gathers of the weights, and so would the
+    forward pass.
+    """
+
+    def __init__(self, inner: Any, config: Config):
+        by_layer = isinstance(inner.module, Encoder) and not config.train.compile
+        optimizer, overlap, fp16 = inner.optimizer, config.zero.overlap, config.train.precision == "fp16"
+        inner.enable_backward_allreduce = False
+        self._ranks = dist.new_group(timeout=default_pg_timeout) if dist.get_world_size() > 1 and overlap else None
+        self.gradients = FlatGradients(optimizer, self._ranks, inner.communication_data_type, overlap)
+        self.weights = WeightGathers(optimizer, self._ranks, inner.module, by_layer, overlap)
+        self.step = FlatStep(optimizer, self.gradients, self.weights, fp16)
+
+    def close(self) -> None:
+        """Leave the model and the process group."""
+        self.gradients.close()
+        self.weights.close()
+        if self._ranks:
+            dist.destroy_process_group(self._ranks)
 
 
 class _States(TorchCheckpointEngine):

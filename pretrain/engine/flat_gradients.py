@@ -2,19 +2,34 @@
 
 DeepSpeed's own path for stage 1 copies a gradient up to five times between backward pass and optimizer, sums
 micro-batches in the precision of the model, and all-reduces what only one rank needs. Here a gradient is copied once
-and measured. The rank's part of the flat tensor goes unchanged to DeepSpeed's optimizer, which steps on it. (DeepSpeed
-has this interface for its compiler's passes: gradients with a `flat_partition`.)
+and measured once. The rank's part of the flat tensor is what its optimizer steps on.
+
+The sum over the ranks overlaps the backward pass: a group is sent as soon as the last micro-batch has given all of its
+gradients. For that the matrices, nearly all weights of a deep model, are MATRIX_GROUPS parameter groups by depth.
+DeepSpeed cuts each group evenly over the ranks, so a group is one reduce-scatter and one all-gather. Embeddings and
+vectors (norms, biases) stay one group each: they are complete only when the backward pass ends, as the first layers
+have some, and a split of the vectors would be many tiny collectives.
+
+With `train.compile`, autograd gets all gradients together at the end of the compiled graph: little overlaps then.
 """
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from data_prep.errors import UserError
+from pretrain.engine.gradient_norms import sum_of_squares
+
 
 class _Partition(list[Tensor]):
-    """This rank's pieces of a group's gradients, parameter by parameter, and the flat tensor that they are views of."""
+    """This rank's pieces of a group's gradients, parameter by parameter, and the flat tensor that they are views of.
+
+    DeepSpeed has this interface for its compiler's passes.
+    """
 
     def __init__(self, pieces: list[Tensor], flat_partition: Tensor):
         super().__init__(pieces)
@@ -22,109 +37,168 @@ class _Partition(list[Tensor]):
 
 
 class _GradientGroup:
-    """The gradients of a parameter group: `flat` fp32 [n], laid out as the flat weights are, zero where they pad."""
+    """The gradients of a parameter group: `flat` fp32 [n], laid out as the flat weights are, zero where they pad.
 
-    def __init__(self, parameters: list[nn.Parameter], flat_weights: Tensor):
+    part: fp32 [n / ranks], this rank's, summed over all ranks after `finish`.
+    complete: whether the micro-batch has given every parameter a gradient.
+    launched: whether the sum over the ranks was started.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], flat_weights: Tensor, dtype: torch.dtype):
         self.parameters = parameters
         self.flat = torch.zeros(flat_weights.numel(), device=flat_weights.device)
         starts = [p.data.storage_offset() - flat_weights.storage_offset() for p in parameters]
         self.views = [self.flat[at : at + p.numel()].view_as(p) for at, p in zip(starts, parameters, strict=True)]
-        self.part = self.flat
-        if (ranks := dist.get_world_size()) > 1:
-            self.received = torch.empty_like(self.flat) if self.flat.device.type == "cpu" else None
-            self.part = torch.empty(self.flat.numel() // ranks, device=self.flat.device)
+        self.part, self.launched = self.flat, False
+        self._ranks, self._dtype = dist.get_world_size(), dtype
+        if self._ranks > 1:
+            self.part = torch.empty(self.flat.numel() // self._ranks, device=self.flat.device)
         held = [p._hp_mapping.hp_fragment_address for p in parameters if p._hp_mapping is not None]  # type: ignore[attr-defined]
         self.pieces = [self.part[place.start : place.start + place.numel] for place in held]
+        self._empty = True
+        self._arrived: set[nn.Parameter] = set()
+        self._sent = self._received = self.flat
+        self._work: Any = None
 
-    def add(self, first: bool) -> None:
+    @property
+    def complete(self) -> bool:
+        return len(self._arrived) == len(self.parameters)
+
+    def arrive(self, parameter: nn.Parameter) -> None:
+        """Count a gradient of the micro-batch, and take all when they are complete. `end` finds those that are late."""
+        self._arrived.add(parameter)
+        if self.complete and not self.launched:
+            self.add()
+
+    def begin(self) -> None:
+        """Expect the gradients of the next micro-batch."""
+        self._arrived.clear()
+
+    def add(self) -> None:
+        """Take the gradients that the parameters have."""
         found = [(view, p.grad) for view, p in zip(self.views, self.parameters, strict=True) if p.grad is not None]
         views, gradients = [view for view, _ in found], [gradient for _, gradient in found]
-        if first and len(found) < len(self.views):
+        if self._empty and len(found) < len(self.views):
             self.flat.zero_()
-        if first:
+        if found and self._empty:
             torch._foreach_copy_(views, gradients)
-        else:
+        elif found:
             torch._foreach_add_(views, gradients)
+        self._empty = False
         for parameter in self.parameters:
             parameter.grad = None
 
-    def reduce(self) -> _Partition:
-        if self.part is self.flat:
-            pass
-        elif self.received is None:
-            dist.reduce_scatter_tensor(self.part, self.flat)
-        else:  # gloo's reduce-scatter is an all-reduce, which moves twice as much
-            dist.all_to_all_single(self.received, self.flat)
-            torch.sum(self.received.view(-1, self.part.numel()), 0, out=self.part)
+    def launch(self, ranks: dist.ProcessGroup | None) -> None:
+        """Start the sum over the ranks without waiting for it; a collective."""
+        self.launched = True
+        if self._ranks == 1:
+            return
+        self._sent = self.flat.to(self._dtype)
+        if self.flat.device.type == "cpu":  # gloo's reduce-scatter is an all-reduce, which moves twice as much
+            if self._received is self.flat:
+                self._received = torch.empty_like(self._sent)
+            self._work = dist.all_to_all_single(self._received, self._sent, group=ranks, async_op=True)
+        else:
+            self._received = self.part if self._sent is self.flat else torch.empty_like(self.part, dtype=self._dtype)
+            self._work = dist.reduce_scatter_tensor(self._received, self._sent, group=ranks, async_op=True)
+
+    def finish(self) -> _Partition:
+        """Wait until `part` is summed: the host with gloo, the device's stream with NCCL."""
+        if self._work is not None:
+            self._work.wait()
+            if self.flat.device.type == "cpu":
+                torch.sum(self._received.view(self._ranks, -1), 0, dtype=torch.float32, out=self.part)
+            elif self._received is not self.part:
+                self.part.copy_(self._received)
+        self._work, self._sent = None, self.flat
+        self.launched, self._empty = False, True
         return _Partition(self.pieces, self.part)
 
 
 class FlatGradients:
     """Takes gradients over from autograd, and hands the sums over all ranks to DeepSpeed's ZeRO-1 optimizer.
 
+    Groups are sent in one order on all ranks: of the matrices the last layers first, then vectors, then embeddings.
+
     Args:
         optimizer: DeepSpeed's, before the first step, with `contiguous_gradients` and `overlap_comm` off.
+        ranks: the process group of these collectives; None for the default one.
+        dtype: of the gradients that are sent. Sums of micro-batches are fp32; sums over ranks too with gloo, while NCCL
+            sums in `dtype`.
+        overlap: send during the backward pass; otherwise all at its end, with the same bits.
     """
 
-    def __init__(self, optimizer: Any):
-        self._optimizer = optimizer
+    def __init__(self, optimizer: Any, ranks: dist.ProcessGroup | None, dtype: torch.dtype, overlap: bool):
+        self._optimizer, self._ranks = optimizer, ranks
         groups = zip(optimizer.bit16_groups, optimizer.bit16_groups_flat, strict=True)
-        self._groups = [_GradientGroup(parameters, flat) for parameters, flat in groups]
-        self._first = True
-        optimizer.scaled_global_norm = self._norm
+        self._groups = [_GradientGroup(parameters, flat, dtype) for parameters, flat in groups]
+        self._order = {number: self._groups[number] for number in reversed(forward_order(optimizer))}
+        self._last = False
+        self._hooks = []
+        if overlap:
+            self._hooks = [
+                parameter.register_post_accumulate_grad_hook(partial(self._arrive, group))
+                for group in self._groups
+                for parameter in group.parameters
+            ]
 
-    def add(self) -> None:
-        """Take what a backward pass has left in the parameters' `.grad`."""
+    @property
+    def parts(self) -> list[Tensor]:
+        """This rank's part of each group, fp32 [n]: summed over all ranks after the last backward pass."""
+        return [group.part for group in self._groups]
+
+    def begin(self, last: bool) -> None:
+        """Expect a backward pass, the `last` of a step or not."""
+        self._last = last
         for group in self._groups:
-            group.add(self._first)
-        self._first = False
+            group.begin()
 
-    def reduce(self) -> None:
-        """Sum over all ranks, for the step that follows; a collective."""
-        for number, group in enumerate(self._groups):
-            self._optimizer.averaged_gradients[number] = group.reduce()
-        self._first = True
+    def end(self) -> None:
+        """Take what the backward pass has left. After the last one, start the sums that have not begun.
 
-    def _norm(self) -> Tensor:
-        """The norm of all gradients, times the loss scale: fp32 [], not finite if one of them is not; a collective."""
-        squares = torch.stack(torch._foreach_norm([group.part for group in self._groups])).square().sum()
-        dist.all_reduce(squares)
-        return squares.sqrt()
-
-
-class Clipping:
-    """Gradient norm and clipping under ZeRO 1 and 2, without blocking the host. It replaces DeepSpeed's clipping.
-
-    DeepSpeed asks the device in each step whether the norm is finite. Here the optimizer skips such a step
-    (`found_inf`), but in fp16 DeepSpeed must know on the host whether to lower its loss scale.
-
-    Args:
-        optimizer: DeepSpeed's, of stage 1 or 2 without offloading.
-        fp16: whether it scales the loss.
-    """
-
-    def __init__(self, optimizer: Any, fp16: bool):
-        self._optimizer, self._fp16 = optimizer, fp16
-        self._norm: Tensor | None = None
-        optimizer.unscale_and_clip_grads = self._clip
-
-    def measure(self) -> Tensor | None:
-        """The norm of all gradients, for the step that follows: fp32 []; None in fp16, where that step computes it.
-
-        A collective, after the backward pass, and after a checkpoint is loaded: DeepSpeed refuses to load one when it
-        does not compute norms but clips.
+        Raises:
+            UserError: if a gradient came after its group was sent, as from two backward passes in one.
         """
-        if not self._fp16:
-            self._optimizer.compute_grad_norm = False
-            self._norm = self._optimizer.scaled_global_norm()
-        return self._norm
+        for group in self._order.values():
+            if not group.launched:
+                group.add()
+            elif any(parameter.grad is not None for parameter in group.parameters):
+                raise UserError(
+                    "a gradient changed after it was sent to the other processes: this model gives gradients in "
+                    "several passes. Set zero.overlap to false"
+                )
+            if self._last and not group.launched:
+                group.launch(self._ranks)
 
-    def _clip(self, gradients: list[Tensor], norm: Tensor | None) -> None:
-        """Divide by the loss scale, and by what the norm exceeds the largest allowed one."""
-        scale, largest = self._optimizer.loss_scale, self._optimizer.clip_grad
-        norm = self._norm if norm is None else norm
-        if largest and norm is not None:
-            scale = scale * ((norm / scale + 1e-6) / largest).clamp(min=1)
-        elif scale == 1:
-            return
-        torch._foreach_mul_(gradients, 1 / scale)
+    def finish(self) -> None:
+        """Wait for the sums over all ranks, which the step needs."""
+        for number, group in self._order.items():
+            self._optimizer.averaged_gradients[number] = group.finish()
+
+    def squares(self) -> Tensor:
+        """The sum of squares of this rank's parts, fp64 [], with the loss scale; not finite if one of them is not."""
+        return sum_of_squares(self.parts, self.parts[0].device)
+
+    def close(self) -> None:
+        """Leave the parameters."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _arrive(self, group: _GradientGroup, parameter: nn.Parameter) -> None:
+        group.arrive(parameter)
+        if self._last:
+            self._launch_complete()
+
+    def _launch_complete(self) -> None:
+        """Launch in order, up to the first group that is not complete."""
+        for group in self._order.values():
+            if not group.complete:
+                return
+            if not group.launched:
+                group.launch(self._ranks)
+
+
+def forward_order(optimizer: Any) -> Sequence[int]:
+    """The numbers of DeepSpeed's parameter groups, as a forward pass first needs them: the matrices last, by depth."""
+    kinds = [group["kind"] for group in optimizer.param_groups]
+    return sorted(range(len(kinds)), key=lambda number: (kinds[number] == "matrix", number))

@@ -1,7 +1,8 @@
-"""Sum of gradients over ranks: in one call from flat tensors, or in buckets through DeepSpeed."""
+"""Sum of gradients over ranks: from flat tensors for each parameter group, or in buckets through DeepSpeed."""
 
 from pretrain.config import Config
 
+_MATRIX_GROUPS = 6  # by depth: what is sent after the backward pass gets smaller with more, but each is a collective
 _LARGEST_BUCKET = 500_000_000  # elements, as in DeepSpeed
 _LEAST_OVERLAPPED = 25_000_000  # smaller buckets cost more to start than their overlap with the backward pass gains
 
@@ -9,6 +10,11 @@ _LEAST_OVERLAPPED = 25_000_000  # smaller buckets cost more to start than their 
 def uses_flat_gradients(config: Config) -> bool:
     """Whether gradients go through pretrain.engine.flat_gradients."""
     return config.zero.stage == 1 and config.zero.offload == "none"
+
+
+def matrix_groups(config: Config) -> int:
+    """The number of parameter groups that the model's matrices make; fewer if it has fewer matrices."""
+    return _MATRIX_GROUPS if uses_flat_gradients(config) else 1
 
 
 def bucket_size(parameters: int, device: str) -> int:

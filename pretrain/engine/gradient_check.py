@@ -15,7 +15,7 @@ Report = Callable[[dict[str, float]], None]
 
 _ELEMENTS = 1 << 20  # compared of a parameter, evenly spaced: the check hardly adds to the memory of a step
 _TOLERANCE = 1e-4  # relative, for sums in fp32: only their order differs
-_TOLERANCE_16_BITS = 5e-2  # where deepspeed.communication_data_type has the sums rounded to 16 bits
+_TOLERANCE_16_BITS = 5e-2  # where zero.reduce_dtype or deepspeed.communication_data_type rounds them to 16 bits
 
 
 def checked_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
@@ -38,15 +38,14 @@ class GradientCheck:
     Args:
         engine: DeepSpeed's.
         names: of the parameters to compare.
-        flat: whether FlatGradients reduces the gradients: it sums in fp32, and DeepSpeed averages.
+        flat: whether FlatGradients reduces the gradients: it sums, and DeepSpeed averages.
     """
 
     def __init__(self, engine: Any, names: list[str], flat: bool):
         self._engine = engine
         self._parameters = {name: engine.module.get_parameter(name) for name in names}
         self._ranks = 1 if flat else dist.get_world_size()
-        reduced_in_fp32 = flat or engine.communication_data_type == torch.float32
-        self._tolerance = _TOLERANCE if reduced_in_fp32 else _TOLERANCE_16_BITS
+        self._tolerance = _TOLERANCE if engine.communication_data_type == torch.float32 else _TOLERANCE_16_BITS
         self._sums: dict[str, Tensor] = {}
         self._hooks: list[Any] = []
 

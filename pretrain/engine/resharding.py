@@ -29,6 +29,7 @@ from data_prep.reading import open_regular, shown_path
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.distributed import run_on_all_ranks
+from pretrain.engine.gradient_buckets import uses_flat_gradients
 from pretrain.optim import AVERAGE, Piece, optimizer_order
 
 Layout = dict[str, Any]
@@ -48,8 +49,12 @@ class Flat:
 
 
 def layout_of(config: Config) -> Layout:
-    """The settings that decide how DeepSpeed spreads a run's state over files, as JSON values."""
-    return {
+    """The settings that decide how DeepSpeed spreads a run's state over files, as JSON values.
+
+    Checkpoints of earlier versions have no "parameter groups": they are resharded.
+    """
+    groups = {"parameter groups": "matrices by depth"} if uses_flat_gradients(config) else {}
+    return groups | {
         "processes": dist.get_world_size(),
         "zero.stage": config.zero.stage,
         "zero.offload": config.zero.offload,

@@ -61,11 +61,15 @@ def parse(text: str) -> tuple[Fault, ...]:
 
 
 class Faults:
-    """Faults of this rank; by default from MASKWRIGHT_FAULTS."""
+    """Faults of this rank; by default from MASKWRIGHT_FAULTS.
+
+    planned: whether there are any. The model is asked for only then: its weights may be on their way.
+    """
 
     def __init__(self, rank: int, value: str | None = None):
         faults = parse(os.environ.get(_VARIABLE, "") if value is None else value)
         self._faults = [fault for fault in faults if fault.when.get("rank", rank) == rank]
+        self.planned = bool(self._faults)
         if faults and rank == 0:
             print(f"warning: {_VARIABLE} is set: this run harms itself on purpose", file=sys.stderr, flush=True)
 

@@ -145,7 +145,8 @@ class Loop:
         start = time.monotonic()
         self._since = self._since or start
         self._run.marker.enter("data", self._step + 1)
-        self._faults.before_step(self._step + 1, self._engine.module)
+        if self._faults.planned:
+            self._faults.before_step(self._step + 1, self._engine.module)
         loaded = batches.next()
         self._waited = time.monotonic() - start
         return loaded
@@ -173,7 +174,8 @@ class Loop:
         check_due = _is_due(config.guard.gradient_check_steps, self._step + 1)
         report = partial(end_for_wrong_gradients, config=config, step=self._step + 1) if check_due else None
         output = self._engine.step(batches, sums[StepSums.PREDICTIONS], lr, norms_due, report)
-        self._faults.after_step(self._step + 1, self._engine.module)
+        if self._faults.planned:
+            self._faults.after_step(self._step + 1, self._engine.module)
         now = time.monotonic()
         seconds, self._since = now - (self._since or now), now
         rows, seq_len = loaded.step.after.dealt - before.dealt, loaded.batches[0].seq_len

@@ -25,6 +25,8 @@ _BATCH = 1 << 26  # elements per batch of orthogonalisation
 class AdamW(ShardedOptimizer):
     """AdamW with PyTorch's fused kernels on CPU and GPU."""
 
+    divides_in_kernel = True
+
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
         self.adam(group, tensors, tensors, group["lr"], group["weight_decay"])
 
@@ -78,13 +80,13 @@ class Muon(ShardedOptimizer):
     which is as good (Jordan) and faster; otherwise in fp32.
     """
 
-    def __init__(self, parameters: list[Described], config: OptimConfig):
+    def __init__(self, parameters: list[Described], config: OptimConfig, depths: int = 1):
         assert config.muon is not None  # checked by the configuration
         self._muon = config.muon
         self._blocks = {p.name: p.blocks for p in parameters}
         self._weight = parameters[0].parameter  # the model's: DeepSpeed later casts all weights to one dtype
         self._exchanges: dict[tuple[Tensor, ...], Exchange] = {}
-        super().__init__(parameters, config)
+        super().__init__(parameters, config, depths)
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         return ("momentum_buffer",) if group["kind"] == "matrix" else super().state_names(group)
@@ -140,6 +142,9 @@ OPTIMIZERS: dict[str, type[ShardedOptimizer]] = {
 }
 
 
-def build_optimizer(model: nn.Module, config: OptimConfig) -> ShardedOptimizer:
-    """Create the optimizer of a run. It expects whole parameters until `set_fragments` sets their pieces."""
-    return OPTIMIZERS[config.name](described(model), config)
+def build_optimizer(model: nn.Module, config: OptimConfig, depths: int = 1) -> ShardedOptimizer:
+    """Create the optimizer of a run. It expects whole parameters until `set_fragments` sets their pieces.
+
+    `depths`: groups of matrices, as in `parameter_groups`.
+    """
+    return OPTIMIZERS[config.name](described(model), config, depths)

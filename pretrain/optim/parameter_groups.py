@@ -1,5 +1,6 @@
 """Kinds of a model's parameters, and the optimizer's parameter groups."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,19 +54,36 @@ def optimizer_order(model: nn.Module) -> list[str]:
     return [p.name for kind in _KINDS for p in described(model) if p.kind == kind]
 
 
-def parameter_groups(parameters: list[Described], config: OptimConfig) -> list[dict[str, Any]]:
+def parameter_groups(parameters: list[Described], config: OptimConfig, depths: int = 1) -> list[dict[str, Any]]:
     """Parameter groups by kind, in the format of `torch.optim`.
 
     Matrices and filters have weight decay, norms and biases do not, embeddings do if `decay_embeddings`. Groups and
-    their order depend only on the model, so a checkpoint fits every configuration.
+    their order depend only on the model and `depths`, so a checkpoint fits every configuration.
+
+    Args:
+        depths: split the matrices into at most so many groups of about the same size, first layers first.
     """
     decays = {"matrix": True, "filter": True, "embedding": config.decay_embeddings, "vector": False}
-    by_kind = {kind: [p.parameter for p in parameters if p.kind == kind] for kind in _KINDS}
+    by_kind = {kind: [p for p in parameters if p.kind == kind] for kind in _KINDS}
+    split = [
+        (kind, [p.parameter for p in held[part]])
+        for kind, held in by_kind.items()
+        for part in even_slices([p.shape.numel() for p in held], depths if kind == "matrix" else 1)
+    ]
     return [
         {"params": params, "weight_decay": config.weight_decay if decays[kind] else 0.0, "kind": kind}
-        for kind, params in by_kind.items()
-        if params
+        for kind, params in split
     ]
+
+
+def even_slices(numels: Sequence[int], parts: int) -> list[slice]:
+    """Consecutive slices of tensors with these numbers of elements: at most `parts`, about equal, none empty."""
+    total, before, chosen = sum(numels), 0, []
+    for numel in numels:
+        chosen.append((2 * before + numel) * parts // (2 * total))  # the part at the tensor's middle
+        before += numel
+    ends = [at for at in range(1, len(chosen) + 1) if at == len(chosen) or chosen[at] != chosen[at - 1]]
+    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _kind(module: nn.Module, last: str, parameter: nn.Parameter) -> Kind:

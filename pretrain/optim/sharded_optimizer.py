@@ -1,6 +1,6 @@
 """Base class of all optimizers: state for tensors that hold parameter pieces, skipped steps, averaged weights.
 
-ZeRO passes flat fp32 tensors that hold parameters cut anywhere, and calls the optimizer once per group of them.
+ZeRO passes flat fp32 tensors that hold parameters cut anywhere, and calls the optimizer for one group of them or all.
 `set_fragments` sets which pieces these are, so norms and matrices refer to whole parameters and are the same on any
 number of ranks.
 Only PyTorch's fused kernels write weights and state. They do nothing if `found_inf` is 1: a step is skipped on the
@@ -8,9 +8,10 @@ device, bit for bit, and the host does not wait.
 """
 
 import inspect
+import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -29,9 +30,13 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     Attributes:
         found_inf: None, or fp32 [] on the tensors' device; 1.0 keeps weights, state and step counts unchanged.
+        grad_scale: None, or fp32 [] on the tensors' device: `step` divides the gradients by it.
+        divides_in_kernel: whether the fused kernel does so. Otherwise it is a pass over the gradients.
     """
 
     found_inf: Tensor | None = None
+    grad_scale: Tensor | None = None
+    divides_in_kernel: ClassVar[bool] = False
 
     # PyTorch's, without its wrapper that imports the compiler: 1.5 s of every start.
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -39,7 +44,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
-    def __init__(self, parameters: list[Described], config: OptimConfig):
+    def __init__(self, parameters: list[Described], config: OptimConfig, depths: int = 1):
         self._ema = config.ema
         self._shapes = {p.name: p.shape for p in parameters}
         self._shares: dict[Tensor, Share] = {
@@ -48,7 +53,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         self._segments: dict[tuple[Tensor, ...], Segments] = {}
         # `fused` makes PyTorch keep step counts on the device, also when it loads them.
         defaults = {"lr": config.lr, "betas": config.betas, "eps": config.eps, "fused": True}
-        super().__init__(parameter_groups(parameters, config), defaults)
+        super().__init__(parameter_groups(parameters, config, depths), defaults)
 
     def set_fragments(self, tensors: Sequence[tuple[Tensor, list[Piece]]]) -> None:
         """Set the tensors to update and the parameter pieces that they hold; a collective."""
@@ -57,13 +62,20 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
-        """Update tensors that have gradients, and create missing state; a collective if parameters are cut."""
+        """Update tensors that have gradients, and create missing state; a collective if parameters are cut.
+
+        Groups of a kind are updated together, so that collectives are as many for any number of groups.
+        """
         assert closure is None, "gradients come from DeepSpeed"
-        for group in self.param_groups:
-            self._prepare(group)
-            tensors = [tensor for tensor in group["params"] if tensor.grad is not None]
+        for _, alike in itertools.groupby(self.param_groups, lambda group: group["kind"]):
+            groups = [*alike]
+            for group in groups:
+                self._prepare(group)
+            tensors = [tensor for group in groups for tensor in group["params"] if tensor.grad is not None]
             if tensors:
-                self.update(group, tensors)
+                if self.grad_scale is not None and not self.divides_in_kernel:
+                    torch._foreach_mul_(gradients(tensors), 1 / self.grad_scale)
+                self.update(groups[0], tensors)
                 if self._ema is not None:
                     # Polyak averaging: average - (1 - ema) * (average - w), which this kernel computes from -w.
                     averages = self._state(tensors, AVERAGE)
@@ -71,7 +83,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @abstractmethod
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
-        """Update tensors of a group with their gradients."""
+        """Update tensors of a kind with their gradients. `group`: the settings, which are the same for the kind."""
 
     def state_names(self, group: dict[str, Any]) -> tuple[str, ...]:
         """Names of the state except averaged weights: "step", and zero-initialised tensors like the weights."""
@@ -109,6 +121,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             [],
             self._state(tensors, "step"),
             fused=True,
+            grad_scale=self.grad_scale if self.divides_in_kernel else None,
             found_inf=self.found_inf,
             amsgrad=False,
             beta1=group["betas"][0],

@@ -230,12 +230,13 @@ def _changes(config: Config) -> Iterator[tuple[str, Config]]:
         yield "train.activation_checkpointing=true", _with(config, train={"activation_checkpointing": True})
     for stage in (1, 2, 3):
         if config.zero.stage < stage and not (stage == 3 and config.train.compile):
-            yield f"zero.stage={stage}", _with(config, zero={"stage": stage})
+            zero = {"stage": stage, "overlap": True}
+            yield f"zero.stage={stage}", _with(config, zero=zero)
             if native:
-                both = _with(config, zero={"stage": stage}, train={"activation_checkpointing": True})
+                both = _with(config, zero=zero, train={"activation_checkpointing": True})
                 yield f"zero.stage={stage} train.activation_checkpointing=true", both
     if config.zero.stage and config.zero.offload == "none":
-        yield "zero.offload=cpu", _with(config, zero={"offload": "cpu"})
+        yield "zero.offload=cpu", _with(config, zero={"offload": "cpu", "overlap": True})
 
 
 def _with(config: Config, **sections: dict[str, Any]) -> Config:

@@ -1,7 +1,8 @@
 """Compute the memory of a training process: weights, gradients and optimizer state as ZeRO partitions them.
 
-The formulas follow flat_gradients, pretrain.optim and DeepSpeed 0.19. In stages 1 and 2, parameters of a kind are one
-flat tensor, padded to a multiple of twice the number of processes. In stage 3, each parameter is cut into equal parts.
+The formulas follow flat_gradients, pretrain.optim and DeepSpeed 0.19. In stages 1 and 2, each
+parameter group is one flat tensor, padded to a multiple of twice the number of processes. In stage 3, each parameter is
+cut into equal parts.
 (Rajbhandari et al., "ZeRO: memory optimizations toward training trillion parameter models", 2020.)
 """
 
@@ -11,8 +12,9 @@ from typing import Any
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.engine import bucket_size, uses_flat_gradients
+from pretrain.engine import bucket_size, matrix_groups, uses_flat_gradients
 from pretrain.model import Activations, Sizes
+from pretrain.optim import even_slices
 
 # In GB (10**9 bytes) by the makers' data sheets. PyTorch can use slightly more or less.
 GPU_GB = {
@@ -147,7 +149,7 @@ def _parted(config: Config, sizes: Sizes, processes: int, device: str) -> list[I
 def _weights(config: Config, sizes: Sizes, part: int) -> list[Item]:
     b = element_size(config.train.precision)
     if config.zero.stage < 3:
-        return [Item("weights", _padded(sizes, 1) * b)]
+        return [Item("weights", _padded(config, sizes, 1) * b)]
     threshold = _raw(config, "param_persistence_threshold", _PERSISTENT)
     whole = sum(n for _, numels in sizes.groups for n in numels if n <= threshold)
     gathered = min(sizes.total - whole, _raw(config, "max_live_parameters", _MAX_LIVE))
@@ -161,7 +163,7 @@ def _weights(config: Config, sizes: Sizes, part: int) -> list[Item]:
 
 def _gradients(config: Config, sizes: Sizes, part: int, device: str, processes: int) -> list[Item]:
     if uses_flat_gradients(config):
-        whole = _padded(sizes, processes) * _FP32
+        whole = _padded(config, sizes, processes) * _FP32
         sums = 0 if processes == 1 else part * _FP32 + (whole if device == "cpu" else 0)
         return [Item("gradients", whole + sums)]
     stage, offloads = config.zero.stage, config.zero.offload != "none"
@@ -177,7 +179,7 @@ def _gradients(config: Config, sizes: Sizes, part: int, device: str, processes: 
 
 
 def _working(config: Config, sizes: Sizes, processes: int) -> int:
-    """Peak bytes of temporary tensors in the optimizer's step, which updates one group at a time."""
+    """Peak bytes of temporary tensors in the optimizer's step, which updates one kind at a time."""
     copies = {"adamw": 0, "lamb": 1, "stable_adamw": 2, "muon": 3}[config.optim.name]
     if config.zero.stage == 3:
         copies += 1  # DeepSpeed puts the group's gradients into one tensor
@@ -189,7 +191,7 @@ def _optimizer(config: Config, sizes: Sizes, processes: int) -> int:
     return sum(
         _state(config, kind) * _part_of(config, numels, processes) * _FP32
         + _FP32 * _counts(config, kind) * (1 if config.zero.stage else len(numels))
-        for kind, numels in sizes.groups
+        for kind, numels in _groups(config, sizes)
     )
 
 
@@ -204,7 +206,17 @@ def _counts(config: Config, kind: str) -> bool:
 
 def _part(config: Config, sizes: Sizes, processes: int) -> int:
     """Elements of the weights in the partition of one process, padding included."""
-    return sum(_part_of(config, numels, processes) for _, numels in sizes.groups)
+    return sum(_part_of(config, numels, processes) for _, numels in _groups(config, sizes))
+
+
+def _groups(config: Config, sizes: Sizes) -> list[tuple[str, Sequence[int]]]:
+    """Kind and elements of the parameters of each group of the optimizer."""
+    depths = matrix_groups(config)
+    return [
+        (kind, numels[part])
+        for kind, numels in sizes.groups
+        for part in even_slices(numels, depths if kind == "matrix" else 1)
+    ]
 
 
 def _part_of(config: Config, numels: Sequence[int], processes: int) -> int:
@@ -215,8 +227,8 @@ def _part_of(config: Config, numels: Sequence[int], processes: int) -> int:
     return 2 * -(-sum(numels) // (2 * processes))
 
 
-def _padded(sizes: Sizes, processes: int) -> int:
-    return sum(2 * processes * -(-sum(numels) // (2 * processes)) for _, numels in sizes.groups)
+def _padded(config: Config, sizes: Sizes, processes: int) -> int:
+    return sum(2 * processes * -(-sum(numels) // (2 * processes)) for _, numels in _groups(config, sizes))
 
 
 def _raw(config: Config, name: str, ours: int) -> int:

@@ -84,6 +84,8 @@ OPTIONS = {
     "zero.stage": 1,
     "zero.offload": "none",
     "zero.offload_parameters": False,
+    "zero.reduce_dtype": "fp32",
+    "zero.overlap": True,
     "checkpoint.every_steps": 1000,
     "checkpoint.every_minutes": None,
     "checkpoint.asynchronous": True,

@@ -167,6 +167,7 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
     ("overrides", "wanted"),
     [
         (["train.micro_batch_size=5"], "train.global_batch_size (32) must be a multiple of train.micro_batch_size (5)"),
+        (["zero.stage=2", "zero.overlap=false"], "overlap is for stage 1 without offload; remove it"),
         (["zero.stage=0"], "zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16"),
         (["zero.stage=0", "train.precision=fp16"], "write zero.stage 1 for fp16"),
         (["zero={stage: 0, offload: cpu}", "train.precision=fp32"], "zero: offload needs the optimizer state of"),

@@ -77,6 +77,19 @@ def test_sums_of_16_bits_are_fp32(precision, zero):
     assert found[precision]["enabled"]
 
 
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_gradients_are_sent_in_the_type_of_reduce_dtype(stage):
+    precision = {"precision": "fp32"}
+    assert told(train=precision, zero={"stage": stage})["communication_data_type"] == "fp32"
+    assert told(train=precision, zero={"stage": stage, "reduce_dtype": "bf16"})["communication_data_type"] == "bf16"
+
+
+def test_a_contradiction_of_reduce_dtype_is_refused():
+    zero, theirs = {"stage": 2, "reduce_dtype": "bf16"}, {"communication_data_type": "fp16"}
+    assert "communication_data_type fp16 contradicts zero.reduce_dtype bf16" in refused(zero=zero, deepspeed=theirs)
+    assert told(zero=zero, deepspeed={"communication_data_type": "bf16"})["communication_data_type"] == "bf16"
+
+
 def test_offload():
     assert "offload_optimizer" not in told()["zero_optimization"]
     found = told(zero={"stage": 3, "offload": "cpu", "offload_parameters": True}, device="cuda")["zero_optimization"]

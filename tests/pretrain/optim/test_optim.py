@@ -7,6 +7,8 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from pretrain.config import OptimConfig
@@ -16,7 +18,7 @@ from pretrain.model.padded_model import padded_model
 from pretrain.optim import build_optimizer, described, optimizers
 from pretrain.optim.optimizers import newton_schulz, orthogonalize_
 from pretrain.optim.parameter_fragments import assign_jobs
-from pretrain.optim.parameter_groups import parameter_groups
+from pretrain.optim.parameter_groups import even_slices, parameter_groups
 from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 70}
@@ -54,6 +56,26 @@ def test_every_parameter_is_in_one_group_and_matrices_alone_decay(arch, decay_em
     assert set(decays.values()) == {0.0, 0.1}
     assert kinds(model, "matrix") == matrices
     assert kinds(model, "embedding") == embeddings
+
+
+def test_matrices_are_split_by_depth_in_their_order():
+    parameters = described(encoder())
+    whole = {group["kind"]: group["params"] for group in parameter_groups(parameters, OptimConfig())}
+    groups = parameter_groups(parameters, OptimConfig(), depths=3)
+    assert [group["kind"] for group in groups] == ["matrix", "matrix", "matrix", "embedding", "vector"]
+    for kind, wanted in whole.items():
+        found = [parameter for group in groups if group["kind"] == kind for parameter in group["params"]]
+        assert [*map(id, found)] == [*map(id, wanted)]
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=40), st.integers(1, 8))
+def test_slices_are_consecutive_and_about_equal(numels, parts):
+    slices = even_slices(numels, parts)
+    assert [numel for part in slices for numel in numels[part]] == numels
+    sums = [sum(numels[part]) for part in slices]
+    assert min(sums) > 0
+    assert len(sums) <= parts
+    assert max(sums) <= sum(numels) / parts + max(numels)
 
 
 def test_the_configuration_does_not_decide_which_parameters_make_a_group():

@@ -1,0 +1,59 @@
+"""ZeRO stage 1's step on flat gradients, in place of the step of DeepSpeed's optimizer (as of 0.19).
+
+DeepSpeed's reads all gradients again for their norm and to clip them, and gathers the weights before it returns.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pretrain.engine.flat_gradients import FlatGradients
+from pretrain.engine.weight_gathers import WeightGathers
+
+
+class FlatStep:
+    """Steps the optimizer on this rank's parts, and starts the gathers of the weights. It replaces `optimizer.step`.
+
+    The host waits for the device in fp16 alone, where it must know whether to lower the loss scale.
+
+    Args:
+        optimizer: DeepSpeed's, of stage 1 without offloading.
+        fp16: whether it scales the loss.
+
+    Attributes:
+        norm: of all gradients, with the loss scale: fp32 [] on the device, set before each step.
+    """
+
+    norm: Tensor
+
+    def __init__(self, optimizer: Any, gradients: FlatGradients, gathers: WeightGathers, fp16: bool):
+        self._optimizer, self._gradients, self._gathers, self._fp16 = optimizer, gradients, gathers, fp16
+        optimizer.step = self._step
+
+    def _step(self) -> None:
+        optimizer, scale = self._optimizer, self._optimizer.loss_scale
+        optimizer.overflow = self._fp16 and not self.norm.isfinite().item()
+        optimizer._update_scale(optimizer.overflow)
+        optimizer._global_grad_norm = self.norm / scale
+        if not optimizer.overflow:
+            self._update(scale)
+        optimizer.averaged_gradients.update(dict.fromkeys(optimizer.averaged_gradients))
+
+    def _update(self, scale: float) -> None:
+        optimizer, inner = self._optimizer, self._optimizer.optimizer
+        masters = optimizer.single_partition_of_fp32_groups
+        for master, part in zip(masters, self._gradients.parts, strict=True):
+            master.grad = part
+        inner.grad_scale = self._divisor(scale)
+        inner.step()
+        for master in masters:
+            master.grad = None
+        optimizer._lazy_init_hp_params_optimizer_state()
+        self._gathers.publish(masters)
+
+    def _divisor(self, scale: float) -> Tensor | None:
+        """The loss scale, times what the norm exceeds the largest allowed one: fp32 [], or None for one."""
+        if largest := self._optimizer.clip_grad:
+            return scale * ((self.norm / scale + 1e-6) / largest).clamp(min=1)
+        return None if scale == 1 else torch.full_like(self.norm, scale)
