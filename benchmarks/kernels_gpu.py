@@ -75,7 +75,7 @@ def norm(using: Operations, bias: bool, residual: bool, keeps_sum: bool) -> Call
 
     def forward() -> list[Tensor]:
         x, weight, *more = leaves
-        normed, total = using.add_norm(x, more[0] if residual else None, weight, more[-1] if bias else None, 1e-5)
+        normed, _, total = using.add_norm(x, more[0] if residual else None, weight, more[-1] if bias else None, 1e-5)
         return [normed, total] if keeps_sum else [normed]
 
     return both_ways(forward, leaves)
@@ -89,7 +89,7 @@ def embedding(using: Operations, n_ids: int, table: bool) -> Call:
     def forward() -> list[Tensor]:
         words, weight, *more = leaves
         where, kind, bias = (more[0], more[1][0], more[2]) if table else (None, None, None)
-        return [using.embed_norm(tokens, words, positions if table else None, where, kind, weight, bias, 1e-5)]
+        return [using.embed_norm(tokens, words, positions if table else None, where, kind, weight, bias, 1e-5)[0]]
 
     return both_ways(forward, leaves)
 

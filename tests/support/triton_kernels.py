@@ -70,8 +70,8 @@ def compile_operations(architecture: int) -> list[tuple[str, int, int]]:
     labels = torch.zeros(8, dtype=torch.int64)
     with patch.object(JITFunction, "run", compile_only):
         results = [
-            FUSED.embed_norm(labels, numbers(64, 768), labels, numbers(64, 768), weight, weight, bias, 1e-12),
-            FUSED.embed_norm(labels, numbers(64, 768), None, None, None, weight, None, 1e-5),
+            *FUSED.embed_norm(labels, numbers(64, 768), labels, numbers(64, 768), weight, weight, bias, 1e-12),
+            *FUSED.embed_norm(labels, numbers(64, 768), None, None, None, weight, None, 1e-5),
             *FUSED.add_norm(x, x * 1, weight, bias, 1e-12),
             FUSED.add_norm(x, None, weight, None, 1e-5)[0],
             FUSED.linear_gelu(x, numbers(3072, 768), numbers(3072)),

@@ -18,6 +18,7 @@ from tests.support.kernel_cases import (
     OPERATIONS,
     encoder_errors,
     errors,
+    gradient_additions,
     loss_errors,
     second_backward,
 )
@@ -69,6 +70,13 @@ def test_loss_over_a_large_vocabulary(interpreter, dtype):
 @pytest.mark.parametrize("form", FORMS)
 def test_a_whole_encoder(interpreter, form, checkpointing):
     check(interpreter(encoder_errors, form, torch.float32, "cpu", checkpointing), ENCODER_BOUNDS[torch.float32])
+
+
+# In plain torch: of 3 layers of BERT, the states of each and those between attention and MLP, of which the last layer's
+# are [K, D]. Of ModernBERT, the embeddings, and the residual stream at each norm but the last layer's second.
+@pytest.mark.parametrize(("form", "in_plain"), [("bert", 5), ("modernbert", 5)])
+def test_the_norms_kernel_adds_all_gradients_of_states(interpreter, form, in_plain):
+    assert interpreter(gradient_additions, form, "cpu") == (0, in_plain)
 
 
 @pytest.mark.parametrize("operation", ["gelu", "geglu"])
