@@ -27,7 +27,7 @@ from pretrain.masking.rows import IGNORED
 
 LONGEST_ROW = 1 << 14  # twice as long needs 256 KiB of shared memory per program, more than any GPU has
 _TOKENS_OF_A_WARP = 256
-_MOST_WARPS = 32
+_MOST_THREADS = 1024  # of a program, on all GPUs
 
 # The only globals that the kernel reads.
 _UNIT_BEGINS = tl.constexpr(UNIT_BEGINS)
@@ -126,13 +126,14 @@ class DeviceMasking:
 def launch_sizes(seq_len: int, slots: int) -> dict[str, int]:
     """The kernel's constants for rows of `seq_len` slots with `slots` places for predictions."""
     block = max(triton.next_power_of_2(seq_len), 32)
+    lanes = 64 if torch.version.hip else 32  # of a warp; AMD's data centre GPUs have 64
     return {
         "SEQ_LEN": seq_len,
         "SLOTS": slots,
         "BLOCK": block,
         "COUNTERS": triton.next_power_of_2(triton.cdiv(seq_len % 8 + 3 * slots + 2, 8)),
         "PLACES": triton.next_power_of_2(max(slots, 1)),
-        "num_warps": min(max(block // _TOKENS_OF_A_WARP, 1), _MOST_WARPS),
+        "num_warps": min(max(block // _TOKENS_OF_A_WARP, 1), _MOST_THREADS // lanes),
     }
 
 

@@ -10,7 +10,7 @@ import torch
 
 from data_prep.errors import UserError
 from pretrain.kernels import PLAIN, operations
-from tests.support.device_masks import compiled_operations, triton_process
+from tests.support.device_masks import triton_process
 from tests.support.kernel_cases import (
     BOUNDS,
     ENCODER_BOUNDS,
@@ -82,22 +82,6 @@ def test_the_norms_kernel_adds_all_gradients_of_states(interpreter, form, in_pla
 @pytest.mark.parametrize("operation", ["gelu", "geglu"])
 def test_what_was_overwritten_is_not_used_again(interpreter, operation):
     assert "modified by an inplace operation" in interpreter(second_backward, operation, "cpu")
-
-
-@pytest.mark.parametrize("architecture", [pytest.param(80, marks=pytest.mark.slow), 90])
-def test_they_compile_for_gpus(tmp_path, monkeypatch, architecture):
-    """At the sizes of a base model, in bf16; the interpreter takes more than the compiler does. That needs no GPU."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    with triton_process(interpret=False) as process:
-        made = process.submit(compiled_operations, architecture).result()
-    assert {name for name, *_ in made} == {
-        *("norm._forward", "norm._backward", "rotary._rotate", "cross_entropy._row"),
-        *("activation._bias_gelu", "activation._bias_gelu_backward"),
-        *("activation._geglu", "activation._geglu_backward"),
-    }
-    for name, code, shared in made:
-        assert code > 0, name
-        assert shared <= 48 * 1024, name  # so that several programs share a multiprocessor
 
 
 def test_they_are_refused_without_a_gpu(monkeypatch):
