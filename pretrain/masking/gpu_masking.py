@@ -25,7 +25,6 @@ from torch import Tensor
 from pretrain.masking.masked_tokens import FATE_BEGINS, UNIT_BEGINS, MaskedTokens
 from pretrain.masking.rows import IGNORED
 
-LONGEST_ROW = 1 << 14  # twice as long needs 256 KiB of shared memory per program, more than any GPU has
 _TOKENS_OF_A_WARP = 256
 _MOST_THREADS = 1024  # of a program, on all GPUs
 
@@ -48,7 +47,7 @@ class DeviceMasking:
 
     A call launches one kernel on the current stream. The first call with a new shape compiles the kernel; this takes
     seconds and must precede the capture of a CUDA graph. Under TRITON_INTERPRET=1 it runs on a CPU. Rows of up to 8,192
-    slots fit on GPUs with 99 KiB of shared memory per program; rows of 16,384 need 128 KiB.
+    slots fit on GPUs with 64 KiB of shared memory per program; rows of 16,384 need up to 128 KiB.
 
     Args:
         objective: the masking to compute.
@@ -94,8 +93,8 @@ class DeviceMasking:
         out = out or self.empty(n_rows, seq_len)
         if (units is None) != self._objective.by_token:
             raise ValueError("units must be None if each token is a unit, and a tensor otherwise")
-        if seq_len > LONGEST_ROW:
-            raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {LONGEST_ROW} at most")
+        if seq_len > row_limit():
+            raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {row_limit()} at most")
         _check("tokens", tokens, n_rows, seq_len)
         _check("units", units, n_rows, seq_len, dtype=torch.uint8)
         _check("row_ids", row_ids, n_rows, 3)
@@ -121,6 +120,11 @@ class DeviceMasking:
             **launch_sizes(seq_len, slots),
         )
         return out
+
+
+def row_limit() -> int:
+    """Slots of the longest row that the kernel masks. It depends on a program's shared memory: 64 KiB on AMD."""
+    return 1 << (13 if torch.version.hip else 14)
 
 
 def launch_sizes(seq_len: int, slots: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ from triton.runtime.jit import JITFunction
 
 import pretrain
 from pretrain.kernels.fused import FUSED
-from pretrain.masking.gpu_masking import LONGEST_ROW, DeviceMasking
+from pretrain.masking.gpu_masking import DeviceMasking, row_limit
 from tests.support.device_masks import VOCABULARY, objective
 
 _ROOT = Path(pretrain.__file__).parent.parent
@@ -126,7 +126,7 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
 
 
 def _launch_masking() -> None:
-    for strategy, seq_len in (("token", 128), ("span", 512), ("token", 1024), ("span", 8192), ("span", LONGEST_ROW)):
+    for strategy, seq_len in (("token", 128), ("span", 512), ("token", 1024), ("span", row_limit())):
         masking = DeviceMasking(objective(strategy, _MASK_RATE), torch.device("cpu"))
         tokens = torch.full((2, seq_len), int(VOCABULARY.ordinary_ids[0]))
         units = None if strategy == "token" else torch.zeros(2, seq_len, dtype=torch.uint8)
