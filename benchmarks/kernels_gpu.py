@@ -2,7 +2,8 @@
 
     python -m benchmarks.kernels_gpu
 
-At the sizes of BERT-base and ModernBERT-base, in bf16, forward and backward. Needs a GPU.
+Also the time of local attention, against attention to the whole row and against the least that memory allows. At the
+sizes of BERT-base and ModernBERT-base, in bf16, forward and backward. Needs a GPU.
 """
 
 from collections.abc import Callable
@@ -15,8 +16,10 @@ from benchmarks.masking_gpu import CALLS, ROUNDS, microseconds, require_gpu
 from data_prep.errors import UserError
 from pretrain.kernels import PLAIN, Operations, operations
 from pretrain.kernels.plain import rotation
+from pretrain.model.attention import DocumentBounds, attention
 
 TOKENS, PREDICTIONS, HIDDEN, HEADS = 1 << 16, 1 << 13, 768, 12
+ROW, REACH = 8192, 64  # slots of a row, and tokens on either side that local attention sees
 CLOSE = 2e-2  # the largest difference from plain torch, relative to the largest value: both round to bf16
 Call = Callable[[], list[Tensor]]  # results and gradients
 Case = Callable[[Operations], Call]
@@ -36,6 +39,14 @@ before the GELU is part of its time in all three columns.
 On one {torch.cuda.get_device_name()}, CUDA {torch.version.cuda}.
 
 {times()}
+
+## Local attention
+
+Flash attention of one layer over {TOKENS:,} tokens in documents of {ROW:,}, {HEADS} heads of {HIDDEN // HEADS}, forward
+and backward. Any kernel must move the bytes of six copies: it reads query, key and value and writes the output, then
+reads these and the output's gradient and writes three gradients.
+
+{local_attention()}
 """
     write_page(args.out, page, ("torch", "triton"))
 
@@ -51,6 +62,19 @@ def times() -> str:
         print(rows[-1], flush=True)
         torch.cuda.empty_cache()
     return table(["operation", "model", "plain torch", "torch.compile", "kernel"], *rows, left=2)
+
+
+def local_attention() -> str:
+    """A table of flash attention with a window, without one, and of copies of the bytes that any kernel must move."""
+    bounds = torch.arange(0, TOKENS + 1, ROW, device="cuda", dtype=torch.int32)
+    documents = DocumentBounds.of(bounds, TOKENS, ROW, "varlen")
+    leaves = [numbers(TOKENS, HEADS, HIDDEN // HEADS) for _ in range(3)]
+    ways = {
+        f"{2 * REACH + 1} tokens": both_ways(lambda: [attention(*leaves, documents, REACH)], leaves),
+        "the whole document": both_ways(lambda: [attention(*leaves, documents)], leaves),
+        "six copies": lambda: [leaf.detach().clone() for leaf in (*leaves, *leaves)],
+    }
+    return table(["attention to", "time"], *([name, microseconds(call)] for name, call in ways.items()))
 
 
 def cases() -> list[tuple[str, str, Case]]:
@@ -75,7 +99,7 @@ def norm(using: Operations, bias: bool, residual: bool, keeps_sum: bool) -> Call
 
     def forward() -> list[Tensor]:
         x, weight, *more = leaves
-        normed, total = using.add_norm(x, more[0] if residual else None, weight, more[-1] if bias else None, 1e-5)
+        normed, _, total = using.add_norm(x, more[0] if residual else None, weight, more[-1] if bias else None, 1e-5)
         return [normed, total] if keeps_sum else [normed]
 
     return both_ways(forward, leaves)
@@ -89,7 +113,7 @@ def embedding(using: Operations, n_ids: int, table: bool) -> Call:
     def forward() -> list[Tensor]:
         words, weight, *more = leaves
         where, kind, bias = (more[0], more[1][0], more[2]) if table else (None, None, None)
-        return [using.embed_norm(tokens, words, positions if table else None, where, kind, weight, bias, 1e-5)]
+        return [using.embed_norm(tokens, words, positions if table else None, where, kind, weight, bias, 1e-5)[0]]
 
     return both_ways(forward, leaves)
 

@@ -14,18 +14,21 @@ _DISPLAY_CLASS = "0x03"  # of a GPU on the PCI bus
 
 
 def gpu_count(root: Path = Path("/"), library: str = _NVML) -> int:
-    """Count the NVIDIA GPUs that processes of this machine can use.
+    """Count the GPUs that processes of this machine can use.
 
-    NVML, the library of the driver, counts them. Without it, device files do. WSL2 and many containers have no
-    /proc/driver/nvidia, so this folder alone is not enough.
+    NVML, the library of NVIDIA's driver, counts them. Without it, device files do. WSL2 and many containers have no
+    /proc/driver/nvidia, so this folder alone is not enough. If the installed torch is a build for ROCm, the GPUs of AMD
+    count instead: the nodes of the driver's topology with a number other than 0, which processors have.
 
     Args:
-        root: the folder of proc and dev.
+        root: the folder of proc, dev and sys.
         library: name or path of NVML.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
+    if _torch_is_for("hip"):
+        return _amd_count(root)
     counted = _nvml_count(library)
     if counted is not None:
         return counted
@@ -42,7 +45,7 @@ def check_device(root: Path = Path("/"), library: str = _NVML) -> str:
     if os.environ.get("DS_ACCELERATOR") == "cpu":
         return ""
     if count := gpu_count(root, library):
-        if not _torch_has_cuda():
+        if not _torch_is_for("cuda", "hip"):
             raise UserError(f"This machine has {count} GPUs, but torch is a CPU build. Install a CUDA build. {on_cpu}")
         return ""
     if "CUDA_VISIBLE_DEVICES" in os.environ:
@@ -52,7 +55,7 @@ def check_device(root: Path = Path("/"), library: str = _NVML) -> str:
             f"This machine has an NVIDIA GPU ({sign}), but its driver does not answer. Correct the driver until "
             f"`nvidia-smi` lists the GPU; a container must be started with its GPUs. {on_cpu}"
         )
-    if _torch_has_cuda():
+    if _torch_is_for("cuda"):
         return "No GPU was found, so the run uses the CPU. If there is one, check that `nvidia-smi` lists it."
     return ""
 
@@ -70,6 +73,12 @@ def _nvml_count(library: str) -> int | None:
     return count.value
 
 
+def _amd_count(root: Path) -> int:
+    if not (root / "dev/kfd").exists():
+        return 0
+    return sum(_read(node) not in ("", "0") for node in root.glob("sys/class/kfd/kfd/topology/nodes/*/gpu_id"))
+
+
 def _sign_of_gpu(root: Path) -> str | None:
     """A device that only a machine with an NVIDIA GPU has."""
     for name in ("dev/dxg", "dev/nvidiactl"):  # the first one is WSL2's
@@ -81,12 +90,12 @@ def _sign_of_gpu(root: Path) -> str | None:
     return None
 
 
-def _torch_has_cuda() -> bool:
-    """Whether the installed torch is a CUDA build, from its file of versions."""
+def _torch_is_for(*platforms: str) -> bool:
+    """Whether the installed torch is a build for cuda or hip (ROCm), from its file of versions."""
     found = PathFinder.find_spec("torch")
     if found is None or found.origin is None:
         return False
-    return bool(re.search(r"(?m)^cuda\b.*= '", _read(Path(found.origin).with_name("version.py"))))
+    return bool(re.search(rf"(?m)^({'|'.join(platforms)})\b.*= '", _read(Path(found.origin).with_name("version.py"))))
 
 
 def _read(path: Path) -> str:

@@ -1,7 +1,8 @@
 """Triton kernels for LayerNorm of a residual sum or of embeddings: one kernel forward, one backward.
 
 Statistics are fp32. As in plain torch, the sum is rounded to the precision of its terms before the statistics are
-computed, so the backward pass reads the same numbers. Each program sums the gradients of weight and bias over its rows.
+computed, so the backward pass reads the same numbers. It adds the gradients of all outputs, so that autograd makes no
+pass over [N, D] to add them. Each program sums the gradients of weight and bias over its rows.
 The programs' sums are then added in a fixed order, so the result is bit-for-bit reproducible.
 """
 
@@ -36,10 +37,10 @@ def _tile(block: int) -> dict[str, int]:
 
 def add_norm(
     x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """See pretrain.kernels.plain.add_norm. The residual may be one row [D], expanded to [N, D]."""
-    normed, total = _AddNorm.apply(x, residual, weight, bias, eps)
-    return normed, total
+    normed, again, total = _AddNorm.apply(x, residual, weight, bias, eps)
+    return normed, again, total
 
 
 def embed_norm(
@@ -51,17 +52,17 @@ def embed_norm(
     weight: Tensor,
     bias: Tensor | None,
     eps: float,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """See pretrain.kernels.plain.embed_norm."""
-    normed: Tensor = _EmbedNorm.apply(tokens, words, positions, table, kind, weight, bias, eps)
-    return normed
+    normed, again = _EmbedNorm.apply(tokens, words, positions, table, kind, weight, bias, eps)
+    return normed, again
 
 
 class _AddNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         x = x.contiguous()
         if residual is not None and residual.stride(1) != 1:
             residual = residual.contiguous()
@@ -69,11 +70,13 @@ class _AddNorm(torch.autograd.Function):
         ctx.save_for_backward(total, weight, *statistics)
         ctx.has_residual, ctx.has_bias = residual is not None, bias is not None
         ctx.set_materialize_grads(False)
-        return normed, total
+        return normed, normed.detach(), total
 
     @staticmethod
-    def backward(ctx: Any, of_normed: Tensor | None, of_total: Tensor | None) -> tuple[Tensor | None, ...]:
-        of_x, of_weight, of_bias = _gradients(ctx.saved_tensors, of_normed, of_total, ctx.has_bias)
+    def backward(
+        ctx: Any, of_normed: Tensor | None, of_again: Tensor | None, of_total: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        of_x, of_weight, of_bias = _gradients(ctx.saved_tensors, of_normed, of_again, of_total, ctx.has_bias)
         return of_x, of_x if ctx.has_residual else None, of_weight, of_bias, None
 
 
@@ -89,17 +92,18 @@ class _EmbedNorm(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         eps: float,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         normed, *saved = _norm((tokens, words, positions, table, kind), len(tokens), weight, bias, eps)
         ctx.save_for_backward(tokens, positions, saved[0], weight, *saved[1:])
         ctx.n_words, ctx.n_positions = len(words), None if table is None else len(table)
         ctx.has_bias = bias is not None
-        return normed
+        ctx.set_materialize_grads(False)
+        return normed, normed.detach()
 
     @staticmethod
-    def backward(ctx: Any, of_normed: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, of_normed: Tensor | None, of_again: Tensor | None) -> tuple[Tensor | None, ...]:
         tokens, positions, *saved = ctx.saved_tensors
-        of_total, of_weight, of_bias = _gradients(saved, of_normed, None, ctx.has_bias)
+        of_total, of_weight, of_bias = _gradients(saved, of_normed, of_again, None, ctx.has_bias)
         to_rows = torch.ops.aten.embedding_dense_backward
         of_words, of_table, of_kind = to_rows(of_total, tokens, ctx.n_words, -1, False), None, None
         if ctx.n_positions is not None:
@@ -130,24 +134,30 @@ def _norm(
 
 
 def _gradients(
-    saved: Sequence[Tensor], of_normed: Tensor | None, of_total: Tensor | None, has_bias: bool
+    saved: Sequence[Tensor],
+    of_normed: Tensor | None,
+    of_again: Tensor | None,
+    of_total: Tensor | None,
+    has_bias: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients of the norm's input `total` [N, D], of weight and of bias [D].
 
     Args:
         saved: total, weight, and the center and scale of each row [N].
-        of_normed, of_total: gradients of the norm's output and of `total` [N, D].
+        of_normed, of_again, of_total: gradients of the norm's two outputs and of `total` [N, D].
     """
     total, weight, center, scale = saved
     n_rows, columns = total.shape
+    if of_normed is None:
+        of_normed, of_again = of_again, None
     of_normed = torch.zeros_like(total) if of_normed is None else of_normed.contiguous()
-    of_total = None if of_total is None else of_total.contiguous()
+    of_again, of_total = (None if part is None else part.contiguous() for part in (of_again, of_total))
     of_x = torch.empty_like(total)
     sizes = whole_rows(columns)
     programs = min(triton.cdiv(n_rows, sizes["ROWS"]), _PROGRAMS)
     parts = torch.empty(1 + has_bias, programs, columns, dtype=torch.float32, device=total.device)
     of_bias = parts[1] if has_bias else None
-    inputs = total, weight, center, scale, of_normed, of_total
+    inputs = total, weight, center, scale, of_normed, of_again, of_total
     _backward[(programs,)](*inputs, of_x, parts[0], of_bias, n_rows, COLUMNS=columns, **sizes)
     of_weights = parts.sum(1).to(weight.dtype)
     return of_x, of_weights[0], of_weights[1] if has_bias else None
@@ -213,6 +223,7 @@ def _backward(
     centers,  # [n_rows] fp32
     scales,  # [n_rows] fp32
     of_normed,  # [n_rows, COLUMNS]
+    of_again,  # [n_rows, COLUMNS], or None
     of_total,  # [n_rows, COLUMNS], or None
     of_x,  # out: [n_rows, COLUMNS]
     of_weight,  # out: [programs, COLUMNS] fp32
@@ -235,6 +246,8 @@ def _backward(
         value = tl.load(total + at, mask=inside, other=0.0).to(tl.float32)
         unit = tl.where(inside, (value - center) * scale, 0.0)
         gradient = tl.load(of_normed + at, mask=inside, other=0.0).to(tl.float32)
+        if of_again is not None:
+            gradient += tl.load(of_again + at, mask=inside, other=0.0).to(tl.float32)
         to_weight += gradient * unit
         to_bias += gradient
         gradient *= by

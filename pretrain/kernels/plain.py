@@ -34,10 +34,15 @@ def rotate(x: Tensor, by: Rotation) -> Tensor:
 
 def add_norm(
     x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor]:
-    """LayerNorm (Ba et al., 2016) of x + residual, [N, D], or of x alone. Returns (norm, sum)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """LayerNorm (Ba et al., 2016) of x + residual, [N, D], or of x alone. Returns (norm, the same norm, sum).
+
+    Give each of two users of the norm its own. Their gradients then reach the kernel separately, and it adds them, and
+    the sum's, in the same pass.
+    """
     total = x if residual is None else x + residual
-    return F.layer_norm(total, weight.shape, weight, bias, eps), total
+    normed = F.layer_norm(total, weight.shape, weight, bias, eps)
+    return normed, normed, total
 
 
 def embed_norm(
@@ -49,14 +54,15 @@ def embed_norm(
     weight: Tensor,
     bias: Tensor | None,
     eps: float,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """LayerNorm of embeddings: rows of words [V, D] by tokens [N], plus rows of table [P, D] by positions [N], plus
-    kind [D]. The last three go together: all or none.
+    kind [D]. The last three go together: all or none. Returns the norm twice, see add_norm.
     """
     total = F.embedding(tokens, words)
     if positions is not None and table is not None and kind is not None:
         total = total + F.embedding(positions, table) + kind
-    return F.layer_norm(total, weight.shape, weight, bias, eps)
+    normed = F.layer_norm(total, weight.shape, weight, bias, eps)
+    return normed, normed
 
 
 def linear_gelu(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -111,8 +117,8 @@ def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, 
 class Operations(NamedTuple):
     """One implementation of all operations; see the functions of this module."""
 
-    embed_norm: Callable[..., Tensor]
-    add_norm: Callable[[Tensor, Tensor | None, Tensor, Tensor | None, float], tuple[Tensor, Tensor]]
+    embed_norm: Callable[..., tuple[Tensor, Tensor]]
+    add_norm: Callable[[Tensor, Tensor | None, Tensor, Tensor | None, float], tuple[Tensor, Tensor, Tensor]]
     linear_gelu: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     geglu: Callable[[Tensor], Tensor]
     rotate_qkv: Callable[[Tensor, int, Rotation], tuple[Tensor, Tensor, Tensor]]

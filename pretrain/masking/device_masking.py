@@ -27,11 +27,11 @@ def device_masking(objective: Objective | None, device: torch.device, longest_ro
     if device.type == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
         raise UserError("masking.device gpu needs a GPU; set it to cpu: the masks are the same")
     try:
-        from pretrain.masking.gpu_masking import LONGEST_ROW, DeviceMasking
+        from pretrain.masking.gpu_masking import DeviceMasking, row_limit
     except ImportError:
         raise UserError("masking.device gpu needs the package triton; install it, or set it to cpu") from None
-    if longest_row > LONGEST_ROW:
+    if longest_row > row_limit():
         raise UserError(
-            f"masking.device gpu masks rows of up to {LONGEST_ROW:,} slots; set it to cpu: the masks are the same"
+            f"masking.device gpu masks rows of up to {row_limit():,} slots; set it to cpu: the masks are the same"
         )
     return DeviceMasking(objective, device)

@@ -25,9 +25,8 @@ from torch import Tensor
 from pretrain.masking.masked_tokens import FATE_BEGINS, UNIT_BEGINS, MaskedTokens
 from pretrain.masking.rows import IGNORED
 
-LONGEST_ROW = 1 << 14  # twice as long needs 256 KiB of shared memory per program, more than any GPU has
 _TOKENS_OF_A_WARP = 256
-_MOST_WARPS = 32
+_MOST_THREADS = 1024  # of a program, on all GPUs
 
 # The only globals that the kernel reads.
 _UNIT_BEGINS = tl.constexpr(UNIT_BEGINS)
@@ -48,7 +47,7 @@ class DeviceMasking:
 
     A call launches one kernel on the current stream. The first call with a new shape compiles the kernel; this takes
     seconds and must precede the capture of a CUDA graph. Under TRITON_INTERPRET=1 it runs on a CPU. Rows of up to 8,192
-    slots fit on GPUs with 99 KiB of shared memory per program; rows of 16,384 need 128 KiB.
+    slots fit on GPUs with 64 KiB of shared memory per program; rows of 16,384 need up to 128 KiB.
 
     Args:
         objective: the masking to compute.
@@ -94,8 +93,8 @@ class DeviceMasking:
         out = out or self.empty(n_rows, seq_len)
         if (units is None) != self._objective.by_token:
             raise ValueError("units must be None if each token is a unit, and a tensor otherwise")
-        if seq_len > LONGEST_ROW:
-            raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {LONGEST_ROW} at most")
+        if seq_len > row_limit():
+            raise ValueError(f"rows have {seq_len} slots; the kernel masks rows of {row_limit()} at most")
         _check("tokens", tokens, n_rows, seq_len)
         _check("units", units, n_rows, seq_len, dtype=torch.uint8)
         _check("row_ids", row_ids, n_rows, 3)
@@ -123,16 +122,22 @@ class DeviceMasking:
         return out
 
 
+def row_limit() -> int:
+    """Slots of the longest row that the kernel masks. It depends on a program's shared memory: 64 KiB on AMD."""
+    return 1 << (13 if torch.version.hip else 14)
+
+
 def launch_sizes(seq_len: int, slots: int) -> dict[str, int]:
     """The kernel's constants for rows of `seq_len` slots with `slots` places for predictions."""
     block = max(triton.next_power_of_2(seq_len), 32)
+    lanes = 64 if torch.version.hip else 32  # of a warp; AMD's data centre GPUs have 64
     return {
         "SEQ_LEN": seq_len,
         "SLOTS": slots,
         "BLOCK": block,
         "COUNTERS": triton.next_power_of_2(triton.cdiv(seq_len % 8 + 3 * slots + 2, 8)),
         "PLACES": triton.next_power_of_2(max(slots, 1)),
-        "num_warps": min(max(block // _TOKENS_OF_A_WARP, 1), _MOST_WARPS),
+        "num_warps": min(max(block // _TOKENS_OF_A_WARP, 1), _MOST_THREADS // lanes),
     }
 
 

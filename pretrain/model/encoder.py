@@ -138,15 +138,17 @@ class Encoder(nn.Module):
         backend = self.backend or backend_for(tokens.device, dtype, per_head, shape.dropout)
         documents = DocumentBounds.of(cu_seqlens, len(tokens), seq_len, backend, shape.causal, reaches)
         rotations = self._rotations(positions, reaches)
-        x_ND = dropped(self._embedded(tokens, positions), shape.dropout if self.training else 0.0)
+        x_ND, again_ND = self._embedded(tokens, positions)
+        if shape.dropout and self.training:
+            x_ND = again_ND = dropped(x_ND, shape.dropout)
         checkpoints = self._checkpoints and torch.is_grad_enabled()
         run = functools.partial(checkpoint, use_reentrant=False) if checkpoints else nn.Module.__call__
         for layer in self.layers[:-1]:
-            x_ND = run(layer, x_ND, documents, rotations)
-        x_ND = run(self.layers[-1], x_ND, documents, rotations, places)
+            x_ND, again_ND = run(layer, x_ND, again_ND, documents, rotations)
+        x_ND, _ = run(self.layers[-1], x_ND, again_ND, documents, rotations, places)
         return self.final_norm(x_ND)[0] if self.final_norm else x_ND
 
-    def _embedded(self, tokens: Tensor, positions: Tensor) -> Tensor:
+    def _embedded(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         if self.shape.rotary:
             return self.embedding_norm(tokens, self.word_embedding, None, None, None)
         places = positions + self.shape.first_position

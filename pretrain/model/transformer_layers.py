@@ -1,4 +1,8 @@
-"""Transformer layers over a stream, with query, key and value in one matrix. Shapes: N slots, D hidden, K places."""
+"""Transformer layers over a stream, with query, key and value in one matrix. Shapes: N slots, D hidden, K places.
+
+A layer takes and returns its states twice, the same numbers: for its first operation and for the residual sum. See
+pretrain.kernels.plain.add_norm for the reason.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -22,14 +26,14 @@ class _Norm(nn.Module):
 class EmbedNorm(_Norm):
     """LayerNorm of embeddings, see pretrain.kernels.plain.embed_norm."""
 
-    def forward(self, *rows: Tensor | None) -> Tensor:
+    def forward(self, *rows: Tensor | None) -> tuple[Tensor, Tensor]:
         return self.operations.embed_norm(*rows, self.weight, self.bias, self.eps)
 
 
 class AddNorm(_Norm):
-    """LayerNorm of x + residual, [N, D], or of x alone; and the sum itself."""
+    """LayerNorm of x + residual, [N, D], or of x alone, twice; and the sum itself."""
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         return self.operations.add_norm(x, residual, self.weight, self.bias, self.eps)
 
 
@@ -58,16 +62,23 @@ class PostNormLayer(nn.Module):
         self.mlp_out = nn.Linear(shape.intermediate, d)
         self.mlp_norm = AddNorm(shape, operations)
 
-    def forward(self, x_ND: Tensor, documents: DocumentBounds, rotations: dict, places: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x_ND: Tensor,
+        again_ND: Tensor,
+        documents: DocumentBounds,
+        rotations: dict,
+        places: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
         q, k, v = self.qkv(x_ND).unflatten(1, (3, self.heads, -1)).unbind(1)
         dropout = self.dropout if self.training else 0.0
         mixed_ND = attention(q, k, v, documents, dropout=dropout).flatten(1)
         if places is not None:
-            x_ND, mixed_ND = x_ND.index_select(0, places), mixed_ND.index_select(0, places)
-        x_ND, _ = self.attention_norm(dropped(self.attention_out(mixed_ND), dropout), x_ND)
-        x_ND, _ = self.mlp_norm(dropped(self.mlp_out(self.mlp_in(x_ND)), dropout), x_ND)
-        return x_ND
+            again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
+        x_ND, again_ND, _ = self.attention_norm(dropped(self.attention_out(mixed_ND), dropout), again_ND)
+        x_ND, again_ND, _ = self.mlp_norm(dropped(self.mlp_out(self.mlp_in(x_ND)), dropout), again_ND)
+        return x_ND, again_ND
 
 
 class PreNormLayer(nn.Module):
@@ -92,19 +103,22 @@ class PreNormLayer(nn.Module):
     def forward(
         self,
         x_ND: Tensor,
+        again_ND: Tensor,
         documents: DocumentBounds,
         rotations: dict[int | None, Rotation],
         places: Tensor | None = None,
-    ) -> Tensor:
+    ) -> tuple[Tensor, Tensor]:
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
-        normed_ND, x_ND = self.attention_norm(x_ND) if self.attention_norm else (x_ND, x_ND)
-        q, k, v = self.operations.rotate_qkv(self.qkv(normed_ND), self.heads, rotations[self.reach])
+        if self.attention_norm:
+            x_ND, _, again_ND = self.attention_norm(x_ND)
+        q, k, v = self.operations.rotate_qkv(self.qkv(x_ND), self.heads, rotations[self.reach])
         dropout = self.dropout if self.training else 0.0
         mixed_ND = attention(q, k, v, documents, self.reach, dropout).flatten(1)
         if places is not None:
-            x_ND, mixed_ND = x_ND.index_select(0, places), mixed_ND.index_select(0, places)
-        normed_ND, x_ND = self.mlp_norm(dropped(self.attention_out(mixed_ND), dropout), x_ND)
-        return x_ND + self.mlp_out(dropped(self.operations.geglu(self.mlp_in(normed_ND)), dropout))
+            again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
+        x_ND, _, again_ND = self.mlp_norm(dropped(self.attention_out(mixed_ND), dropout), again_ND)
+        x_ND = again_ND + self.mlp_out(dropped(self.operations.geglu(self.mlp_in(x_ND)), dropout))
+        return x_ND, x_ND
 
 
 def dropped(x: Tensor, share: float) -> Tensor:

@@ -117,18 +117,11 @@ def philox_on_cpu(key: tuple[int, int], c0: list[int], c1: int, c2: int, c3: int
     return philox_words(key, c0, c1, c2, c3)
 
 
-def compiled(architecture: int, seq_len: int, slots: int, with_units: bool) -> dict[str, int]:
-    """See tests.support.triton_kernels.compile_mask_row."""
-    from tests.support.triton_kernels import compile_mask_row
+def compiled_for(backend: str, architecture: int | str, lanes: int):
+    """See tests.support.compiled_kernels: what was compiled, and all functions of Triton in the source."""
+    from tests.support.compiled_kernels import compiled_kernels, kernels_in_source
 
-    return compile_mask_row(architecture, seq_len, slots, with_units)
-
-
-def compiled_operations(architecture: int) -> list[tuple[str, int, int]]:
-    """See tests.support.triton_kernels.compile_operations."""
-    from tests.support.triton_kernels import compile_operations
-
-    return compile_operations(architecture)
+    return compiled_kernels(backend, architecture, lanes), *kernels_in_source()
 
 
 def device_inputs(masking: MaskedTokens, rows: Rows, rate: float, device: str):

@@ -69,6 +69,40 @@ def test_a_library_that_is_not_nvml_counts_nothing(tmp_path):
     assert gpus.gpu_count(tmp_path, "libc.so.6") == 0
 
 
+def amd_nodes(root: Path, *numbers: int) -> None:
+    touch(root / "dev/kfd")
+    for place, number in enumerate(numbers):
+        touch(file := root / f"sys/class/kfd/kfd/topology/nodes/{place}/gpu_id")
+        file.write_text(f"{number}\n")
+
+
+ROCM = "hip: Optional[str] = '7.0.1'"
+
+
+def test_gpus_of_amd_are_counted_for_a_rocm_build(tmp_path, monkeypatch):
+    """Nodes 0 and 1 are processors."""
+    torch_of(tmp_path, monkeypatch, ROCM)
+    amd_nodes(tmp_path, 0, 0, 51110, 22683)
+    assert gpus.gpu_count(tmp_path, NO_NVML) == 2
+    assert gpus.check_device(tmp_path, NO_NVML) == ""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert gpus.gpu_count(tmp_path, NO_NVML) == 1
+
+
+def test_no_gpu_of_amd_is_counted_without_its_device_file(tmp_path, monkeypatch):
+    """As in a container without GPUs."""
+    torch_of(tmp_path, monkeypatch, ROCM)
+    amd_nodes(tmp_path, 0, 51110)
+    (tmp_path / "dev/kfd").unlink()
+    assert gpus.gpu_count(tmp_path, NO_NVML) == 0
+
+
+def test_a_graphics_unit_of_amd_does_not_count_for_other_builds(tmp_path, monkeypatch):
+    torch_of(tmp_path, monkeypatch, "cuda: Optional[str] = None")
+    amd_nodes(tmp_path, 51110)
+    assert gpus.gpu_count(tmp_path, NO_NVML) == 0
+
+
 @pytest.mark.parametrize(("visible", "count"), [("", 0), ("-1", 0), ("0", 1), ("2,3", 2), ("GPU-1a,GPU-2b,", 2)])
 def test_visible_devices_decide(tmp_path, monkeypatch, visible, count):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -122,5 +156,5 @@ def torch_of(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     package = folder / "packages/torch"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "version.py").write_text(f"__version__ = '2.13.0'\n{line}\nhip: Optional[str] = None\n")
+    (package / "version.py").write_text(f"__version__ = '2.13.0'\n{line}\nxpu: Optional[str] = None\n")
     monkeypatch.setattr("sys.path", [str(package.parent)])

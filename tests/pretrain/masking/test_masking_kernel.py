@@ -17,7 +17,6 @@ from tests.support.device_masks import (
     ROW_KINDS,
     STRATEGIES,
     assert_same,
-    compiled,
     mask_on,
     objective,
     philox_on_cpu,
@@ -100,13 +99,3 @@ def test_tensors_that_do_not_fit_are_refused(interpreter):
     said = interpreter(refusals, objective("span", 0.15), rows_of_all_kinds(4, 32, seed=0))
     subjects = ("tokens", "tokens", "units", "units", "row_ids", "rate", "rows", "out.tokens")
     assert tuple(sentence.split()[0] for sentence in said) == subjects, said
-
-
-@pytest.mark.parametrize("shape", [(80, 128, 19, False), pytest.param((90, 8192, 1236, True), marks=pytest.mark.slow)])
-def test_it_compiles_for_gpus(tmp_path, monkeypatch, shape):
-    """The interpreter takes more than the compiler does; that needs no GPU. 99 KiB: what a program has on most GPUs."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    with triton_process(interpret=False) as process:
-        made = process.submit(compiled, *shape).result()
-    assert made["code"] > 0
-    assert made["shared"] <= 99 * 1024

@@ -90,4 +90,4 @@ def test_what_waits_is_found(waits, monkeypatch):
 
     monkeypatch.setattr(encoder_module, "dropped", drop)
     with pytest.raises((AssertionError, NotImplementedError, RuntimeError)):
-        step("bert", "sdpa")
+        step("bert", "sdpa", dropout=0.1)

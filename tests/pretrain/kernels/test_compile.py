@@ -1,0 +1,52 @@
+"""All Triton kernels compile for GPUs of NVIDIA and AMD, within the limits of their hardware. That needs no GPU.
+
+The interpreter takes more than the compiler does.
+"""
+
+from importlib.util import find_spec
+
+import pytest
+
+from tests.support.device_masks import compiled_for, triton_process
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+
+KIB = 1024
+MOST_THREADS = 1024  # of a program, on all GPUs
+SHARED = {80: 163 * KIB, 90: 227 * KIB, "gfx90a": 64 * KIB, "gfx942": 64 * KIB}  # of a program
+LANES = {"cuda": 32, "hip": 64}
+
+
+@pytest.mark.parametrize(
+    ("backend", "architecture"),
+    [
+        pytest.param("cuda", 80, marks=pytest.mark.slow),
+        ("cuda", 90),
+        pytest.param("hip", "gfx90a", marks=pytest.mark.slow),
+        ("hip", "gfx942"),
+    ],
+)
+def test_all_kernels_compile(tmp_path, monkeypatch, backend, architecture):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    if find_spec(f"triton.backends.{'amd' if backend == 'hip' else 'nvidia'}") is None:
+        pytest.skip(f"this Triton has no backend for {backend}")
+    with triton_process(interpret=False) as process:
+        made, names, uses = process.submit(compiled_for, backend, architecture, LANES[backend]).result()
+    assert len(names) > 10
+    assert not names - _reached({name for name, *_ in made}, uses), "tests/support/compiled_kernels.py launches others"
+    for name, threads, code, shared in made:
+        assert code > 0, name
+        assert threads <= MOST_THREADS, name
+        assert shared <= SHARED[architecture], name
+        if name != "gpu_masking.mask_row":
+            assert shared <= 48 * KIB, name  # so that several programs share a multiprocessor
+
+
+def _reached(launched: set[str], uses: dict[str, set[str]]) -> set[str]:
+    """The functions of Triton that these kernels call, themselves included."""
+    reached, new = set(), launched
+    while new:
+        reached |= new
+        called = set().union(*(uses[name] for name in new))
+        new = {name for name in uses if name.split(".")[1] in called} - reached
+    return reached

@@ -1,0 +1,133 @@
+"""All Triton kernels of the package, compiled for a GPU that need not be there.
+
+The code that launches them runs with tensors on a CPU; each launch only compiles, with the types, constants and
+alignments of a real launch. Use a process of its own that does not interpret Triton, see
+tests.support.device_masks.triton_process.
+"""
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+from triton.runtime.jit import JITFunction
+
+import pretrain
+from pretrain.kernels.fused import FUSED
+from pretrain.masking.gpu_masking import DeviceMasking, row_limit
+from tests.support.device_masks import VOCABULARY, objective
+
+_ROOT = Path(pretrain.__file__).parent.parent
+_PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
+_MASK_RATE = 0.3
+
+
+class Compiled(NamedTuple):
+    """A kernel as compiled for one launch. threads: of a program. code, shared: bytes."""
+
+    name: str
+    threads: int
+    code: int
+    shared: int
+
+
+class _NoDevice:
+    """What a launch asks of Triton's driver until it has compiled."""
+
+    def __init__(self, target: GPUTarget):
+        self._target = target
+
+    def get_current_target(self) -> GPUTarget:
+        return self._target
+
+    def get_current_device(self) -> str:
+        return str(self._target)
+
+    def get_current_stream(self, device: str) -> int:
+        return 0
+
+
+def compiled_kernels(backend: str, architecture: int | str, lanes: int) -> list[Compiled]:
+    """Compile what models of hidden size 768 and 2,048 and the masking launch.
+
+    Args:
+        backend: "cuda" or "hip".
+        lanes: threads of a warp.
+    """
+    made: list[Compiled] = []
+    run = JITFunction.run
+
+    def compile_only(kernel: JITFunction, *arguments: Any, **options: Any) -> None:
+        result = run(kernel, *arguments, **options | {"warmup": True})
+        code = result.asm["hsaco" if backend == "hip" else "cubin"]
+        threads = result.metadata.num_warps * lanes
+        made.append(Compiled(_name(kernel), threads, len(code), result.metadata.shared))
+
+    driver.set_active(_NoDevice(GPUTarget(backend, architecture, lanes)))  # for the rest of this process
+    with (
+        patch.object(JITFunction, "run", compile_only),
+        patch.object(torch.version, "hip", "7.0" if backend == "hip" else None),
+    ):
+        _launch_operations(768, torch.bfloat16)
+        _launch_operations(2048, torch.float32)
+        _launch_masking()
+    return made
+
+
+def kernels_in_source() -> tuple[set[str], dict[str, set[str]]]:
+    """The names of all functions of Triton in the packages, and for each the names that it uses."""
+    kernels = dict(_kernels())
+    return set(kernels), {name: set(kernel.fn.__code__.co_names) for name, kernel in kernels.items()}
+
+
+def _kernels() -> Iterator[tuple[str, JITFunction]]:
+    for package in _PACKAGES:
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            if "@triton.jit" in path.read_text():
+                module = import_module(".".join(path.relative_to(_ROOT).with_suffix("").parts))
+                for value in vars(module).values():
+                    if isinstance(value, JITFunction) and value.fn.__module__ == module.__name__:
+                        yield _name(value), value
+
+
+def _name(kernel: JITFunction) -> str:
+    return f"{kernel.fn.__module__.split('.')[-1]}.{kernel.fn.__name__}"
+
+
+def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
+    """Every operation with all its variants, forward and backward."""
+
+    def numbers(*shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=dtype).requires_grad_()
+
+    x, weight, bias, wide = numbers(8, hidden), numbers(hidden), numbers(hidden), 4 * hidden
+    ids = torch.zeros(8, dtype=torch.int64)
+    heads = hidden // 64
+    by = (numbers(8, 1, 32), numbers(8, 1, 32))
+    results = [
+        *FUSED.embed_norm(ids, numbers(64, hidden), ids, numbers(64, hidden), weight, weight, bias, 1e-12),
+        *FUSED.embed_norm(ids, numbers(64, hidden), None, None, None, weight, None, 1e-5),
+        *FUSED.add_norm(x, x * 1, weight, bias, 1e-12),
+        *FUSED.add_norm(x, x * 1, weight, bias, 1e-12)[:2],
+        *FUSED.add_norm(x, x * 1, weight, None, 1e-5)[1:],
+        FUSED.add_norm(x, None, weight, None, 1e-5)[0],
+        FUSED.linear_gelu(x, numbers(wide, hidden), numbers(wide)),
+        FUSED.linear_gelu(x, numbers(hidden, hidden), None),
+        FUSED.geglu(numbers(8, 3 * hidden) * 1),
+        *FUSED.rotate_qkv(numbers(8, 3 * hidden) * 1, heads, by),
+    ]
+    torch.autograd.backward(results, [torch.ones_like(part) for part in results])
+    for smoothing, learns in ((0.0, True), (0.1, True), (0.0, False)):
+        FUSED.cross_entropy(numbers(8, 50_368).detach(), ids, 50_280, smoothing, 1e-4, learns)
+
+
+def _launch_masking() -> None:
+    for strategy, seq_len in (("token", 128), ("span", 512), ("token", 1024), ("span", row_limit())):
+        masking = DeviceMasking(objective(strategy, _MASK_RATE), torch.device("cpu"))
+        tokens = torch.full((2, seq_len), int(VOCABULARY.ordinary_ids[0]))
+        units = None if strategy == "token" else torch.zeros(2, seq_len, dtype=torch.uint8)
+        masking(tokens, units, torch.zeros(2, 3, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
