@@ -1,3 +1,15 @@
+from .cluster_speed import OVERLAPPED as OVERLAPPED
+from .cluster_speed import RankStep as RankStep
+from .cluster_speed import Scaled as Scaled
+from .cluster_speed import Scheme as Scheme
+from .cluster_speed import rank_step as rank_step
+from .cluster_speed import scaled as scaled
+from .collectives import NETWORKS as NETWORKS
+from .collectives import Cluster as Cluster
+from .hardware import Constants as Constants
+from .hardware import Hardware as Hardware
+from .hardware import hardware_of as hardware_of
+from .hardware import network_of as network_of
 from .preflight import CHECKS as CHECKS
 from .preflight import check_resume as check_resume
 from .preflight import check_start as check_start
