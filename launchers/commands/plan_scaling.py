@@ -15,7 +15,19 @@ if TYPE_CHECKING:
     from pretrain.planning import Planner, Rate, Scaled
 
 _MS = ("compute", "reduce", "gather", "small", "optimizer", "data_wait")
-_HEADER = ("nodes", "GPUs", "step", "compute", "gradients", "weights", "small", "optimizer", "data", "tokens/s", "efficiency")
+_HEADER = (
+    "nodes",
+    "GPUs",
+    "step",
+    "compute",
+    "gradients",
+    "weights",
+    "small",
+    "optimizer",
+    "data",
+    "tokens/s",
+    "efficiency",
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +68,7 @@ def show_scaling(
     Raises:
         UserError: if the speed, the links or the network are not known, or the batch does not divide.
     """
-    from pretrain.planning import OVERLAPPED, NETWORKS, Constants, Scheme, hardware_of
+    from pretrain.planning import NETWORKS, OVERLAPPED, Constants, Scheme, hardware_of
 
     if asked.network is None and max(asked.nodes) > 1:
         raise UserError(f"The scaling table needs the network between nodes: give --network {'|'.join(NETWORKS)}.")

@@ -2,10 +2,14 @@ from .cluster_speed import OVERLAPPED as OVERLAPPED
 from .cluster_speed import RankStep as RankStep
 from .cluster_speed import Scaled as Scaled
 from .cluster_speed import Scheme as Scheme
+from .cluster_speed import communication as communication
 from .cluster_speed import rank_step as rank_step
 from .cluster_speed import scaled as scaled
 from .collectives import NETWORKS as NETWORKS
 from .collectives import Cluster as Cluster
+from .collectives import Gpu as Gpu
+from .collectives import Network as Network
+from .collectives import ring_seconds as ring_seconds
 from .hardware import Constants as Constants
 from .hardware import Hardware as Hardware
 from .hardware import hardware_of as hardware_of
@@ -16,6 +20,11 @@ from .preflight import check_start as check_start
 from .preflight import check_tracking as check_tracking
 from .run_plan import Planner as Planner
 from .run_plan import RunPlan as RunPlan
+from .scaling import Communication as Communication
+from .scaling import Compute as Compute
+from .scaling import StepTime as StepTime
+from .scaling import Transfer as Transfer
+from .scaling import step_time as step_time
 from .speed import Rate as Rate
 from .speed import measured_rate as measured_rate
 from .training_memory import GpuMemory as GpuMemory

@@ -48,7 +48,9 @@ class Scheme:
         """
         zero = config.zero
         if zero.stage == 3 or zero.offload != "none":
-            raise UserError("The scaling table covers zero.stage 0, 1 and 2 without offload. Change zero of the config.")
+            raise UserError(
+                "The scaling table covers zero.stage 0, 1 and 2 without offload. Change them in the config."
+            )
         # The two keys are newer than this module.
         overlap, dtype = getattr(zero, "overlap", False) and zero.stage == 1, getattr(zero, "reduce_dtype", "fp32")
         names = [f"ZeRO {zero.stage}", f"gradients sent in {dtype}", "overlapped" if overlap else "not overlapped"]
@@ -105,7 +107,9 @@ def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> R
     return RankStep(stage.flops / stage.tokens * tokens_per_gpu, tokens_per_gpu, passes)
 
 
-def scaled(config: Config, sizes: Sizes, step: RankStep, scheme: Scheme, hardware: Hardware, cluster: Cluster) -> Scaled:
+def scaled(
+    config: Config, sizes: Sizes, step: RankStep, scheme: Scheme, hardware: Hardware, cluster: Cluster
+) -> Scaled:
     """Predict the step of a config on a cluster."""
     passes = step.flops / (hardware.tflops * 1e12)
     optimizer = optimizer_bytes(config, sizes, cluster.ranks) / cluster.gpu.memory + _LAUNCHES

@@ -90,7 +90,9 @@ def states(config: Config, sizes: Sizes, processes: int, device: str = "cuda") -
     if config.checkpoint.asynchronous:
         part = _part(config, sizes, processes)
         weights = part if stage == 3 else sizes.total
-        copied = weights * element_size(config.train.precision) + part * _FP32 + optimizer_state(config, sizes, processes)
+        copied = (
+            weights * element_size(config.train.precision) + part * _FP32 + optimizer_state(config, sizes, processes)
+        )
         found.append(Item("copy of the state for asynchronous checkpoints", 0, copied))
     return found
 
