@@ -73,7 +73,7 @@ class _Done:
 
 @contextlib.contextmanager
 def _no_collectives() -> Iterator[None]:
-    """Let collectives of PyTorch and DeepSpeed return at once. Weights of other ranks' parts stay as they are."""
+    """Let collectives of PyTorch and DeepSpeed return at once. Weights of other ranks' parts do not change."""
     with contextlib.ExitStack() as stack:
         for module in (dist, deepspeed_comm.cdb):
             for name in ("all_reduce", "all_to_all_single", "all_gather_into_tensor", "all_gather"):

@@ -63,7 +63,7 @@ def node_counts(text: str) -> list[int]:
 def show_scaling(
     config: "Config", planner: "Planner", asked: ScalingRequest, rate: "Rate | None", as_json: bool
 ) -> None:
-    """Print a table for the config as it is, and one with everything that hides communication.
+    """Print a table for the unchanged config, and one with everything that hides communication.
 
     Raises:
         UserError: if the speed, the links or the network are not known, or the batch does not divide.

@@ -121,5 +121,5 @@ class Cluster:
 
 
 def ring_seconds(size: float, ranks: int, bandwidth: float) -> float:
-    """Seconds for which a link sends in a ring, without latency; size: bytes of the whole tensor."""
+    """Seconds of sending in a ring, without latency; size: bytes of the whole tensor."""
     return size * (ranks - 1) / ranks / bandwidth

@@ -31,7 +31,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Constants:
-    """What the phase `constants` of benchmarks/gpu_table.py measured.
+    """Results of the phase `constants` of benchmarks/gpu_table.py.
 
     Attributes:
         rates: TFLOP/s by (layers, hidden, seq_len).
@@ -73,14 +73,14 @@ class Constants:
         }
         links = result["ranks"]
         most = links[max(links, key=int)] if links else {}
-        names = "bytes per second", "seconds per hop"
-        return cls(path, rates, result["memory bytes per second"], *map(most.get, names), most.get("slowdown", 0.0))
+        memory, link, hop = result["memory bytes per second"], most.get("bytes per second"), most.get("seconds per hop")
+        return cls(path, rates, memory, link, hop, most.get("slowdown", 0.0))
 
     def rate(self, shape: EncoderShape | None, seq_len: int) -> Rate:
         """The measured rate of a model with as many layers of the same width, at the nearest row length.
 
         Raises:
-            UserError: if there is none.
+            UserError: if the file has no such model.
         """
         alike = [key for key in self.rates if shape and key[:2] == (shape.layers, shape.hidden)]
         if not alike:
@@ -105,7 +105,7 @@ def hardware_of(rate: Rate | None, gpu: str | None, measured: Constants | None, 
 
     Args:
         rate: operations per second.
-        gpu: its model, whose data sheet has what was not measured.
+        gpu: its model; figures that were not measured come from its data sheet.
         data_wait: seconds per step.
 
     Raises:

@@ -53,8 +53,8 @@ class Communication:
     """Collectives of a step.
 
     Attributes:
-        reduce: sums of gradients, in the order in which the backward pass completes them.
-        gather: of updated weights, in the order in which the forward pass needs them.
+        reduce: sums of gradients, as the backward pass completes them.
+        gather: of updated weights, as the forward pass needs them.
         small: seconds of the all-reduces of a few numbers.
         overlap_reduce: sums run during the last backward pass. overlap_gather: gathers run during the first forward
             pass of the next step.
@@ -107,7 +107,7 @@ def total(transfers: Sequence[Transfer]) -> float:
 
 
 def exposed_reduce(transfers: Sequence[Transfer], backward: float, slowdown: float = 0.0) -> float:
-    """Seconds by which sums of gradients lengthen a backward pass of `backward` seconds."""
+    """Seconds that sums of gradients add to a backward pass of `backward` seconds."""
     clock = sending = 0.0  # when the backward pass and the network are free
     for transfer in transfers:
         clock = _computed(clock, transfer.share * backward, sending, slowdown)
@@ -116,7 +116,7 @@ def exposed_reduce(transfers: Sequence[Transfer], backward: float, slowdown: flo
 
 
 def exposed_gather(transfers: Sequence[Transfer], forward: float, slowdown: float = 0.0) -> float:
-    """Seconds by which gathers of weights lengthen a forward pass of `forward` seconds; both begin together."""
+    """Seconds that gathers of weights add to a forward pass of `forward` seconds; both begin together."""
     clock = arrived = 0.0
     end = total(transfers)
     for transfer in transfers:
