@@ -37,6 +37,16 @@ def test_the_config_s_batch_is_divided_unless_tokens_per_gpu_are_given():
     assert len({row["compute"] for row in fixed}) == 1
 
 
+def test_only_the_passes_next_to_the_optimizer_hide_communication():
+    """Twice the rows of a micro-batch make two passes; half of the compute is left to hide slow gathers."""
+    options = [*LARGE, *H100, *FIXED, "--nodes", "2", "--network", "25g"]
+    (whole,) = facts(*options)["schemes"][OVERLAPPED]
+    (halves,) = facts(*options, "train.micro_batch_size=16")["schemes"][OVERLAPPED]
+    assert halves["compute"] == pytest.approx(whole["compute"])
+    hidden = whole["compute"] / 3 / 2 * 5 / 6  # of the forward pass; the last part computes after the last gather
+    assert halves["gather"] - whole["gather"] == pytest.approx(hidden, rel=1e-3)
+
+
 def test_the_plain_table():
     shown = invoke(*LARGE, *H100, *FIXED, "--nodes", "1,2", "--network", "25g").stdout
     assert "16,384 tokens per GPU and step, network 25g" in shown
