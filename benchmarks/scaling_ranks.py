@@ -107,7 +107,7 @@ def collectives(link: float) -> dict[str, Any]:
     small = statistics.fmean([seconds(lambda: dist.all_reduce(few)) for _ in range(20)])
     return {
         "hop": small / (2 * (ranks - 1)),
-        "shares": {name: ideal / statistics.fmean([seconds(call) for _ in range(5)]) for name, call in calls.items()},
+        "shares": {name: ideal / statistics.median([seconds(call) for _ in range(11)]) for name, call in calls.items()},
     }
 
 
