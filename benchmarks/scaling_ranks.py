@@ -103,7 +103,12 @@ def collectives(link: float) -> dict[str, Any]:
 
     def late(call: Callable[[], object]) -> Callable[[], object]:
         """Ranks begin one after the other, as after a pass: exactly together, both directions sometimes run at once."""
-        return lambda: (time.sleep(_SKEW * dist.get_rank()), call())
+
+        def run() -> None:
+            time.sleep(_SKEW * dist.get_rank())
+            call()
+
+        return run
 
     calls: dict[str, Callable[[], object]] = {
         "reduce": lambda: dist.all_to_all_single(received, whole),
