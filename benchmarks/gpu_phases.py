@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks import engine
 from benchmarks.engine_ranks import compare_engines, on_ranks
+from benchmarks.gpu_constants import FASTEST, model_rates, node_collectives, optimizer_bandwidth
 from benchmarks.step import asked, best_of_transformers, in_sequence, process, warm_up
 from benchmarks.step_parts import gemm_tflops, seconds_of
 from benchmarks.step_work import CASES, SEED, Round, Setting, Work
@@ -32,6 +33,7 @@ GPU_CASES = (
     "modernbert-base-8192",
 )
 CPU_CASES = ("mini-128",)
+SCALED_CASES = ("base-512", "modernbert-base-1024", "large-512")  # whose rates the scaling model reads
 VARIANTS = {
     "plain": Setting("maskwright"),
     "fused": Setting("maskwright", fused=True),
@@ -94,6 +96,7 @@ def phases(request: Request) -> list[Phase]:
         Phase("operations", 4, operations),
         Phase("repeated runs", 4, repeated_runs),
         Phase("ranks", 10, ranks),
+        Phase("constants", 8, constants),
     ]
 
 
@@ -248,3 +251,16 @@ def ranks(request: Request) -> Result:
         rounds = on_ranks(compare_engines, settings, count, request.device)["rounds"]
         found[str(count)] = {side: 1e3 * statistics.median(one[side] for one in rounds) for side in rounds[0]}
     return found
+
+
+def constants(request: Request) -> Result:
+    """Constants of the scaling model, for `maskwright plan --constants`."""
+    torch.set_num_threads(request.threads)
+    cases = [case for case in request.cases if case in (*SCALED_CASES, *CPU_CASES)]
+    most = torch.cuda.device_count() if request.device == "cuda" else 2
+    counts = [count for count in (2, 4, 8) if count <= most]
+    return {
+        "memory bytes per second": optimizer_bandwidth(request.device, request.quick),
+        "ranks": {str(count): node_collectives(request.device, request.quick, count) for count in counts},
+        "rates": model_rates([request.work(case, FASTEST[request.device]) for case in cases]),
+    }

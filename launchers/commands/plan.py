@@ -11,6 +11,7 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides
+from launchers.commands.plan_scaling import ScalingRequest, node_counts, show_scaling
 from launchers.display import text_console, text_table
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ _GIB = 1 << 30
 def plan(
     config: ConfigArgument,
     overrides: Overrides = None,
-    nodes: Annotated[int, typer.Option(min=1, help="number of nodes")] = 1,
+    nodes: Annotated[
+        str, typer.Option(metavar="N[,N]...", help="number of nodes; several numbers print a scaling table")
+    ] = "1",
     gpus_per_node: Annotated[int, typer.Option(min=1, help="training processes per node, one per GPU")] = 1,
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="GPU model that sets memory and peak FLOP/s, for example H100")
@@ -40,6 +43,19 @@ def plan(
     tokens_per_second: Annotated[
         float | None, typer.Option(min=1e-6, help="assumed speed of all GPUs together, without padding")
     ] = None,
+    tflops: Annotated[float | None, typer.Option(min=1e-6, help="assumed TFLOP/s of each GPU")] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="scaling table: NICs of a node, for example 400g or 8x400g"),
+    ] = None,
+    tokens_per_gpu: Annotated[
+        int | None,
+        typer.Option(min=1, help="scaling table: tokens per GPU and step; by default the config's batch is divided"),
+    ] = None,
+    constants: Annotated[
+        Path | None, typer.Option(metavar="JSON", help="scaling table: figures measured by benchmarks/gpu_table.py")
+    ] = None,
+    data_wait: Annotated[float, typer.Option(min=0, help="scaling table: seconds a step waits for data")] = 0.0,
     vocab_size: Annotated[
         int | None, typer.Option(min=8, help="plan without data, for a vocabulary of N tokens")
     ] = None,
@@ -48,7 +64,9 @@ def plan(
     """Estimate what a run needs before it is submitted: memory per GPU, tokens, epochs, days.
 
     Memory comes from formulas that tests compare with the real engine. Speed is measured (--from) or assumed
-    (--mfu, --tokens-per-second). Without one of these options, time is not estimated.
+    (--mfu, --tflops, --tokens-per-second). Without one of these options, time is not estimated.
+
+    With --network, or several numbers of --nodes, it prints the step time and its parts for each number of nodes.
 
     Examples:
 
@@ -57,20 +75,26 @@ def plan(
         maskwright plan run.yaml --nodes 4 --gpus-per-node 8 --gpu H100 --from runs/trial
 
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
+
+        maskwright plan run.yaml --nodes 1,2,8,32 --gpus-per-node 8 --gpu H100 --mfu 0.4 --network 400g
     """
     from pretrain.config import load_config
     from pretrain.planning import GpuMemory
 
-    parsed = load_config(config, overrides)
+    parsed, counts = load_config(config, overrides), node_counts(nodes)
     memory = GpuMemory.of(gpu, gpu_memory)
-    rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second)
-    planned = _planner(parsed, vocab_size).plan(nodes * gpus_per_node, memory, rate)
+    rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second, tflops)
+    asked = ScalingRequest(counts, gpus_per_node, gpu, network, tokens_per_gpu, constants, data_wait)
+    if asked.wanted:
+        show_scaling(parsed, _planner(parsed, vocab_size), asked, rate, as_json)
+        return
+    planned = _planner(parsed, vocab_size).plan(counts[0] * gpus_per_node, memory, rate)
     if as_json:
         print(json.dumps(_facts(planned), indent=1))
         return
     console = text_console()
     title = f"{parsed.model.title}, {planned.parameters:,} parameters, on {planned.processes} GPUs"
-    console.print(f"{title} ({nodes} x {gpus_per_node})")
+    console.print(f"{title} ({counts[0]} x {gpus_per_node})")
     console.print(_work(planned))
     console.print(_memory(parsed, planned))
     console.print(_fit_line(planned))
@@ -94,12 +118,14 @@ def _planner(config: "Config", vocab_size: int | None) -> "Planner":
     return Planner(config, sources)
 
 
-def _rate(gpu: str | None, run: Path | None, mfu: float | None, tokens_per_second: float | None) -> "Rate | None":
+def _rate(
+    gpu: str | None, run: Path | None, mfu: float | None, tokens_per_second: float | None, tflops: float | None
+) -> "Rate | None":
     """The speed by the options. gpu: the model of a GPU that computes in 16 bits."""
     from pretrain.model import peak_tflops
     from pretrain.planning import Rate, measured_rate
 
-    given = {"--from": run, "--mfu": mfu, "--tokens-per-second": tokens_per_second}
+    given = {"--from": run, "--mfu": mfu, "--tokens-per-second": tokens_per_second, "--tflops": tflops}
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
         raise UserError(f"{' and '.join(names)} both set the speed of the run. Give one of them.")
@@ -110,6 +136,8 @@ def _rate(gpu: str | None, run: Path | None, mfu: float | None, tokens_per_secon
         if peak is None:
             raise UserError("--mfu is a share of a bf16 peak. Name a GPU with --gpu, or give --tokens-per-second.")
         return Rate(f"given: {mfu:.0%} of {peak} TFLOP/s, the dense bf16 peak of {gpu}", tflops=mfu * peak)
+    if tflops is not None:
+        return Rate(f"given: {tflops:g} TFLOP/s of each GPU", tflops=tflops)
     if tokens_per_second is not None:
         return Rate(f"given: {tokens_per_second:,g} tokens/s", tokens_per_second=tokens_per_second)
     return None

@@ -10,7 +10,7 @@ from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.data import BatchPhase, Filling, Sources
 from pretrain.masking import Vocabulary, mask_rate, objective_of
-from pretrain.model import ComputeBackends, EncoderCosts, Sizes, describe
+from pretrain.model import ComputeBackends, EncoderCosts, EncoderShape, Sizes, describe
 from pretrain.planning.speed import Rate, RunTime
 from pretrain.planning.training_memory import GpuMemory, Item, element_size, pass_items, peak_bytes, states
 
@@ -124,6 +124,16 @@ class Planner:
         self._sizes = self._costs.sizes if self._costs else _sizes_of_auto(description)
         self._objective = objective_of(config, Vocabulary.of(tokenizer), config.run.seed, "train")
         self._filled: dict[int, list[Filling]] = {}
+
+    @property
+    def sizes(self) -> Sizes:
+        """Elements of the parameters."""
+        return self._sizes
+
+    @property
+    def shape(self) -> EncoderShape | None:
+        """The shape of the model; None for `arch: auto`."""
+        return self._costs.shape if self._costs else None
 
     def plan(self, processes: int, gpu: GpuMemory | None = None, rate: Rate | None = None) -> RunPlan:
         """Plan the run on `processes` processes with the memory of a GPU and a speed, if they are known.

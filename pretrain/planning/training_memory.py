@@ -92,7 +92,9 @@ def states(config: Config, sizes: Sizes, processes: int, device: str = "cuda") -
     if config.checkpoint.asynchronous:
         part = _part(config, sizes, processes)
         weights = part if stage == 3 else sizes.total
-        copied = weights * element_size(config.train.precision) + part * _FP32 + _optimizer(config, sizes, processes)
+        copied = (
+            weights * element_size(config.train.precision) + part * _FP32 + optimizer_state(config, sizes, processes)
+        )
         found.append(Item("copy of the state for asynchronous checkpoints", 0, copied))
     return found
 
@@ -124,7 +126,7 @@ def _whole(config: Config, sizes: Sizes) -> list[Item]:
     return [
         Item("weights", sizes.total * _FP32),
         Item("gradients", sizes.total * _FP32),
-        Item("optimizer state", _optimizer(config, sizes, 1)),
+        Item("optimizer state", optimizer_state(config, sizes, 1)),
         Item("optimizer's working memory", _working(config, sizes, 1), when="step"),
     ]
 
@@ -133,7 +135,7 @@ def _parted(config: Config, sizes: Sizes, processes: int, device: str) -> list[I
     stage, b = config.zero.stage, element_size(config.train.precision)
     part, offloads = _part(config, sizes, processes), config.zero.offload != "none"
     names = "fp32 weights", "optimizer state"
-    amounts = part * _FP32, _optimizer(config, sizes, processes)
+    amounts = part * _FP32, optimizer_state(config, sizes, processes)
     found = _weights(config, sizes, part)
     found += [
         Item(name, 0, amount) if offloads else Item(name, amount) for name, amount in zip(names, amounts, strict=True)
@@ -186,8 +188,8 @@ def _working(config: Config, sizes: Sizes, processes: int) -> int:
     return copies * max(_part_of(config, numels, processes) for _, numels in sizes.groups) * _FP32
 
 
-def _optimizer(config: Config, sizes: Sizes, processes: int) -> int:
-    """Bytes of the optimizer's state, including the step counts."""
+def optimizer_state(config: Config, sizes: Sizes, processes: int) -> int:
+    """Bytes of the optimizer's state on one process, including the step counts."""
     return sum(
         _state(config, kind) * _part_of(config, numels, processes) * _FP32
         + _FP32 * _counts(config, kind) * (1 if config.zero.stage else len(numels))

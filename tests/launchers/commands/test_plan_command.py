@@ -156,10 +156,11 @@ def test_missing_data_and_runs_without_speed_are_told(tmp_path):
     assert "no measured speed" in refusal(*BASE, "--from", tmp_path)
 
 
-def test_the_example_in_the_documentation():
+@pytest.mark.parametrize("config", ["modernbert-base.yaml", "bert-large-24h.yaml"])
+def test_the_examples_in_the_documentation(config):
     page = (ROOT / "docs" / "planning.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```\w*\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    number = next(n for n, block in enumerate(blocks) if "modernbert-base.yaml" in block)
+    number = next(n for n, block in enumerate(blocks) if f"{config} -" in block)
     _, _, *words = shlex.split(blocks[number].replace("\\\n", " "))
     shown = [line.rstrip() for line in invoke(*words).stdout.splitlines()]
     assert shown == blocks[number + 1].splitlines()

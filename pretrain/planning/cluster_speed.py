@@ -1,0 +1,159 @@
+"""Predict the step time of a config on clusters of several sizes."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from data_prep.errors import UserError
+from pretrain.config import Config
+from pretrain.model import Sizes
+from pretrain.planning.collectives import Cluster
+from pretrain.planning.hardware import Hardware
+from pretrain.planning.run_plan import Planner
+from pretrain.planning.scaling import Communication, Compute, StepTime, Transfer, step_time
+from pretrain.planning.training_memory import element_size, optimizer_state
+
+# Parts of the matrices that are sent together, in the order of the forward pass, where communication overlaps.
+MATRIX_PARTS = (1 / 6,) * 6
+_FP32 = 4
+_LAUNCHES = 1e-4  # seconds to start the kernels of an optimizer step; assumed
+_SMALL = 3  # all-reduces of a step: predictions, losses, gradient norm
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How gradients and weights are sent.
+
+    Attributes:
+        all_reduce: gradients reach all ranks, which sends twice as much as a reduce-scatter.
+        gathers: updated weights are gathered.
+        reduce_bytes: of a gradient when it is sent.
+    """
+
+    name: str
+    all_reduce: bool
+    gathers: bool
+    overlap_reduce: bool
+    overlap_gather: bool
+    reduce_bytes: int
+
+    @classmethod
+    def of(cls, config: Config) -> "Scheme":
+        """The scheme of a config.
+
+        DeepSpeed's stage 2 sends whole sums to all ranks (`use_multi_rank_bucket_allreduce`), during the backward pass.
+
+        Raises:
+            UserError: for stage 3 and for offloading, which the model does not cover.
+        """
+        zero = config.zero
+        if zero.stage == 3 or zero.offload != "none":
+            raise UserError(
+                "The scaling table covers zero.stage 0, 1 and 2 without offload. Change them in the config."
+            )
+        # The two keys are newer than this module.
+        overlap, dtype = getattr(zero, "overlap", False) and zero.stage == 1, getattr(zero, "reduce_dtype", "fp32")
+        names = [f"ZeRO {zero.stage}", f"gradients sent in {dtype}", "overlapped" if overlap else "not overlapped"]
+        flags = zero.stage != 1, zero.stage > 0, overlap or zero.stage == 2, overlap
+        return cls(", ".join(names), *flags, 2 if dtype == "bf16" else _FP32)
+
+
+# Everything that hides or shrinks communication.
+OVERLAPPED = Scheme("ZeRO 1, gradients sent in bf16, overlapped", False, True, True, True, 2)
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """A step of one rank. flops: of all its passes. tokens: without padding. passes: micro-batches."""
+
+    flops: float
+    tokens: float
+    passes: int
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The predicted step on a cluster."""
+
+    nodes: int
+    gpus: int
+    tokens: float
+    time: StepTime
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all GPUs together."""
+        return self.tokens / self.time.seconds
+
+
+def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> RankStep:
+    """The step of a rank in the last stage of the config.
+
+    Args:
+        tokens_per_gpu: of a step, without padding, in the config's micro-batches; None divides the config's global
+            batch over the processes.
+
+    Raises:
+        UserError: if the batch does not divide over the processes, or the operations are not known (`arch: auto`).
+    """
+    stage = planner.plan(1 if tokens_per_gpu else processes).stages[-1]
+    if stage.flops is None:
+        raise UserError("The operations of a model of arch auto are not known, and the scaling table needs them.")
+    if tokens_per_gpu is None:
+        share = stage.steps * processes
+        return RankStep(stage.flops / share, stage.tokens / share, stage.accumulation)
+    tokens_per_pass = stage.tokens / stage.steps / stage.accumulation
+    passes = math.ceil(tokens_per_gpu / tokens_per_pass - 1e-9)
+    return RankStep(stage.flops / stage.tokens * tokens_per_gpu, tokens_per_gpu, passes)
+
+
+def scaled(
+    config: Config, sizes: Sizes, step: RankStep, scheme: Scheme, hardware: Hardware, cluster: Cluster
+) -> Scaled:
+    """Predict the step of a config on a cluster."""
+    passes = step.flops / (hardware.tflops * 1e12)
+    optimizer = optimizer_bytes(config, sizes, cluster.ranks) / cluster.gpu.memory + _LAUNCHES
+    compute = Compute(passes, step.passes, optimizer, hardware.data_wait, hardware.slowdown)
+    sent = communication(sizes, scheme, element_size(config.train.precision), cluster)
+    return Scaled(cluster.nodes, cluster.ranks, step.tokens * cluster.ranks, step_time(compute, sent))
+
+
+def communication(sizes: Sizes, scheme: Scheme, weight_bytes: int, cluster: Cluster) -> Communication:
+    """The collectives of a step. weight_bytes: of a weight that is gathered."""
+    groups = _groups(sizes, MATRIX_PARTS if scheme.overlap_reduce else (1.0,))
+    factor = 2 if scheme.all_reduce else 1
+    reduce = [
+        Transfer(factor * cluster.ring(numel * scheme.reduce_bytes), share) for numel, share in _backward_order(groups)
+    ]
+    gather = [Transfer(cluster.ring(numel * weight_bytes), share) for numel, share in groups] if scheme.gathers else []
+    flags = scheme.overlap_reduce, scheme.overlap_gather
+    return Communication(tuple(reduce), tuple(gather), _SMALL * cluster.small, *flags)
+
+
+def _groups(sizes: Sizes, parts: Sequence[float]) -> list[tuple[float, float]]:
+    """(elements, share of the compute of a pass) of each group in the order of the forward pass.
+
+    Embeddings and vectors come first: their share of the compute is small and counts as none.
+    """
+    matrices = sum(sum(sizes.by_kind.get(kind, ())) for kind in ("matrix", "filter"))
+    others = [float(sum(sizes.by_kind.get(kind, ()))) for kind in ("embedding", "vector")]
+    return [(numel, 0.0) for numel in others] + [(part * matrices, part) for part in parts]
+
+
+def _backward_order(groups: list[tuple[float, float]]) -> Iterable[tuple[float, float]]:
+    """The last group of the forward pass is complete first; embeddings, with the tied head, are complete at the end."""
+    return reversed(groups)
+
+
+def optimizer_bytes(config: Config, sizes: Sizes, ranks: int) -> float:
+    """Bytes that the update of the weights reads and writes on a rank.
+
+    All gradients are copied to fp32 once (stages 1 and 2). Of its part a rank reads the gradients for the norm, scales
+    them, and reads gradients, weights and state and writes weights, state and the weights of the model. The operations
+    of muon's iteration do not count.
+    """
+    element, stage = element_size(config.train.precision), config.zero.stage
+    copied = sizes.total * (element + _FP32) if stage else 0
+    of_one = 4 * _FP32 + 2 * _FP32 + (element if stage else 0)
+    part = sizes.total / (ranks if stage else 1)
+    return copied + part * of_one + 2 * optimizer_state(config, sizes, ranks)

@@ -1,0 +1,123 @@
+"""The scaling table of `maskwright plan`: its figures, its two batches, measured constants, and refusals."""
+
+import json
+
+import pytest
+
+from tests.launchers.commands.test_plan_command import facts, invoke, refusal
+
+LARGE = ["configs/bert-large-24h.yaml", "--vocab-size", "30522", "--gpus-per-node", "8"]
+H100 = ["--gpu", "H100", "--mfu", "0.45"]
+FIXED = ["--tokens-per-gpu", "16384", "data.seq_len=512", "train.micro_batch_size=32"]
+PLAIN, OVERLAPPED = "ZeRO 1, gradients sent in fp32, not overlapped", "ZeRO 1, gradients sent in bf16, overlapped"
+
+
+def test_bert_large_on_128_gpus():
+    """By hand: 32.6 * 10**12 operations at 45% of 989 TFLOP/s; 4 and 2 bytes of each weight at 42.5 GB/s."""
+    found = facts(*LARGE, *H100, *FIXED, "--nodes", "1,16", "--network", "400g")
+    _, row = found["schemes"][PLAIN]
+    assert row["gpus"] == 128
+    assert row["tokens"] == 128 * 16384
+    assert row["compute"] == pytest.approx(0.0733, rel=0.01)
+    assert row["reduce"] == pytest.approx(4 * 335.2e6 * 127 / 128 / 42.5e9, rel=0.06)
+    assert row["gather"] == pytest.approx(2 * 335.2e6 * 127 / 128 / 42.5e9, rel=0.12)
+    assert row["efficiency"] == pytest.approx(row["compute"] / row["seconds"])
+    assert 0.55 < row["efficiency"] < 0.65
+    _, hidden = found["schemes"][OVERLAPPED]
+    assert hidden["exposed"] < 0.25 * row["exposed"]
+    assert hidden["efficiency"] > 0.85
+
+
+def test_the_config_s_batch_is_divided_unless_tokens_per_gpu_are_given():
+    found = facts(*LARGE, *H100, "--nodes", "1,2,8", "--network", "8x400g")["schemes"][PLAIN]
+    assert [row["tokens"] for row in found] == [4096 * 128] * 3
+    assert [row["compute"] for row in found] == pytest.approx([found[0]["compute"] / n for n in (1, 2, 8)])
+    fixed = facts(*LARGE, *H100, *FIXED, "--nodes", "1,2,8", "--network", "8x400g")["schemes"][PLAIN]
+    assert [row["tokens"] for row in fixed] == [16384 * 8 * n for n in (1, 2, 8)]
+    assert len({row["compute"] for row in fixed}) == 1
+
+
+def test_only_the_passes_next_to_the_optimizer_hide_communication():
+    """Twice the rows of a micro-batch make two passes; half of the compute is left to hide slow gathers."""
+    options = [*LARGE, *H100, *FIXED, "--nodes", "2", "--network", "25g"]
+    (whole,) = facts(*options)["schemes"][OVERLAPPED]
+    (halves,) = facts(*options, "train.micro_batch_size=16")["schemes"][OVERLAPPED]
+    assert halves["compute"] == pytest.approx(whole["compute"])
+    hidden = whole["compute"] / 3 / 2 * 5 / 6  # of the forward pass; the last part computes after the last gather
+    assert halves["gather"] - whole["gather"] == pytest.approx(hidden, rel=1e-3)
+
+
+def test_the_plain_table():
+    shown = invoke(*LARGE, *H100, *FIXED, "--nodes", "1,2", "--network", "25g").stdout
+    assert "16,384 tokens per GPU and step, network 25g" in shown
+    assert shown.index(PLAIN) < shown.index(OVERLAPPED)
+    rows = [line.split() for line in shown.splitlines() if line.split()[:2] in (["1", "8"], ["2", "16"])]
+    assert len(rows) == 4
+    assert all(row[-1].endswith("%") for row in rows)
+    assert "assumed, not measured" in " ".join(shown.split())
+
+
+def test_one_number_of_nodes_without_a_network_plans_as_before():
+    assert facts(*LARGE, *H100, "--nodes", "2")["processes"] == 16
+
+
+def test_a_given_rate_and_a_wait_for_data():
+    options = ["--gpu", "H100", "--tflops", "400", *FIXED, "--nodes", "1"]
+    (row,) = facts(*LARGE, *options, "--data-wait", "0.5")["schemes"][PLAIN]
+    (other,) = facts(*LARGE, *options, "--network", "10g")["schemes"][PLAIN]
+    assert row["seconds"] == pytest.approx(other["seconds"] + 0.5)
+
+
+def constants(**changes) -> dict:
+    rates = {"large-512": {"layers": 24, "hidden": 1024, "seq_len": 512, "TFLOP/s": 300.0}, "failed": {"failed": "x"}}
+    links = {"2": {"bytes per second": 1.0}, "8": {"bytes per second": 2e11, "seconds per hop": 1e-5, "slowdown": 0.1}}
+    result = {"memory bytes per second": 2e12, "ranks": links, "rates": rates} | changes
+    return {"device": "cuda", "phases": {"constants": {"seconds": 1.0, "result": result}}}
+
+
+def test_measured_constants(tmp_path):
+    path = tmp_path / "gpu_table.json"
+    path.write_text(json.dumps(constants()))
+    options = ["--constants", path, *FIXED, "--nodes", "1,16", "--network", "400g"]
+    found = facts(*LARGE, *options)
+    row, _ = found["schemes"][PLAIN]
+    assert str(path) in found["source"]
+    assert row["compute"] == pytest.approx(0.0733 * 0.45 * 989 / 300, rel=0.01)
+    assert row["reduce"] == pytest.approx(4 * 335.2e6 * 7 / 8 / 2e11 + 3 * 7e-5, rel=0.01)
+    faster = facts(*LARGE, *options, "--tflops", "600")["schemes"][PLAIN][0]
+    assert faster["compute"] == pytest.approx(row["compute"] / 2)
+    path.write_text(json.dumps(constants(ranks={})))
+    assert "Write --gpu" in refusal(*LARGE, *options)
+    by_sheet = facts(*LARGE, *options, "--gpu", "H100")["schemes"][PLAIN][0]
+    assert by_sheet["optimizer"] == pytest.approx(row["optimizer"])
+
+
+def test_damaged_constants(tmp_path):
+    path = tmp_path / "gpu_table.json"
+    options = ["--constants", path, "--nodes", "1,2", "--network", "400g", "--gpu", "H100"]
+    assert "Cannot read" in refusal(*LARGE, *options)
+    for text in ("{", "[]", '{"phases": {"constants": {"failed": "x"}}}', json.dumps(constants(rates=3))):
+        path.write_text(text)
+        assert "gpu_table --only constants" in refusal(*LARGE, *options)
+    path.write_text(json.dumps(constants(rates={})))
+    assert "no rate of a model of this size" in refusal(*LARGE, *options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([*H100, "--nodes", "1,x", "--network", "400g"], "--nodes '1,x' is not a number"),
+        ([*H100, "--nodes", "0"], "--nodes '0' is not a number"),
+        ([*H100, "--nodes", "1,2"], "give --network 10g|25g"),
+        ([*H100, "--nodes", "1,2", "--network", "9g"], "'9g' is not known; write one of 10g, 25g"),
+        (["--gpu", "H100", "--nodes", "1,2", "--network", "400g"], "needs the speed of one GPU"),
+        (["--tflops", "300", "--nodes", "1,2", "--network", "400g"], "Write --gpu with one of A100-40GB"),
+        ([*H100, "--tflops", "3", "--nodes", "1,2", "--network", "400g"], "--mfu and --tflops both set"),
+        (["--gpu", "H100", "--tokens-per-second", "9", "--network", "400g"], "needs the speed of one GPU"),
+        ([*H100, "--nodes", "1,3", "--network", "400g"], "24 processes cannot share evenly"),
+        ([*H100, "--nodes", "1,2", "--network", "400g", "zero.stage=3"], "zero.stage 0, 1 and 2"),
+        ([*H100, "--nodes", "1,2", "--network", "400g", "zero.offload=cpu"], "without offload"),
+    ],
+)
+def test_what_is_refused(options, said):
+    assert said in refusal(*LARGE, *options)

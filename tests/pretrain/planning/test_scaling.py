@@ -1,0 +1,241 @@
+"""The scaling model against sums by hand, an event simulation, and properties that must hold."""
+
+import heapq
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pretrain.config import Config
+from pretrain.model import Sizes
+from pretrain.planning import (
+    NETWORKS,
+    OVERLAPPED,
+    Cluster,
+    Communication,
+    Compute,
+    Gpu,
+    Hardware,
+    Network,
+    RankStep,
+    Scheme,
+    Transfer,
+    communication,
+    ring_seconds,
+    scaled,
+    step_time,
+)
+
+SIZES = Sizes({"matrix": (600_000, 300_000), "embedding": (90_000,), "vector": (10_000,)})
+SECONDS = st.floats(0, 10)
+GROUPS = st.lists(st.tuples(SECONDS, st.floats(0.01, 1)), min_size=1, max_size=8)
+
+
+def config(stage: int = 1, precision: str = "bf16", **train: int) -> Config:
+    values = {"run": {"dir": "x"}, "data": {"train": "x"}, "zero": {"stage": stage}}
+    return Config.model_validate(values | {"train": {"steps": 1, "precision": precision, **train}})
+
+
+def cluster(nodes: int = 4, gpus: int = 2, link: float = 1e9, network: float = 1e8, hop: float = 1e-5) -> Cluster:
+    return Cluster(nodes, gpus, Gpu(1e12, link, hop=0.0), Network(network, hop))
+
+
+def transfers(groups: list[tuple[float, float]]) -> tuple[Transfer, ...]:
+    whole = sum(share for _, share in groups)
+    return tuple(Transfer(seconds, share / whole) for seconds, share in groups)
+
+
+def exposed(kind: str, groups: tuple[Transfer, ...], passes: float, slowdown: float = 0.0) -> float:
+    """Seconds that the sums or the gathers of a step of one forward and backward pass add."""
+    found = Communication(*((groups, ()) if kind == "reduce" else ((), groups)), 0.0, True, True)
+    return step_time(Compute(passes, 1, 0.0, slowdown=slowdown), found).exposed
+
+
+# Collectives
+
+
+def test_a_ring_passes_all_but_one_part_over_each_link():
+    """Simulated: in each of n - 1 steps every rank sends a part of 1 / n to the next rank."""
+    ranks, size, bandwidth = 8, 1000.0, 50.0
+    sent = [0.0] * ranks
+    for _ in range(ranks - 1):
+        for rank in range(ranks):
+            sent[rank] += size / ranks
+    assert ring_seconds(size, ranks, bandwidth) == pytest.approx(max(sent) / bandwidth)
+
+
+def test_the_slowest_link_of_the_ring_decides():
+    assert cluster(nodes=4).bandwidth == 1e8
+    assert cluster(nodes=1).bandwidth == 1e9  # inside the node
+    assert cluster(nodes=4, network=1e10).bandwidth == 1e9
+    assert cluster(nodes=4, gpus=1, network=1e10).bandwidth == 1e10
+    assert cluster(nodes=1, gpus=1).ring(1e9) == cluster(nodes=1, gpus=1).small == 0
+
+
+def test_the_latency_of_a_ring_counts_hops_inside_and_between_nodes():
+    found = Cluster(3, 4, Gpu(1.0, math.inf, hop=1.0), Network(math.inf, hop=100.0))
+    assert found.ring(1e9) == pytest.approx(2 * 100 + 9 * 1, rel=1e-5)
+    assert found.small == pytest.approx(2 * (2 * 100 + 2 * 1), rel=1e-5)
+
+
+# The step
+
+
+def test_without_overlap_all_parts_add_up():
+    sent = Communication((Transfer(1.0, 0.5), Transfer(2.0, 0.5)), (Transfer(4.0, 1.0),), 0.25, False, False)
+    found = step_time(Compute(8.0, 2, 0.5, data_wait=0.125), sent)
+    assert (found.compute, found.reduce, found.gather, found.small) == (8.0, 3.0, 4.0, 0.25)
+    assert found.seconds == 8 + 3 + 4 + 0.25 + 0.5 + 0.125
+    assert found.efficiency == pytest.approx(8 / found.seconds)
+
+
+def test_overlap_by_hand():
+    """The backward pass of the last of 2 micro-batches takes 6 / 2 * 2 / 3 = 2 seconds, the first forward pass 1."""
+    halves = Transfer(0.5, 0.5), Transfer(0.75, 0.5)
+    sent = Communication(halves, halves, 0.0, True, True)
+    found = step_time(Compute(6.0, 2, 0.0), sent)
+    assert found.reduce == pytest.approx(0.75)  # the first is sent in [1, 1.5], the second in [2, 2.75]
+    assert found.gather == pytest.approx(0.75)  # computed in [0.5, 1] and, after 1.25, in [1.25, 1.75]
+
+
+def test_a_slow_network_hides_at_most_the_compute_beside_it():
+    groups = transfers([(10.0, 1), (10.0, 1)])
+    assert exposed("reduce", groups, 3.0) == pytest.approx(20 - 1)  # of 2 seconds one half is before the first sum
+
+
+def test_compute_slows_down_while_a_collective_runs():
+    """Sums of 1 second after each half of a backward pass of 4: at half speed the second half takes 2 + 0.5."""
+    groups = Transfer(1.0, 0.5), Transfer(1.0, 0.5)
+    assert exposed("reduce", groups, 6.0, slowdown=0.5) == pytest.approx(0.5 + 1)
+
+
+def simulated(kind: str, groups: tuple[Transfer, ...], seconds: float) -> float:
+    """The time at which everything is done: events of a GPU and of a network that serves requests in their order."""
+    events: list[tuple[float, int, str, int]] = []
+    order = iter(range(10_000))
+    done, free, sent, computed = 0.0, 0.0, -1, -1
+
+    def push(time: float, what: str, group: int) -> None:
+        heapq.heappush(events, (time, next(order), what, group))
+
+    push(0.0, "begin", 0)
+    while events:
+        now, _, what, group = heapq.heappop(events)
+        done = max(done, now)
+        if kind == "reduce":
+            if what == "begin":
+                push(now + groups[0].share * seconds, "computed", 0)
+            if what == "computed":
+                free = max(free, now) + groups[group].seconds
+                push(free, "sent", group)
+                if group + 1 < len(groups):
+                    push(now + groups[group + 1].share * seconds, "computed", group + 1)
+            continue
+        if what == "begin":
+            push(groups[0].seconds, "sent", 0)
+        if what == "sent":
+            sent = group
+            if group + 1 < len(groups):
+                push(now + groups[group + 1].seconds, "sent", group + 1)
+        if what == "computed":
+            computed = group
+        if what in ("sent", "computed") and computed + 1 <= sent and (what == "computed" or computed + 1 == group):
+            push(now + groups[computed + 1].share * seconds, "computed", computed + 1)
+    return done
+
+
+@given(GROUPS, SECONDS)
+def test_the_sums_of_gradients_equal_an_event_simulation(groups, passes):
+    found = transfers(groups)
+    backward = passes * 2 / 3
+    assert backward + exposed("reduce", found, passes) == pytest.approx(simulated("reduce", found, backward))
+
+
+@given(GROUPS, SECONDS)
+def test_the_gathers_equal_an_event_simulation(groups, passes):
+    found = transfers(groups)
+    forward = passes / 3
+    assert forward + exposed("gather", found, passes) == pytest.approx(simulated("gather", found, forward))
+
+
+@given(GROUPS, GROUPS, SECONDS, st.integers(1, 4), st.floats(0, 0.9))
+def test_overlap_hides_no_more_than_there_is(reduce, gather, passes, count, slowdown):
+    work = Compute(passes, count, 0.0)
+    sent = Communication(transfers(reduce), transfers(gather), 0.0, True, True)
+    hidden, plain = step_time(work, sent), step_time(work, replace(sent, overlap_reduce=False, overlap_gather=False))
+    assert passes <= hidden.seconds <= plain.seconds * (1 + 1e-9)
+    assert step_time(replace(work, slowdown=slowdown), sent).seconds >= hidden.seconds * (1 - 1e-9)
+
+
+# A config on a cluster
+
+
+def hardware(tflops: float = 1.0) -> Hardware:
+    return Hardware("given", tflops, Gpu(1e9, 1e12, 0.0))
+
+
+def test_the_bytes_of_each_stage():
+    """A ring over 2 nodes of one GPU sends half of the bytes; the latency is cancelled by a second size."""
+
+    def bytes_sent(stage: int, precision: str = "bf16") -> tuple[float, float]:
+        two = Cluster(2, 1, Gpu(1.0, math.inf, 0.0), Network(1.0, 0.0))
+        weight = 4 if precision == "fp32" else 2
+        found = communication(SIZES, Scheme.of(config(stage, precision)), weight, two)
+        return tuple(round(2 * sum(one.seconds for one in part)) for part in (found.reduce, found.gather))
+
+    assert bytes_sent(1) == (4_000_000, 2_000_000)
+    assert bytes_sent(1, "fp32") == (4_000_000, 4_000_000)
+    assert bytes_sent(0, "fp32") == (8_000_000, 0)
+    assert bytes_sent(2) == (8_000_000, 2_000_000)
+
+
+def test_the_optimizer_works_on_the_part_of_a_rank():
+    """ZeRO 1 in bf16: 6 bytes of every gradient; of the part 16 + 8 + 2, and the state of 8 read and written."""
+    step = RankStep(flops=1e12, tokens=1.0, passes=1)
+    for ranks in (2, 4):
+        found = scaled(config(), SIZES, step, OVERLAPPED, hardware(), cluster(ranks, 1)).time.optimizer
+        part = 1e6 / ranks
+        assert found - 1e-4 == pytest.approx((6e6 + part * (16 + 8 + 2 + 16)) / 1e12, rel=1e-3)
+
+
+def test_a_step_by_hand():
+    """Two nodes of one GPU, 10**12 operations at 2 TFLOP/s: half a second, and both collectives after it."""
+    step = RankStep(flops=1e12, tokens=1000.0, passes=1)
+    found = scaled(config(), SIZES, step, Scheme.of(config()), hardware(2.0), cluster(2, 1, network=1e6, hop=0.0))
+    assert found.time.compute == 0.5
+    assert found.time.exposed == pytest.approx(2.0 + 1.0, rel=1e-3)  # half of 4 MB and of 2 MB at 1 MB/s
+    assert found.tokens_per_second == pytest.approx(2000 / found.time.seconds)
+
+
+@given(
+    st.integers(1, 64),
+    st.integers(1, 8),
+    st.floats(1e6, 1e12),
+    st.floats(1.0, 10.0),
+    st.sampled_from((Scheme.of(config()), OVERLAPPED)),
+)
+def test_more_bandwidth_is_never_slower(nodes, gpus, network, factor, scheme):
+    step = RankStep(flops=1e12, tokens=1000.0, passes=2)
+    slow, fast = (
+        scaled(config(), SIZES, step, scheme, hardware(), cluster(nodes, gpus, network=rate))
+        for rate in (network, factor * network)
+    )
+    assert fast.time.seconds <= slow.time.seconds * (1 + 1e-12)
+    assert 0 < slow.time.efficiency <= 1
+
+
+@given(st.integers(1, 64))
+def test_more_nodes_are_never_more_efficient_at_the_same_work(nodes):
+    step = RankStep(flops=1e12, tokens=1000.0, passes=1)
+    few, many = (communication(SIZES, Scheme.of(config()), 2, cluster(count, 8)) for count in (nodes, nodes + 1))
+    work = Compute(step.flops / 1e12, 1, 0.0)
+    assert step_time(work, many).efficiency <= step_time(work, few).efficiency
+
+
+def test_faster_networks_have_more_bandwidth():
+    order = ["10g", "25g", "100g", "200g", "400g", "8x200g", "8x400g"]
+    assert list(NETWORKS) == order
+    assert [NETWORKS[name].bandwidth for name in order] == sorted(NETWORKS[name].bandwidth for name in order)
+    assert NETWORKS["400g"].bandwidth < 400e9 / 8
