@@ -4,6 +4,8 @@ from .preflight import check_start as check_start
 from .preflight import check_tracking as check_tracking
 from .run_plan import Planner as Planner
 from .run_plan import RunPlan as RunPlan
+from .run_plan import micro_batch_sizes as micro_batch_sizes
+from .run_plan import with_micro_batch as with_micro_batch
 from .speed import Rate as Rate
 from .speed import measured_rate as measured_rate
 from .training_memory import GpuMemory as GpuMemory
