@@ -7,6 +7,7 @@ imports what takes seconds.
 import argparse
 import os
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,19 @@ def main() -> int:
     if os.environ.get("RANK", "0") == "0" and not StartPhase.has_begun():
         number = os.environ.get("WORLD_SIZE", 1)
         StartPhase.begin(f"Starting a run with {number} processes, {threads}.")
-    os.environ.update(threads.settings())  # before PyTorch is imported, which reads them
+    # Before PyTorch is imported, which reads them.
+    os.environ.update(threads.settings() | allocator_settings(os.environ))
     pretrain.engine.import_deepspeed()
     return run_rank(arguments.config, arguments.overrides)
+
+
+def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables of PyTorch's memory on a GPU; none if the user set one of them.
+
+    Segments that grow do not break into pieces of wrong sizes, so the allocator need not stop a step to free them.
+    """
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+    return {} if any(name in environment for name in names) else {names[0]: "expandable_segments:True"}
 
 
 def run_rank(config_path: Path, overrides: list[str]) -> int:

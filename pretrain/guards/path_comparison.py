@@ -20,7 +20,8 @@ from pretrain.model import Candidates, Encoder, FastPath, KernelChoice, choose, 
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
 # Roundings that reach a difference of gradients, for each layer: about 16 results are rounded in the forward pass and
-# 16 in the backward pass, in each of two steps. Errors of independent roundings add up as the square root of their number.
+# 16 in the backward pass, in each of two steps. Errors of independent roundings add up as the square root of their
+# number.
 _ROUNDINGS = 64
 _TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 _LEAST = 1e-5  # the order of sums alone may differ by more than the roundings of a small fp32 model suggest
