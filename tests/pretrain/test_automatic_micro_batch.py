@@ -106,4 +106,4 @@ def test_a_size_without_memory_is_lowered_to_the_next(monkeypatch, given, stage,
     engine: Any = SimpleNamespace(module=SimpleNamespace())
     found, loader = resume.fit_micro_batch(replace(run), engine, opened(run), None)  # type: ignore[arg-type]
     assert (found.stages[0].micro, loader.size) == (rows, rows)
-    assert loaders.closed == {48: 0, 16: 3, 1: 9}[rows]
+    assert loaders.closed == {48: 0, 16: 3, 1: 10}[rows]
