@@ -116,6 +116,11 @@ class Encoder(nn.Module):
         if graph_shapes:
             self.compile_graph(graph_shapes)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether losses are computed in compiled graphs."""
+        return self._compiled is not None
+
     def compile_graph(self, shapes: int) -> None:
         """From now on, run a compiled graph for each of `shapes` stream shapes, and another for evaluation.
 

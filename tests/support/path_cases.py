@@ -28,9 +28,9 @@ def encoder(arch: str, precision: str) -> Encoder:
     return model.to(TYPES[precision])
 
 
-def config(precision: str) -> Config:
-    values = {"run": {"dir": "unused"}, "data": {"train": "unused"}, "train": {"steps": 1, "precision": precision}}
-    return Config.model_validate(values)
+def config(precision: str, **train: Any) -> Config:
+    train = {"steps": 1, "precision": precision} | train
+    return Config.model_validate({"run": {"dir": "unused"}, "data": {"train": "unused"}, "train": train})
 
 
 def inputs() -> dict[str, Any]:

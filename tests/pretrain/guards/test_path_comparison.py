@@ -8,6 +8,7 @@ import pytest
 from pretrain.guards.path_comparison import tolerance
 from tests.support import path_cases
 from tests.support.device_masks import triton_process
+from tests.support.ranks import run_ranks
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
 
@@ -59,6 +60,10 @@ def test_rows_are_cut_with_their_predictions(interpreter):
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs g++ on a CPU")
 def test_a_compiled_model_agrees(interpreter):
     assert interpreter(path_cases.problem, "bert", "fp32", "", path_cases.COMPILED) is None
+
+
+def test_a_failure_on_one_rank_falls_back_on_all():
+    run_ranks("tests.pretrain.guards.path_worker", 2)
 
 
 def test_limits_follow_the_precision():

@@ -95,3 +95,10 @@ def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_wi
 def test_a_record_that_is_missing_or_damaged_is_ignored(recorded):
     candidates = Candidates.of(config(), "cuda")
     assert candidates.after_record(recorded, WITH) == candidates
+
+
+def test_configs_that_were_written_before_auto_load():
+    """They have false where it was the default, also beside what refuses true."""
+    old = {"fused_kernels": False, "compile": False}
+    for sections in ({"model": {"arch": "auto", "config": {"model_type": "bert"}}}, {"zero": {"stage": 3}}, {}):
+        assert Candidates.of(config(old, **sections), "cuda").paths == (PLAIN,)
