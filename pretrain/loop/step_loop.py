@@ -87,9 +87,9 @@ class Loop:
             UserError: on every rank, if the run cannot continue.
         """
         with ChosenCollections() as collections:
-            return self._run(collections)
+            return self._run_steps(collections)
 
-    def _run(self, collections: ChosenCollections) -> Outcome:
+    def _run_steps(self, collections: ChosenCollections) -> Outcome:
         config, total = self._config, self._config.train.steps
         batches = Prefetcher(self._loader, self._step, self._position, self._prepare)
         try:

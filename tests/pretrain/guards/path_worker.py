@@ -1,6 +1,6 @@
 """One rank: all ranks choose the same kernels, and a failure on one of them falls back on all.
 
-`python -m tests.pretrain.guards.path_worker`; torch.compile captures graphs, but generates no code, which takes minutes.
+`python -m tests.pretrain.guards.path_worker`; torch.compile captures graphs but generates no code, which takes minutes.
 """
 
 import functools
