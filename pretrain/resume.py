@@ -6,9 +6,12 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+import torch
 import torch.distributed as dist
 
 from data_prep.errors import UserError
@@ -20,8 +23,18 @@ from pretrain.config import Config, save_config
 from pretrain.data import BatchPhase, Loader, Sources
 from pretrain.distributed import all_gather_json, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, layout_of
-from pretrain.guards import ResumeState, StepGuard, check_fits, roll_back, state_problem
-from pretrain.model import ComputeBackends, build_for_training, describe, weights_digest
+from pretrain.guards import ResumeState, StepGuard, Trial, check_fits, roll_back, state_problem
+from pretrain.model import (
+    Candidates,
+    ComputeBackends,
+    FastPath,
+    KernelChoice,
+    build_for_training,
+    describe,
+    use_path,
+    weights_digest,
+)
+from pretrain.planning import GpuMemory, Planner, micro_batch_sizes, with_micro_batch
 from pretrain.reporting import record_environment
 from pretrain.run import PhaseMarker, RunFolder
 
@@ -42,6 +55,8 @@ _ROW_SETTINGS = {
 class RunParts:
     """The fixed parts of a run, the same on every rank except `rank`, `lock` and `marker`.
 
+    config: with the values that were chosen where `given` has auto.
+    given: the config as it was written.
     data, valid: the training data, and the held-out data or None.
     stages: the stages of the curriculum.
     description: the description of the model.
@@ -60,6 +75,7 @@ class RunParts:
     rank: int
     lock: IO[str] | None
     marker: PhaseMarker
+    given: Config
 
 
 def open_run(config: Config, folder: RunFolder) -> RunParts:
@@ -76,7 +92,9 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
     require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
     run_on_rank_zero(lambda: data.check_files(config.data, valid))
     hosts = all_gather_json(socket.gethostname())
-    return RunParts(config, folder, data, valid, stages, description, hosts, dist.get_rank(), lock, PhaseMarker())
+    return RunParts(
+        config, folder, data, valid, stages, description, hosts, dist.get_rank(), lock, PhaseMarker(), config
+    )
 
 
 def _lock(folder: RunFolder) -> IO[str]:
@@ -206,12 +224,91 @@ def build_engine(run: RunParts, saved: Checkpoint | None) -> Engine:
     return engine
 
 
-def print_backends(run: RunParts, engine: Engine) -> None:
-    """Print attention and kernels on rank 0."""
-    _print_once(ComputeBackends.of(run.config, engine.device.type).start_line)
+def smallest_gpu() -> int | None:
+    """Bytes of the smallest GPU of all ranks; None on CPUs. A collective."""
+    on_gpu = dist.get_backend() == "nccl"
+    own = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory if on_gpu else None
+    everyone = all_gather_json(own)
+    return None if None in everyone else min(everyone)
 
 
-def record_start(run: RunParts, engine: Engine, steps_done: int) -> dict[str, Any]:
+def choose_micro_batch(run: RunParts, gpu_bytes: int | None) -> RunParts:
+    """The run with the largest micro-batch that fits by its plan, unless the config sets one; a collective.
+
+    Args:
+        gpu_bytes: memory of the smallest GPU; None on CPUs, where a step has one micro-batch.
+    """
+    if gpu_bytes is None or run.given.train.micro_batch_size is not None:
+        return run
+    gpu = GpuMemory("the smallest GPU", gpu_bytes)
+    rows = run_on_all_ranks(lambda: Planner(run.config, run.data).largest_micro_batch(len(run.hosts), gpu.usable))
+    _print_once(f"Micro-batch: {rows} rows, the most that fit into {gpu_bytes / 1e9:.0f} GB by the plan")
+    return _with_micro_batch(run, rows)
+
+
+def _with_micro_batch(run: RunParts, rows: int) -> RunParts:
+    config = with_micro_batch(run.config, rows)
+    return replace(run, config=config, stages=BatchPhase.of_run(config, len(run.hosts)))
+
+
+def choose_path(
+    run: RunParts, engine: Engine, loader: Loader, state: ResumeState, device: str, resumed: bool
+) -> tuple[RunParts, KernelChoice]:
+    """The run with its kernels, which the model uses from now on; a collective. Prints attention and kernels.
+
+    Args:
+        device: the type of device that decides whether faster paths are tried: "cpu" or "cuda".
+        resumed: use the record of the last start, if it is of such a machine.
+    """
+    candidates = Candidates.of(run.given, device)
+    if resumed:
+        recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)
+        candidates = candidates.after_record(recorded[0], _made_with(device))
+    choice = candidates.choice
+    if choice is None:
+        _print_once(f"Comparing {candidates.paths[0]} with plain kernels; torch.compile may take minutes")
+        choice = Trial(engine, loader, state, run.config.longest_row).choose_kernels(candidates)
+    _print_once(ComputeBackends.of(run.given, engine.device.type, choice=choice).start_line)
+    if run.given.model.arch == "auto":
+        return run, choice
+    train = run.config.train.model_copy(update={"fused_kernels": choice.path.fused, "compile": choice.path.compiled})
+    return replace(run, config=run.config.model_copy(update={"train": train})), choice
+
+
+def fit_micro_batch(run: RunParts, engine: Engine, loader: Loader, state: ResumeState) -> tuple[RunParts, Loader]:
+    """The run and its loader with a micro-batch that fits into memory, if its size was chosen; a collective.
+
+    Under ZeRO 3 a pass exchanges weights, so that a rank without memory would leave the others waiting: the trial step
+    then ends the run.
+    """
+    given = run.given.train.micro_batch_size is not None or run.config.train.micro_batch_size is None
+    if given or run.config.zero.stage == 3:
+        return run, loader
+    while not Trial(engine, loader, state, run.config.longest_row).fits():
+        rows = run.config.train.micro_batch_size or 0
+        smaller = [size for size in micro_batch_sizes(run.given, len(run.hosts)) if size < rows]
+        if not smaller:
+            break  # the trial step says what to do
+        _print_once(f"Micro-batch: {rows} rows do not fit into memory, so {smaller[0]} are tried")
+        run = _with_micro_batch(run, smaller[0])
+        loader.close()
+        loader = open_loader(run)
+        use_path(engine.module, run.config, _path(run.config))
+    return run, loader
+
+
+def _path(config: Config) -> FastPath:
+    return FastPath(config.train.fused_kernels is True, config.train.compile is True)
+
+
+def _made_with(device: str) -> str:
+    """What a comparison of kernels depends on besides the config."""
+    gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else device
+    versions = [f"{name} {version(name)}" for name in ("torch", "triton") if find_spec(name)]
+    return ", ".join([gpu, *versions])
+
+
+def record_start(run: RunParts, engine: Engine, steps_done: int, choice: KernelChoice) -> dict[str, Any]:
     """Record config, tokenizer and environment of this start in the run folder; a collective.
 
     Later checkpoints no longer count. Returns the environment.
@@ -222,11 +319,13 @@ def record_start(run: RunParts, engine: Engine, steps_done: int) -> dict[str, An
     def record() -> None:
         checkpoint.set_aside(run.folder.checkpoints, steps_done)
         _copy_tokenizer(run.data.datasets[0], run.folder)
-        save_config(run.config, run.folder.config)
+        save_config(run.given, run.folder.config)
 
     run_on_rank_zero(record)
-    backends = ComputeBackends.of(run.config, engine.device.type).as_values()
-    more = {"parameters": engine.n_parameters, "data": run.data.facts(), **backends}
+    device = engine.device.type
+    chosen = ComputeBackends.of(run.given, device, choice=choice).as_values()
+    chosen |= {"fast_path": choice.as_record(_made_with(device)), "micro_batch_size": run.stages[0].micro}
+    more = {"parameters": engine.n_parameters, "data": run.data.facts(), **chosen}
     return record_environment(run.folder.environment, steps_done, more)
 
 

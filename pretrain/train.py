@@ -7,6 +7,7 @@ imports what takes seconds.
 import argparse
 import os
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,9 +40,19 @@ def main() -> int:
     if os.environ.get("RANK", "0") == "0" and not StartPhase.has_begun():
         number = os.environ.get("WORLD_SIZE", 1)
         StartPhase.begin(f"Starting a run with {number} processes, {threads}.")
-    os.environ.update(threads.settings())  # before PyTorch is imported, which reads them
+    # Before PyTorch is imported, which reads them.
+    os.environ.update(threads.settings() | allocator_settings(os.environ))
     pretrain.engine.import_deepspeed()
     return run_rank(arguments.config, arguments.overrides)
+
+
+def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables of PyTorch's memory on a GPU; none if the user set one of them.
+
+    Segments that grow do not break into pieces of wrong sizes, so the allocator need not stop a step to free them.
+    """
+    names = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
+    return {} if any(name in environment for name in names) else {names[0]: "expandable_segments:True"}
 
 
 def run_rank(config_path: Path, overrides: list[str]) -> int:
@@ -63,11 +74,19 @@ def run_rank(config_path: Path, overrides: list[str]) -> int:
 
 def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeState]":
     """Load the data and the checkpoint to resume from, and record the start of the run; a collective."""
-    from pretrain.resume import find_start, first_state, open_loader, open_run, start_state
+    from pretrain.resume import (
+        choose_micro_batch,
+        find_start,
+        first_state,
+        open_loader,
+        open_run,
+        smallest_gpu,
+        start_state,
+    )
 
     folder = RunFolder(config.run.dir)
     StartPhase.DATA.enter(folder if folder.inherits_lock() else None)
-    run = open_run(config, folder)
+    run = choose_micro_batch(open_run(config, folder), smallest_gpu())
     saved = find_start(config, folder, run.data)
     loader = open_loader(run)
     state = start_state(saved, config, run.data) if saved else first_state(config, loader)
@@ -80,9 +99,9 @@ def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeS
 def train(run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: "ResumeState") -> State:
     """Train to the end of the run, or to a request to stop; a collective."""
     from pretrain.loop import Loop
-    from pretrain.resume import build_engine, open_loader, print_backends, record_start, state_before
+    from pretrain.resume import build_engine, choose_path, fit_micro_batch, open_loader, record_start, state_before
 
-    # Build the model and its optimizer, and try the largest step.
+    # Build the model and its optimizer, choose its kernels, and try the largest step.
     config, folder = run.config, run.folder
     StartPhase.MODEL.enter(folder)
     watchdog = pretrain.guards.Watchdog(folder, run.marker, run.rank, run.hosts, config.guard.hang_seconds)
@@ -90,14 +109,16 @@ def train(run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: 
     stop = StopRequest(folder.stop)
     engine = build_engine(run, saved)
     StartPhase.FIRST_STEP.enter(folder)
-    print_backends(run, engine)
+    run, choice = choose_path(run, engine, loader, state, engine.device.type, resumed=saved is not None)
+    engine.config = config = run.config
     if config.guard.dry_run:
+        run, loader = fit_micro_batch(run, engine, loader, state)
         pretrain.guards.dry_run(engine, loader, state, config.longest_row)
 
     # Step, evaluate and save; after a loss spike, again from a checkpoint before it.
-    environment = record_start(run, engine, state.steps_done)
+    environment = record_start(run, engine, state.steps_done, choice)
     reports = pretrain.reporting.Reports(
-        config, folder, run.rank, run.hosts, run.data, run.valid, state.steps_done, environment
+        run.config, folder, run.rank, run.hosts, run.data, run.valid, state.steps_done, environment
     )
     end: State = "failed"
     try:

@@ -146,7 +146,7 @@ def _rate(
 def _facts(planned: "RunPlan") -> dict[str, Any]:
     totals = ("device_bytes", "host_bytes")
     stages = [asdict(stage) | {name: getattr(stage, name) for name in totals} for stage in planned.stages]
-    names = ("processes", "parameters", "tokens", "flops", "epochs", "activations_known")
+    names = ("processes", "parameters", "tokens", "flops", "epochs", "activations_known", "automatic")
     return {
         **{name: getattr(planned, name) for name in names},
         "stages": stages,
@@ -174,9 +174,9 @@ def _work(planned: "RunPlan") -> Table:
 
 def _memory(config: "Config", planned: "RunPlan") -> Table:
     stage = planned.largest
-    where = (
-        f"ZeRO {config.zero.stage}, {config.train.precision}, micro-batch {stage.micro_batch_size} x {stage.seq_len}"
-    )
+    automatic = ", chosen automatically" if planned.automatic else ""
+    where = f"ZeRO {config.zero.stage}, {config.train.precision}, "
+    where += f"micro-batch {stage.micro_batch_size} x {stage.seq_len}{automatic}"
     table = text_table(("GiB", "GPU", "host", "when"), title=f"Memory of a GPU ({where})")
     for item in stage.memory:
         if item.device or item.host:

@@ -82,7 +82,7 @@ def check_packages() -> Iterator[Finding]:
 
 def needs_compiler(config: Config | None, gpus: int) -> bool:
     """Whether a run compiles code: Triton's kernels on a GPU, or train.compile."""
-    return gpus > 0 or (config is not None and config.train.compile)
+    return gpus > 0 or (config is not None and config.train.compile is True)
 
 
 def check_compiler(gpus: int) -> Iterator[Finding]:

@@ -107,8 +107,9 @@ def print_run(seen: Seen) -> None:
         "time left": _left(seen),
         "updated": f"{_age(seen)} ago" if summary.status else "",
         "checkpoint": "" if last is None else _checkpoint(last.step, last.age_seconds, last.problem),
-        "attention": _attention(summary.attention, summary.attention_reason),
-        "kernels": summary.kernels or "",
+        "attention": _with_reason(summary.attention, summary.attention_reason),
+        "kernels": _with_reason(summary.kernels, summary.kernels_reason),
+        "micro-batch": _number(summary.micro_batch_size, ",") and f"{summary.micro_batch_size:,} rows",
         "starts": str(summary.starts or ""),
         "Slurm job": _jobs(seen)
         or (f"{summary.slurm_job}, no longer in the queue of this user" if summary.slurm_job else ""),
@@ -172,8 +173,8 @@ def _job(job: QueuedJob) -> str:
     return f"{job.id} {job.state.lower()}" + (f" ({job.reason})" if job.waits else "")
 
 
-def _attention(backend: str | None, reason: str | None) -> str:
-    return f"{backend} ({reason})" if backend and reason else backend or ""
+def _with_reason(value: str | None, reason: str | None) -> str:
+    return f"{value} ({reason})" if value and reason else value or ""
 
 
 def _checkpoint(step: int, age: float | None, problem: str | None) -> str:

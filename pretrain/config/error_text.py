@@ -131,8 +131,9 @@ def _suggestion(kind: str, context: Mapping[str, Any], value: Any) -> str:
         return "YAML reads yes, no, on and off as true and false: put the word in quotes."
     if kind in ("literal_error", "enum"):
         return _choice(str(context["expected"]), value)
-    if kind in ("bool_parsing", "bool_type") and isinstance(value, str):
-        return f"Did you mean {word}?" if (word := nearest(value, ("true", "false"))) else ""
+    if kind in ("bool_parsing", "bool_type", "switch") and isinstance(value, str):
+        words = ("true", "false", "auto") if kind == "switch" else ("true", "false")
+        return f"Did you mean {word}?" if (word := nearest(value, words)) else ""
     return ""
 
 

@@ -78,12 +78,9 @@ class Config(Section):
                 "objective clm with [SEP]; set it to none, and use `maskwright export`"
             )
         if self.model.arch == "auto":
-            native = ("fused_kernels", "compile", "activation_checkpointing")
-            self.train.refuse_unread(
-                *native, section="train.", why="is for the native encoder, not for model.arch auto"
-            )
-        if self.train.compile:
-            self._compiles()
+            self._no_native_settings()
+        if self.train.compile is True and self.zero.stage == 3:
+            raise ValueError("train.compile is for zero.stage 0 to 2, whose weights stay in place; set one of the two")
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError(
                 f"zero.stage 0 is for train.precision fp32; write zero.stage 1 for {self.train.precision}, which sums "
@@ -119,11 +116,10 @@ class Config(Section):
                     + (f"the {before} steps of train.batch_ramp" if ramp else "in the stage before")
                 )
 
-    def _compiles(self) -> None:
-        if self.zero.stage == 3:
-            raise ValueError("train.compile is for zero.stage 0 to 2, whose weights stay in place; set one of the two")
-        if self.train.fused_kernels:
-            raise ValueError("train.compile generates its own kernels; set it or train.fused_kernels to false")
+    def _no_native_settings(self) -> None:
+        for name in ("fused_kernels", "compile", "activation_checkpointing"):
+            if getattr(self.train, name) is True:
+                raise ValueError(f"train.{name} is for the native encoder, not for model.arch auto; remove it")
 
     def _predicts(self) -> None:
         rate, shortest = self.masking.rate, min(stage.seq_len for stage in self.stages)

@@ -3,13 +3,23 @@
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from pretrain.config.data import SeqLen
 from pretrain.config.section import Section
 
 _MOST_PROFILED = 100  # steps
 Beta = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _is_switch(value: Any) -> Any:
+    if value in (True, False, "auto") or str(value).lower() in ("true", "false"):
+        return value
+    raise PydanticCustomError("switch", "it must be auto, true or false")
+
+
+Switch = Annotated[bool | Literal["auto"], BeforeValidator(_is_switch)]
 
 
 class MuonConfig(Section):
@@ -101,15 +111,22 @@ class ProfileConfig(Section):
 class TrainConfig(Section):
     steps: int = Field(ge=1, description="optimizer steps of the whole run")
     global_batch_size: int = Field(32, ge=1, description="rows of seq_len a step, over all ranks")
-    micro_batch_size: int | None = Field(None, ge=1, description="rows a rank and pass; by default no accumulation")
+    micro_batch_size: int | None = Field(
+        None, ge=1, description="rows a rank and pass; auto: the largest that fits the GPU; on a CPU no accumulation"
+    )
     batch_ramp: RampConfig | None = Field(None, description="smaller batches at the start, which grow to that size")
     precision: Literal["bf16", "fp16", "fp32"] = "bf16"
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
     z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
     activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
-    compile: bool = Field(False, description="torch.compile of a native encoder: minutes at the first step")
-    fused_kernels: bool = Field(False, description="Triton kernels for what lies between matrix products; needs a GPU")
+    compile: Switch = Field("auto", description="torch.compile of a native encoder; auto: on a GPU, if it agrees")
+    fused_kernels: Switch = Field("auto", description="Triton kernels between matrix products; auto: likewise")
     profile: ProfileConfig | None = Field(None, description="steps to profile: a trace and a table of times")
+
+    @field_validator("micro_batch_size", mode="before")
+    @classmethod
+    def _auto_is_none(cls, value: Any) -> Any:
+        return None if value == "auto" else value
 
     @model_validator(mode="after")
     def _grows(self) -> "TrainConfig":

@@ -426,12 +426,13 @@ class _Flat:
     """
 
     def __init__(self, inner: Any, config: Config):
-        by_layer = isinstance(inner.module, Encoder) and not config.train.compile
+        model = inner.module
+        by_layer = lambda: isinstance(model, Encoder) and not model.is_compiled  # noqa: E731
         optimizer, overlap, fp16 = inner.optimizer, config.zero.overlap, config.train.precision == "fp16"
         inner.enable_backward_allreduce = False
         self._ranks = dist.new_group(timeout=default_pg_timeout) if dist.get_world_size() > 1 and overlap else None
         self.gradients = FlatGradients(optimizer, self._ranks, inner.communication_data_type, overlap)
-        self.weights = WeightGathers(optimizer, self._ranks, inner.module, by_layer, overlap)
+        self.weights = WeightGathers(optimizer, self._ranks, model, by_layer, overlap)
         self.step = FlatStep(optimizer, self.gradients, self.weights, fp16)
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """ZeRO stage 1's gather of the updated weights, behind the next forward pass."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,24 +20,34 @@ class WeightGathers:
         optimizer: DeepSpeed's.
         ranks: the process group of these collectives; None for the default one.
         model: the model that reads the weights.
-        by_layer: let each child of the model, and each layer in a list of them, wait for its own weights. Otherwise
-            the forward pass waits for all before it begins, as a compiled graph must, and a model whose modules may
-            read each other's weights.
+        by_layer: asked before each forward pass, whether each child of the model, and each layer in a list of them,
+            waits for its own weights. Otherwise the forward pass waits for all before it begins, as a compiled graph
+            must, and a model whose modules may read each other's weights.
         overlap: otherwise `publish` waits for all.
     """
 
     def __init__(
-        self, optimizer: Any, ranks: dist.ProcessGroup | None, model: nn.Module, by_layer: bool, overlap: bool
+        self,
+        optimizer: Any,
+        ranks: dist.ProcessGroup | None,
+        model: nn.Module,
+        by_layer: Callable[[], bool],
+        overlap: bool,
     ):
         self._optimizer, self._ranks, self._overlap = optimizer, ranks, overlap
         self._order = forward_order(optimizer)
         self._works: dict[int, Any] = {}
+        self._by_layer = by_layer
         self._hooks = []
         if overlap and dist.get_world_size() > 1:
-            needed = self._needed(model) if by_layer else {model: self._order}
+            needed = self._needed(model)
+            whole = partial(self._before_model, needed.pop(model))
             self._hooks = [
-                module.register_forward_pre_hook(partial(self._before_forward, groups))
-                for module, groups in needed.items()
+                model.register_forward_pre_hook(whole),
+                *(
+                    module.register_forward_pre_hook(partial(self._before_layer, groups))
+                    for module, groups in needed.items()
+                ),
             ]
 
     @torch.no_grad()
@@ -67,8 +77,11 @@ class WeightGathers:
         for hook in self._hooks:
             hook.remove()
 
-    def _before_forward(self, groups: Iterable[int], module: nn.Module, inputs: object) -> None:
-        if self._works:
+    def _before_model(self, groups: Iterable[int], module: nn.Module, inputs: object) -> None:
+        self.wait(groups if self._by_layer() else None)
+
+    def _before_layer(self, groups: Iterable[int], module: nn.Module, inputs: object) -> None:
+        if not torch.compiler.is_compiling() and self._works:
             self.wait(groups)
 
     def _needed(self, model: nn.Module) -> dict[nn.Module, list[int]]:

@@ -39,7 +39,7 @@ def _size(difference: float) -> str:
 
 def _settings(config: Config) -> str:
     offload = ["offload to the CPU"] if config.zero.offload != "none" else []
-    compiled = ["torch.compile"] if config.train.compile else []
+    compiled = ["torch.compile"] if config.train.compile is True else []
     parts = [f"ZeRO {config.zero.stage}", *offload, config.train.precision, *compiled]
     return f"{', '.join(parts)} and DeepSpeed {version('deepspeed')}"
 

@@ -1,23 +1,21 @@
-"""A trial step on the largest batch shapes, before the first step: lack of memory and wrong gradients end the run."""
+"""The trial before the first step, on the largest batch shapes: choice of kernels, memory, and wrong gradients."""
 
 import functools
 
-import torch
-
 from data_prep.errors import UserError
-from pretrain.data import DeviceFeed, Loader
-from pretrain.distributed import run_on_all_ranks
+from pretrain.data import Batch, DeviceFeed, Loader
+from pretrain.distributed import all_gather_json, run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.guards.gradients import end_for_wrong_gradients
+from pretrain.guards.path_comparison import choose_path, free_memory, is_out_of_memory, run_pass
 from pretrain.guards.resume_state import ResumeState
-
-_OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
+from pretrain.model import Candidates, Encoder, KernelChoice
 
 
 def explain(error: Exception, rows: int, seq_len: int) -> str | None:
     """Advice for the user about a failed step; None if the cause is unknown."""
     size = f"with {rows} rows of {seq_len} slots in a micro-batch"
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(said in str(error) for said in _OUT_OF_MEMORY):
+    if is_out_of_memory(error):
         return (
             f"a trial step {size} does not fit into memory; lower train.micro_batch_size (the global batch stays as it "
             "is), or raise zero.stage"
@@ -26,6 +24,42 @@ def explain(error: Exception, rows: int, seq_len: int) -> str | None:
         said = str(error).strip().splitlines()[0]
         return f"a trial step {size} could not be compiled; set train.compile=false ({type(error).__name__}: {said})"
     return None
+
+
+class Trial:
+    """Passes over the largest batches of the rest of a run.
+
+    Args:
+        loader, state: of the first step. longest_row: slots of the longest row.
+    """
+
+    def __init__(self, engine: Engine, loader: Loader, state: ResumeState, longest_row: int):
+        self._engine = engine
+        self._examples: list[list[Batch]] = run_on_all_ranks(
+            lambda: list(loader.examples(state.steps_done, state.position))
+        )
+        self._feed = DeviceFeed(engine.device, loader.objective, longest_row)
+
+    def choose_kernels(self, candidates: Candidates) -> KernelChoice:
+        """The fastest path that agrees with the plain step on every rank; the model uses it. A collective."""
+        batch, model = self._feed(self._examples[0][0]).wait(), self._engine.module
+        assert isinstance(model, Encoder)
+        return choose_path(model, self._engine.config, candidates, batch.inputs)
+
+    def fits(self) -> bool:
+        """Whether no rank runs out of memory in a pass; a collective. Other errors are left to the trial step."""
+        return all(all_gather_json(self._own_rows_fit()))
+
+    def _own_rows_fit(self) -> bool:
+        try:
+            for batches in self._examples:
+                batch = self._feed(batches[0]).wait()
+                run_pass(self._engine.module, batch.inputs, len(batch.tokens) // batch.seq_len)
+        except Exception as error:
+            return not is_out_of_memory(error)
+        finally:
+            free_memory()
+        return True
 
 
 def dry_run(engine: Engine, loader: Loader, state: ResumeState, longest_row: int) -> None:

@@ -25,6 +25,7 @@ from pretrain.guards import (
     check_replicas,
     end_for_wrong_gradients,
 )
+from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.optim import lr_factor
@@ -85,12 +86,17 @@ class Loop:
         Raises:
             UserError: on every rank, if the run cannot continue.
         """
+        with ChosenCollections() as collections:
+            return self._run_steps(collections)
+
+    def _run_steps(self, collections: ChosenCollections) -> Outcome:
         config, total = self._config, self._config.train.steps
         batches = Prefetcher(self._loader, self._step, self._position, self._prepare)
         try:
             while self._step < total and not self._stopping and not self.guard.rollback_due:
                 step = self._load(batches)
                 self._train(step)
+                collections.after_step(self._step)
 
                 if self._due(config.guard.replica_check_steps):
                     self._check_replicas()

@@ -1,9 +1,14 @@
 from .build_model import build as build
 from .build_model import build_for_training as build_for_training
 from .build_model import exported as exported
+from .build_model import use_path as use_path
 from .compute_backends import ComputeBackends as ComputeBackends
 from .encoder import Encoder as Encoder
 from .families import native_encoder as native_encoder
+from .fast_path import Candidates as Candidates
+from .fast_path import FastPath as FastPath
+from .fast_path import KernelChoice as KernelChoice
+from .fast_path import choose as choose
 from .head import Prediction as Prediction
 from .model_costs import Activations as Activations
 from .model_costs import EncoderCosts as EncoderCosts

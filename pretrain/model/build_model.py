@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from pretrain.config import Config
-from pretrain.kernels import PLAIN, Operations, operations
+from pretrain.kernels import operations
 from pretrain.model.encoder import Encoder
+from pretrain.model.fast_path import FastPath
 from pretrain.model.head import LossOptions
 from pretrain.model.model_description import Description, EncoderShape
 from pretrain.model.pretrained_init import initial_state
@@ -24,20 +25,13 @@ if TYPE_CHECKING:
 Model = Union["Encoder", "PaddedModel"]
 
 
-def build(
-    description: Description, seed: int, options: LossOptions | None = None, layer_operations: Operations = PLAIN
-) -> Model:
-    """Build the model with new random weights.
-
-    Args:
-        options: what is added to its loss.
-        layer_operations: of a native encoder, see pretrain.kernels.
-    """
+def build(description: Description, seed: int, options: LossOptions | None = None) -> Model:
+    """Build the model with new random weights. options: what is added to its loss."""
     if description["arch"] == "auto":
         from pretrain.model.padded_model import padded_model
 
         return padded_model(description["config"], options or LossOptions(), seed)
-    encoder = Encoder(EncoderShape(**description), options, operations=layer_operations)
+    encoder = Encoder(EncoderShape(**description), options)
     encoder.initialize(seed)
     return encoder
 
@@ -60,7 +54,7 @@ def build_for_training(
     """
     train = config.train
     options = LossOptions(train.label_smoothing, train.z_loss)
-    model = build(description, config.run.seed, options, operations(train.fused_kernels))
+    model = build(description, config.run.seed, options)
     if not isinstance(model, Encoder):
         model.check_length(config.longest_row)
         return model
@@ -69,9 +63,19 @@ def build_for_training(
         model.reset_padding_rows()
     if train.activation_checkpointing:
         model.checkpoint_layers()
-    if train.compile:
-        model.compile_graph(shapes=len(config.stages))
+    use_path(model, config, FastPath(train.fused_kernels is True, train.compile is True))
     return model
+
+
+def use_path(model: nn.Module, config: Config, path: FastPath) -> None:
+    """From now on, compute a native encoder in this way.
+
+    Raises:
+        UserError: if there is no GPU for the kernels.
+    """
+    if isinstance(model, Encoder):
+        # One shape more: a comparison with the plain step may need fewer rows.
+        model.use(operations(path.fused), len(config.stages) + 1 if path.compiled else 0)
 
 
 def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedModel":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pretrain.config import Config
+from pretrain.model.fast_path import Candidates, KernelChoice
 
 
 class Fallback(NamedTuple):
@@ -71,29 +72,38 @@ class ComputeBackends:
     """How a run computes attention, and what lies between its matrix products.
 
     attention: "varlen" (flash attention over documents), "sdpa" or, with arch auto, "transformers".
-    kernels: "plain" (operations of torch), "Triton" or "compiled" (torch.compile).
+    kernels: "plain" (operations of torch), "Triton", "compiled" (torch.compile) or "Triton and compiled"; "auto"
+        before a trial step has compared them.
     fallback: why attention is sdpa.
+    kernels_reason: why these kernels; empty if the config says it.
     """
 
     attention: str
     kernels: str
     fallback: Fallback | None = None
+    kernels_reason: str = ""
 
     @classmethod
-    def of(cls, config: Config, device: str, window: bool | None = None) -> "ComputeBackends":
+    def of(
+        cls, config: Config, device: str, window: bool | None = None, choice: KernelChoice | None = None
+    ) -> "ComputeBackends":
         """The backends of a run on this type of device.
 
         Args:
             window: see attention_fallback; that of the installed torch by default.
+            choice: of the trial step.
         """
         train, model = config.train, config.model
-        kernels = "compiled" if train.compile else "Triton" if train.fused_kernels else "plain"
+        candidates = Candidates.of(config, device)
+        choice = choice or candidates.choice
+        kernels = str(choice.path) if choice else "auto"
+        why = choice.reason if choice else f"the trial step compares {candidates.paths[0]} with plain"
         if model.arch == "auto":
-            return cls("transformers", kernels)
+            return cls("transformers", kernels, kernels_reason=why)
         per_head = model.size.hidden // model.size.heads
         window = varlen_has_window() if window is None else window
         fallback = attention_fallback(device, train.precision, per_head, model.dropout, window)
-        return cls("sdpa" if fallback else "varlen", kernels, fallback)
+        return cls("sdpa" if fallback else "varlen", kernels, fallback, why)
 
     @property
     def advice(self) -> str:
@@ -110,9 +120,11 @@ class ComputeBackends:
         more = {"varlen": " (flash)"}.get(self.attention, "")
         if self.fallback:
             more = f" ({self.fallback.reason})"
-        return f"attention {self.attention}{more}, kernels {self.kernels}"
+        why = f" ({self.kernels_reason})" if self.kernels_reason else ""
+        return f"attention {self.attention}{more}, kernels {self.kernels}{why}"
 
     def as_values(self) -> dict[str, Any]:
         """The values for environment.json."""
         reason = {"attention_reason": self.fallback.reason} if self.fallback else {}
-        return {"attention": self.attention, **reason, "kernels": self.kernels}
+        why = {"kernels_reason": self.kernels_reason} if self.kernels_reason else {}
+        return {"attention": self.attention, **reason, "kernels": self.kernels, **why}

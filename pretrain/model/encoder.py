@@ -107,6 +107,20 @@ class Encoder(nn.Module):
         """
         self._checkpoints = True
 
+    def use(self, operations: Operations, graph_shapes: int = 0) -> None:
+        """From now on, compute with these operations; with `graph_shapes`, in compiled graphs, see `compile_graph`."""
+        for module in self.modules():
+            if "operations" in vars(module):
+                vars(module)["operations"] = operations
+        self._compiled = None
+        if graph_shapes:
+            self.compile_graph(graph_shapes)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether losses are computed in compiled graphs."""
+        return self._compiled is not None
+
     def compile_graph(self, shapes: int) -> None:
         """From now on, run a compiled graph for each of `shapes` stream shapes, and another for evaluation.
 

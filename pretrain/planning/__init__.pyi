@@ -20,6 +20,8 @@ from .preflight import check_start as check_start
 from .preflight import check_tracking as check_tracking
 from .run_plan import Planner as Planner
 from .run_plan import RunPlan as RunPlan
+from .run_plan import micro_batch_sizes as micro_batch_sizes
+from .run_plan import with_micro_batch as with_micro_batch
 from .scaling import Communication as Communication
 from .scaling import Compute as Compute
 from .scaling import StepTime as StepTime

@@ -51,8 +51,7 @@ class Scheme:
             raise UserError(
                 "The scaling table covers zero.stage 0, 1 and 2 without offload. Change them in the config."
             )
-        # The two keys are newer than this module.
-        overlap, dtype = getattr(zero, "overlap", False) and zero.stage == 1, getattr(zero, "reduce_dtype", "fp32")
+        overlap, dtype = zero.overlap and zero.stage == 1, zero.reduce_dtype
         names = [f"ZeRO {zero.stage}", f"gradients sent in {dtype}", "overlapped" if overlap else "not overlapped"]
         flags = zero.stage != 1, zero.stage > 0, overlap or zero.stage == 2, overlap
         return cls(", ".join(names), *flags, 2 if dtype == "bf16" else _FP32)

@@ -67,6 +67,7 @@ class RunPlan:
     gpu: its memory; None if not known.
     choices: micro-batches that fit, with the unchanged config and with each change that saves memory.
     rate: the speed; None if not known.
+    automatic: whether the micro-batch is the largest that fits, as the config sets none.
     """
 
     processes: int
@@ -77,6 +78,7 @@ class RunPlan:
     gpu: GpuMemory | None
     choices: tuple[Choice, ...]
     rate: Rate | None
+    automatic: bool
 
     @property
     def largest(self) -> StagePlan:
@@ -142,6 +144,9 @@ class Planner:
             UserError: if a batch does not divide over the processes.
         """
         config, steps = self._config, self._config.train.steps
+        automatic = gpu is not None and config.train.micro_batch_size is None
+        if gpu and automatic:
+            config = with_micro_batch(config, self.largest_micro_batch(processes, gpu.usable))
         stages = BatchPhase.of_run(config, processes)
         ends = [*(stage.after_step for stage in stages[1:]), steps]
         counts = [max(0, min(end, steps) - stage.after_step) for stage, end in zip(stages, ends, strict=True)]
@@ -155,17 +160,33 @@ class Planner:
             gpu,
             tuple(self._choices(processes, gpu.usable)) if gpu else (),
             rate,
+            automatic,
         )
+
+    def largest_micro_batch(self, processes: int, usable: int) -> int:
+        """The most rows of a micro-batch that fit into `usable` bytes of a GPU; the fewest that are valid if none fit.
+
+        For `arch: auto`, whose activations are not known, without them.
+
+        Raises:
+            UserError: if a batch does not divide over the processes.
+        """
+        BatchPhase.of_run(self._config, processes)
+        fitting, _ = self._largest(self._config, processes, usable)
+        return fitting or micro_batch_sizes(self._config, processes)[-1]
+
+    def _largest(self, config: Config, processes: int, usable: int) -> tuple[int | None, int]:
+        """The largest micro-batch that fits, None if none does, and the bytes of the last one that was tried."""
+        needed = 0
+        for micro in micro_batch_sizes(config, processes):
+            needed = self._device_bytes(with_micro_batch(config, micro), processes)
+            if needed <= usable:
+                return micro, needed
+        return None, needed
 
     def _choices(self, processes: int, usable: int) -> Iterator[Choice]:
         for change, changed in _changes(self._config):
-            fitting, needed = None, 0
-            for micro in _micro_batch_sizes(changed, processes):
-                needed = self._device_bytes(_with(changed, train={"micro_batch_size": micro}), processes)
-                if needed <= usable:
-                    fitting = micro
-                    break
-            yield Choice(change, fitting, needed)
+            yield Choice(change, *self._largest(changed, processes, usable))
 
     def _device_bytes(self, config: Config, processes: int) -> int:
         """Peak memory of a GPU over all stages."""
@@ -184,7 +205,7 @@ class Planner:
             predictions,
             seq_len,
             element_size(train.precision),
-            fused=train.fused_kernels,
+            fused=train.fused_kernels is True,  # auto may fall back to plain
             checkpointing=train.activation_checkpointing,
             masked=ComputeBackends.of(config, "cuda", window=True).attention == "sdpa",
         )
@@ -224,7 +245,7 @@ class Planner:
         return epochs
 
 
-def _micro_batch_sizes(config: Config, processes: int) -> list[int]:
+def micro_batch_sizes(config: Config, processes: int) -> list[int]:
     """Micro-batch sizes that are valid in every stage, largest first."""
     if any(stage.micro_batch_size for stage in config.curriculum):  # later stages have their own size
         rows = [config.train.global_batch_size // processes]
@@ -233,13 +254,18 @@ def _micro_batch_sizes(config: Config, processes: int) -> list[int]:
     return [micro for micro in range(min(rows), 0, -1) if all(count % micro == 0 for count in rows)]
 
 
+def with_micro_batch(config: Config, rows: int) -> Config:
+    """The config with this train.micro_batch_size."""
+    return _with(config, train={"micro_batch_size": rows})
+
+
 def _changes(config: Config) -> Iterator[tuple[str, Config]]:
     yield "as it is", config
     native = config.model.arch != "auto"
     if native and not config.train.activation_checkpointing:
         yield "train.activation_checkpointing=true", _with(config, train={"activation_checkpointing": True})
     for stage in (1, 2, 3):
-        if config.zero.stage < stage and not (stage == 3 and config.train.compile):
+        if config.zero.stage < stage and not (stage == 3 and config.train.compile is True):
             zero = {"stage": stage, "overlap": True}
             yield f"zero.stage={stage}", _with(config, zero=zero)
             if native:

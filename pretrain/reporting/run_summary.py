@@ -41,8 +41,9 @@ class RunSummary:
         seconds_left: of a running run, estimated from the median time between its last steps.
         starts: number of starts.
         slurm_job: the last job that trained the run.
-        attention, attention_reason, kernels: of the last start, see pretrain.model.ComputeBackends. The reason says
-            why attention is sdpa.
+        attention, attention_reason, kernels, kernels_reason: of the last start, see pretrain.model.ComputeBackends.
+            The reasons say why attention is sdpa, and why these kernels.
+        micro_batch_size: rows of one pass on one process, of the last start's first stage.
         mlflow_page: the address of the run in MLflow.
     """
 
@@ -60,6 +61,8 @@ class RunSummary:
     attention: str | None = None
     attention_reason: str | None = None
     kernels: str | None = None
+    kernels_reason: str | None = None
+    micro_batch_size: int | None = None
     last_checkpoint: LastCheckpoint | None = None
     mlflow_page: str | None = None
 
@@ -121,6 +124,8 @@ def summarize(run: Path) -> RunSummary:
         attention=environment.get("attention"),
         attention_reason=environment.get("attention_reason"),
         kernels=environment.get("kernels"),
+        kernels_reason=environment.get("kernels_reason"),
+        micro_batch_size=environment.get("micro_batch_size"),
         last_checkpoint=_newest_checkpoint(folder),
         mlflow_page=run_page(run),
     )

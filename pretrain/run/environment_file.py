@@ -27,6 +27,9 @@ _START: dict[str, Any] = {
     "attention": str,
     "attention_reason": str,
     "kernels": str,
+    "kernels_reason": str,
+    "fast_path": dict[str, Any],
+    "micro_batch_size": int,
 }
 _FILE = _START | {"earlier_starts": [_START]}
 

@@ -55,7 +55,7 @@ def test_a_start_says_at_once_and_in_each_phase_what_it_does(started):
     assert seconds < (2 if cores_are_free else 20)
     phases = [re.sub(r"^ *\d+\.\d s  ", "", line) for _, line in said[1:5]]
     assert phases == list(PHASES)
-    assert said[5][1] == "attention sdpa (the device is cpu, not cuda), kernels plain"
+    assert said[5][1] == "attention sdpa (the device is cpu, not cuda), kernels plain (no GPU)"
     assert said[6][1].startswith("step 1/3 |")
     assert {seen.state for seen in statuses} == {"starting"}
     assert statuses[0].reason == "loading libraries"
@@ -69,6 +69,9 @@ def test_a_process_computes_with_the_threads_that_the_start_names(started):
 def test_attention_and_kernels_are_recorded(started):
     _, _, environment = started
     assert (environment["attention"], environment["kernels"]) == ("sdpa", "plain")
+    assert environment["kernels_reason"] == "no GPU"
+    assert environment["fast_path"].items() >= {"fused_kernels": False, "compile": False, "reason": "no GPU"}.items()
+    assert environment["micro_batch_size"] >= 1
     assert environment["attention_reason"] == "the device is cpu, not cuda"
 
 

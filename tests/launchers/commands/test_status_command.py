@@ -29,10 +29,14 @@ def test_a_reason_is_printed_as_it_is(folder):
 def test_attention_and_kernels_of_a_run_are_shown(folder):
     folder.write_status("completed", 10, 10, "because", "none")
     recorded = {"attention": "sdpa", "attention_reason": "train.precision is fp32", "kernels": "Triton"}
+    recorded |= {"kernels_reason": "agrees with the plain step on 4 rows", "micro_batch_size": 16}
     folder.environment.write_text(json.dumps(recorded))
     shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
     assert {name: shown[name] for name in recorded} == recorded
-    assert "sdpa (train.precision is fp32)" in CliRunner().invoke(app, ["status", str(folder.path)]).output
+    table = CliRunner().invoke(app, ["status", str(folder.path)]).output
+    assert "sdpa (train.precision is fp32)" in table
+    assert "Triton (agrees with the plain step on 4 rows)" in table
+    assert "16 rows" in table
     folder.environment.write_text(json.dumps({"attention": "varlen", "kernels": ["plain"]}))
     shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
     assert (shown["attention"], shown["attention_reason"], shown["kernels"]) == ("varlen", None, None)

@@ -33,23 +33,34 @@ def test_gpus(changes, expected):
     assert status(gpu_checks.judge_gpu(gpu(**changes), "bf16")) == expected
 
 
+DROPOUT = {"model": {"dropout": 0.1}}
+FP32 = {"train": {"steps": 1, "precision": "fp32", "fused_kernels": True, "compile": False}}
+COMPARED = "the trial step compares Triton and compiled with plain"
+
+
 @pytest.mark.parametrize(
-    ("sections", "device", "expected", "advice"),
+    ("sections", "device", "expected", "advice", "kernels"),
     [
-        ({}, "cuda", "ok", ""),
-        ({"model": {"dropout": 0.1}}, "cuda", "warn", "for flash attention, set model.dropout to 0"),
-        ({"train": {"steps": 1, "precision": "fp32"}}, "cuda", "warn", "set train.precision to bf16 or fp16"),
-        ({"model": {"dropout": 0.1}}, "cpu", "ok", ""),
-        ({"model": {"arch": "auto", "config": {"model_type": "bert"}}}, "cuda", "ok", ""),
+        ({}, "cuda", "ok", "", f"auto ({COMPARED})"),
+        (
+            DROPOUT,
+            "cuda",
+            "warn",
+            "for flash attention, set model.dropout to 0",
+            "auto (the trial step compares Triton",
+        ),
+        (FP32, "cuda", "warn", "set train.precision to bf16 or fp16", "Triton"),
+        (DROPOUT, "cpu", "ok", "", "plain (no GPU)"),
+        ({"model": {"arch": "auto", "config": {"model_type": "bert"}}}, "cuda", "ok", "", "plain (model.arch is auto)"),
     ],
 )
-def test_slow_attention_on_a_gpu_is_a_warning(sections, device, expected, advice):
+def test_slow_attention_on_a_gpu_is_a_warning(sections, device, expected, advice, kernels):
     required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
     backends = ComputeBackends.of(Config.model_validate(required | sections), device, window=True)
     finding = gpu_checks.judge_attention(backends)
     assert status(finding) == expected
     assert advice in finding.advice
-    assert finding.value.endswith(", kernels plain")
+    assert f", kernels {kernels}" in finding.value
 
 
 def test_older_gpus_train_in_fp16():

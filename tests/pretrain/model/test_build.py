@@ -33,4 +33,4 @@ def test_the_ways_that_a_configuration_chooses(on, monkeypatch):
         **LEAST | {"train": train, "curriculum": [{"after_step": 3, "seq_len": 256}]}, model={"size": "tiny"}
     )
     build_for_training(config, describe(config, tokenizer_info(100)), None, None)
-    assert chosen == (["checkpointed", "compiled for 2"] if on else [])
+    assert chosen == (["checkpointed", "compiled for 3"] if on else [])

@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention.varlen import varlen_attn
 
 from pretrain.config import Config
-from pretrain.model import ComputeBackends
+from pretrain.model import ComputeBackends, FastPath, KernelChoice
 from pretrain.model.attention import backend_for
 from pretrain.model.compute_backends import attention_fallback, varlen_has_window
 
@@ -78,13 +78,14 @@ def test_the_argument_of_varlen_is_found_without_an_import(tmp_path):
 
 
 def test_a_run_reports_attention_and_kernels():
-    bf16, fp32 = config(), config(train={"precision": "fp32", "fused_kernels": True})
+    bf16 = config(train={"fused_kernels": False, "compile": False})
+    fp32 = config(train={"precision": "fp32", "fused_kernels": True, "compile": False})
     assert str(ComputeBackends.of(bf16, "cuda", window=True)) == "attention varlen (flash), kernels plain"
     assert ComputeBackends.of(bf16, "cuda", window=True).as_values() == {"attention": "varlen", "kernels": "plain"}
     assert (
         str(ComputeBackends.of(fp32, "cuda", window=True)) == "attention sdpa (train.precision is fp32), kernels Triton"
     )
-    compiled = ComputeBackends.of(config(train={"compile": True}), "cpu")
+    compiled = ComputeBackends.of(config(train={"compile": True, "fused_kernels": False}), "cpu")
     assert compiled.as_values() == {
         "attention": "sdpa",
         "attention_reason": "the device is cpu, not cuda",
@@ -92,18 +93,36 @@ def test_a_run_reports_attention_and_kernels():
     }
 
 
+def test_a_run_reports_what_was_chosen_and_why():
+    assert ComputeBackends.of(config(), "cpu").as_values() == {
+        "attention": "sdpa",
+        "attention_reason": "the device is cpu, not cuda",
+        "kernels": "plain",
+        "kernels_reason": "no GPU",
+    }
+    assert str(ComputeBackends.of(config(), "cuda", window=True)) == (
+        "attention varlen (flash), kernels auto (the trial step compares Triton and compiled with plain)"
+    )
+    choice = KernelChoice(FastPath(True, True), "agrees with the plain step on 4 rows")
+    assert str(ComputeBackends.of(config(), "cuda", window=True, choice=choice)) == (
+        "attention varlen (flash), kernels Triton and compiled (agrees with the plain step on 4 rows)"
+    )
+
+
 def test_a_start_warns_where_other_settings_allow_flash_attention():
     slow = config(train={"precision": "fp32"}, model={"dropout": 0.1})
+    slow = slow.model_copy(update={"train": slow.train.model_copy(update={"fused_kernels": False, "compile": False})})
     assert ComputeBackends.of(slow, "cuda", window=True).start_line == (
         "warning: attention sdpa (train.precision is fp32; model.dropout is 0.1), kernels plain; "
         "for flash attention, set train.precision to bf16 or fp16; set model.dropout to 0"
     )
     assert ComputeBackends.of(slow, "cpu").start_line == "attention sdpa (the device is cpu, not cuda), kernels plain"
-    assert ComputeBackends.of(config(), "cuda", window=True).start_line == "attention varlen (flash), kernels plain"
+    plain = config(train={"fused_kernels": False, "compile": False})
+    assert ComputeBackends.of(plain, "cuda", window=True).start_line == "attention varlen (flash), kernels plain"
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_models_of_transformers_have_their_own_attention(device):
     auto = config(model={"arch": "auto", "config": {"model_type": "bert"}}, train={"precision": "fp32"})
-    assert str(ComputeBackends.of(auto, device)) == "attention transformers, kernels plain"
+    assert str(ComputeBackends.of(auto, device)).startswith("attention transformers, kernels plain (")
     assert not ComputeBackends.of(auto, device).advice

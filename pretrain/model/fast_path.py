@@ -1,0 +1,134 @@
+"""Triton kernels and torch.compile: which combinations a run may try, and which it uses. Does not import torch."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from pretrain.config import Config
+
+_AS_BEFORE = "as at the last start: "
+
+
+class FastPath(NamedTuple):
+    """How a native encoder computes what lies between its matrix products.
+
+    fused: with Triton kernels. compiled: by torch.compile.
+    """
+
+    fused: bool
+    compiled: bool
+
+    def __str__(self) -> str:
+        names = ["Triton"] * self.fused + ["compiled"] * self.compiled
+        return " and ".join(names) or "plain"
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """The path of a run, and why; the reason is empty if the config alone decides."""
+
+    path: FastPath
+    reason: str = ""
+
+    def as_record(self, made_with: str) -> dict[str, Any]:
+        """The values of environment.json for `Candidates.after_record`."""
+        reason = self.reason.removeprefix(_AS_BEFORE)
+        path = {"fused_kernels": self.path.fused, "compile": self.path.compiled}
+        return {**path, "reason": reason, "made_with": made_with}
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The paths that a run may use, fastest first.
+
+    paths: the last one is used without a comparison, when all others have failed.
+    reason: why no faster path is tried; empty if there is none that the config allows.
+    known: a path that the last start has compared, so that it need only work.
+    """
+
+    paths: tuple[FastPath, ...]
+    reason: str = ""
+    known: FastPath | None = None
+
+    @classmethod
+    def of(cls, config: Config, device: str) -> "Candidates":
+        """The candidates of a run on this type of device: kernels and compile, then kernels alone, then neither."""
+        train = config.train
+        against = _reason_against_both(config, device)
+        against_compile = against or _reason_against_compile(config)
+        fused = _values(train.fused_kernels, against)
+        compiled = _values(train.compile, against_compile)
+        paths = [FastPath(*values) for values in product(fused, compiled)]
+        if len(paths) == 4:  # without kernels that agree, compile is not tried alone
+            paths.remove(FastPath(False, True))
+        reasons = [against] * (train.fused_kernels == "auto") + [against_compile] * (train.compile == "auto")
+        return cls(tuple(paths), next(filter(None, reasons), ""))
+
+    @property
+    def choice(self) -> KernelChoice | None:
+        """The choice that needs no comparison; None if there are several paths."""
+        return KernelChoice(self.paths[0], self.reason) if len(self.paths) == 1 else None
+
+    def after_record(self, recorded: Any, made_with: str) -> "Candidates":
+        """The candidates of a resumed run on such a machine: the path of its last start, then slower ones.
+
+        The same machine so gives the same choice, whatever rounding does to the gradients of trained weights.
+
+        Args:
+            recorded: KernelChoice.as_record of the last start, or any other value from a file.
+            made_with: GPU and versions of this start.
+        """
+        if not isinstance(recorded, dict) or recorded.get("made_with") != made_with:
+            return self
+        path = FastPath(recorded.get("fused_kernels") is True, recorded.get("compile") is True)
+        if path not in self.paths or self.choice:
+            return self
+        reason = f"{_AS_BEFORE}{recorded.get('reason', '')}"
+        return replace(self, paths=self.paths[self.paths.index(path) :], reason=reason, known=path)
+
+
+def choose(
+    candidates: Candidates, problem_of: Callable[[FastPath], str | None], extent: Callable[[], str]
+) -> KernelChoice:
+    """The first path without a problem, and the problems of those before it.
+
+    Args:
+        problem_of: compares a path with the plain step; None if they agree.
+        extent: what the comparison covered.
+    """
+    problems = [candidates.reason] if candidates.reason else []
+    for path in candidates.paths[:-1]:
+        problem = problem_of(path)
+        if problem is None and path == candidates.known:
+            return KernelChoice(path, candidates.reason)
+        if problem is None:
+            return KernelChoice(path, "; ".join([f"agrees with the plain step on {extent()}", *problems]))
+        problems.append(f"{path}: {problem}")
+    return KernelChoice(candidates.paths[-1], "; ".join(problems))
+
+
+def _values(setting: bool | str, against: str) -> tuple[bool, ...]:
+    if isinstance(setting, bool):
+        return (setting,)
+    return (False,) if against else (True, False)
+
+
+def _reason_against_both(config: Config, device: str) -> str:
+    if device != "cuda":
+        return "no GPU"
+    if config.model.arch == "auto":
+        return "model.arch is auto"
+    if config.zero.stage == 3:
+        return "zero.stage is 3, whose split weights one process cannot compare"
+    if not config.guard.dry_run:
+        return "guard.dry_run is false, so nothing compares faster paths"
+    return ""
+
+
+def _reason_against_compile(config: Config) -> str:
+    if config.run.deterministic:
+        return "no torch.compile: run.deterministic is true, and it chooses code by timing"
+    if config.model.dropout:
+        return "no torch.compile: model.dropout is set, and it sets other values to zero"
+    return ""

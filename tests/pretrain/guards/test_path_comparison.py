@@ -1,0 +1,73 @@
+"""Faster kernels compared with the plain step for real, on a CPU in Triton's interpreter: right, wrong, broken ones."""
+
+import shutil
+from importlib.util import find_spec
+
+import pytest
+
+from pretrain.guards.path_comparison import tolerance
+from tests.support import path_cases
+from tests.support.device_masks import triton_process
+from tests.support.ranks import run_ranks
+
+pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+
+
+@pytest.fixture(scope="module")
+def interpreter():
+    with triton_process(interpret=True) as process:
+        yield lambda function, *arguments: process.submit(function, *arguments).result()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+def test_right_kernels_agree(interpreter, arch, precision):
+    assert interpreter(path_cases.problem, arch, precision) is None
+
+
+def test_a_wrong_kernel_is_named_by_what_differs(interpreter):
+    said = interpreter(path_cases.problem, "bert", "fp32", "tanh")
+    assert said
+    assert "differs by" in said
+    assert "from the plain step, more than 1e-05" in said
+
+
+def test_a_kernel_that_raises_is_a_problem_in_one_line(interpreter):
+    assert interpreter(path_cases.problem, "bert", "fp32", "raises") == "RuntimeError: PTX error more"
+    assert interpreter(path_cases.problem, "bert", "fp32", "memory") == "OutOfMemoryError: CUDA out of memory"
+
+
+def test_a_known_path_need_only_work(interpreter):
+    assert interpreter(path_cases.problem, "bert", "fp32", "tanh", path_cases.KERNELS, True) is None
+    assert interpreter(path_cases.problem, "bert", "fp32", "raises", path_cases.KERNELS, True)
+
+
+def test_a_plain_step_without_memory_is_compared_on_fewer_rows(interpreter):
+    assert interpreter(path_cases.rows_compared, 4) == (None, "4 rows")
+    assert interpreter(path_cases.rows_compared, 1) == (None, "1 of 4 rows, as memory is short for a plain step")
+    said, _ = interpreter(path_cases.rows_compared, 0)
+    assert said == "memory does not suffice for a plain step of one row"
+
+
+def test_rows_are_cut_with_their_predictions(interpreter):
+    """Documents stay in their rows, so that a row's loss is the same with and without the others."""
+    one, three, four = interpreter(path_cases.losses_of_rows)
+    assert one == pytest.approx(four / 4, rel=0.2)
+    assert three == pytest.approx(3 * four / 4, rel=0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs g++ on a CPU")
+def test_a_compiled_model_agrees(interpreter):
+    assert interpreter(path_cases.problem, "bert", "fp32", "", path_cases.COMPILED) is None
+
+
+def test_a_failure_on_one_rank_falls_back_on_all():
+    run_ranks("tests.pretrain.guards.path_worker", 2)
+
+
+def test_limits_follow_the_precision():
+    assert tolerance("bf16", 12) == pytest.approx(0.217, rel=0.01)
+    assert tolerance("fp16", 12) == pytest.approx(0.0271, rel=0.01)
+    assert tolerance("fp32", 12) == 1e-5
+    assert tolerance("bf16", 48) == pytest.approx(2 * tolerance("bf16", 12))

@@ -1,0 +1,104 @@
+"""Which kernels a run may try, which it chooses, and what a resumed run takes over: a table, without devices."""
+
+import pytest
+
+from pretrain.config import Config
+from pretrain.model import Candidates, FastPath, KernelChoice, choose
+
+PLAIN, KERNELS, COMPILED, BOTH = (
+    FastPath(fused, compiled) for fused, compiled in [(False, False), (True, False), (False, True), (True, True)]
+)
+WITH = "A GPU, torch 2.13"
+
+
+def config(train: dict | None = None, **sections: dict) -> Config:
+    required = {"run": {"dir": "run"}, "data": {"train": "unused"}}
+    sections["run"] = required["run"] | sections.get("run", {})
+    return Config.model_validate(required | sections | {"train": {"steps": 1} | (train or {})})
+
+
+@pytest.mark.parametrize(
+    ("device", "train", "sections", "paths", "reason"),
+    [
+        ("cuda", {}, {}, [BOTH, KERNELS, PLAIN], ""),
+        ("cpu", {}, {}, [PLAIN], "no GPU"),
+        ("cuda", {"compile": False}, {}, [KERNELS, PLAIN], ""),
+        ("cuda", {"fused_kernels": False}, {}, [COMPILED, PLAIN], ""),
+        ("cuda", {"fused_kernels": True}, {}, [BOTH, KERNELS], ""),
+        ("cuda", {"compile": True}, {}, [BOTH, COMPILED], ""),
+        ("cpu", {"compile": True}, {}, [COMPILED], "no GPU"),
+        ("cuda", {"fused_kernels": True, "compile": True}, {}, [BOTH], ""),
+        ("cuda", {"fused_kernels": False, "compile": False}, {}, [PLAIN], ""),
+        ("cpu", {"fused_kernels": False, "compile": False}, {}, [PLAIN], ""),
+        ("cuda", {}, {"zero": {"stage": 3}}, [PLAIN], "zero.stage is 3"),
+        ("cuda", {"fused_kernels": True}, {"zero": {"stage": 3}}, [KERNELS], "zero.stage is 3"),
+        ("cuda", {}, {"model": {"arch": "auto", "config": {"model_type": "bert"}}}, [PLAIN], "model.arch is auto"),
+        ("cuda", {}, {"guard": {"dry_run": False}}, [PLAIN], "guard.dry_run is false"),
+        ("cuda", {}, {"run": {"deterministic": True}}, [KERNELS, PLAIN], "run.deterministic is true"),
+        ("cuda", {"compile": True}, {"run": {"deterministic": True}}, [BOTH, COMPILED], ""),
+        ("cuda", {}, {"model": {"dropout": 0.1}}, [KERNELS, PLAIN], "model.dropout is set"),
+    ],
+)
+def test_candidates(device, train, sections, paths, reason):
+    found = Candidates.of(config(train, **sections), device)
+    assert list(found.paths) == paths
+    assert reason in found.reason
+    assert bool(reason) == bool(found.reason)
+    assert (found.choice is not None) == (len(paths) == 1)
+
+
+@pytest.mark.parametrize(
+    ("problems", "path", "reason"),
+    [
+        ({}, BOTH, "agrees with the plain step on 4 rows"),
+        ({BOTH: "no compiler"}, KERNELS, "agrees with the plain step on 4 rows; Triton and compiled: no compiler"),
+        ({BOTH: "no compiler", KERNELS: "wrong"}, PLAIN, "Triton and compiled: no compiler; Triton: wrong"),
+    ],
+)
+def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
+    asked = []
+
+    def problem_of(one: FastPath) -> str | None:
+        asked.append(one)
+        return problems.get(one)
+
+    assert choose(Candidates.of(config(), "cuda"), problem_of, lambda: "4 rows") == KernelChoice(path, reason)
+    assert PLAIN not in asked
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "made_with", "paths"),
+    [
+        (BOTH, WITH, [BOTH, KERNELS, PLAIN]),
+        (KERNELS, WITH, [KERNELS, PLAIN]),
+        (PLAIN, WITH, [PLAIN]),
+        (PLAIN, "another GPU", [BOTH, KERNELS, PLAIN]),
+        (COMPILED, WITH, [BOTH, KERNELS, PLAIN]),
+    ],
+)
+def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_with, paths):
+    record = KernelChoice(chosen, "Triton: wrong").as_record(made_with)
+    found = Candidates.of(config(), "cuda").after_record(record, WITH)
+    assert list(found.paths) == paths
+    assert found.known == (chosen if (chosen, made_with) in [(BOTH, WITH), (KERNELS, WITH), (PLAIN, WITH)] else None)
+    if found.known:
+        again = choose(found, lambda path: None, lambda: "4 rows")
+        assert again == KernelChoice(chosen, "as at the last start: Triton: wrong")
+    if found.choice:
+        assert found.choice.reason == "as at the last start: Triton: wrong"
+        again = Candidates.of(config(), "cuda").after_record(found.choice.as_record(WITH), WITH)
+        assert again.choice == found.choice, "the reason must not grow at each start"
+
+
+@pytest.mark.parametrize("recorded", [None, "plain", {}, {"made_with": WITH, "fused_kernels": "yes", "compile": True}])
+def test_a_record_that_is_missing_or_damaged_is_ignored(recorded):
+    candidates = Candidates.of(config(), "cuda")
+    assert candidates.after_record(recorded, WITH) == candidates
+
+
+def test_configs_that_were_written_before_auto_load():
+    """They have false where it was the default, also beside what refuses true."""
+    old = {"fused_kernels": False, "compile": False}
+    for sections in ({"model": {"arch": "auto", "config": {"model_type": "bert"}}}, {"zero": {"stage": 3}}, {}):
+        assert Candidates.of(config(old, **sections), "cuda").paths == (PLAIN,)

@@ -1,0 +1,109 @@
+"""The micro-batch that a run chooses: the largest that the plan fits, on GPUs, and a smaller one without memory."""
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pretrain.config import Config
+from pretrain.data import BatchPhase
+from pretrain.planning import GpuMemory, Planner, micro_batch_sizes, with_micro_batch
+
+GB = 10**9
+
+
+def config(micro: int | str | None = None, **sections: Any) -> Config:
+    train = {"steps": 100, "global_batch_size": 96, "micro_batch_size": micro}
+    required = {"run": {"dir": "run"}, "data": {"train": "unused", "seq_len": 512}, "model": {"size": "base"}}
+    return Config.model_validate(required | {"train": train} | sections)
+
+
+def test_auto_is_the_same_as_no_value():
+    assert config("auto") == config(None)
+    assert config("auto").train.micro_batch_size is None
+
+
+@pytest.mark.parametrize("gigabytes", [8, 16, 24, 80])
+def test_the_plan_takes_the_largest_size_that_fits(gigabytes):
+    planner, gpu = Planner(config(), None, 30522), GpuMemory("a GPU", gigabytes * GB)
+    planned = planner.plan(2, gpu)
+    rows = planned.stages[0].micro_batch_size
+    assert planned.automatic
+    assert planned.fits
+    assert rows == planner.largest_micro_batch(2, gpu.usable) == planned.choices[0].micro_batch_size
+    assert 48 % rows == 0
+    larger = [size for size in micro_batch_sizes(config(), 2) if size > rows]
+    assert not any(Planner(config(size), None, 30522).plan(2, gpu).fits for size in larger)
+
+
+def test_without_a_gpu_or_with_a_size_nothing_is_chosen():
+    assert Planner(config(), None, 30522).plan(2).stages[0].micro_batch_size == 48
+    planned = Planner(config(24), None, 30522).plan(2, GpuMemory("a GPU", 80 * GB))
+    assert (planned.automatic, planned.stages[0].micro_batch_size) == (False, 24)
+
+
+def test_if_nothing_fits_the_smallest_size_is_tried():
+    assert Planner(config(), None, 30522).largest_micro_batch(2, 1) == 1
+
+
+def test_the_size_fits_every_stage():
+    stages = [{"after_step": 50, "seq_len": 1024, "global_batch_size": 40}]
+    rows = Planner(config(curriculum=stages), None, 30522).largest_micro_batch(2, 70 * GB)
+    phases = BatchPhase.of_run(with_micro_batch(config(curriculum=stages), rows), 2)
+    assert [phase.micro for phase in phases] == [rows, rows]
+    assert 48 % rows == 20 % rows == 0
+    assert [phase.rows for phase in phases] == [96, 40], "the position in the stream depends on these alone"
+
+
+@dataclass(frozen=True)
+class Run:
+    """The parts of a run that decide its micro-batch."""
+
+    given: Config
+    config: Config
+    stages: tuple[BatchPhase, ...]
+    hosts: tuple[str, ...] = ("here",)
+
+
+class Loaders:
+    """Opens loaders that do nothing."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize(
+    ("given", "stage", "most", "rows"),
+    [(None, 1, 96, 48), (None, 1, 20, 16), (None, 1, 0, 1), (48, 1, 20, 48), (None, 3, 20, 48)],
+)
+def test_a_size_without_memory_is_lowered_to_the_next(monkeypatch, given, stage, most, rows):
+    from pretrain import resume
+
+    start = config(given, zero={"stage": stage})
+    filled = with_micro_batch(start, 48)
+    run: Any = Run(start, filled, BatchPhase.of_run(filled, 1))
+    loaders = Loaders()
+
+    class MemoryOf:
+        """Stands for passes on a GPU with memory for `most` rows."""
+
+        def __init__(self, engine: Any, loader: Any, state: Any, longest_row: int):
+            self.size = loader.size
+
+        def fits(self) -> bool:
+            return self.size <= most
+
+    def opened(run: Any) -> Any:
+        return SimpleNamespace(size=run.stages[0].micro, close=loaders.close)
+
+    monkeypatch.setattr(resume, "Trial", MemoryOf)
+    monkeypatch.setattr(resume, "open_loader", opened)
+    monkeypatch.setattr(resume, "_print_once", lambda line: None)
+    engine: Any = SimpleNamespace(module=SimpleNamespace())
+    found, loader = resume.fit_micro_batch(replace(run), engine, opened(run), None)  # type: ignore[arg-type]
+    assert (found.stages[0].micro, loader.size) == (rows, rows)
+    assert loaders.closed == {48: 0, 16: 3, 1: 10}[rows]

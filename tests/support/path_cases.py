@@ -1,0 +1,92 @@
+"""Comparisons of kernels with the plain step, in a process that has Triton's interpreter.
+
+A wrong kernel, one that raises and one without memory are planted in the operations of the kernels.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import pretrain.model.build_model as build_model
+from pretrain.config import Config
+from pretrain.guards.path_comparison import PathComparison, run_pass
+from pretrain.kernels import PLAIN, Operations, operations
+from pretrain.model import Encoder, EncoderShape, FastPath
+from tests.support.streams import stream
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+LENGTHS, SEQ_LEN = [5, 11, 16, 3, 13, 9, 7], 16  # four rows
+KERNELS, COMPILED, BOTH = FastPath(True, False), FastPath(False, True), FastPath(True, True)
+
+
+def encoder(arch: str, precision: str) -> Encoder:
+    sizes = {"layers": 2, "hidden": 32, "heads": 2, "intermediate": 48, "window": 8}
+    model = Encoder(EncoderShape(arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, **sizes))
+    model.initialize(3)
+    return model.to(TYPES[precision])
+
+
+def config(precision: str, **train: Any) -> Config:
+    train = {"steps": 1, "precision": precision} | train
+    return Config.model_validate({"run": {"dir": "unused"}, "data": {"train": "unused"}, "train": train})
+
+
+def inputs() -> dict[str, Any]:
+    """Four rows with two predictions each, in the order of the rows."""
+    places = [row * SEQ_LEN + column for row in range(4) for column in (3, 9)]
+    labels = torch.arange(10, 18)
+    return stream(LENGTHS) | {"masked_positions": torch.tensor(places), "labels": labels, "seq_len": SEQ_LEN}
+
+
+def planted(kind: str) -> Operations:
+    """The kernels with a defect: "tanh" (GELU by an approximation), "raises", "memory" or none."""
+    right = operations(True)
+    if kind == "tanh":
+        return right._replace(
+            linear_gelu=lambda x, weight, bias: torch.nn.functional.gelu(
+                torch.nn.functional.linear(x, weight, bias), approximate="tanh"
+            )
+        )
+    if kind in ("raises", "memory"):
+        error = RuntimeError("PTX error\nmore") if kind == "raises" else torch.OutOfMemoryError("CUDA out of memory")
+        return right._replace(add_norm=functools.partial(_raise, error))
+    return right
+
+
+def _raise(error: Exception, *_: Tensor) -> None:
+    raise error
+
+
+def problem(arch: str, precision: str, kind: str = "", path: FastPath = KERNELS, known: bool = False) -> str | None:
+    """The problem of a path with planted kernels. The model's gradients must not change."""
+    model = encoder(arch, precision)
+    original, build_model.operations = build_model.operations, lambda fused: planted(kind) if fused else PLAIN
+    try:
+        found = PathComparison(model, config(precision), inputs(), path if known else None).problem_of(path)
+    finally:
+        build_model.operations = original
+    assert all(parameter.grad is None for parameter in model.parameters())
+    return found
+
+
+def rows_compared(most: int) -> tuple[str | None, str]:
+    """The problem of right kernels, and the extent, where a plain step of more than `most` rows has no memory."""
+    model = encoder("bert", "fp32")
+    plain_forward = model.forward
+
+    def forward(tokens: Tensor, *args: Any, **kwargs: Any) -> Any:
+        if model.operations is PLAIN and len(tokens) > most * SEQ_LEN:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return plain_forward(tokens, *args, **kwargs)
+
+    model.forward = forward
+    comparison = PathComparison(model, config("fp32"), inputs())
+    return comparison.problem_of(KERNELS), comparison.extent
+
+
+def losses_of_rows() -> list[float]:
+    """Losses of the first row, of the first three rows, and of all four."""
+    model, given = encoder("modernbert", "fp32"), inputs()
+    return [run_pass(model, given, rows).loss for rows in (1, 3, 4)]
