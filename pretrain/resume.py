@@ -132,6 +132,8 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint |
         run_on_all_ranks(lambda: check_fits(config, saved, data))
         changed = differences(saved.state["layout"], layout_of(config))
         if changed and dist.get_rank() == 0:
+            if len(changed) > 1:  # the groups follow from the other settings
+                changed.pop("parameter groups", None)
             _print(f"{saved.path.name} is resharded: {'; '.join(changed.values())}")
     return saved
 

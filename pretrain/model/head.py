@@ -12,8 +12,8 @@ from torch import Tensor
 
 from pretrain.kernels import PLAIN, Operations
 from pretrain.masking import IGNORED
-from pretrain.model.model_costs import LOGIT_BYTES
 
+LOGIT_BYTES = 1 << 30  # memory limit for logits; further rows are computed in later parts
 BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pretrain.model.model_description import Description, EncoderShape
 
 KINDS = ("matrix", "embedding", "vector")  # parameter groups of a native encoder (pretrain.optim), in order
-LOGIT_BYTES = 1 << 30  # memory limit for logits; pretrain.model.head computes further rows in later parts
+_LOGIT_BYTES = 1 << 30  # of pretrain.model.head
 _STATISTICS = 8  # bytes a row: center and scale of a norm, fp32
 
 # Dense bf16 operations a second, in units of 10**12, of the makers' data sheets, by a part of the device's name.
@@ -200,7 +200,7 @@ def _head(shape: EncoderShape, of: _Streams) -> tuple[int, int]:
     loss takes fp32 copies of the logits twice, in plain torch on a GPU.
     """
     k, d, v, b = of.predictions, shape.hidden, shape.padded_vocab_size, of.element
-    rows = min(k, max(1, LOGIT_BYTES // (v * b)))
+    rows = min(k, max(1, _LOGIT_BYTES // (v * b)))
     logits = rows * v * (b if of.fused else b + 8 if b < 4 else 8)
     gradients = (k * d + v * d) * b + 4 * v
     kept = (3 + shape.rotary) * k * d * b + (1 + shape.rotary) * _STATISTICS * k + gradients

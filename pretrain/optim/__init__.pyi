@@ -1,7 +1,7 @@
+from .even_slices import even_slices as even_slices
 from .lr_schedule import lr_factor as lr_factor
 from .optimizers import build_optimizer as build_optimizer
 from .parameter_fragments import Piece as Piece
 from .parameter_groups import described as described
-from .parameter_groups import even_slices as even_slices
 from .parameter_groups import optimizer_order as optimizer_order
 from .sharded_optimizer import AVERAGE as AVERAGE

@@ -1,6 +1,5 @@
 """Kinds of a model's parameters, and the optimizer's parameter groups."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -9,6 +8,7 @@ from torch import nn
 
 from pretrain.config import OptimConfig
 from pretrain.model import Encoder
+from pretrain.optim.even_slices import even_slices
 
 Kind = Literal["matrix", "filter", "embedding", "vector"]
 _KINDS: tuple[Kind, ...] = ("matrix", "filter", "embedding", "vector")
@@ -74,16 +74,6 @@ def parameter_groups(parameters: list[Described], config: OptimConfig, depths: i
         {"params": params, "weight_decay": config.weight_decay if decays[kind] else 0.0, "kind": kind}
         for kind, params in split
     ]
-
-
-def even_slices(numels: Sequence[int], parts: int) -> list[slice]:
-    """Consecutive slices of tensors with these numbers of elements: at most `parts`, about equal, none empty."""
-    total, before, chosen = sum(numels), 0, []
-    for numel in numels:
-        chosen.append((2 * before + numel) * parts // (2 * total))  # the part at the tensor's middle
-        before += numel
-    ends = [at for at in range(1, len(chosen) + 1) if at == len(chosen) or chosen[at] != chosen[at - 1]]
-    return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def _kind(module: nn.Module, last: str, parameter: nn.Parameter) -> Kind:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.launchers.commands.test_plan_command import facts, invoke, refusal
 
-LARGE = ["configs/bert-large-24h.yaml", "--vocab-size", "30522", "--gpus-per-node", "8"]
+LARGE = ["configs/bert-large-24h.yaml", "zero.overlap=false", "--vocab-size", "30522", "--gpus-per-node", "8"]
 H100 = ["--gpu", "H100", "--mfu", "0.45"]
 FIXED = ["--tokens-per-gpu", "16384", "data.seq_len=512", "train.micro_batch_size=32"]
 PLAIN, OVERLAPPED = "ZeRO 1, gradients sent in fp32, not overlapped", "ZeRO 1, gradients sent in bf16, overlapped"
@@ -115,8 +115,8 @@ def test_damaged_constants(tmp_path):
         ([*H100, "--tflops", "3", "--nodes", "1,2", "--network", "400g"], "--mfu and --tflops both set"),
         (["--gpu", "H100", "--tokens-per-second", "9", "--network", "400g"], "needs the speed of one GPU"),
         ([*H100, "--nodes", "1,3", "--network", "400g"], "24 processes cannot share evenly"),
-        ([*H100, "--nodes", "1,2", "--network", "400g", "zero.stage=3"], "zero.stage 0, 1 and 2"),
-        ([*H100, "--nodes", "1,2", "--network", "400g", "zero.offload=cpu"], "without offload"),
+        ([*H100, "--nodes", "1,2", "--network", "400g", "zero.stage=3", "zero.overlap=true"], "zero.stage 0, 1 and 2"),
+        ([*H100, "--nodes", "1,2", "--network", "400g", "zero.offload=cpu", "zero.overlap=true"], "stage 0, 1 and 2 without offload"),
     ],
 )
 def test_what_is_refused(options, said):

@@ -16,9 +16,10 @@ from pretrain.model import Encoder, EncoderShape
 from pretrain.model.head import LossOptions
 from pretrain.model.padded_model import padded_model
 from pretrain.optim import build_optimizer, described, optimizers
+from pretrain.optim.even_slices import even_slices
 from pretrain.optim.optimizers import newton_schulz, orthogonalize_
 from pretrain.optim.parameter_fragments import assign_jobs
-from pretrain.optim.parameter_groups import even_slices, parameter_groups
+from pretrain.optim.parameter_groups import parameter_groups
 from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 70}
