@@ -34,11 +34,8 @@ GROUPS = st.lists(st.tuples(SECONDS, st.floats(0.01, 1)), min_size=1, max_size=8
 
 
 def config(stage: int = 1, precision: str = "bf16", **train: int) -> Config:
-    values = {
-        "run": {"dir": "x"},
-        "data": {"train": "x"},
-        "zero": {"stage": stage} | ({"overlap": False} if stage == 1 else {}),
-    }
+    zero = {"stage": stage, "overlap": stage != 1}
+    values = {"run": {"dir": "x"}, "data": {"train": "x"}, "zero": zero}
     return Config.model_validate(values | {"train": {"steps": 1, "precision": precision, **train}})
 
 
