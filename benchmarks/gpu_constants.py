@@ -93,7 +93,10 @@ def _slowdown(gather: Callable[[], Any], seconds: float, device: torch.device) -
             one @ other
 
     alone = _median_seconds(products, device)
-    running = [gather() for _ in range(math.ceil(2 * alone / seconds))]
+    # Each rank measures other seconds, but all must start as many gathers: otherwise one waits for ever.
+    count = torch.tensor(math.ceil(2 * alone / seconds), device=device)
+    dist.all_reduce(count, dist.ReduceOp.MAX)
+    running = [gather() for _ in range(int(count))]
     beside = _seconds(products, device)
     for handle in running:
         handle.wait()
