@@ -193,8 +193,8 @@ def save_times(
         step: takes one step of `engine`.
     """
     times: dict[str, float] = {}
-    for kind in ("synchronous", "asynchronous"):
-        saves = [_save(engine, folder, number, kind, layout, step) for number in range(1, SAVES + 1)][1:]
+    for first, kind in ((1, "synchronous"), (1 + SAVES, "asynchronous")):
+        saves = [_save(engine, folder, number, kind, layout, step) for number in range(first, first + SAVES)][1:]
         times |= {f"{kind} {name}": statistics.median(one[name] for one in saves) for name in saves[0]}
     times["copy"] = statistics.median(_seconds(lambda: engine.snapshot(folder / "none", True)) for _ in range(5))
     times["step"] = statistics.median(_seconds(step) for _ in range(20))

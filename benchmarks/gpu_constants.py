@@ -1,7 +1,7 @@
 """The phase `constants` of benchmarks/gpu_table.py: what `maskwright plan --constants` reads.
 
 Rates of the models, bandwidth of an optimizer step, and with several ranks the bandwidth and latency of a node's
-collectives and how much compute slows down beside them.
+collectives and how much they slow down compute.
 """
 
 import math

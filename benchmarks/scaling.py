@@ -147,7 +147,7 @@ Constants of the collectives:
 
 - Model: BERT, {settings["layers"]} layers x {settings["hidden"]}, {parameters:,} parameters, fp32; each rank
   {settings["micro_batch_size"]} rows of {settings["seq_len"]} tokens per step, one thread.
-- compute: a step of the engine whose collectives return at once, without the optimizer, while all ranks compute. They
+- compute: a step of the engine whose collectives do nothing, without the optimizer, while all ranks compute. They
   share {os.cpu_count()} cores, so compute takes longer with more ranks. optimizer: AdamW on a rank's part, likewise.
 - link: a plain TCP connection between two ranks under the limit (tc's token bucket, both directions).
 - share: of the link that gloo uses, by collectives of {CALIBRATION_ELEMENTS * 4 / 2**20:g} MiB at {CALIBRATION_MBIT}

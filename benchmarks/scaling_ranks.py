@@ -67,14 +67,14 @@ def measure(settings: dict[str, Any], links: Links) -> dict[str, Any]:
 
 
 class _Done:
-    """What a collective that does nothing returns."""
+    """The handle of a collective that does nothing."""
 
     def wait(self) -> None: ...
 
 
 @contextlib.contextmanager
 def _no_collectives() -> Iterator[None]:
-    """Let collectives of PyTorch and DeepSpeed return at once. Weights of other ranks' parts do not change."""
+    """Let collectives of PyTorch and DeepSpeed do nothing. Weights of other ranks' parts do not change."""
     with contextlib.ExitStack() as stack:
         for module in (dist, deepspeed_comm.cdb):
             for name in ("all_reduce", "all_to_all_single", "all_gather_into_tensor", "all_gather"):
@@ -102,7 +102,7 @@ def collectives(link: float) -> dict[str, Any]:
     ideal = ring_seconds(4 * whole.numel(), ranks, link)
 
     def late(call: Callable[[], object]) -> Callable[[], object]:
-        """Ranks begin one after the other, as after a pass: exactly together, both directions sometimes run at once."""
+        """Ranks begin one after the other, as after a pass: exactly together, both directions sometimes overlap."""
 
         def run() -> None:
             time.sleep(_SKEW * dist.get_rank())

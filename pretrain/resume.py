@@ -56,7 +56,7 @@ class RunParts:
     """The fixed parts of a run, the same on every rank except `rank`, `lock` and `marker`.
 
     config: with the values that were chosen where `given` has auto.
-    given: the config as it was written.
+    given: the config that the user wrote.
     data, valid: the training data, and the held-out data or None.
     stages: the stages of the curriculum.
     description: the description of the model.
@@ -304,7 +304,7 @@ def _path(config: Config) -> FastPath:
 
 
 def _made_with(device: str) -> str:
-    """What a comparison of kernels depends on besides the config."""
+    """The GPU and the versions that a comparison of kernels depends on."""
     gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else device
     versions = [f"{name} {version(name)}" for name in ("torch", "triton") if find_spec(name)]
     return ", ".join([gpu, *versions])

@@ -17,7 +17,7 @@ def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
     After the last backward pass of a step, for each ZeRO stage. Together, the ranks' shares are all gradients.
 
     Raises:
-        UserError: if DeepSpeed keeps other gradients than those of the parameters of this rank.
+        UserError: if DeepSpeed's gradients do not match the parameters of this rank.
     """
     optimizer, stage, names = engine.optimizer, engine.zero_optimization_stage(), engine.param_names
     if stage == 0:

@@ -2,7 +2,7 @@
 
 from pretrain.config import Config
 
-_MATRIX_GROUPS = 6  # by depth: what is sent after the backward pass gets smaller with more, but each is a collective
+MATRIX_GROUPS = 6  # by depth: what is sent after the backward pass gets smaller with more, but each is a collective
 _LARGEST_BUCKET = 500_000_000  # elements, as in DeepSpeed
 _LEAST_OVERLAPPED = 25_000_000  # smaller buckets cost more to start than their overlap with the backward pass gains
 
@@ -14,7 +14,7 @@ def uses_flat_gradients(config: Config) -> bool:
 
 def matrix_groups(config: Config) -> int:
     """The number of parameter groups that the model's matrices make; fewer if it has fewer matrices."""
-    return _MATRIX_GROUPS if uses_flat_gradients(config) else 1
+    return MATRIX_GROUPS if uses_flat_gradients(config) else 1
 
 
 def bucket_size(parameters: int, device: str) -> int:

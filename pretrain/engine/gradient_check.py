@@ -81,7 +81,9 @@ class GradientCheck:
             report(wrong)
 
     def _difference(self, name: str) -> Tensor:
-        """The norm of the difference by that of the plain sum: fp64 []. 0 after an overflow, as the step is skipped."""
+        """The norm of the difference, divided by the norm of the plain sum: fp64 [].
+
+        0 after an overflow, as the step is skipped."""
         plain, parameter = self._sums[name], self._parameters[name]
         dist.all_reduce(plain)
         plain = plain.double() / self._ranks

@@ -1,7 +1,7 @@
 """Watch a run: loss spikes, slow ranks, hangs, ranks whose weights differ.
 
 `Watchdog` notices a hang. `StepGuard` decides on each step, `roll_back` goes back to an earlier checkpoint,
-`check_replicas` compares the weights of the ranks, and `dry_run` is the trial step. `check_fits` compares a checkpoint
+`check_replicas` compares the weights of the ranks, and `Trial` makes the trial step. `check_fits` compares a checkpoint
 with the settings. `Faults` injects such faults for tests.
 """
 

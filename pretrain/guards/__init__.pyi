@@ -9,5 +9,4 @@ from .step_guard import EndOfRun as EndOfRun
 from .step_guard import StepGuard as StepGuard
 from .step_guard import StepResult as StepResult
 from .trial_step import Trial as Trial
-from .trial_step import dry_run as dry_run
 from .watchdog import Watchdog as Watchdog

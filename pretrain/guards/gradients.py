@@ -33,7 +33,7 @@ def end_for_wrong_gradients(differences: dict[str, float], config: Config, step:
 
 def _size(difference: float) -> str:
     if math.isinf(difference):
-        return "are not finite, but those of a plain all-reduce are,"
+        return "are not finite, but the gradients of a plain all-reduce are,"
     return f"differ from a plain all-reduce by {100 * difference:.2g}% of their norm"
 
 

@@ -1,7 +1,7 @@
-"""Compare loss and gradients of a faster path with those of the plain step, on this rank's rows.
+"""Compare loss and gradients of a faster path with the plain step, on this rank's rows.
 
-The passes go through the model alone: they exchange nothing between ranks and leave no gradients, so that one that
-fails on a rank leaves the engine as it was.
+The passes go through the model alone: they exchange nothing between ranks and leave no gradients, so a pass that
+fails on a rank leaves the engine unchanged.
 """
 
 import gc
@@ -151,7 +151,7 @@ class PathComparison:
 
     @property
     def extent(self) -> str:
-        """What was compared: "all 32 rows", or "8 of 32 rows, as the plain step needs more memory"."""
+        """The rows that were compared: "all 32 rows", or "8 of 32 rows, as the plain step needs more memory"."""
         whole = len(self._inputs["tokens"]) // self._inputs["seq_len"]
         rows = self._plain.rows if self._plain else 0
         return f"{rows} rows" if rows == whole else f"{rows} of {whole} rows, as memory is short for a plain step"

@@ -31,6 +31,9 @@ class Trial:
 
     Args:
         loader, state: of the first step. longest_row: slots of the longest row.
+
+    Raises:
+        DamagedData: as the first step would.
     """
 
     def __init__(self, engine: Engine, loader: Loader, state: ResumeState, longest_row: int):
@@ -61,22 +64,19 @@ class Trial:
             free_memory()
         return True
 
+    def run_step(self) -> None:
+        """Run the trial step, which changes no state; a collective.
 
-def dry_run(engine: Engine, loader: Loader, state: ResumeState, longest_row: int) -> None:
-    """Run a trial step that changes no state; a collective.
-
-    Raises:
-        UserError: if it does not fit into memory, cannot be compiled, or gives other gradients than a plain all-reduce.
-        DamagedData: as the first step would.
-    """
-    examples = run_on_all_ranks(lambda: list(loader.examples(state.steps_done, state.position)))
-    report = functools.partial(end_for_wrong_gradients, config=engine.config)
-    feed = DeviceFeed(engine.device, loader.objective, longest_row)
-    for batches in examples:
-        batch = batches[0]
-        try:
-            engine.rehearse([feed(batch).wait() for batch in batches], report)
-        except Exception as error:
-            if said := explain(error, len(batch.tokens) // batch.seq_len, batch.seq_len):
-                raise UserError(said) from error
-            raise
+        Raises:
+            UserError: if it does not fit into memory, cannot be compiled, or gives other gradients than a plain
+                all-reduce.
+        """
+        report = functools.partial(end_for_wrong_gradients, config=self._engine.config)
+        for batches in self._examples:
+            batch = batches[0]
+            try:
+                self._engine.rehearse([self._feed(batch).wait() for batch in batches], report)
+            except Exception as error:
+                if said := explain(error, len(batch.tokens) // batch.seq_len, batch.seq_len):
+                    raise UserError(said) from error
+                raise

@@ -1,4 +1,4 @@
-"""Python's garbage collections at the same steps on every rank, instead of at random times on one after another.
+"""Collection of Python's garbage at the same steps on every rank, not at random times on single ranks.
 
 A full collection walks through every object of PyTorch and DeepSpeed, and the other ranks wait for the rank that makes
 it. (torchtitan and Megatron-LM collect at chosen steps too, but only young objects, so that old cycles stay.)
@@ -12,7 +12,7 @@ _EVERY = 200  # steps
 class ChosenCollections:
     """A context manager: inside, garbage is collected only where `after_step` says.
 
-    What exists at its start is not looked at again until its end. So a collection takes milliseconds.
+    Collections leave out the objects that exist at its start, until its end. So they take milliseconds.
     """
 
     def __enter__(self) -> "ChosenCollections":

@@ -90,7 +90,7 @@ class ComputeBackends:
         """The backends of a run on this type of device.
 
         Args:
-            window: see attention_fallback; that of the installed torch by default.
+            window: see attention_fallback; by default, what the installed torch has.
             choice: of the trial step.
         """
         train, model = config.train, config.model

@@ -43,7 +43,7 @@ class Candidates:
     """The paths that a run may use, fastest first.
 
     paths: the last one is used without a comparison, when all others have failed.
-    reason: why no faster path is tried; empty if there is none that the config allows.
+    reason: why no faster path is tried; empty if the config allows no faster path.
     known: a path that the last start has compared, so that it need only work.
     """
 

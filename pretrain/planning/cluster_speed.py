@@ -1,11 +1,12 @@
 """Predict the step time of a config on clusters of several sizes."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from data_prep.errors import UserError
 from pretrain.config import Config
+from pretrain.engine import MATRIX_GROUPS
 from pretrain.model import Sizes
 from pretrain.planning.collectives import Cluster
 from pretrain.planning.hardware import Hardware
@@ -13,11 +14,8 @@ from pretrain.planning.run_plan import Planner
 from pretrain.planning.scaling import Communication, Compute, StepTime, Transfer, step_time
 from pretrain.planning.training_memory import element_size, optimizer_state
 
-# Parts of the matrices that are sent together, in the order of the forward pass, where communication overlaps.
-MATRIX_PARTS = (1 / 6,) * 6
 _FP32 = 4
 _LAUNCHES = 1e-4  # seconds to start the kernels of an optimizer step; assumed
-_SMALL = 3  # all-reduces of a step: predictions, losses, gradient norm
 
 
 @dataclass(frozen=True)
@@ -119,24 +117,25 @@ def scaled(
 
 def communication(sizes: Sizes, scheme: Scheme, weight_bytes: int, cluster: Cluster) -> Communication:
     """The collectives of a step. weight_bytes: of a weight that is gathered."""
-    groups = _groups(sizes, MATRIX_PARTS if scheme.overlap_reduce else (1.0,))
+    groups = _groups(sizes, MATRIX_GROUPS if scheme.overlap_reduce else 1)
     factor = 2 if scheme.all_reduce else 1
     reduce = [
         Transfer(factor * cluster.ring(numel * scheme.reduce_bytes), share) for numel, share in _backward_order(groups)
     ]
     gather = [Transfer(cluster.ring(numel * weight_bytes), share) for numel, share in groups] if scheme.gathers else []
     flags = scheme.overlap_reduce, scheme.overlap_gather
-    return Communication(tuple(reduce), tuple(gather), _SMALL * cluster.small, *flags)
+    small = 3 if scheme.all_reduce else 2  # predictions; losses with, in ZeRO 1, the gradient norm
+    return Communication(tuple(reduce), tuple(gather), small * cluster.small, *flags)
 
 
-def _groups(sizes: Sizes, parts: Sequence[float]) -> list[tuple[float, float]]:
+def _groups(sizes: Sizes, parts: int) -> list[tuple[float, float]]:
     """(elements, share of the compute of a pass) of each group in the order of the forward pass.
 
     Embeddings and vectors come first: their share of the compute is small and counts as none.
     """
     matrices = sum(sum(sizes.by_kind.get(kind, ())) for kind in ("matrix", "filter"))
     others = [float(sum(sizes.by_kind.get(kind, ()))) for kind in ("embedding", "vector")]
-    return [(numel, 0.0) for numel in others] + [(part * matrices, part) for part in parts]
+    return [(numel, 0.0) for numel in others] + [(matrices / parts, 1 / parts)] * parts
 
 
 def _backward_order(groups: list[tuple[float, float]]) -> Iterable[tuple[float, float]]:
@@ -148,11 +147,12 @@ def optimizer_bytes(config: Config, sizes: Sizes, ranks: int) -> float:
     """Bytes that the update of the weights reads and writes on a rank.
 
     All gradients are copied to fp32 once (stages 1 and 2). Of its part a rank reads the gradients for the norm, scales
-    them, and reads gradients, weights and state and writes weights, state and the weights of the model. The operations
-    of muon's iteration do not count.
+    them (not in stage 1, where the kernel of AdamW does so), and reads gradients, weights and state and writes weights,
+    state and the weights of the model. The operations of muon's iteration do not count.
     """
     element, stage = element_size(config.train.precision), config.zero.stage
     copied = sizes.total * (element + _FP32) if stage else 0
-    of_one = 4 * _FP32 + 2 * _FP32 + (element if stage else 0)
+    gradient = (2 if stage == 1 else 4) * _FP32
+    of_one = gradient + 2 * _FP32 + (element if stage else 0)
     part = sizes.total / (ranks if stage else 1)
     return copied + part * of_one + 2 * optimizer_state(config, sizes, ranks)

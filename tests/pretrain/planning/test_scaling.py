@@ -193,12 +193,12 @@ def test_the_bytes_of_each_stage():
 
 
 def test_the_optimizer_works_on_the_part_of_a_rank():
-    """ZeRO 1 in bf16: 6 bytes of every gradient; of the part 16 + 8 + 2, and the state of 8 read and written."""
+    """ZeRO 1 in bf16: 6 bytes of every gradient; of the part 8 + 8 + 2, and the state of 8 read and written."""
     step = RankStep(flops=1e12, tokens=1.0, passes=1)
     for ranks in (2, 4):
         found = scaled(config(), SIZES, step, OVERLAPPED, hardware(), cluster(ranks, 1)).time.optimizer
         part = 1e6 / ranks
-        assert found - 1e-4 == pytest.approx((6e6 + part * (16 + 8 + 2 + 16)) / 1e12, rel=1e-3)
+        assert found - 1e-4 == pytest.approx((6e6 + part * (8 + 8 + 2 + 16)) / 1e12, rel=1e-3)
 
 
 def test_a_step_by_hand():
