@@ -56,6 +56,8 @@ def step(engine: Engine) -> None:
     predictions = engine.total([sum(batch.n_predictions for batch in batches)])
     feed = DeviceFeed(engine.device)
     engine.step([feed(batch).wait() for batch in batches], predictions[0], 1e-3)
+    engine.wait_for_weights()
+    dist.barrier()  # gloo's threads hold tensors a little longer than the collectives last
 
 
 def expected(items: list[Item], zero: str) -> int:
