@@ -81,6 +81,8 @@ class Config(Section):
             self._no_native_settings()
         if self.train.compile is True and self.zero.stage == 3:
             raise ValueError("train.compile is for zero.stage 0 to 2, whose weights stay in place; set one of the two")
+        if self.train.flash_attention != "auto":
+            self._uses_flash_attention()
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError(
                 f"zero.stage 0 is for train.precision fp32; write zero.stage 1 for {self.train.precision}, which sums "
@@ -117,9 +119,20 @@ class Config(Section):
                 )
 
     def _no_native_settings(self) -> None:
-        for name in ("fused_kernels", "compile", "activation_checkpointing"):
-            if getattr(self.train, name) is True:
+        for name in ("fused_kernels", "compile", "activation_checkpointing", "flash_attention"):
+            if getattr(self.train, name) not in (False, "auto"):
                 raise ValueError(f"train.{name} is for the native encoder, not for model.arch auto; remove it")
+
+    def _uses_flash_attention(self) -> None:
+        if self.train.precision == "fp32":
+            raise ValueError("train.flash_attention is for train.precision bf16 and fp16, not fp32; remove it")
+        if self.model.dropout:
+            raise ValueError("train.flash_attention is for model.dropout 0; remove it")
+        if self.train.flash_attention == 3 and self.run.deterministic:
+            raise ValueError(
+                "train.flash_attention 3 gives other gradients from run to run, which run.deterministic forbids; set "
+                "one of the two"
+            )
 
     def _predicts(self) -> None:
         rate, shortest = self.masking.rate, min(stage.seq_len for stage in self.stages)
