@@ -1,4 +1,4 @@
-"""Flash attention over documents (`varlen`): when a run can use it, and in which version. Does not import torch.
+"""Flash attention over documents (`varlen`): the versions, and when a run can use them. Does not import torch.
 
 torch has version 2 (Dao, "FlashAttention-2", 2023). Packages bring version 3 for Hopper (Shah et al.,
 "FlashAttention-3", 2024) and version 4 for Blackwell. torch then gives them all calls of its `varlen_attn` in the
