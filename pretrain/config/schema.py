@@ -62,8 +62,8 @@ class Config(Section):
             self._no_native_settings()
         if self.train.compile is True and self.zero.stage == 3:
             raise ValueError("train.compile is for zero.stage 0 to 2, whose weights stay in place; set one of the two")
-        if self.train.flash_attention != "auto":
-            self._uses_flash_attention()
+        if self.train.flash_attention in (3, 4):
+            self._uses_newer_flash_attention()
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError(
                 f"zero.stage 0 is for train.precision fp32; write zero.stage 1 for {self.train.precision}, which sums "
@@ -121,11 +121,14 @@ class Config(Section):
             if getattr(self.train, name) not in (False, "auto"):
                 raise ValueError(f"train.{name} is for the native encoder, not for model.arch auto; remove it")
 
-    def _uses_flash_attention(self) -> None:
+    def _uses_newer_flash_attention(self) -> None:
+        version = self.train.flash_attention
         if self.train.precision == "fp32":
-            raise ValueError("train.flash_attention is for train.precision bf16 and fp16, not fp32; remove it")
+            raise ValueError(
+                f"train.flash_attention {version} is for train.precision bf16 and fp16, not fp32; remove it"
+            )
         if self.model.dropout:
-            raise ValueError("train.flash_attention is for model.dropout 0; remove it")
+            raise ValueError(f"train.flash_attention {version} is for model.dropout 0; remove it")
         if self.train.flash_attention == 3 and self.run.deterministic:
             raise ValueError(
                 "train.flash_attention 3 gives other gradients from run to run, which run.deterministic forbids; set "

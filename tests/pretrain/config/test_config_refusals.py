@@ -210,8 +210,11 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["model={arch: auto, config: x}", "train.fused_kernels=true"], "fused_kernels is for the native encoder"),
         (["model={arch: auto, config: x}", "train.compile=true"], "compile is for the native encoder"),
         (["model={arch: auto, config: x}", "train.flash_attention=2"], "flash_attention is for the native encoder"),
-        (["train.flash_attention=3", "train.precision=fp32"], "is for train.precision bf16 and fp16, not fp32"),
-        (["train.flash_attention=2", "model.dropout=0.1"], "flash_attention is for model.dropout 0; remove it"),
+        (
+            ["train.flash_attention=3", "train.precision=fp32"],
+            "flash_attention 3 is for train.precision bf16 and fp16, not fp32",
+        ),
+        (["train.flash_attention=4", "model.dropout=0.1"], "flash_attention 4 is for model.dropout 0; remove it"),
         (["train.flash_attention=3", "run.deterministic=true"], "gives other gradients from run to run"),
         (["train.flash_attention=1"], "train.flash_attention"),
         (["zero.stage=3", "train.compile=true"], "compile is for zero.stage 0 to 2"),

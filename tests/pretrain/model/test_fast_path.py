@@ -139,6 +139,14 @@ def test_a_record_that_is_missing_or_damaged_is_ignored(recorded):
     assert candidates.after_record(recorded, WITH) == candidates
 
 
+@pytest.mark.parametrize("sections", [{}, {"model": {"dropout": 0.1}}, {"run": {"deterministic": True}}])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_checkpoint_s_config_has_the_chosen_path(precision, sections):
+    for path in Candidates.of(config({"precision": precision}, **sections), "cuda", flash=3).paths:
+        stored = config({"precision": precision} | path.as_settings(), **sections)
+        assert Candidates.of(stored, "cuda", flash=3).paths == (path,)
+
+
 def test_configs_that_were_written_before_auto_load():
     """They have false where it was the default, also beside what refuses true."""
     old = {"fused_kernels": False, "compile": False}
