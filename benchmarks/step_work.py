@@ -68,6 +68,7 @@ class Setting:
     attention, padding (to the "longest" of a batch, or "row": to seq_len), by_length: only for transformers.
     autocast: in bf16, transformers with fp32 weights and autocast; otherwise bf16 weights and fp32 copies.
     packed: transformers with the package packed-encoders, which removes the padding.
+    deterministic: Maskwright's engine with run.deterministic.
     """
 
     side: str
@@ -79,6 +80,7 @@ class Setting:
     by_length: bool = False
     autocast: bool = False
     packed: bool = False
+    deterministic: bool = False
 
     @property
     def title(self) -> str:
@@ -89,7 +91,7 @@ class Setting:
         if self.micro > 1:
             words.append(f"{self.micro} micro-batches")
         words += ["compiled"] * self.compiled + ["fused kernels"] * self.fused + ["autocast"] * self.autocast
-        words += ["packed-encoders"] * self.packed
+        words += ["packed-encoders"] * self.packed + ["deterministic"] * self.deterministic
         return ", ".join(words)
 
 
@@ -110,7 +112,7 @@ class Work:
         case, rows = self.case, self.case.rows[self.device]
         return Config.model_validate(
             {
-                "run": {"dir": "unused", "seed": SEED},
+                "run": {"dir": "unused", "seed": SEED, "deterministic": self.setting.deterministic},
                 "data": {"train": str(self.data), "seq_len": case.seq_len},
                 "masking": {"rate": case.rate},
                 "model": {"arch": case.arch, "size": case.size},

@@ -1,7 +1,7 @@
 """One rank: two trainings with run.deterministic give the same losses, weights and optimizer state, bit for bit.
 
-`python -m tests.pretrain.engine.repeat_worker PATH`, on a GPU where DS_ACCELERATOR says so; PATH: plain, fused, compiled
-or compiled-fused.
+`python -m tests.pretrain.engine.repeat_worker PATH`, on a GPU where DS_ACCELERATOR says so. PATH is plain, fused,
+compiled or compiled-fused.
 """
 
 import os
