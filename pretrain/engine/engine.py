@@ -89,7 +89,7 @@ def _own_gpu(visible: int) -> int:
 def make_deterministic() -> None:
     """Demand of PyTorch operations that give the same bits each time, as on a CPU all do.
 
-    Call it before the process group is made and before the first operation on a GPU. What the user set is kept.
+    Call it before the process group is made and before the first operation on a GPU. Variables that are set are kept.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS's own condition
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # NVSwitches add in an order that varies (NCCL's issue 1497)
