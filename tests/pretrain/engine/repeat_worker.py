@@ -52,6 +52,7 @@ def batch(step: int) -> Batch:
 
 def trained(precision: str, stage: int, arch: str, path: str) -> tuple[list[list[float]], list[Tensor]]:
     """Losses, and this rank's fp32 weights with their optimizer state."""
+    torch.compiler.reset()
     model = Encoder(replace(SHAPE, arch=arch))
     model.initialize(0)
     model.use(operations("fused" in path), graph_shapes=int("compiled" in path))
