@@ -2,7 +2,7 @@
 
 import platform
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -17,12 +17,14 @@ from torch import Tensor
 from benchmarks import engine
 from benchmarks.engine_ranks import compare_engines, on_ranks
 from benchmarks.gpu_constants import FASTEST, model_rates, node_collectives, optimizer_bandwidth
-from benchmarks.gpu_repeats import attention_backends, compare_repetitions, compared, repeating, run_once
+from benchmarks.gpu_repeats import compare_repetitions, compared, repeating, run_once
 from benchmarks.step import asked, best_of_transformers, in_sequence, process, warm_up
 from benchmarks.step_parts import gemm_tflops, seconds_of
 from benchmarks.step_work import CASES, SEED, Round, Setting, Work
-from pretrain.model import peak_tflops
+from data_prep.errors import UserError, one_line
+from pretrain.model import FlashAttention, peak_tflops
 from pretrain.model.attention import Backend, DocumentBounds, attention
+from pretrain.model.flash_attention import use_version
 from pretrain.model.model_costs import pairs_seen
 
 # In order of value: what is measured before the time is over is worth the most.
@@ -136,6 +138,8 @@ def products(request: Request) -> Result:
 def steps_of(case: str, request: Request) -> Result:
     """The step of a case in each variant, one after the other; the message of a variant that failed."""
     variants = VARIANTS if request.device == "cuda" else {"plain": VARIANTS["plain"]}
+    for flash in newer_flash(request.device):
+        variants = variants | {f"fused, compiled, FlashAttention {flash}": replace(FASTEST["cuda"], flash=flash)}
     return {name: _measured(request, request.work(case, setting)) for name, setting in variants.items()}
 
 
@@ -189,18 +193,43 @@ def summary(work: Work, rounds: list[Round]) -> Result:
 def attention_of_backends(request: Request) -> Result:
     """A layer's attention, forward and backward, for each backend: 12 heads of 64 dimensions."""
     rows: list[tuple[int, int | None]] = [(512, None), (1024, None), (1024, 64), (8192, None), (8192, 64)]
-    backends: list[Backend] = ["varlen", "sdpa"] if request.device == "cuda" else ["sdpa"]
     found: Result = {}
     for seq_len, reach in rows[:1] if request.quick else rows:
         width = "all tokens" if reach is None else f"{reach} tokens on either side"
         found[f"rows of {seq_len:,}, {width}"] = {
-            backend: _attention(request.device, backend, seq_len, reach) for backend in backends
+            name: _attention(request.device, backend, flash, seq_len, reach)
+            for name, backend, flash in attention_backends(request.device)
         }
     return found
 
 
-def _attention(device: str, backend: Backend, seq_len: int, reach: int | None) -> Result:
-    """Milliseconds, and TFLOP/s of the pairs of tokens that attend to each other."""
+def attention_backends(device: str) -> Iterator[tuple[str, Backend, int]]:
+    """Name, backend and version of flash attention of each way to compute attention."""
+    if device == "cuda":
+        yield from ((f"FlashAttention {flash}", "varlen", flash) for flash in (2, *newer_flash(device)))
+    yield "sdpa", "sdpa", 2
+
+
+def newer_flash(device: str) -> list[int]:
+    """The version of flash attention that is installed for this GPU, if it is newer than torch's own."""
+    if device != "cuda":
+        return []
+    newest = FlashAttention.installed(torch.cuda.get_device_capability()[0]).version
+    return [newest] if newest != FlashAttention().version else []
+
+
+def _attention(device: str, backend: Backend, flash: int, seq_len: int, reach: int | None) -> Result:
+    """Milliseconds, and TFLOP/s of the pairs of tokens that attend to each other; or the reason why it failed."""
+    try:
+        use_version(flash)
+        return _timed_attention(device, backend, seq_len, reach)
+    except (RuntimeError, UserError) as error:  # a young package may refuse a shape
+        return {"failed": one_line(str(error), 200)}
+    finally:
+        use_version(FlashAttention().version)
+
+
+def _timed_attention(device: str, backend: Backend, seq_len: int, reach: int | None) -> Result:
     leaves, gradient, documents, lengths = _layer(device, backend, seq_len, reach)
     seconds = seconds_of(lambda: torch.autograd.grad(attention(*leaves, documents, reach), leaves, gradient), device)
     flops = 12 * HEADS * PER_HEAD * pairs_seen(lengths, reach, causal=False)
@@ -268,29 +297,25 @@ def repeated_attention(request: Request) -> Result:
     rows: list[tuple[int, int | None]] = [(1024, None), (1024, 64), (8192, None), (8192, 64)]
     found: Result = {}
     for seq_len, reach in rows[:2] if request.quick else rows:
-        found[_form(seq_len, reach)] = {
-            name: {switch: _repeated(request, name, seq_len, reach, on) for switch, on in SWITCH.items()}
-            for name in attention_backends(request.device)
+        width = "all tokens" if reach is None else f"{reach} tokens on either side"
+        found[f"rows of {seq_len:,}, {width}"] = {
+            name: {switch: _repeated(request, backend, flash, seq_len, reach, on) for switch, on in SWITCH.items()}
+            for name, backend, flash in attention_backends(request.device)
         }
     return found
 
 
-def _form(seq_len: int, reach: int | None) -> str:
-    return f"rows of {seq_len:,}, {'all tokens' if reach is None else f'{reach} tokens on either side'}"
-
-
-def _repeated(request: Request, name: str, seq_len: int, reach: int | None, on: bool) -> Result:
+def _repeated(request: Request, backend: Backend, flash: int, seq_len: int, reach: int | None, on: bool) -> Result:
     def compute() -> tuple[Tensor, ...]:
         out = attention(*leaves, documents, reach)
         return out, *torch.autograd.grad(out, leaves, gradient)
 
-    backend: Backend = "sdpa" if name == "sdpa" else "varlen"
     try:
         leaves, gradient, documents, _ = _layer(request.device, backend, seq_len, reach)
-        with repeating(name, on):
+        with repeating(flash, on):
             return compare_repetitions(compute, RESULTS, 3 if request.quick else 10)
-    except Exception as error:  # no deterministic mode, or none for this GPU
-        return {"failed": (str(error).strip() or type(error).__name__).splitlines()[-1]}
+    except (AssertionError, RuntimeError, UserError) as error:  # no deterministic mode, or none for this GPU
+        return {"failed": one_line(str(error), 200)}
 
 
 def ranks(request: Request) -> Result:

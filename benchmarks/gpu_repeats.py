@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.attention import activate_flash_attention_impl, restore_flash_attention_impl
 
 from benchmarks.step import asked, process
 from benchmarks.step_work import Work
 from pretrain.engine import make_deterministic
-
-FLASH_2, NEWER = "FlashAttention 2", {"FlashAttention 3": "FA3", "FlashAttention 4": "FA4"}  # torch's names
+from pretrain.model import FlashAttention
+from pretrain.model.flash_attention import use_version
 
 
 @dataclass(frozen=True)
@@ -76,30 +75,14 @@ def compare_repetitions(compute: Callable[[], Sequence[Tensor]], names: Sequence
     return {"repetitions": count - 1} | {name: {"differ": differ[name], "by": most[name]} for name in names}
 
 
-def attention_backends(device: str) -> list[str]:
-    """sdpa, and on a GPU torch's flash attention and the newer versions whose packages are installed."""
-    return ["sdpa", *([FLASH_2, *filter(_loads, NEWER)] if device == "cuda" else [])]
-
-
 @contextmanager
-def repeating(backend: str, deterministic: bool) -> Iterator[None]:
-    """Inside, torch computes flash attention in the version `backend`, and operations are as with run.deterministic."""
+def repeating(flash: int, deterministic: bool) -> Iterator[None]:
+    """Inside, torch uses this version of flash attention, and operations are as with run.deterministic."""
     make_deterministic()  # in any case: cuBLAS reads its variable once
     torch.use_deterministic_algorithms(deterministic)
-    if backend in NEWER:
-        activate_flash_attention_impl(NEWER[backend])
     try:
+        use_version(flash)
         yield
     finally:
+        use_version(FlashAttention().version)
         torch.use_deterministic_algorithms(False)
-        if backend in NEWER:
-            restore_flash_attention_impl()
-
-
-def _loads(backend: str) -> bool:
-    try:
-        activate_flash_attention_impl(NEWER[backend])
-    except (ImportError, OSError, RuntimeError, ValueError):
-        return False
-    restore_flash_attention_impl()
-    return True

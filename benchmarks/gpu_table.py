@@ -174,7 +174,9 @@ def _products(result: dict[str, Any], found: Results) -> str:
 
 def _attention(result: dict[str, Any], found: Results) -> str:
     rows = [
-        [shape, backend, f"{one['milliseconds']:.2f}", f"{one['TFLOP/s']:.3g}"]
+        [shape, backend, f"failed: {one['failed']}", ""]
+        if "failed" in one
+        else [shape, backend, f"{one['milliseconds']:.2f}", f"{one['TFLOP/s']:.3g}"]
         for shape, backends in result.items()
         for backend, one in backends.items()
     ]

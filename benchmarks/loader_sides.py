@@ -31,10 +31,10 @@ from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, MaskedTokens, Objective, Rows, Vocabulary, concatenated_ranges
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary, concatenated_ranges
 from pretrain.masking.masked_tokens import Replacement
-from pretrain.masking.rows import Masked
 from pretrain.masking.units import TokenUnits
+from pretrain.objectives import Objective
 
 SEED = 7
 SLOTS = 65_536  # of a batch

@@ -13,9 +13,8 @@ import torch
 
 from benchmarks.harness import options, run, spread, table, warn_if_busy, write_page
 from data_prep.errors import UserError
-from pretrain.masking import MaskedTokens, Rows, TokenFlag, Vocabulary
+from pretrain.masking import Masked, MaskedTokens, Rows, TokenFlag, Vocabulary
 from pretrain.masking.masked_tokens import Replacement
-from pretrain.masking.rows import Masked
 from pretrain.masking.selection import fixed
 from pretrain.masking.units import Spans, Strategy, TokenUnits, WholeWords
 

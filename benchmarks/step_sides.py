@@ -34,6 +34,7 @@ from pretrain.kernels import operations
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import Encoder, EncoderCosts
 from pretrain.model.families import hugging_face_model
+from pretrain.model.flash_attention import use_version
 from pretrain.optim.parameter_groups import described, parameter_groups
 
 MEGABATCH = 50  # batches that transformers sorts together by length
@@ -48,6 +49,7 @@ class Maskwright:
         self.work, self.device = work, torch.device(work.device)
         self.model = Encoder(work.shape, operations=operations(work.setting.fused))
         self.model.initialize(SEED)
+        use_version(work.setting.flash)
         if work.setting.compiled:
             self.model.compile_graph(shapes=1)
         self._prepare()

@@ -64,7 +64,7 @@ class Setting:
 
     side: maskwright, deepspeed (Maskwright's engine) or transformers.
     micro: micro-batches per step.
-    fused: with Maskwright's Triton kernels.
+    fused: with Maskwright's Triton kernels. flash: the version of flash attention of maskwright, on a GPU.
     attention, padding (to the "longest" of a batch, or "row": to seq_len), by_length: only for transformers.
     autocast: in bf16, transformers with fp32 weights and autocast; otherwise bf16 weights and fp32 copies.
     packed: transformers with the package packed-encoders, which removes the padding.
@@ -75,6 +75,7 @@ class Setting:
     micro: int = 1
     compiled: bool = False
     fused: bool = False
+    flash: int = 2
     attention: str = "sdpa"
     padding: str = "longest"
     by_length: bool = False
@@ -91,7 +92,8 @@ class Setting:
         if self.micro > 1:
             words.append(f"{self.micro} micro-batches")
         words += ["compiled"] * self.compiled + ["fused kernels"] * self.fused + ["autocast"] * self.autocast
-        words += ["packed-encoders"] * self.packed + ["deterministic"] * self.deterministic
+        words += [f"FlashAttention {self.flash}"] * (self.flash != 2) + ["packed-encoders"] * self.packed
+        words += ["deterministic"] * self.deterministic
         return ", ".join(words)
 
 

@@ -28,6 +28,7 @@ from pretrain.model import (
     Candidates,
     ComputeBackends,
     FastPath,
+    FlashAttention,
     KernelChoice,
     build_for_training,
     describe,
@@ -262,18 +263,20 @@ def choose_path(
         device: the type of device that decides whether faster paths are tried: "cpu" or "cuda".
         resumed: use the record of the last start, if it is of such a machine.
     """
-    candidates = Candidates.of(run.given, device)
+    flash = _flash_attention()
+    flash.require(run.given.train.flash_attention)
+    candidates = Candidates.of(run.given, device, flash.version)
     if resumed:
         recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)
-        candidates = candidates.after_record(recorded[0], _made_with(device))
+        candidates = candidates.after_record(recorded[0], _made_with(device, flash))
     choice = candidates.choice
     if choice is None:
-        _print_once(f"Comparing {candidates.paths[0]} with plain kernels; torch.compile may take minutes")
+        _print_once(f"Comparing {candidates.paths[0]} with the plain step; torch.compile may take minutes")
         choice = Trial(engine, loader, state, run.config.longest_row).choose_kernels(candidates)
     _print_once(ComputeBackends.of(run.given, engine.device.type, choice=choice).start_line)
     if run.given.model.arch == "auto":
         return run, choice
-    train = run.config.train.model_copy(update={"fused_kernels": choice.path.fused, "compile": choice.path.compiled})
+    train = run.config.train.model_copy(update=choice.path.as_settings())
     return replace(run, config=run.config.model_copy(update={"train": train})), choice
 
 
@@ -295,19 +298,22 @@ def fit_micro_batch(run: RunParts, engine: Engine, loader: Loader, state: Resume
         run = _with_micro_batch(run, smaller[0])
         loader.close()
         loader = open_loader(run)
-        use_path(engine.module, run.config, _path(run.config))
+        use_path(engine.module, run.config, FastPath.of(run.config))
     return run, loader
 
 
-def _path(config: Config) -> FastPath:
-    return FastPath(config.train.fused_kernels is True, config.train.compile is True)
+def _flash_attention() -> FlashAttention:
+    """The newest version of flash attention, if all ranks have the same; a collective."""
+    generation = torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None
+    newest = {FlashAttention(*one) for one in all_gather_json(FlashAttention.installed(generation))}
+    return newest.pop() if len(newest) == 1 else FlashAttention()
 
 
-def _made_with(device: str) -> str:
+def _made_with(device: str, flash: FlashAttention) -> str:
     """The GPU and the versions that a comparison of kernels depends on."""
     gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else device
     versions = [f"{name} {version(name)}" for name in ("torch", "triton") if find_spec(name)]
-    return ", ".join([gpu, *versions])
+    return ", ".join([gpu, *versions, *filter(None, [flash.package])])
 
 
 def record_start(run: RunParts, engine: Engine, steps_done: int, choice: KernelChoice) -> dict[str, Any]:
@@ -326,7 +332,10 @@ def record_start(run: RunParts, engine: Engine, steps_done: int, choice: KernelC
     run_on_rank_zero(record)
     device = engine.device.type
     chosen = ComputeBackends.of(run.given, device, choice=choice).as_values()
-    chosen |= {"fast_path": choice.as_record(_made_with(device)), "micro_batch_size": run.stages[0].micro}
+    chosen |= {
+        "fast_path": choice.as_record(_made_with(device, _flash_attention())),
+        "micro_batch_size": run.stages[0].micro,
+    }
     more = {"parameters": engine.n_parameters, "data": run.data.facts(), **chosen}
     return record_environment(run.folder.environment, steps_done, more)
 

@@ -86,7 +86,7 @@ def open_unchanged(folder: Path) -> Study:
 
 
 def _check(config: Config, budget: str) -> None:
-    if config.objective != "mlm":
+    if not config.objective_kind.draws_masks:
         raise UserError(f"a masking study needs objective mlm, not {config.objective}")
     if config.data.valid is None:
         raise UserError("data.valid is not set: a study compares its runs by a held-out data set; name one")
@@ -145,7 +145,7 @@ def check_inputs(config: Config, pairs: str | None, pairs_limit: int | None, fin
     longest = config.model.max_positions or config.longest_row
     folder = Sources.open(config.data).datasets[0].tokenizer_path
     if pairs:
-        check_pairs(pairs, pairs_limit, folder, config.causal, longest)
+        check_pairs(pairs, pairs_limit, folder, config.objective_kind.causal, longest)
     if finetune:
         settings = FinetuneSettings(
             task=finetune["task"],

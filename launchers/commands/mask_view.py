@@ -159,5 +159,5 @@ def show_data(config: Config, most: int) -> Show:
 
 
 def _check_objective(config: Config) -> None:
-    if config.objective != "mlm":
+    if not config.objective_kind.draws_masks:
         raise UserError("the config's objective is not masked language modelling, which alone has masks to show")

@@ -101,7 +101,7 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
         raise UserError(f"{found.tokenizer} has no tokenizer.json to decode with; --json shows the token ids")
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
-    console.print(coloured(CAUSAL_LEGEND if found.rows.causal else LEGEND))
+    console.print(coloured(CAUSAL_LEGEND if found.rows.lag else LEGEND))
     for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         predictions = sum(len(document.predictions) for document in documents)
         filled = sum(len(document.original) for document in documents)

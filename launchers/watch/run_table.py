@@ -107,7 +107,7 @@ def print_run(seen: Seen) -> None:
         "time left": _left(seen),
         "updated": f"{_age(seen)} ago" if summary.status else "",
         "checkpoint": "" if last is None else _checkpoint(last.step, last.age_seconds, last.problem),
-        "attention": _with_reason(summary.attention, summary.attention_reason),
+        "attention": _with_reason(summary.attention, _flash(summary) or summary.attention_reason),
         "kernels": _with_reason(summary.kernels, summary.kernels_reason),
         "micro-batch": _number(summary.micro_batch_size, ",") and f"{summary.micro_batch_size:,} rows",
         "starts": str(summary.starts or ""),
@@ -118,6 +118,10 @@ def print_run(seen: Seen) -> None:
         "next": seen.next_action,
     }
     text_console(PIPE_WIDTH).print(facts_table(rows))
+
+
+def _flash(summary: "RunSummary") -> str:
+    return f"FlashAttention {summary.flash_attention}" if summary.flash_attention else ""
 
 
 def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:

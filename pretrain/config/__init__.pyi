@@ -14,6 +14,7 @@ from .error_text import value_refusal as value_refusal
 from .mlflow_address import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from .mlflow_address import OFFLINE as OFFLINE
 from .mlflow_address import address_problem as address_problem
+from .objective import ObjectiveKind as ObjectiveKind
 from .run import CheckpointConfig as CheckpointConfig
 from .run import GuardConfig as GuardConfig
 from .run import TrackConfig as TrackConfig

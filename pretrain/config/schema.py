@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.data import DataConfig, MaskingConfig
 from pretrain.config.model import ModelConfig
+from pretrain.config.objective import OBJECTIVES, ObjectiveKind
 from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunConfig, TrackConfig
 from pretrain.config.section import Section
 from pretrain.config.training import OptimConfig, ScheduleConfig, StageConfig, StageSettings, TrainConfig, ZeroConfig
@@ -44,9 +45,9 @@ class Config(Section):
         return found
 
     @property
-    def causal(self) -> bool:
-        """Whether tokens are predicted, by the slot before them, from what precedes them alone."""
-        return self.objective == "clm"
+    def objective_kind(self) -> ObjectiveKind:
+        """What follows from the objective's name."""
+        return OBJECTIVES[self.objective]
 
     @property
     def longest_row(self) -> int:
@@ -56,31 +57,13 @@ class Config(Section):
     @model_validator(mode="after")
     def _cross_checks(self) -> "Config":
         self._stages_fit()
-        if self.objective == "repair":
-            self.masking.refuse_unread(
-                "strategy", "replacement", section="masking.", why="is not read by objective repair"
-            )
-        if self.causal:
-            self.masking.refuse_unread(
-                "strategy", "rate", "replacement", section="masking.", why="is not read by objective clm"
-            )
-        if self.objective == "mlm":
-            self._predicts()
-        if self.eval.masks == "common" and self.objective != "mlm":
-            raise ValueError(f"eval.masks common is for objective mlm, not {self.objective}; set it to own")
-        if self.masking.device == "gpu" and self.objective != "mlm":
-            raise ValueError(f"masking.device gpu is for objective mlm, not {self.objective}")
-        if self.causal and self.model.arch == "auto":
-            raise ValueError("objective clm needs model.arch bert, roberta or modernbert, not auto")
-        if self.causal and self.track.models != "none":
-            raise ValueError(
-                "track.models is for models that fill masks, and MLflow's pipeline would end each text of one of "
-                "objective clm with [SEP]; set it to none, and use `maskwright export`"
-            )
+        self._fits_objective()
         if self.model.arch == "auto":
             self._no_native_settings()
         if self.train.compile is True and self.zero.stage == 3:
             raise ValueError("train.compile is for zero.stage 0 to 2, whose weights stay in place; set one of the two")
+        if self.train.flash_attention != "auto":
+            self._uses_flash_attention()
         if self.zero.stage == 0 and self.train.precision != "fp32":
             raise ValueError(
                 f"zero.stage 0 is for train.precision fp32; write zero.stage 1 for {self.train.precision}, which sums "
@@ -96,6 +79,23 @@ class Config(Section):
                 f"({self.longest_row})"
             )
         return self
+
+    def _fits_objective(self) -> None:
+        kind, name = self.objective_kind, self.objective
+        self.masking.refuse_unread(*kind.unread, section="masking.", why=f"is not read by objective {name}")
+        if kind.draws_masks:
+            self._predicts()
+        elif self.eval.masks == "common":
+            raise ValueError(f"eval.masks common is for objective mlm, not {name}; set it to own")
+        elif self.masking.device == "gpu":
+            raise ValueError(f"masking.device gpu is for objective mlm, not {name}")
+        if kind.causal and self.model.arch == "auto":
+            raise ValueError(f"objective {name} needs model.arch bert, roberta or modernbert, not auto")
+        if not kind.fills_masks and self.track.models != "none":
+            raise ValueError(
+                "track.models is for models that fill masks, and MLflow's pipeline would end each text of one of "
+                f"objective {name} with [SEP]; set it to none, and use `maskwright export`"
+            )
 
     def _stages_fit(self) -> None:
         first = len(self.train.batch_sizes)  # of the curriculum, among the stages
@@ -117,9 +117,20 @@ class Config(Section):
                 )
 
     def _no_native_settings(self) -> None:
-        for name in ("fused_kernels", "compile", "activation_checkpointing"):
-            if getattr(self.train, name) is True:
+        for name in ("fused_kernels", "compile", "activation_checkpointing", "flash_attention"):
+            if getattr(self.train, name) not in (False, "auto"):
                 raise ValueError(f"train.{name} is for the native encoder, not for model.arch auto; remove it")
+
+    def _uses_flash_attention(self) -> None:
+        if self.train.precision == "fp32":
+            raise ValueError("train.flash_attention is for train.precision bf16 and fp16, not fp32; remove it")
+        if self.model.dropout:
+            raise ValueError("train.flash_attention is for model.dropout 0; remove it")
+        if self.train.flash_attention == 3 and self.run.deterministic:
+            raise ValueError(
+                "train.flash_attention 3 gives other gradients from run to run, which run.deterministic forbids; set "
+                "one of the two"
+            )
 
     def _predicts(self) -> None:
         rate, shortest = self.masking.rate, min(stage.seq_len for stage in self.stages)

@@ -20,6 +20,7 @@ def _is_switch(value: Any) -> Any:
 
 
 Switch = Annotated[bool | Literal["auto"], BeforeValidator(_is_switch)]
+FlashVersion = Literal["auto", 2, 3, 4]
 
 
 class MuonConfig(Section):
@@ -121,6 +122,7 @@ class TrainConfig(Section):
     activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
     compile: Switch = Field("auto", description="torch.compile of a native encoder; auto: on a GPU, if it agrees")
     fused_kernels: Switch = Field("auto", description="Triton kernels between matrix products; auto: likewise")
+    flash_attention: FlashVersion = Field("auto", description="its version; auto: 2, or a newer one if it agrees")
     profile: ProfileConfig | None = Field(None, description="steps to profile: a trace and a table of times")
 
     @field_validator("micro_batch_size", mode="before")

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from pretrain.data.checksum import row_factors, row_hashes
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
-from pretrain.masking import IGNORED, Objective, Rows, ToMask, Vocabulary, concatenated_ranges
+from pretrain.masking import IGNORED, Rows, ToMask, Vocabulary, concatenated_ranges
+from pretrain.objectives import Objective
 
 _SOURCE_SHIFT = 16  # the source is in the bits above the epoch, so masks of two sources never share draws
 

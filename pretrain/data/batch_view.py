@@ -50,28 +50,28 @@ class BatchRows:
     original [R, S] int64: ids before masking.
     positions [R, S] int64: position in the document; a document begins wherever it is 0.
     columns [R, M] int64: slots of the row that are predicted, in the order of the model input; -1 if unused.
-    causal: whether each of them is predicted by the slot before it.
+    lag: slots from the state that predicts to the token that it predicts.
     """
 
     seen: NDArray[np.int64]
     original: NDArray[np.int64]
     positions: NDArray[np.int64]
     columns: NDArray[np.int64]
-    causal: bool = False
+    lag: int = 0
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], causal: bool = False) -> "BatchRows":
-        """The rows of at least one micro-batch, all of one sequence length. If `causal`, a slot predicts the next."""
+    def of(cls, batches: Sequence[Batch], lag: int = 0) -> "BatchRows":
+        """The rows of at least one micro-batch, all of one sequence length."""
         seq_len = batches[0].seq_len
         seen = np.concatenate([batch.tokens.reshape(-1, seq_len) for batch in batches])
         positions = np.concatenate([batch.positions.reshape(-1, seq_len) for batch in batches])
         labels = np.concatenate([batch.labels.reshape(len(batch.tokens) // seq_len, -1) for batch in batches])
         slots = np.concatenate([batch.masked_positions for batch in batches]).reshape(labels.shape)
-        columns = np.where(labels == IGNORED, -1, slots % seq_len + causal)
+        columns = np.where(labels == IGNORED, -1, slots % seq_len + lag)
         row, number = np.nonzero(columns >= 0)
         original = seen.copy()
         original[row, columns[row, number]] = labels[row, number]
-        return cls(seen, original, positions, columns, causal)
+        return cls(seen, original, positions, columns, lag)
 
     def __len__(self) -> int:
         return len(self.seen)
@@ -83,7 +83,7 @@ class BatchRows:
 
     def rows(self, first: int, last: int) -> "BatchRows":
         """The rows from `first` to before `last`."""
-        arrays = {field.name: getattr(self, field.name)[first:last] for field in fields(self) if field.name != "causal"}
+        arrays = {field.name: getattr(self, field.name)[first:last] for field in fields(self) if field.name != "lag"}
         return replace(self, **arrays)
 
     def documents(self, vocabulary: Vocabulary) -> list[list[BatchDocument]]:
@@ -99,7 +99,7 @@ class BatchRows:
             if original[start] == vocabulary.pad:
                 continue
             predicted = columns[(columns >= start) & (columns < end)].tolist()
-            kinds = ["next" if self.causal else _kind(seen[c], original[c], vocabulary) for c in predicted]
+            kinds = ["next" if self.lag else _kind(seen[c], original[c], vocabulary) for c in predicted]
             predictions = [ShownPrediction(c - start, original[c], k) for c, k in zip(predicted, kinds, strict=True)]
             documents.append(BatchDocument(start, original[start:end], seen[start:end], predictions))
         return documents

@@ -21,7 +21,8 @@ from pretrain.data.batch import Batch
 from pretrain.data.checksum import Factors, row_factors, row_hashes
 from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
-from pretrain.masking import IGNORED, Objective, device_masking
+from pretrain.masking import IGNORED, device_masking
+from pretrain.objectives import Objective
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 

@@ -12,7 +12,8 @@ from pretrain.data.batch import Batch, build_batch, max_documents
 from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.stream import Part
 from pretrain.data.training_sources import Sources, row_stream
-from pretrain.masking import Objective, Vocabulary, mask_rate, objective_of
+from pretrain.masking import Vocabulary, mask_rate
+from pretrain.objectives import Objective, objective_of
 from pretrain.philox import derive_key
 
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare

@@ -22,7 +22,8 @@ from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.token_flags import check_targets, flag_reader, word_order
 from pretrain.data.window import BlockReader
-from pretrain.masking import Vocabulary, objective_of
+from pretrain.masking import Vocabulary
+from pretrain.objectives import objective_of
 from pretrain.philox import Key
 
 _WINDOWS = 2  # number of packed windows; fewer in a smaller data set
@@ -101,7 +102,7 @@ class Sources:
         held_out = self.open_held_out(config.data)
         for dataset in (*self.datasets, *([held_out] if held_out else [])):
             dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
-            if config.objective == "repair":
+            if config.objective_kind.needs_targets:
                 check_targets(dataset)
         objective_of(config, Vocabulary.of(self.tokenizer), config.run.seed, "train")
 

@@ -3,7 +3,7 @@
 from transformers import PreTrainedModel
 
 from pretrain.checkpoint import Checkpoint
-from pretrain.config import Config, MaskingConfig
+from pretrain.config import Config
 from pretrain.export.transformers_folder import needs_version_5
 
 _FILL_MASK = """```python
@@ -35,6 +35,7 @@ As an encoder whose tokens see both sides, to fine-tune:
 _VERSION_5 = """
 Needs transformers 5. Version 4 cannot have these rotary bases or attention layers, and computes something else.
 """
+_USES = {"fill-mask": _FILL_MASK, "text-generation": _GENERATE}
 
 
 def model_card(name: str, saved: Checkpoint, averaged: bool, model: PreTrainedModel, longest: int | None) -> str:
@@ -50,23 +51,17 @@ def model_card(name: str, saved: Checkpoint, averaged: bool, model: PreTrainedMo
     rows = saved.state["position"]["dealt"]
     lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
     fingerprint = saved.state["identity"]["data.train (fingerprint)"]
-    task, purpose, use = "fill-mask", "masked-language modelling", _FILL_MASK
-    learned = f"masking | {config.masking.strategy}, {_percent(config.masking)} of tokens, drawn again at each visit"
-    if config.objective == "repair":
-        learned = f"masking | what the wrong text has not (cloze repair), at most {_percent(config.masking)} of tokens"
-    if config.causal:
-        task, purpose, use = "text-generation", "causal language modelling", _GENERATE
-        use += "" if config.model.arch == "modernbert" else _BOTH_SIDES
-        learned = "predicted | every token but special ones, from those before it"
+    kind = config.objective_kind
+    use = _USES[kind.pipeline] + (_BOTH_SIDES if kind.causal and config.model.arch != "modernbert" else "")
     weights = f"averaged over the steps (EMA, decay {config.optim.ema})" if averaged else "of the last step"
     reads = f"{longest:,} tokens" if longest else f"no limit, but none longer than {lengths} tokens in training"
     return f"""---
 library_name: transformers
-pipeline_tag: {task}
+pipeline_tag: {kind.pipeline}
 ---
 # {name}
 
-A model pretrained with Maskwright for {purpose}: {config.model.title} (layers x hidden units).
+A model pretrained with Maskwright for {kind.title}: {config.model.title} (layers x hidden units).
 
 | | |
 |---|---|
@@ -74,14 +69,8 @@ A model pretrained with Maskwright for {purpose}: {config.model.title} (layers x
 | weights | {weights} |
 | rows seen | {rows:,} of {lengths} tokens |
 | longest text | {reads} |
-| {learned} |
+| {kind.predicts(config.masking)} |
 | training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |
 | seed | {config.run.seed} |
 
 {use}{_VERSION_5 if needs_version_5(model.config) else ""}"""
-
-
-def _percent(masking: MaskingConfig) -> str:
-    if isinstance(masking.rate, float):
-        return f"{masking.rate:.0%}"
-    return f"{masking.rate.start:.0%} to {masking.rate.end:.0%} ({masking.rate.schedule})"

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from data_prep.errors import UserError, one_line
 from pretrain.config import Config
 from pretrain.distributed import all_gather_json
-from pretrain.kernels import PLAIN
 from pretrain.model import Candidates, Encoder, FastPath, KernelChoice, choose, use_path
 
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory")
@@ -137,7 +136,7 @@ class PathComparison:
                 use_path(self._model, self._config, path)
                 return None if largest_pass(self._model, self._inputs) else "memory does not suffice for one row"
             if self._plain is None:
-                self._model.use(PLAIN)
+                use_path(self._model, self._config, FastPath(False, False))
                 self._plain = largest_pass(self._model, self._inputs)
             if self._plain is None:
                 return "memory does not suffice for a plain step of one row"

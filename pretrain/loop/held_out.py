@@ -94,7 +94,7 @@ class HeldOutEvaluation:
         batch = run_on_all_ranks(lambda: self._loader.samples(self._config.eval.samples, slots))
         key, used = f"{batch.checksum():016x}", batch.labels != IGNORED
         if used.any():
-            rows = BatchRows.of([batch], self._config.causal).documents(self._loader.vocabulary)
+            rows = BatchRows.of([batch], self._config.objective_kind.lag).documents(self._loader.vocabulary)
             self._append({"key": key, "passages": [[asdict(document) for document in row] for row in rows if row]})
         return _Passages(key, self._feed(batch).wait(), used)
 

@@ -1,6 +1,5 @@
-"""Training objectives, masking above all: which tokens of a row are predicted, and what the model sees instead.
+"""Masking: which tokens of a row are predicted, and what the model sees instead.
 
-`objective_of` creates the objective of a config: masked tokens, the next token, or the repair of a wrong token.
 `MaskedTokens` draws the masks of rows in units of a strategy: tokens, words, n-grams, spans or collocations. Each mask
 is keyed by seed and position (Philox), so every epoch draws new masks and any step can be repeated. `device_masking`
 draws the same masks on a GPU, with a Triton kernel. `mask_rate` is the schedule of the mask rate.

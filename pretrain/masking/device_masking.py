@@ -7,13 +7,12 @@ import torch
 
 from data_prep.errors import UserError
 from pretrain.masking.masked_tokens import DeferredMasks
-from pretrain.masking.rows import Objective
 
 if TYPE_CHECKING:
     from pretrain.masking.gpu_masking import DeviceMasking
 
 
-def device_masking(objective: Objective | None, device: torch.device, longest_row: int) -> "DeviceMasking | None":
+def device_masking(objective: object, device: torch.device, longest_row: int) -> "DeviceMasking | None":
     """The masking on a device, of an objective that defers it; None for others.
 
     Args:

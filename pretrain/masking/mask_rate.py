@@ -6,7 +6,7 @@ from pretrain.config import Config, MaskingConfig
 
 
 def mask_rate(config: Config, step: int, total_steps: int | None = None) -> float:
-    """The share of a row's ordinary tokens to predict at a step: 1 for a causal objective.
+    """The share of a row's ordinary tokens to predict at a step: 1 if the objective has no rate.
 
     Args:
         step: 0 for the first optimizer step.
@@ -16,7 +16,7 @@ def mask_rate(config: Config, step: int, total_steps: int | None = None) -> floa
     train faster than constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).
     """
     rate = config.masking.rate
-    if config.causal:
+    if "rate" in config.objective_kind.unread:
         return 1.0
     if isinstance(rate, float):
         return rate

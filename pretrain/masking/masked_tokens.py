@@ -113,8 +113,13 @@ class MaskedTokens:
         self.key = derive_key(seed, f"{purpose}-masks")
 
     @classmethod
-    def of(cls, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str) -> "MaskedTokens":
+    def of(
+        cls, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool = False
+    ) -> "MaskedTokens":
         """The objective with these settings.
+
+        Args:
+            defer: leave masking to the device (`device_masking`) if masking.device is gpu.
 
         Raises:
             UserError: if the list of collocations is missing, damaged, or made with another tokenizer.
@@ -122,7 +127,8 @@ class MaskedTokens:
         strategies = [(_strategy(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
         shares = masking.replacement
         replacement = Replacement(shares.mask, shares.random, shares.per)
-        return cls(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
+        kind = DeferredMasks if defer and masking.device == "gpu" else cls
+        return kind(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
 
     @property
     def by_token(self) -> bool:

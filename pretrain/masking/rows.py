@@ -1,9 +1,8 @@
-"""Input and output types of masking: rows, masked rows, and the `Objective` protocol."""
+"""Input and output types of masking: rows and masked rows."""
 
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,23 +126,6 @@ class Masked:
     positions: NDArray[np.int64]
     labels: NDArray[np.int64]
     to_mask: ToMask | None = None
-
-
-class Objective(Protocol):
-    """A training objective: labels of a row as a pure function of the row and the rate."""
-
-    @property
-    def flags(self) -> int:
-        """Flag bits of tokens that the objective needs."""
-        ...
-
-    def slots(self, seq_len: int) -> int:
-        """Number of places for predictions in a row of `seq_len` slots."""
-        ...
-
-    def __call__(self, rows: Rows, rate: float) -> Masked:
-        """Mask rows; `rate` is the share of ordinary tokens to predict."""
-        ...
 
 
 def compact(predicted: NDArray[np.bool_], slots: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

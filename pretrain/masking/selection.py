@@ -96,6 +96,13 @@ def _smallest(
     return (numbers <= last[:, None]) & ordinary & (counts > 0)[:, None]
 
 
+def random_subset(
+    candidates: NDArray[np.bool_], counts: NDArray[np.int64], key: Key, row_ids: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """A uniformly random subset of counts [R] candidates of each row, drawn for rows [R, 3]: bool [R, S]."""
+    return select_tokens(candidates, counts, of_columns(key, row_ids, candidates.shape[1]))
+
+
 def select_units(
     ordinary: NDArray[np.bool_],
     begins: NDArray[np.bool_],

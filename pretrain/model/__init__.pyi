@@ -9,6 +9,7 @@ from .fast_path import Candidates as Candidates
 from .fast_path import FastPath as FastPath
 from .fast_path import KernelChoice as KernelChoice
 from .fast_path import choose as choose
+from .flash_attention import FlashAttention as FlashAttention
 from .head import Prediction as Prediction
 from .model_costs import Activations as Activations
 from .model_costs import EncoderCosts as EncoderCosts

@@ -1,9 +1,9 @@
 """Attention within the documents of a stream, behind one function.
 
-Backends: `varlen` runs over the documents (flash attention, on CUDA in 16-bit precision); `sdpa` over the rows under a
-mask (anywhere, in any precision), on a CPU document by document where that is less work. For layers with a local
-window, `sdpa` computes blocks of queries and skips distant keys (Beltagy et al., "Longformer", 2020): queries in blocks
-of B slots see keys in W = B + 2 * reach slots.
+Backends: `varlen` runs over the documents (flash attention, on CUDA in 16-bit precision; its versions are in
+pretrain.model.flash_attention); `sdpa` over the rows under a mask (anywhere, in any precision), on a CPU document by
+document where that is less work. For layers with a local window, `sdpa` computes blocks of queries and skips distant
+keys (Beltagy et al., "Longformer", 2020): queries in blocks of B slots see keys in W = B + 2 * reach slots.
 Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pretrain.model.compute_backends import attention_fallback, varlen_has_window
+from pretrain.model.flash_attention import attention_fallback, varlen_has_window
 
 WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
 _LONG_ROW = 1024  # from this row length on, a mask always costs more than single documents

@@ -13,6 +13,7 @@ from pretrain.config import Config
 from pretrain.kernels import operations
 from pretrain.model.encoder import Encoder
 from pretrain.model.fast_path import FastPath
+from pretrain.model.flash_attention import use_version
 from pretrain.model.head import LossOptions
 from pretrain.model.model_description import Description, EncoderShape
 from pretrain.model.pretrained_init import initial_state
@@ -63,7 +64,7 @@ def build_for_training(
         model.reset_padding_rows()
     if train.activation_checkpointing:
         model.checkpoint_layers()
-    use_path(model, config, FastPath(train.fused_kernels is True, train.compile is True))
+    use_path(model, config, FastPath.of(config))
     return model
 
 
@@ -71,9 +72,10 @@ def use_path(model: nn.Module, config: Config, path: FastPath) -> None:
     """From now on, compute a native encoder in this way.
 
     Raises:
-        UserError: if there is no GPU for the kernels.
+        UserError: if there is no GPU for the kernels, or no package for the version of flash attention.
     """
     if isinstance(model, Encoder):
+        use_version(path.flash)
         # One shape more: a comparison with the plain step may need fewer rows.
         model.use(operations(path.fused), len(config.stages) + 1 if path.compiled else 0)
 

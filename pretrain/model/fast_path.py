@@ -1,4 +1,7 @@
-"""Triton kernels and torch.compile: which combinations a run may try, and which it uses. Does not import torch."""
+"""Triton kernels, torch.compile and flash attention: which combinations a run may try, and which it uses.
+
+Does not import torch.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,22 +9,40 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from pretrain.config import Config
+from pretrain.model.flash_attention import BUILT_IN, attention_fallback, varlen_has_window
 
 _AS_BEFORE = "as at the last start: "
 
 
 class FastPath(NamedTuple):
-    """How a native encoder computes what lies between its matrix products.
+    """How a native encoder computes attention, and what lies between its matrix products.
 
-    fused: with Triton kernels. compiled: by torch.compile.
+    fused: with Triton kernels. compiled: by torch.compile. flash: the version of flash attention, where it is used.
     """
 
     fused: bool
     compiled: bool
+    flash: int = BUILT_IN
 
-    def __str__(self) -> str:
+    @classmethod
+    def of(cls, config: Config) -> "FastPath":
+        """The path of a config; plain where it says `auto`."""
+        train = config.train
+        flash = BUILT_IN if train.flash_attention == "auto" else train.flash_attention
+        return cls(train.fused_kernels is True, train.compile is True, flash)
+
+    @property
+    def kernels(self) -> str:
+        """What computes between matrix products: "plain", "Triton", "compiled" or "Triton and compiled"."""
         names = ["Triton"] * self.fused + ["compiled"] * self.compiled
         return " and ".join(names) or "plain"
+
+    def as_settings(self) -> dict[str, Any]:
+        """The settings of `train` that fix this path."""
+        return {"fused_kernels": self.fused, "compile": self.compiled, "flash_attention": self.flash}
+
+    def __str__(self) -> str:
+        return self.kernels if self.flash == BUILT_IN else f"{self.kernels} with FlashAttention {self.flash}"
 
 
 @dataclass(frozen=True)
@@ -34,8 +55,7 @@ class KernelChoice:
     def as_record(self, made_with: str) -> dict[str, Any]:
         """The values of environment.json for `Candidates.after_record`."""
         reason = self.reason.removeprefix(_AS_BEFORE)
-        path = {"fused_kernels": self.path.fused, "compile": self.path.compiled}
-        return {**path, "reason": reason, "made_with": made_with}
+        return {**self.path.as_settings(), "reason": reason, "made_with": made_with}
 
 
 @dataclass(frozen=True)
@@ -52,18 +72,30 @@ class Candidates:
     known: FastPath | None = None
 
     @classmethod
-    def of(cls, config: Config, device: str) -> "Candidates":
-        """The candidates of a run on this type of device: kernels and compile, then kernels alone, then neither."""
+    def of(cls, config: Config, device: str, flash: int = BUILT_IN) -> "Candidates":
+        """The candidates of a run on this type of device: kernels and compile, then kernels alone, then neither.
+
+        Each with the newer version of flash attention first.
+
+        Args:
+            flash: the newest version that every rank has, see installed_version.
+        """
         train = config.train
-        against = _reason_against_both(config, device)
+        against = _reason_against_all(config, device)
         against_compile = against or _reason_against_compile(config)
+        against_flash = against or _reason_against_flash(config, device, flash)
         fused = _values(train.fused_kernels, against)
         compiled = _values(train.compile, against_compile)
-        paths = [FastPath(*values) for values in product(fused, compiled)]
-        if len(paths) == 4:  # without kernels that agree, compile is not tried alone
-            paths.remove(FastPath(False, True))
-        reasons = [against] * (train.fused_kernels == "auto") + [against_compile] * (train.compile == "auto")
-        return cls(tuple(paths), next(filter(None, reasons), ""))
+        versions = _versions(train.flash_attention, flash, against_flash)
+        paths = [FastPath(*values) for values in product(fused, compiled, versions)]
+        if len(fused) == len(compiled) == 2:  # without kernels that agree, compile is not tried alone
+            paths = [path for path in paths if path.fused or not path.compiled]
+        settings: list[tuple[bool | int | str, str]] = [
+            (train.fused_kernels, against),
+            (train.compile, against_compile),
+        ]
+        settings += [(train.flash_attention, against_flash)] * (flash != BUILT_IN)
+        return cls(tuple(paths), next((reason for setting, reason in settings if setting == "auto" and reason), ""))
 
     @property
     def choice(self) -> KernelChoice | None:
@@ -81,7 +113,11 @@ class Candidates:
         """
         if not isinstance(recorded, dict) or recorded.get("made_with") != made_with:
             return self
-        path = FastPath(recorded.get("fused_kernels") is True, recorded.get("compile") is True)
+        path = FastPath(
+            recorded.get("fused_kernels") is True,
+            recorded.get("compile") is True,
+            recorded.get("flash_attention", BUILT_IN),
+        )
         if path not in self.paths or self.choice:
             return self
         reason = f"{_AS_BEFORE}{recorded.get('reason', '')}"
@@ -114,7 +150,13 @@ def _values(setting: bool | str, against: str) -> tuple[bool, ...]:
     return (False,) if against else (True, False)
 
 
-def _reason_against_both(config: Config, device: str) -> str:
+def _versions(setting: int | str, newest: int, against: str) -> tuple[int, ...]:
+    if isinstance(setting, int):
+        return (setting,)
+    return (BUILT_IN,) if against or newest == BUILT_IN else (newest, BUILT_IN)
+
+
+def _reason_against_all(config: Config, device: str) -> str:
     if device != "cuda":
         return "no GPU"
     if config.model.arch == "auto":
@@ -132,3 +174,12 @@ def _reason_against_compile(config: Config) -> str:
     if config.model.dropout:
         return "no torch.compile: model.dropout is set, and it sets other values to zero"
     return ""
+
+
+def _reason_against_flash(config: Config, device: str, version: int) -> str:
+    if config.run.deterministic:
+        return f"no FlashAttention {version}: run.deterministic is true, and its gradients differ from run to run"
+    model = config.model
+    per_head = model.size.hidden // model.size.heads
+    fallback = attention_fallback(device, config.train.precision, per_head, model.dropout, varlen_has_window())
+    return f"no flash attention: {fallback.reason}" if fallback else ""

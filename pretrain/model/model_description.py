@@ -101,7 +101,7 @@ def _encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
         max_positions=model.max_positions or config.longest_row,
         pad_id=tokenizer.special_ids["pad"],
         norm_eps={"bert": 1e-12, "roberta": 1e-5, "modernbert": 1e-5}[model.arch],
-        causal=config.causal,
+        causal=config.objective_kind.causal,
         dropout=model.dropout,
         window=model.local_attention,
         rope_theta=model.global_rope_theta,

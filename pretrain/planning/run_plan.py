@@ -9,8 +9,9 @@ import numpy as np
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.data import BatchPhase, Filling, Sources
-from pretrain.masking import Vocabulary, mask_rate, objective_of
+from pretrain.masking import Vocabulary, mask_rate
 from pretrain.model import ComputeBackends, EncoderCosts, EncoderShape, Sizes, describe
+from pretrain.objectives import objective_of
 from pretrain.planning.speed import Rate, RunTime
 from pretrain.planning.training_memory import GpuMemory, Item, element_size, pass_items, peak_bytes, states
 

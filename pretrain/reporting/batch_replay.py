@@ -80,7 +80,7 @@ def replay(run: Path, step: int) -> Replayed:
         if replaced != batch.replaced:
             why = f"{batch.replaced} of its tokens replaced damaged ones, and now {replaced} do"
         raise UserError(f"{run}: step {step} has checksum {checksum}, and the journal has {batch.checksum}: {why}.")
-    rows, vocabulary = BatchRows.of(batches, config.causal), Vocabulary.of(data.tokenizer)
+    rows, vocabulary = BatchRows.of(batches, config.objective_kind.lag), Vocabulary.of(data.tokenizer)
     return Replayed(step, metrics, position, data.names, rows, checksum, vocabulary, folder.tokenizer)
 
 

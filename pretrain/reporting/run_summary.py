@@ -41,8 +41,9 @@ class RunSummary:
         seconds_left: of a running run, estimated from the median time between its last steps.
         starts: number of starts.
         slurm_job: the last job that trained the run.
-        attention, attention_reason, kernels, kernels_reason: of the last start, see pretrain.model.ComputeBackends.
-            The reasons say why attention is sdpa, and why these kernels.
+        attention, flash_attention, attention_reason, kernels, kernels_reason: of the last start, see
+            pretrain.model.ComputeBackends. flash_attention is its version. The reasons say why attention is sdpa, and
+            why these kernels.
         micro_batch_size: rows of one pass on one process, of the last start's first stage.
         mlflow_page: the address of the run in MLflow.
     """
@@ -59,6 +60,7 @@ class RunSummary:
     starts: int | None = None
     slurm_job: str | None = None
     attention: str | None = None
+    flash_attention: int | None = None
     attention_reason: str | None = None
     kernels: str | None = None
     kernels_reason: str | None = None
@@ -122,6 +124,7 @@ def summarize(run: Path) -> RunSummary:
         starts=None if recorded is None else 1 + len(environment.get("earlier_starts", [])),
         slurm_job=environment.get("slurm", {}).get("SLURM_JOB_ID"),
         attention=environment.get("attention"),
+        flash_attention=environment.get("flash_attention"),
         attention_reason=environment.get("attention_reason"),
         kernels=environment.get("kernels"),
         kernels_reason=environment.get("kernels_reason"),

@@ -25,6 +25,7 @@ _START: dict[str, Any] = {
     "parameters": int,
     "data": [_DATA],
     "attention": str,
+    "flash_attention": int,
     "attention_reason": str,
     "kernels": str,
     "kernels_reason": str,

@@ -79,6 +79,7 @@ OPTIONS = {
     "train.activation_checkpointing": False,
     "train.compile": "auto",
     "train.fused_kernels": "auto",
+    "train.flash_attention": "auto",
     "train.profile": None,
     "curriculum": [],
     "zero.stage": 1,

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pretrain.guards.path_comparison import PathComparison
-from pretrain.model import Candidates, Encoder, FastPath, choose, use_path
+from pretrain.model import Candidates, Encoder, FastPath, FlashAttention, choose, use_path
 from tests.support import path_cases
 
 KERNELS, BOTH = FastPath(True, False), FastPath(True, True)
@@ -31,8 +31,9 @@ def test_auto_picks_the_fast_compiled_path(arch):
     model, inputs = on_gpu(arch, "bf16")
     settings = path_cases.config("bf16")
     comparison = PathComparison(model, settings, inputs)
-    choice = choose(Candidates.of(settings, "cuda"), comparison.problem_of, lambda: comparison.extent)
-    assert choice.path == BOTH, choice.reason
+    flash = FlashAttention.installed(torch.cuda.get_device_capability()[0]).version
+    choice = choose(Candidates.of(settings, "cuda", flash), comparison.problem_of, lambda: comparison.extent)
+    assert choice.path._replace(flash=2) == BOTH, choice.reason
 
 
 @pytest.mark.parametrize("path", [KERNELS, pytest.param(BOTH, id="compiled")])

@@ -8,7 +8,7 @@ import os
 import pytest
 import torch
 
-from pretrain.masking.rows import Masked
+from pretrain.masking import Masked
 from tests.pretrain.test_philox import VECTORS
 from tests.support.device_masks import (
     ROW_KINDS,

@@ -13,9 +13,8 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from pretrain.masking import MaskedTokens, Rows, TokenFlag, Vocabulary
+from pretrain.masking import Masked, MaskedTokens, Rows, TokenFlag, Vocabulary
 from pretrain.masking.masked_tokens import Replacement
-from pretrain.masking.rows import Masked
 from pretrain.masking.selection import count, fixed, of_columns, select_tokens, select_units, wide
 from pretrain.masking.units import NGrams, Spans, TokenUnits, WholeWords
 

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pretrain.masking import IGNORED, MaskedTokens, Rows, Vocabulary
-from pretrain.masking.rows import Masked
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
 from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
 from tests.support.masks import rows_of
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag
-from pretrain.masking.rows import Masked
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, TokenFlag
 from pretrain.masking.selection import of_columns, of_rows
 from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits
 from pretrain.philox import Key

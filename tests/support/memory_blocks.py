@@ -10,7 +10,8 @@ from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
 from pretrain.data.stream import RowStream
 from pretrain.data.window import BlockReader, ReadFlags
-from pretrain.masking import Objective, Vocabulary
+from pretrain.masking import Vocabulary
+from pretrain.objectives import Objective
 
 
 class MemoryBlocks:

@@ -37,7 +37,8 @@ def test_attention_and_kernels_of_a_run_are_shown(folder):
     assert "sdpa (train.precision is fp32)" in table
     assert "Triton (agrees with the plain step on 4 rows)" in table
     assert "16 rows" in table
-    folder.environment.write_text(json.dumps({"attention": "varlen", "kernels": ["plain"]}))
+    folder.environment.write_text(json.dumps({"attention": "varlen", "flash_attention": 3, "kernels": ["plain"]}))
+    assert "varlen (FlashAttention 3)" in CliRunner().invoke(app, ["status", str(folder.path)]).output
     shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
     assert (shown["attention"], shown["attention_reason"], shown["kernels"]) == ("varlen", None, None)
 

@@ -104,6 +104,7 @@ FREE = {
     "train__activation_checkpointing": True,
     "train__compile": True,
     "train__fused_kernels": True,
+    "train__flash_attention": 2,
     "train__profile": {"steps": [2, 3]},
     "zero__stage": 2,
     "zero__offload": "cpu",

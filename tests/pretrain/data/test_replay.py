@@ -177,7 +177,7 @@ def test_two_runs_are_compared(run, data, tmp_path):
 def test_a_causal_run_is_replayed(run, data, tmp_path):
     batches = make_run(data, tmp_path / "causal", objective="clm")[2]
     found = replay(tmp_path / "causal", 3)
-    assert found.rows.difference(BatchRows.of(batches, causal=True)) is None
+    assert found.rows.difference(BatchRows.of(batches, lag=1)) is None
     shutil.copytree(run.path / "tokenizer", tmp_path / "causal" / "tokenizer")
     code, output, _ = command(tmp_path / "causal", "--step", 3, "--json")
     assert code == 0

@@ -21,9 +21,10 @@ from launchers.app import app
 from pretrain.checkpoint import Identity
 from pretrain.config import Config
 from pretrain.data import Sources
-from pretrain.masking import IGNORED, Vocabulary, cached_collocations, objective_of
+from pretrain.masking import IGNORED, Vocabulary, cached_collocations
 from pretrain.masking.collocation_units import CollocationUnits, collocations_of
 from pretrain.masking.units import RowText
+from pretrain.objectives import objective_of
 from pretrain.reporting import replay
 from tests.support.datasets import make_dataset
 from tests.support.masks import rows_of

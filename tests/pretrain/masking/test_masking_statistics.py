@@ -9,8 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pretrain.masking import IGNORED, MaskedTokens, Rows, Vocabulary
-from pretrain.masking.rows import Masked
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
 from pretrain.masking.selection import count
 from pretrain.masking.units import NGrams, Spans, TokenUnits
 from tests.support.chance import check_distribution, check_means, check_shares

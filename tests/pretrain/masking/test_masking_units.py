@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag
-from pretrain.masking.rows import Masked
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, TokenFlag
 from pretrain.masking.selection import count, of_columns
 from pretrain.masking.units import NGrams, Spans
 from pretrain.philox import philox

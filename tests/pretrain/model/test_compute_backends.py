@@ -9,7 +9,7 @@ from torch.nn.attention.varlen import varlen_attn
 from pretrain.config import Config
 from pretrain.model import ComputeBackends, FastPath, KernelChoice
 from pretrain.model.attention import backend_for
-from pretrain.model.compute_backends import attention_fallback, varlen_has_window
+from pretrain.model.flash_attention import attention_fallback, varlen_has_window
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -80,7 +80,7 @@ def test_the_argument_of_varlen_is_found_without_an_import(tmp_path):
 def test_a_run_reports_attention_and_kernels():
     bf16 = config(train={"fused_kernels": False, "compile": False})
     fp32 = config(train={"precision": "fp32", "fused_kernels": True, "compile": False})
-    assert str(ComputeBackends.of(bf16, "cuda", window=True)) == "attention varlen (flash), kernels plain"
+    assert str(ComputeBackends.of(bf16, "cuda", window=True)) == "attention varlen (flash attention), kernels plain"
     assert ComputeBackends.of(bf16, "cuda", window=True).as_values() == {"attention": "varlen", "kernels": "plain"}
     assert (
         str(ComputeBackends.of(fp32, "cuda", window=True)) == "attention sdpa (train.precision is fp32), kernels Triton"
@@ -101,12 +101,15 @@ def test_a_run_reports_what_was_chosen_and_why():
         "kernels_reason": "no GPU",
     }
     assert str(ComputeBackends.of(config(), "cuda", window=True)) == (
-        "attention varlen (flash), kernels auto (the trial step compares Triton and compiled with plain)"
+        "attention varlen (flash attention), kernels auto (the trial step compares Triton and compiled with plain)"
     )
-    choice = KernelChoice(FastPath(True, True), "agrees with the plain step on 4 rows")
-    assert str(ComputeBackends.of(config(), "cuda", window=True, choice=choice)) == (
-        "attention varlen (flash), kernels Triton and compiled (agrees with the plain step on 4 rows)"
+    choice = KernelChoice(FastPath(True, True, 3), "agrees with the plain step on 4 rows")
+    chosen = ComputeBackends.of(config(), "cuda", window=True, choice=choice)
+    assert str(chosen) == (
+        "attention varlen (FlashAttention 3), kernels Triton and compiled (agrees with the plain step on 4 rows)"
     )
+    assert chosen.as_values().items() >= {"attention": "varlen", "flash_attention": 3}.items()
+    assert "flash_attention" not in ComputeBackends.of(config(), "cpu", choice=choice).as_values()
 
 
 def test_a_start_warns_where_other_settings_allow_flash_attention():
@@ -118,7 +121,10 @@ def test_a_start_warns_where_other_settings_allow_flash_attention():
     )
     assert ComputeBackends.of(slow, "cpu").start_line == "attention sdpa (the device is cpu, not cuda), kernels plain"
     plain = config(train={"fused_kernels": False, "compile": False})
-    assert ComputeBackends.of(plain, "cuda", window=True).start_line == "attention varlen (flash), kernels plain"
+    choice = KernelChoice(FastPath(False, False))
+    assert ComputeBackends.of(plain, "cuda", window=True, choice=choice).start_line == (
+        "attention varlen (FlashAttention 2), kernels plain"
+    )
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -1,4 +1,4 @@
-"""Which kernels a run may try, which it chooses, and what a resumed run takes over: a table, without devices."""
+"""Which kernels and flash attention a run may try, which it chooses, and what a resumed run takes over: tables."""
 
 import pytest
 
@@ -47,6 +47,29 @@ def test_candidates(device, train, sections, paths, reason):
     assert (found.choice is not None) == (len(paths) == 1)
 
 
+FLASH_3 = [path._replace(flash=3) for path in (BOTH, KERNELS, PLAIN)]
+
+
+@pytest.mark.parametrize(
+    ("train", "sections", "paths", "reason"),
+    [
+        ({}, {}, [FLASH_3[0], BOTH, FLASH_3[1], KERNELS, FLASH_3[2], PLAIN], ""),
+        ({"fused_kernels": False, "compile": False}, {}, [FLASH_3[2], PLAIN], ""),
+        ({"flash_attention": 2}, {}, [BOTH, KERNELS, PLAIN], ""),
+        ({"flash_attention": 3}, {}, FLASH_3, ""),
+        ({"compile": False}, {"run": {"deterministic": True}}, [KERNELS, PLAIN], "no FlashAttention 3: run.determ"),
+        ({"precision": "fp32"}, {}, [BOTH, KERNELS, PLAIN], "no flash attention: train.precision is fp32"),
+        ({}, {"zero": {"stage": 3}}, [PLAIN], "zero.stage is 3"),
+        ({}, {"guard": {"dry_run": False}}, [PLAIN], "guard.dry_run is false"),
+    ],
+)
+def test_candidates_where_a_newer_flash_attention_is_installed(train, sections, paths, reason):
+    found = Candidates.of(config(train, **sections), "cuda", flash=3)
+    assert list(found.paths) == paths
+    assert reason in found.reason
+    assert bool(reason) == bool(found.reason)
+
+
 @pytest.mark.parametrize(
     ("problems", "path", "reason"),
     [
@@ -89,6 +112,25 @@ def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_wi
         assert found.choice.reason == "as at the last start: Triton: wrong"
         again = Candidates.of(config(), "cuda").after_record(found.choice.as_record(WITH), WITH)
         assert again.choice == found.choice, "the reason must not grow at each start"
+
+
+def test_a_resumed_run_takes_over_the_version_of_flash_attention():
+    candidates = Candidates.of(config(), "cuda", flash=3)
+    found = candidates.after_record(KernelChoice(KERNELS).as_record(WITH), WITH)
+    assert found.paths == (KERNELS, FLASH_3[2], PLAIN), "version 3 with both, and with kernels, was rejected before"
+    found = candidates.after_record(KernelChoice(FLASH_3[0]).as_record(WITH), WITH)
+    assert (found.known, found.paths) == (FLASH_3[0], candidates.paths)
+    old = {"fused_kernels": True, "compile": False, "made_with": WITH}  # as records were before there were versions
+    assert candidates.after_record(old, WITH).known == KERNELS
+
+
+def test_the_names_of_paths():
+    assert [str(path) for path in (*FLASH_3, BOTH)] == [
+        "Triton and compiled with FlashAttention 3",
+        "Triton with FlashAttention 3",
+        "plain with FlashAttention 3",
+        "Triton and compiled",
+    ]
 
 
 @pytest.mark.parametrize("recorded", [None, "plain", {}, {"made_with": WITH, "fused_kernels": "yes", "compile": True}])

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from pretrain.masking import IGNORED, Vocabulary
-from pretrain.masking.objectives import CausalTokens
 from pretrain.model import native_encoder
 from pretrain.model.families import to_hugging_face
+from pretrain.objectives.causal import CausalTokens
 from tests.support import masks
 from tests.support.encoders import LENGTHS, SEQ_LEN, hugging_face, stream
 

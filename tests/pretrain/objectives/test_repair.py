@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.data import BatchPhase, Loader, Sources
-from pretrain.masking import IGNORED, Rows, TokenFlag, Vocabulary, objective_of
-from pretrain.masking.objectives import RepairObjective
+from pretrain.masking import IGNORED, Rows, TokenFlag, Vocabulary
+from pretrain.objectives import objective_of
+from pretrain.objectives.repair import RepairObjective
 from tests.support.datasets import make_dataset
 
 VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))

@@ -1,0 +1,41 @@
+"""Cloze repair: the tokens that a wrong text has not are masked and predicted."""
+
+import numpy as np
+
+from pretrain.masking import IGNORED, Masked, Rows, TokenFlag, Vocabulary, compact, count, random_subset
+from pretrain.philox import derive_key
+
+
+class RepairObjective:
+    """The objective of cloze repair.
+
+    Args:
+        vocabulary: the tokenizer's ids.
+        rate: the largest share of a full row's ordinary tokens to predict; it sizes the arrays.
+        seed: keys every draw.
+        purpose: draws of two purposes ("train", "valid") are independent.
+    """
+
+    flags = TokenFlag.TARGET
+
+    def __init__(self, vocabulary: Vocabulary, rate: float, seed: int, purpose: str):
+        self.vocabulary, self._rate = vocabulary, rate
+        self.key = derive_key(seed, f"{purpose}-repairs")
+
+    def slots(self, seq_len: int) -> int:
+        """Places for predictions in a full row with one [CLS] and one [SEP]."""
+        return max(1, int(count(self._rate, seq_len - 2)))
+
+    def __call__(self, rows: Rows, rate: float) -> Masked:
+        """Mask and predict all targets; with more targets than places, predict a uniformly random part.
+
+        Targets that are special tokens, such as [UNK], are masked but not predicted.
+        """
+        tokens, seq_len, targets = rows.tokens, rows.tokens.shape[1], rows.targets
+        wanted = targets & self.vocabulary.is_ordinary[tokens]
+        counts = np.minimum(np.count_nonzero(wanted, axis=1), max(1, int(count(rate, seq_len - 2))))
+        predicted = random_subset(wanted, counts, self.key, rows.row_ids)
+        positions, used = compact(predicted, self.slots(seq_len))
+        labels = np.where(used, tokens.reshape(-1)[positions], IGNORED)
+        seen = np.where(targets, self.vocabulary.mask, tokens)
+        return Masked(seen.reshape(-1), positions.reshape(-1), labels.reshape(-1))

@@ -1,0 +1,114 @@
+"""Which version of flash attention is installed, and how torch is told to use it.
+
+The packages of versions 3 and 4 need GPUs. Here a small module stands for them: it has the operations that torch looks
+for, and torch's own registry takes it. tests/gpu compares their results.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_prep.errors import UserError
+from pretrain.config import Config
+from pretrain.model import FlashAttention
+
+HOPPER, BLACKWELL, AMPERE = 9, 10, 8
+OPERATIONS = """
+import torch
+library = torch.library.Library("flash_attn_3", "DEF")
+library.define("fwd(Tensor q) -> Tensor")
+library.define("bwd(Tensor q) -> Tensor")
+"""
+SWITCH = """
+import torch
+from torch.nn.attention import current_flash_attention_impl
+from pretrain.model import Encoder, EncoderShape, FastPath, use_path
+from tests.support import path_cases
+
+model, config = path_cases.encoder("bert", "fp32"), path_cases.config("fp32")
+for version in (2, 3, 3, 2):
+    use_path(model, config, FastPath(False, False, version))
+    print(current_flash_attention_impl())
+"""
+
+
+def package(folder: Path, *modules: str) -> None:
+    """Install empty modules, by their paths, for this process."""
+    for module in modules:
+        (folder / module).parent.mkdir(parents=True, exist_ok=True)
+        (folder / module).write_text("raise AssertionError('it must not be imported to be found')\n")
+
+
+@pytest.mark.parametrize(
+    ("modules", "generation", "version"),
+    [
+        ([], HOPPER, 2),
+        (["flash_attn_interface.py"], HOPPER, 3),
+        (["flash_attn_interface.py"], BLACKWELL, 2),
+        (["flash_attn/cute/interface.py"], BLACKWELL, 4),
+        (["flash_attn/__init__.py", "flash_attn/cute/interface.py"], BLACKWELL, 4),
+        (["flash_attn/__init__.py"], BLACKWELL, 2),
+        (["flash_attn/cute/interface.py"], HOPPER, 2),
+        (["flash_attn_interface.py", "flash_attn/cute/interface.py"], AMPERE, 2),
+        (["flash_attn_interface.py", "flash_attn/cute/interface.py"], None, 2),
+    ],
+)
+def test_the_installed_version_for_a_gpu(tmp_path, monkeypatch, modules, generation, version):
+    package(tmp_path, *modules)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert FlashAttention.installed(generation).version == version
+
+
+def test_the_package_is_recorded_with_its_version(tmp_path, monkeypatch):
+    package(tmp_path, "flash_attn_interface.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert FlashAttention.installed(HOPPER).package == "flash_attn_3 of unknown version"
+    metadata = tmp_path / "flash_attn_3-3.1.0.dist-info/METADATA"
+    package(tmp_path, str(metadata.relative_to(tmp_path)))
+    metadata.write_text("Metadata-Version: 2.1\nName: flash_attn_3\nVersion: 3.1.0\n")
+    assert FlashAttention.installed(HOPPER).package == "flash_attn_3 3.1.0"
+
+
+def test_a_version_that_is_missing_is_refused():
+    FlashAttention(3, "flash_attn_3 3.1.0").require(3)
+    for wanted in ("auto", 2):
+        FlashAttention().require(wanted)
+    with pytest.raises(
+        UserError, match=r"^train\.flash_attention is 3, which needs Hopper GPUs and the package flash_"
+    ):
+        FlashAttention().require(3)
+    with pytest.raises(UserError, match="needs Blackwell GPUs"):
+        FlashAttention(3, "").require(4)
+
+
+@pytest.mark.parametrize("value", ["auto", 2, 3, 4])
+def test_the_setting_takes_versions(value):
+    required = {"run": {"dir": "run"}, "data": {"train": "unused"}}
+    found = Config.model_validate(required | {"train": {"steps": 1, "flash_attention": value}})
+    assert found.train.flash_attention == value
+
+
+def switched(folder: Path) -> "subprocess.CompletedProcess[str]":
+    """Use version 2, 3, 3 and 2 for a model, in a new process with the modules of a folder."""
+    search = {"PYTHONPATH": f"{folder}:{Path.cwd()}"}
+    command = [sys.executable, "-c", SWITCH]
+    return subprocess.run(command, env={**search, "PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+
+
+def test_torch_is_told_to_use_a_version(tmp_path):
+    (tmp_path / "flash_attn_interface.py").write_text(OPERATIONS)
+    done = switched(tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["None", "FA3", "FA3", "None"]
+
+
+@pytest.mark.parametrize("content", [None, "raise ImportError('libcudart.so.12: not found')", "x = 1"])
+def test_a_package_that_cannot_be_loaded_is_a_clear_error(tmp_path, content):
+    if content:
+        (tmp_path / "flash_attn_interface.py").write_text(content)
+    done = switched(tmp_path)
+    assert done.returncode
+    assert "UserError: FlashAttention 3 cannot be loaded (" in done.stderr
+    assert "install the package flash_attn_3, or set train.flash_attention to auto" in done.stderr
