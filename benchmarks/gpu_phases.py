@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from benchmarks import engine
 from benchmarks.engine_ranks import compare_engines, on_ranks
 from benchmarks.gpu_constants import FASTEST, model_rates, node_collectives, optimizer_bandwidth
+from benchmarks.gpu_repeats import compare_repetitions, compared, repeating, run_once
 from benchmarks.step import asked, best_of_transformers, in_sequence, process, warm_up
 from benchmarks.step_parts import gemm_tflops, seconds_of
 from benchmarks.step_work import CASES, SEED, Round, Setting, Work
@@ -45,6 +47,8 @@ VARIANTS = {
 PACKED = Setting("transformers", autocast=True, packed=True)
 HEADS, PER_HEAD = 12, 64
 MEDIAN_LENGTH, SIGMA = 250, 1.0  # log-normal lengths of documents, in tokens, for the phase of attention
+SWITCH = {"off": False, "on": True}  # run.deterministic
+RESULTS = ("output", "dQ", "dK", "dV")  # of a layer's attention
 Result = dict[str, Any]
 
 
@@ -90,13 +94,16 @@ def phases(request: Request) -> list[Phase]:
     """All phases in order of value."""
     steps = [Phase(f"steps {case}", 8, partial(steps_of, case)) for case in request.cases]
     rivals = [Phase(f"rivals {case}", 10, partial(rivals_of, case)) for case in request.cases]
+    compiled = request.cases[:2] if request.device == "cuda" else ()
     return [
         Phase("versions", 2, versions),
         Phase("products", 3, products),
         *(phase for pair in zip(steps, rivals, strict=True) for phase in pair),
         Phase("attention", 4, attention_of_backends),
         Phase("operations", 4, operations),
-        Phase("repeated runs", 4, repeated_runs),
+        Phase("repeated attention", 4, repeated_attention),
+        *(Phase(f"repeated runs {case}", 8, partial(repeated_runs, case, False)) for case in request.cases[:2]),
+        *(Phase(f"repeated compiled runs {case}", 12, partial(repeated_runs, case, True)) for case in compiled),
         Phase("ranks", 10, ranks),
         Phase("constants", 8, constants),
     ]
@@ -223,6 +230,16 @@ def _attention(device: str, backend: Backend, flash: int, seq_len: int, reach: i
 
 
 def _timed_attention(device: str, backend: Backend, seq_len: int, reach: int | None) -> Result:
+    leaves, gradient, documents, lengths = _layer(device, backend, seq_len, reach)
+    seconds = seconds_of(lambda: torch.autograd.grad(attention(*leaves, documents, reach), leaves, gradient), device)
+    flops = 12 * HEADS * PER_HEAD * pairs_seen(lengths, reach, causal=False)
+    return {"milliseconds": seconds * 1e3, "TFLOP/s": flops / seconds / 1e12}
+
+
+def _layer(
+    device: str, backend: Backend, seq_len: int, reach: int | None
+) -> tuple[list[Tensor], Tensor, DocumentBounds, NDArray[np.int64]]:
+    """Query, key and value; a gradient of the output; bounds and lengths of documents. The same numbers each time."""
     n, dtype = (65_536, torch.bfloat16) if device == "cuda" else (2048, torch.float32)
     lengths = document_lengths(n, seq_len)
     bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32, device=device)
@@ -230,10 +247,7 @@ def _timed_attention(device: str, backend: Backend, seq_len: int, reach: int | N
     generator = torch.Generator(device).manual_seed(SEED)
     numbers = torch.randn((4, n, HEADS, PER_HEAD), generator=generator, device=device, dtype=dtype)
     *inputs, gradient = numbers.unbind()
-    leaves = [tensor.requires_grad_() for tensor in inputs]
-    seconds = seconds_of(lambda: torch.autograd.grad(attention(*leaves, documents, reach), leaves, gradient), device)
-    flops = 12 * HEADS * PER_HEAD * pairs_seen(lengths, reach, causal=False)
-    return {"milliseconds": seconds * 1e3, "TFLOP/s": flops / seconds / 1e12}
+    return [tensor.requires_grad_() for tensor in inputs], gradient, documents, lengths
 
 
 def document_lengths(n: int, seq_len: int) -> NDArray[np.int64]:
@@ -259,15 +273,49 @@ def operations(request: Request) -> Result:
     return found
 
 
-def repeated_runs(request: Request) -> Result:
-    """Two runs with one seed: the largest relative difference of their losses, 0 if they are equal bit by bit."""
+def repeated_runs(case: str, compiled: bool, request: Request) -> Result:
+    """Two runs of the engine with one seed, without and with run.deterministic, for the variants that are compiled or
+    those that are not; or why one failed."""
+    on_device = VARIANTS if request.device == "cuda" else {"plain": VARIANTS["plain"]}
+    return {
+        name: {switch: _two_runs(request, case, replace(setting, deterministic=on)) for switch, on in SWITCH.items()}
+        for name, setting in on_device.items()
+        if setting.compiled == compiled
+    }
+
+
+def _two_runs(request: Request, case: str, setting: Setting) -> Result:
+    work = request.work(case, replace(setting, side="deepspeed"))
+    try:
+        return compared(*(run_once(work, warm_up=1 if request.quick else 5) for _ in range(2)))
+    except Exception as error:
+        return {"failed": str(error).strip().splitlines()[-1]}
+
+
+def repeated_attention(request: Request) -> Result:
+    """A layer's output and gradients, several times with each backend, without and with run.deterministic."""
+    rows: list[tuple[int, int | None]] = [(1024, None), (1024, 64), (8192, None), (8192, 64)]
     found: Result = {}
-    for case in request.cases[:2]:
-        work = request.work(case, VARIANTS["plain"])
-        one, other = (in_sequence([work], 1)[work.setting.title][0].losses for _ in range(2))
-        differences = [abs(a - b) / abs(a) for a, b in zip(one, other, strict=True)]
-        found[case] = {"steps": len(one), "largest difference": max(differences), "equal": one == other}
+    for seq_len, reach in rows[:2] if request.quick else rows:
+        width = "all tokens" if reach is None else f"{reach} tokens on either side"
+        found[f"rows of {seq_len:,}, {width}"] = {
+            name: {switch: _repeated(request, backend, flash, seq_len, reach, on) for switch, on in SWITCH.items()}
+            for name, backend, flash in attention_backends(request.device)
+        }
     return found
+
+
+def _repeated(request: Request, backend: Backend, flash: int, seq_len: int, reach: int | None, on: bool) -> Result:
+    def compute() -> tuple[Tensor, ...]:
+        out = attention(*leaves, documents, reach)
+        return out, *torch.autograd.grad(out, leaves, gradient)
+
+    try:
+        leaves, gradient, documents, _ = _layer(request.device, backend, seq_len, reach)
+        with repeating(flash, on):
+            return compare_repetitions(compute, RESULTS, 3 if request.quick else 10)
+    except (AssertionError, RuntimeError, UserError) as error:  # no deterministic mode, or none for this GPU
+        return {"failed": one_line(str(error), 200)}
 
 
 def ranks(request: Request) -> Result:

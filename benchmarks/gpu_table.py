@@ -136,6 +136,8 @@ def _renderer(name: str) -> Callable[[dict[str, Any], Results], str]:
         return lambda result, found: _steps(case, result, found)
     if kind == "rivals":
         return lambda result, found: _steps(case, result["sides"], found)
+    if kind == "repeated":
+        return _repeated_attention if case == "attention" else _repeated_runs
     return {"products": _products, "attention": _attention, "operations": _operations}.get(kind, _plain)
 
 
@@ -184,6 +186,44 @@ def _attention(result: dict[str, Any], found: Results) -> str:
 def _operations(result: dict[str, Any], found: Results) -> str:
     rows = [[side, f"`{name[:80]}`", f"{ms:.2f}"] for side, times in result.items() for name, ms in times]
     return table(["model", "operation", "ms per step"], *rows, left=2)
+
+
+def _repeated_runs(result: dict[str, Any], found: Results) -> str:
+    rows = []
+    for variant, switches in result.items():
+        for switch, one in switches.items():
+            if "failed" in one:
+                rows.append([variant, switch, f"failed: {one['failed']}", *[""] * 4])
+                continue
+            off = switches["off"].get("tokens per second")
+            cost = f"{1 - one['tokens per second'] / off:.1%}" if off and switch == "on" else ""
+            equal = f"{'equal bit by bit' if one['equal'] else 'differ'}, {one['steps']} steps"
+            differences = [f"{one[kind]:.2g}" for kind in ("losses", "weights")]
+            rows.append([variant, switch, equal, *differences, f"{one['tokens per second']:,.0f}", cost])
+    header = ["", "deterministic", "two runs", "losses differ by", "weights differ by", "real tokens/s", "cost"]
+    note = """Two runs of the engine with one seed; largest relative differences of a loss and of a parameter. With
+`run.deterministic`, `train.compile: auto` does not compile; "compiled" is `train.compile: true`. The second run takes
+compiled code from the cache of the first."""
+    return f"{note}\n\n{table(header, *rows, left=3)}"
+
+
+def _repeated_attention(result: dict[str, Any], found: Results) -> str:
+    rows = []
+    for form, backends in result.items():
+        for backend, switches in backends.items():
+            for switch, one in switches.items():
+                rows.append([form, backend, switch, *_of_repetitions(one)])
+    names = ["output", "dQ", "dK", "dV"]
+    note = "Repetitions that differ from the first in any bit; the largest difference, relative to the largest value."
+    return f"{note}\n\n{table(['shape', 'backend', 'deterministic', *names], *rows, left=3)}"
+
+
+def _of_repetitions(one: dict[str, Any]) -> list[str]:
+    if "failed" in one:
+        return [f"failed: {one['failed'][:80]}", "", "", ""]
+    of = one["repetitions"]
+    parts = [part for name, part in one.items() if name != "repetitions"]
+    return [f"{part['differ']} of {of}" + (f", {part['by']:.1g}" if part["differ"] else "") for part in parts]
 
 
 def _plain(result: dict[str, Any], found: Results) -> str:

@@ -103,7 +103,7 @@ class Engined(Maskwright):
             free.bind(("127.0.0.1", 0))
             os.environ["MASTER_PORT"] = str(free.getsockname()[1])
         os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
-        init_distributed()
+        init_distributed(self.work.setting.deterministic)
         self.engine = Engine(self.work.config, self.model)
 
     def step(self, batch: Batch) -> Tensor:
@@ -296,4 +296,19 @@ def host_waits(side: Side, batch: Batch) -> int:
     return sum("synchronizing" in str(warning.message) for warning in found)
 
 
-MEASUREMENTS = {"round": measured, "parts": parts_of, "operations": dearest_operations}
+def trained_weights(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, NDArray[np.float32]]:
+    """The weights of Maskwright's engine in fp32: of bf16 weights, the optimizer's copies. It takes no step."""
+    from deepspeed.utils import safe_get_full_fp32_param
+
+    assert isinstance(side, Engined)
+    weights = side.engine.module.named_parameters()
+    full = safe_get_full_fp32_param if side.work.half else lambda weight: weight
+    return {name: full(weight).detach().cpu().numpy() for name, weight in weights}
+
+
+MEASUREMENTS = {
+    "round": measured,
+    "parts": parts_of,
+    "operations": dearest_operations,
+    "weights": trained_weights,
+}

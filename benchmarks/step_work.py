@@ -68,6 +68,7 @@ class Setting:
     attention, padding (to the "longest" of a batch, or "row": to seq_len), by_length: only for transformers.
     autocast: in bf16, transformers with fp32 weights and autocast; otherwise bf16 weights and fp32 copies.
     packed: transformers with the package packed-encoders, which removes the padding.
+    deterministic: Maskwright's engine with run.deterministic.
     """
 
     side: str
@@ -80,6 +81,7 @@ class Setting:
     by_length: bool = False
     autocast: bool = False
     packed: bool = False
+    deterministic: bool = False
 
     @property
     def title(self) -> str:
@@ -91,6 +93,7 @@ class Setting:
             words.append(f"{self.micro} micro-batches")
         words += ["compiled"] * self.compiled + ["fused kernels"] * self.fused + ["autocast"] * self.autocast
         words += [f"FlashAttention {self.flash}"] * (self.flash != 2) + ["packed-encoders"] * self.packed
+        words += ["deterministic"] * self.deterministic
         return ", ".join(words)
 
 
@@ -111,7 +114,7 @@ class Work:
         case, rows = self.case, self.case.rows[self.device]
         return Config.model_validate(
             {
-                "run": {"dir": "unused", "seed": SEED},
+                "run": {"dir": "unused", "seed": SEED, "deterministic": self.setting.deterministic},
                 "data": {"train": str(self.data), "seq_len": case.seq_len},
                 "masking": {"rate": case.rate},
                 "model": {"arch": case.arch, "size": case.size},

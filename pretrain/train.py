@@ -59,7 +59,7 @@ def run_rank(config_path: Path, overrides: list[str]) -> int:
     """Train as one rank; the exit code of the process (pretrain.run.EXIT_CODES)."""
     folder: RunFolder | None = None  # of a run that has recorded its start
     try:
-        pretrain.engine.init_distributed()
+        pretrain.engine.init_distributed(wants_determinism(config_path, overrides))
         config = pretrain.distributed.run_on_all_ranks(lambda: load_config(config_path, overrides))
         run, saved, loader, state = start(config)
         folder = run.folder
@@ -70,6 +70,17 @@ def run_rank(config_path: Path, overrides: list[str]) -> int:
         if report_failure(folder, reason, retry=not isinstance(error, UserError)) and not cause:
             traceback.print_exc()
     return EXIT_CODES["failed"]
+
+
+def wants_determinism(config_path: Path, overrides: list[str]) -> bool:
+    """Whether run.deterministic is true, before the ranks can exchange anything.
+
+    False for an unusable config: the ranks report it together afterwards.
+    """
+    try:
+        return load_config(config_path, overrides).run.deterministic
+    except UserError:
+        return False
 
 
 def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeState]":

@@ -1,6 +1,7 @@
 from .deepspeed_import import import_deepspeed as import_deepspeed
 from .engine import Engine as Engine
 from .engine import init_distributed as init_distributed
+from .engine import make_deterministic as make_deterministic
 from .gradient_buckets import MATRIX_GROUPS as MATRIX_GROUPS
 from .gradient_buckets import bucket_size as bucket_size
 from .gradient_buckets import matrix_groups as matrix_groups

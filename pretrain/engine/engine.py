@@ -54,12 +54,17 @@ from pretrain.run import PhaseMarker
 _COUNTS = ("global_steps", "global_samples", "micro_steps", "skipped_steps")  # of DeepSpeed's engine
 
 
-def init_distributed() -> None:
+def init_distributed(deterministic: bool = False) -> None:
     """Join the process group that the launcher's environment describes (gloo on CPU, NCCL on GPU).
+
+    Args:
+        deterministic: see make_deterministic. NCCL reads its settings when the group is made.
 
     Raises:
         UserError: if it describes no group, or this host has no GPU for this process.
     """
+    if deterministic:
+        make_deterministic()
     init_method = prepare_rendezvous(os.environ)
     # Keep DeepSpeed from compiling its shared-memory all-reduce on a CPU: gloo gives the same sums as fast. DeepSpeed
     # reads this dictionary for that extension alone, and would run gcc to fill it.
@@ -82,8 +87,12 @@ def _own_gpu(visible: int) -> int:
 
 
 def make_deterministic() -> None:
-    """Demand of PyTorch operations that give the same bits each time, as on a CPU all do; before the first on a GPU."""
+    """Demand of PyTorch operations that give the same bits each time, as on a CPU all do.
+
+    Call it before the process group is made and before the first operation on a GPU. Variables that are set are kept.
+    """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS's own condition
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # NVSwitches add in an order that varies (NCCL's issue 1497)
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 

@@ -1,16 +1,14 @@
-"""The engine on a GPU, with one process."""
+"""The engine on a GPU, with one process. The names of cases that compile have "compiled" in them, see conftest."""
 
-import os
-import subprocess
-import sys
+import pytest
 
-from tests.support.forked import ROOT
-from tests.support.mlflow_server import free_port
+from tests.support.ranks import run_on_gpu
 
 
 def test_skipped_steps_leave_no_trace():
-    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    environment = os.environ | ranks | {"MASTER_PORT": str(free_port()), "DS_ACCELERATOR": "cuda"}
-    command = [sys.executable, "-m", "tests.gpu.engine_worker"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_on_gpu("tests.gpu.engine_worker")
+
+
+@pytest.mark.parametrize("path", ["plain", "fused", "compiled", "compiled-fused"])
+def test_two_deterministic_trainings_give_the_same_bits(path):
+    run_on_gpu("tests.pretrain.engine.repeat_worker", path)

@@ -1,6 +1,8 @@
-"""Run a module on several gloo ranks of this machine."""
+"""Run a module on several gloo ranks of this machine, or on one GPU."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -24,6 +26,14 @@ def run_ranks(module: str, world_size: int, *arguments: str, timeout: float = 30
                 rank.kill()
         told = "\n".join(output.read_text() for output in outputs)
     assert codes == [0] * world_size, f"exit codes {codes}\n{told}"
+
+
+def run_on_gpu(module: str, *arguments: str, timeout: float = 600) -> None:
+    """`python -m module arguments...` as the only rank, on the first GPU; fails if it does."""
+    environment = _environment(0, 1, free_port()) | {"DS_ACCELERATOR": "cuda"}
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def _environment(rank: int, world_size: int, port: int) -> dict[str, str]:

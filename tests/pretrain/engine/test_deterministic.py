@@ -1,43 +1,38 @@
-"""run.deterministic: every operation of a training step has a form that gives the same bits each time."""
+"""run.deterministic: two trainings give the same bits, and libraries are told before they read their settings.
 
-import os
+tests/gpu/test_engine.py does the same on a GPU.
+"""
 
 import pytest
-import torch
 
-from pretrain.config import OptimConfig
-from pretrain.engine.engine import make_deterministic
-from pretrain.model import Encoder, EncoderShape
-from pretrain.optim import build_optimizer
-from tests.support.batches import SEQ_LEN, batches
+import pretrain.engine
+from data_prep.errors import UserError
+from pretrain.train import run_rank
+from tests.support.ranks import run_ranks
 
 
-@pytest.fixture
-def deterministic(monkeypatch):
-    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    make_deterministic()
-    yield
-    torch.use_deterministic_algorithms(False)
-    torch.utils.deterministic.fill_uninitialized_memory = True
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_two_trainings_give_the_same_bits(world_size):
+    run_ranks("tests.pretrain.engine.repeat_worker", world_size, "plain")
 
 
-def trained() -> dict[str, torch.Tensor]:
-    shape = EncoderShape(vocab_size=101, layers=2, hidden=32, heads=2, intermediate=64, max_positions=SEQ_LEN, pad_id=0)
-    encoder = Encoder(shape)
-    encoder.initialize(0)
-    optimizer = build_optimizer(encoder, OptimConfig())
-    (batch,) = batches()
-    arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
-    inputs = [torch.from_numpy(array) for array in arrays]
-    for _ in range(3):
-        encoder(*inputs, seq_len=SEQ_LEN).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return encoder.state_dict()
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (["run.deterministic=true"], True),
+        ([], False),
+        (["run.deterministic=perhaps"], False),  # the ranks report it once they can talk to each other
+    ],
+)
+def test_the_group_is_made_for_deterministic_sums(overrides, wanted, tmp_path, monkeypatch):
+    joined = []
 
+    def refuse(deterministic: bool) -> None:
+        joined.append(deterministic)
+        raise UserError("no group")
 
-def test_a_step_runs_and_repeats_itself(deterministic):
-    assert torch.are_deterministic_algorithms_enabled()
-    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
-    first, second = trained(), trained()
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    monkeypatch.setattr(pretrain.engine, "init_distributed", refuse)
+    config = tmp_path / "config.yaml"
+    config.write_text(f"run: {{dir: {tmp_path}}}\ndata: {{train: x}}\ntrain: {{steps: 1}}\n")
+    assert run_rank(config, overrides) == 1
+    assert joined == [wanted]
