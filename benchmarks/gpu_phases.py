@@ -1,4 +1,7 @@
-"""Phases of benchmarks/gpu_table.py: each measures one thing and returns JSON values."""
+"""Phases of benchmarks/gpu_table.py. Each measures one thing.
+
+A phase yields names with JSON values as soon as it has measured them. A name can come again with more.
+"""
 
 import platform
 import statistics
@@ -50,6 +53,7 @@ MEDIAN_LENGTH, SIGMA = 250, 1.0  # log-normal lengths of documents, in tokens, f
 SWITCH = {"off": False, "on": True}  # run.deterministic
 RESULTS = ("output", "dQ", "dK", "dV")  # of a layer's attention
 Result = dict[str, Any]
+Results = Iterator[tuple[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,7 @@ class Phase:
 
     name: str
     minutes: float
-    measure: Callable[[Request], Result]
+    measure: Callable[[Request], Results]
 
 
 def phases(request: Request) -> list[Phase]:
@@ -109,49 +113,50 @@ def phases(request: Request) -> list[Phase]:
     ]
 
 
-def versions(request: Request) -> Result:
+def versions(request: Request) -> Results:
     """Versions of packages, and the devices."""
-    found: Result = {"python": platform.python_version()}
+    yield "python", platform.python_version()
     for name in ("torch", "triton", "transformers", "deepspeed", "flash-attn", "packed-encoders"):
         try:
-            found[name] = version(name)
+            yield name, version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
+            yield name, "not installed"
     if request.device == "cuda":
-        count = torch.cuda.device_count()
-        found |= {"devices": [torch.cuda.get_device_name(number) for number in range(count)]}
-        found |= {"CUDA": torch.version.cuda, "peak TFLOP/s": peak_tflops(torch.cuda.get_device_name())}
-    return found
+        yield "devices", [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        yield "CUDA", torch.version.cuda
+        yield "peak TFLOP/s", peak_tflops(torch.cuda.get_device_name())
 
 
-def products(request: Request) -> Result:
+def products(request: Request) -> Results:
     """TFLOP/s of the matrix products of each case."""
     torch.set_num_threads(request.threads)
-    found = {}
     for name in request.cases:
         work = request.work(name, VARIANTS["plain"])
         slots = work.case.rows[request.device] * work.case.seq_len
-        found[name] = gemm_tflops(work, slots, round(work.case.rate * slots))
-    return found
+        yield name, gemm_tflops(work, slots, round(work.case.rate * slots))
 
 
-def steps_of(case: str, request: Request) -> Result:
+def steps_of(case: str, request: Request) -> Results:
     """The step of a case in each variant, one after the other; the message of a variant that failed."""
     variants = VARIANTS if request.device == "cuda" else {"plain": VARIANTS["plain"]}
     for flash in newer_flash(request.device):
         variants = variants | {f"fused, compiled, FlashAttention {flash}": replace(FASTEST["cuda"], flash=flash)}
-    return {name: _measured(request, request.work(case, setting)) for name, setting in variants.items()}
+    for name, setting in variants.items():
+        yield name, _measured(request, request.work(case, setting))
 
 
-def rivals_of(case: str, request: Request) -> Result:
+def rivals_of(case: str, request: Request) -> Results:
     """transformers with its fastest settings, and with packed-encoders for ModernBERT."""
     work = request.work(case, VARIANTS["plain"])
     best, trials = best_of_transformers(work, seconds=0.0 if request.quick else 300.0)
     settings = [setting for setting in best if trials.get(setting.title, 1.0)]
     if request.device == "cuda" and work.case.arch == "modernbert":
         settings.append(PACKED)
-    found = {setting.title: _measured(request, replace(work, setting=setting)) for setting in settings}
-    return {"sides": found, "trials": trials}
+    yield "trials", trials
+    found: Result = {}
+    for setting in settings:
+        found[setting.title] = _measured(request, replace(work, setting=setting))
+        yield "sides", found
 
 
 def _measured(request: Request, work: Work) -> Result:
@@ -190,17 +195,16 @@ def summary(work: Work, rounds: list[Round]) -> Result:
     }
 
 
-def attention_of_backends(request: Request) -> Result:
+def attention_of_backends(request: Request) -> Results:
     """A layer's attention, forward and backward, for each backend: 12 heads of 64 dimensions."""
     rows: list[tuple[int, int | None]] = [(512, None), (1024, None), (1024, 64), (8192, None), (8192, 64)]
-    found: Result = {}
     for seq_len, reach in rows[:1] if request.quick else rows:
         width = "all tokens" if reach is None else f"{reach} tokens on either side"
-        found[f"rows of {seq_len:,}, {width}"] = {
+        found = {
             name: _attention(request.device, backend, flash, seq_len, reach)
             for name, backend, flash in attention_backends(request.device)
         }
-    return found
+        yield f"rows of {seq_len:,}, {width}", found
 
 
 def attention_backends(device: str) -> Iterator[tuple[str, Backend, int]]:
@@ -260,28 +264,27 @@ def document_lengths(n: int, seq_len: int) -> NDArray[np.int64]:
     return np.array(lengths)
 
 
-def operations(request: Request) -> Result:
+def operations(request: Request) -> Results:
     """The ten operations that take most of a step, in milliseconds per step, for the first cases."""
-    found: Result = {}
     variants = ("plain", "fused and compiled") if request.device == "cuda" else ("plain",)
     for case in request.cases[:2]:
         for variant in variants:
             work = request.work(case, VARIANTS[variant])
             with process(work) as side:
                 warm_up(side, work)
-                found[f"{case}, {variant}"] = asked(side, "operations", 1 if request.quick else 5)
-    return found
+                yield f"{case}, {variant}", asked(side, "operations", 1 if request.quick else 5)
 
 
-def repeated_runs(case: str, compiled: bool, request: Request) -> Result:
+def repeated_runs(case: str, compiled: bool, request: Request) -> Results:
     """Two runs of the engine with one seed, without and with run.deterministic, for the variants that are compiled or
     those that are not; or why one failed."""
     on_device = VARIANTS if request.device == "cuda" else {"plain": VARIANTS["plain"]}
-    return {
-        name: {switch: _two_runs(request, case, replace(setting, deterministic=on)) for switch, on in SWITCH.items()}
-        for name, setting in on_device.items()
-        if setting.compiled == compiled
-    }
+    for name, setting in on_device.items():
+        if setting.compiled == compiled:
+            runs = {
+                switch: _two_runs(request, case, replace(setting, deterministic=on)) for switch, on in SWITCH.items()
+            }
+            yield name, runs
 
 
 def _two_runs(request: Request, case: str, setting: Setting) -> Result:
@@ -292,17 +295,16 @@ def _two_runs(request: Request, case: str, setting: Setting) -> Result:
         return {"failed": str(error).strip().splitlines()[-1]}
 
 
-def repeated_attention(request: Request) -> Result:
+def repeated_attention(request: Request) -> Results:
     """A layer's output and gradients, several times with each backend, without and with run.deterministic."""
     rows: list[tuple[int, int | None]] = [(1024, None), (1024, 64), (8192, None), (8192, 64)]
-    found: Result = {}
     for seq_len, reach in rows[:2] if request.quick else rows:
         width = "all tokens" if reach is None else f"{reach} tokens on either side"
-        found[f"rows of {seq_len:,}, {width}"] = {
+        found = {
             name: {switch: _repeated(request, backend, flash, seq_len, reach, on) for switch, on in SWITCH.items()}
             for name, backend, flash in attention_backends(request.device)
         }
-    return found
+        yield f"rows of {seq_len:,}, {width}", found
 
 
 def _repeated(request: Request, backend: Backend, flash: int, seq_len: int, reach: int | None, on: bool) -> Result:
@@ -318,26 +320,22 @@ def _repeated(request: Request, backend: Backend, flash: int, seq_len: int, reac
         return {"failed": one_line(str(error), 200)}
 
 
-def ranks(request: Request) -> Result:
+def ranks(request: Request) -> Results:
     """Milliseconds of a step with DistributedDataParallel and with the engine's ZeRO 1, for each number of ranks."""
     settings: Result = {"stages": [1], "accumulation": 1, "rounds": 5, "steps": 10, "skip": 3}
     settings |= (engine.GPU if request.device == "cuda" else engine.CPU) | (engine.QUICK if request.quick else {})
     most = torch.cuda.device_count() if request.device == "cuda" else 2
-    found: Result = {}
     for count in (count for count in (1, 2, 4, 8) if count <= most):
         rounds = on_ranks(compare_engines, settings, count, request.device)["rounds"]
-        found[str(count)] = {side: 1e3 * statistics.median(one[side] for one in rounds) for side in rounds[0]}
-    return found
+        yield str(count), {side: 1e3 * statistics.median(one[side] for one in rounds) for side in rounds[0]}
 
 
-def constants(request: Request) -> Result:
+def constants(request: Request) -> Results:
     """Constants of the scaling model, for `maskwright plan --constants`."""
     torch.set_num_threads(request.threads)
     cases = [case for case in request.cases if case in (*SCALED_CASES, *CPU_CASES)]
     most = torch.cuda.device_count() if request.device == "cuda" else 2
     counts = [count for count in (2, 4, 8) if count <= most]
-    return {
-        "memory bytes per second": optimizer_bandwidth(request.device, request.quick),
-        "ranks": {str(count): node_collectives(request.device, request.quick, count) for count in counts},
-        "rates": model_rates([request.work(case, FASTEST[request.device]) for case in cases]),
-    }
+    yield "memory bytes per second", optimizer_bandwidth(request.device, request.quick)
+    yield "ranks", {str(count): node_collectives(request.device, request.quick, count) for count in counts}
+    yield "rates", model_rates([request.work(case, FASTEST[request.device]) for case in cases])

@@ -4,8 +4,8 @@
     python -m benchmarks.gpu_table --device cpu --quick --out /tmp/gpu_table.md
 
 The phases run in order of value, each in its own process with a time limit. After each phase, the results so far are in
-a JSON file and on a page. A phase that fails or takes too long costs only its own results. The script needs no git, no
-network and no MLflow.
+a JSON file; the page follows at the end. A phase that fails or takes too long keeps what it has measured, and costs no
+other phase. The script needs no git, no network and no MLflow.
 """
 
 import argparse
@@ -26,6 +26,7 @@ import torch
 from benchmarks.gpu_phases import Phase, Request, phases
 from benchmarks.harness import ROOT, options, run, table, warn_if_busy, write_page
 from benchmarks.step import bundled
+from data_prep.errors import UserError
 from data_prep.files import write_json
 
 # Real tokens per second on one H100, predicted before any measurement, for the fastest variant.
@@ -50,16 +51,14 @@ def main() -> None:
         request = Request(data, args.device, args.threads, args.quick)
         results: Results = {}
         end = time.monotonic() + 60 * args.minutes
-        for phase in phases(request):
-            if args.only and phase.name.split()[0] not in args.only:
-                continue
+        for phase in wanted(request, args.only):
             seconds = min(60 * phase.minutes, end - time.monotonic())
             results[phase.name] = outcome(phase, request, seconds, Path(folder)) if seconds > 0 else {"skipped": True}
             write_json(args.json, {"device": args.device, "quick": args.quick, "phases": results})
             print(f"{phase.name}: {results[phase.name].get('failed', 'done')}", flush=True)
     write_page(args.out, page(results, request), ("torch", "transformers", "deepspeed"))
     if failed := [name for name, one in results.items() if "failed" in one]:
-        sys.exit(f"error: {args.json} lacks the phases that failed: {', '.join(failed)}")
+        sys.exit(f"error: {args.json} lacks results of the phases that failed: {', '.join(failed)}")
 
 
 def arguments() -> argparse.Namespace:
@@ -78,8 +77,21 @@ def arguments() -> argparse.Namespace:
     return args
 
 
+def wanted(request: Request, only: list[str] | None) -> list[Phase]:
+    """The phases whose first words are in `only`, or all.
+
+    Raises:
+        UserError: if no phase begins with one of the words.
+    """
+    known = phases(request)
+    words = {phase.name.split()[0] for phase in known}
+    if unknown := set(only or ()) - words:
+        raise UserError(f"--only has no phase {', '.join(sorted(unknown))}; phases are {', '.join(sorted(words))}")
+    return [phase for phase in known if not only or phase.name.split()[0] in only]
+
+
 def outcome(phase: Phase, request: Request, seconds: float, folder: Path) -> dict[str, Any]:
-    """Run a phase in a process with a separate group. Returns its result, or the reason why it failed."""
+    """Run a phase in a process with a separate group. Returns its result, and the reason if it failed."""
     answer = folder / "answer.json"
     answer.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.gpu_table", "--phase", phase.name, "--json", answer]
@@ -87,16 +99,16 @@ def outcome(phase: Phase, request: Request, seconds: float, folder: Path) -> dic
     command += ["--quick"] * request.quick
     begin = time.monotonic()
     child = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
+    found: dict[str, Any] = {}
     try:
-        code = child.wait(seconds)
+        if code := child.wait(seconds):
+            found["failed"] = f"exit code {code}"
     except subprocess.TimeoutExpired:
-        return {"failed": f"ended after its limit of {seconds / 60:.1f} minutes"}
+        found["failed"] = f"ended after its limit of {seconds / 60:.1f} minutes"
     finally:
         end_group(child)
-    taken = {"seconds": round(time.monotonic() - begin, 1)}
-    if code or not answer.exists():
-        return taken | {"failed": f"exit code {code}"}
-    return taken | {"result": json.loads(answer.read_text())}
+    found["seconds"] = round(time.monotonic() - begin, 1)
+    return found | ({"result": json.loads(answer.read_text())} if answer.exists() else {})
 
 
 def end_group(child: "subprocess.Popen[bytes]") -> None:
@@ -107,18 +119,25 @@ def end_group(child: "subprocess.Popen[bytes]") -> None:
 
 
 def measure_here(args: argparse.Namespace) -> None:
-    """Measure one phase in this process."""
+    """Measure one phase in this process. Each value is in the file as soon as it is known."""
     request = Request(args.data, args.device, args.threads, args.quick)
     (phase,) = (phase for phase in phases(request) if phase.name == args.phase)
-    write_json(args.json, phase.measure(request))
+    found: dict[str, Any] = {}
+    for name, value in phase.measure(request):
+        found[name] = value
+        write_json(args.json, found)
 
 
 def page(results: Results, request: Request) -> str:
     """The page of results."""
     found = {name: one["result"] for name, one in results.items() if "result" in one}
-    missing = [[name, one.get("failed", "no time was left")] for name, one in results.items() if "result" not in one]
+    missing = [
+        [name, one.get("failed", "no time was left")]
+        for name, one in results.items()
+        if "failed" in one or "result" not in one
+    ]
     sections = [f"## {name}\n\n{_renderer(name)(result, found)}" for name, result in found.items()]
-    notes = f"## Not measured\n\n{table(['phase', 'reason'], *missing, left=2)}" if missing else ""
+    notes = f"## Not measured, or only in part\n\n{table(['phase', 'reason'], *missing, left=2)}" if missing else ""
     title = "Speed on a GPU" if request.device == "cuda" else "The GPU table, tried on a CPU"
     return f"""# {title}
 
@@ -135,7 +154,7 @@ def _renderer(name: str) -> Callable[[dict[str, Any], Results], str]:
     if kind == "steps":
         return lambda result, found: _steps(case, result, found)
     if kind == "rivals":
-        return lambda result, found: _steps(case, result["sides"], found)
+        return lambda result, found: _steps(case, result.get("sides", {}), found)
     if kind == "repeated":
         return _repeated_attention if case == "attention" else _repeated_runs
     return {"products": _products, "attention": _attention, "operations": _operations}.get(kind, _plain)

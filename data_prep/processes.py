@@ -1,17 +1,18 @@
-"""Worker processes, signals, and processes that end with their parent."""
+"""Worker processes, signals, processes that end with their parent, and answers of other programs."""
 
 import contextlib
 import ctypes
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from types import FrameType
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 from data_prep.errors import UserError
 
@@ -98,3 +99,26 @@ def leave(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+class ProgramAnswer(NamedTuple):
+    """The output of a program, and whether it exited with 0."""
+
+    works: bool
+    text: str
+
+
+def ask_program(*command: str, seconds: float = 8.0) -> ProgramAnswer | None:
+    """Run a program and return its output, or its error messages if it fails; None if it is not installed."""
+    try:
+        result = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=seconds, stdin=subprocess.DEVNULL
+        )
+    except FileNotFoundError:
+        return None
+    except subprocess.TimeoutExpired:
+        return ProgramAnswer(False, f"{command[0]} did not answer within {seconds:g} s")
+    except OSError as error:
+        return ProgramAnswer(False, f"{command[0]} cannot be run ({error.strerror})")
+    text = result.stdout if result.returncode == 0 else result.stderr or result.stdout
+    return ProgramAnswer(result.returncode == 0, text.strip())

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.cleaning import mix, powers
-from data_prep.errors import DamagedData, MissingFile, UserError, one_line
+from data_prep.errors import DamagedData, MissingFile, UnusableInput, UserError, one_line
 from data_prep.files import atomic_writer
 from data_prep.reading import open_regular, parse_json, shown_path
 
@@ -74,7 +74,7 @@ class Collocations:
         try:
             return _read(path)
         except MissingFile:
-            raise UserError(
+            raise UnusableInput(
                 f"{path}: no such collocation list; make one with `maskwright prep collocations`."
             ) from None
         except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from data_prep.errors import UserError, working_directory
+from data_prep.errors import UnusableInput, UserError, working_directory
 
 RUN = "a run folder"
 DATA_SET = "a data set folder"
@@ -63,4 +63,6 @@ def not_a(path: Path, wanted: str, advice: str) -> UserError:
             advice = "Finish it with `maskwright prep run`."
     except OSError as error:
         return UserError(f"{path} cannot be read: {error.strerror}.")
-    return UserError(f"{path} is {kind}, not {wanted}. {advice}")
+    # Paths of runs are to be copied, so they are not shortened.
+    kind_of_error = UserError if wanted == RUN else UnusableInput
+    return kind_of_error(f"{path} is {kind}, not {wanted}. {advice}")

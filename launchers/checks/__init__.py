@@ -1,7 +1,7 @@
 """Checks of one node, and their findings. The doctor and the start of a Slurm job use them.
 
 A check returns a `Finding`: name, status, measured value and advice; `judge` makes one from rules. `check_node` makes
-all checks before a run starts on a node. `ask` runs a program with a time limit.
+all checks before a run starts on a node.
 """
 
 import lazy_loader

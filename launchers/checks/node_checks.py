@@ -6,16 +6,16 @@ A check returns a finding: its name, status, measured value and advice. A node t
 import os
 import shutil
 import socket
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import psutil
 
 from data_prep.errors import one_line
 from data_prep.files import atomic_writer
+from data_prep.processes import ask_program
 
 Status = Literal["ok", "warn", "fail", "skipped"]
 
@@ -41,29 +41,6 @@ def judge(name: str, value: str, *rules: tuple[bool, Status, str]) -> Finding:
         if holds:
             return Finding(name, status, value, advice)
     return Finding(name, "ok", value)
-
-
-class NodeAnswer(NamedTuple):
-    """The output of a program, and whether it exited with 0."""
-
-    works: bool
-    text: str
-
-
-def ask(*command: str, seconds: float = 8.0) -> NodeAnswer | None:
-    """Run a program and return its output, or its error messages if it fails; None if it is not installed."""
-    try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=seconds, stdin=subprocess.DEVNULL
-        )
-    except FileNotFoundError:
-        return None
-    except subprocess.TimeoutExpired:
-        return NodeAnswer(False, f"{command[0]} did not answer within {seconds:g} s")
-    except OSError as error:
-        return NodeAnswer(False, f"{command[0]} cannot be run ({error.strerror})")
-    text = result.stdout if result.returncode == 0 else result.stderr or result.stdout
-    return NodeAnswer(result.returncode == 0, text.strip())
 
 
 def check_memory(total: int, available: int) -> Finding:
@@ -110,7 +87,7 @@ def check_gpu_count(needed: int, seconds: float) -> Finding:
     """Check that nvidia-smi lists enough GPUs. Skipped if no GPU is needed or nvidia-smi is not installed."""
     if not needed:
         return Finding("gpus", "skipped", "no GPU is needed")
-    answer = ask("nvidia-smi", "--query-gpu=index", "--format=csv,noheader", seconds=seconds)
+    answer = ask_program("nvidia-smi", "--query-gpu=index", "--format=csv,noheader", seconds=seconds)
     if answer is None:  # no NVIDIA GPU: the ranks report a missing device
         return Finding("gpus", "skipped", "nvidia-smi is not installed")
     count = len([line for line in answer.text.splitlines() if line.strip().isdigit()])

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from data_prep.errors import one_line
-from launchers.checks import Finding, ask, judge
+from data_prep.processes import ask_program
+from launchers.checks import Finding, judge
 from launchers.local import gpu_count
 from pretrain.config import Config
 from pretrain.model import ComputeBackends
@@ -32,7 +33,7 @@ class Gpu:
 
 def list_gpus() -> list[Gpu] | str | None:
     """The GPUs of this machine; the message of nvidia-smi if it fails; None if it is not installed."""
-    answer = ask("nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits", seconds=15)
+    answer = ask_program("nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits", seconds=15)
     if answer is None or not answer.works:
         return one_line(answer.text, 200) if answer else None
     return parse_gpus(answer.text)

@@ -211,4 +211,5 @@ class Encoder(nn.Module):
         weights = self.word_embedding, self.decoder_bias
         how = self.options, self.operations
         loss, plain, correct = VocabularyLoss.apply(x_KD, *weights, labels, self.shape.vocab_size, *how)
-        return Prediction(loss, plain, correct, (labels != IGNORED).sum(dtype=torch.float32))
+        # Without detach, torch.compile of torch 2.11 takes plain and correct for differentiable, and fails.
+        return Prediction(loss, plain.detach(), correct.detach(), (labels != IGNORED).sum(dtype=torch.float32))

@@ -6,7 +6,6 @@ Slurm's job variables are the only environment variables in it, as others may ho
 import os
 import platform
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ import torch.distributed as dist
 
 from data_prep.errors import UserError
 from data_prep.files import write_json
+from data_prep.processes import ask_program
 from data_prep.reading import read_json, typed
 from data_prep.urls import redact
 from pretrain.distributed import all_gather_json, run_on_rank_zero
@@ -35,7 +35,6 @@ _SLURM = (
     "SLURM_ARRAY_TASK_ID",
 )
 _EARLIER_STARTS = 20
-_SECONDS = 8.0  # time limit of a program
 
 
 def record_environment(path: Path, steps_done: int, more: dict[str, Any]) -> dict[str, Any]:
@@ -123,13 +122,8 @@ def _processor() -> str:
 
 def _output(*command: str) -> str | None:
     """The output of a program; None if it is not installed, fails or does not answer."""
-    try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return result.stdout.strip() if result.returncode == 0 else None
+    answer = ask_program(*command)
+    return answer.text if answer and answer.works else None
 
 
 def _version(package: str) -> str | None:

@@ -26,6 +26,18 @@ def test_kernels_agree(arch, precision):
     assert PathComparison(model, path_cases.config(precision), inputs).problem_of(KERNELS) is None
 
 
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+def test_kernels_in_a_compiled_graph_agree(arch, checkpointing):
+    """In fp32, where the limit is 1e-5. tests/pretrain/kernels/test_graph.py has the graph without generated code."""
+    torch._dynamo.reset()
+    model, inputs = on_gpu(arch, "fp32")
+    if checkpointing:
+        model.checkpoint_layers()
+    assert PathComparison(model, path_cases.config("fp32"), inputs).problem_of(BOTH) is None
+    assert model.is_compiled
+
+
 @pytest.mark.parametrize("arch", ["bert", "modernbert"])
 def test_auto_picks_the_fast_compiled_path(arch):
     model, inputs = on_gpu(arch, "bf16")

@@ -35,7 +35,7 @@ class Compiled(NamedTuple):
     shared: int
 
 
-class _NoDevice:
+class NoDevice:
     """What a launch asks of Triton's driver until it has compiled."""
 
     def __init__(self, target: GPUTarget):
@@ -67,7 +67,7 @@ def compiled_kernels(backend: str, architecture: int | str, lanes: int) -> list[
         threads = result.metadata.num_warps * lanes
         made.append(Compiled(_name(kernel), threads, len(code), result.metadata.shared))
 
-    driver.set_active(_NoDevice(GPUTarget(backend, architecture, lanes)))  # for the rest of this process
+    driver.set_active(NoDevice(GPUTarget(backend, architecture, lanes)))  # for the rest of this process
     with (
         patch.object(JITFunction, "run", compile_only),
         patch.object(torch.version, "hip", "7.0" if backend == "hip" else None),

@@ -28,9 +28,12 @@ def run_ranks(module: str, world_size: int, *arguments: str, timeout: float = 30
     assert codes == [0] * world_size, f"exit codes {codes}\n{told}"
 
 
-def run_on_gpu(module: str, *arguments: str, timeout: float = 600) -> None:
-    """`python -m module arguments...` as the only rank, on the first GPU; fails if it does."""
-    environment = _environment(0, 1, free_port()) | {"DS_ACCELERATOR": "cuda"}
+def run_on_gpu(module: str, *arguments: str, timeout: float = 600, **variables: str) -> None:
+    """`python -m module arguments...` as the only rank, on the first GPU; fails if it does.
+
+    variables: further ones of the environment.
+    """
+    environment = _environment(0, 1, free_port()) | {"DS_ACCELERATOR": "cuda"} | variables
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,8 +13,8 @@ import webdataset as wds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.errors import DamagedData, UserError
-from data_prep.format import Dataset, ShardWriter
+from data_prep.errors import MAX_MESSAGE, DamagedData, UserError
+from data_prep.format import Collocations, Dataset, ShardWriter
 from data_prep.format.manifest import index_fingerprint
 from data_prep.format.shard_format import index_name, read_index, token_dtype
 from data_prep.inspection import verify
@@ -302,3 +302,16 @@ def test_a_data_set_of_an_earlier_version_is_read(dataset):
     assert again.manifest.fingerprint == dataset.manifest.fingerprint
     again.check_indexes()
     assert not [problem for problem in verify(dataset.path) if "tokenizer" not in problem]
+
+
+def test_messages_are_short_although_paths_are_long(tmp_path):
+    folder = tmp_path / ("a-long-name" * 20) / "data"
+    (folder / "shards").mkdir(parents=True)
+    for read, advice in (
+        (lambda: Dataset(folder), "Finish it with `maskwright prep run`."),
+        (lambda: Collocations.read(folder / "list.parquet"), "make one with `maskwright prep collocations`."),
+    ):
+        with pytest.raises(UserError) as refused:
+            read()
+        assert len(str(refused.value)) <= MAX_MESSAGE
+        assert str(refused.value).endswith(advice)

@@ -20,7 +20,7 @@ STEPS = [[4, 12, 16, 7, 9], [16, 3, 3, 10, 8, 8], [16, 16, 16], [3] * 5 + [1] + 
 @pytest.fixture(autouse=True)
 def _captured_alone(monkeypatch):
     """The captured graph runs without generated code, which takes minutes."""
-    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     torch._dynamo.reset()
     counters.clear()
     with torch._dynamo.config.patch(recompile_limit=2):

@@ -1,0 +1,69 @@
+"""One rank: whether a trial pass fits where the memory of the last rank is really limited, on a CPU or a GPU.
+
+`python -m tests.pretrain.guards.memory_worker`.
+"""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import psutil
+import torch
+import torch.distributed as dist
+
+from data_prep.processes import leave
+from pretrain.data import BatchPhase
+from pretrain.engine import Engine, init_distributed
+from pretrain.guards import ResumeState, Trial
+from pretrain.guards.path_comparison import free_memory
+from pretrain.model import Encoder
+from tests.pretrain.engine.gradients_worker import SEQ_LEN, SHAPE, config, loader
+
+# An activation of the MLP has 8 MiB for each row, so that a pass over FEW rows needs less than SPARE, and MANY more.
+WIDE = replace(SHAPE, intermediate=1 << 16)
+FEW, MANY = 2, 64
+SPARE = 256 << 20  # bytes
+
+
+@contextmanager
+def limited_memory(device: torch.device) -> Iterator[None]:
+    """Let this process allocate no more than SPARE bytes beside what it has now."""
+    free_memory()
+    if device.type == "cuda":
+        most = torch.cuda.memory_reserved() + SPARE
+        torch.cuda.set_per_process_memory_fraction(most / torch.cuda.get_device_properties(device).total_memory)
+        yield
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    else:
+        before = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (psutil.Process().memory_info().data + SPARE, before[1]))
+        yield
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def fits(engine: Engine, rows: int) -> bool:
+    """Whether micro-batches of `rows` rows fit on all ranks."""
+    stage = BatchPhase.divided(dist.get_world_size(), 0, SEQ_LEN, rows * dist.get_world_size(), rows)
+    opened = loader(stage, dist.get_rank())
+    found = Trial(engine, opened, ResumeState(0, opened.mixture.start()), SEQ_LEN).fits()
+    opened.close()
+    return found
+
+
+if __name__ == "__main__":
+    init_distributed()
+    torch.set_num_threads(1)
+    model = Encoder(WIDE)
+    model.initialize(0)
+    engine = Engine(config(1, 1, dist.get_world_size(), "none"), model)
+    assert fits(engine, MANY)
+    if dist.get_rank() == dist.get_world_size() - 1:
+        with limited_memory(engine.device):
+            assert not fits(engine, MANY)
+            assert fits(engine, FEW), "memory of the failed pass is still held"
+    else:
+        assert not fits(engine, MANY), "the last rank has no memory"
+        assert fits(engine, FEW)
+    assert fits(engine, MANY)
+    leave(0)
