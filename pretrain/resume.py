@@ -268,7 +268,9 @@ def choose_path(
     candidates = Candidates.of(run.given, device, flash.version)
     if resumed:
         recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)
-        candidates = candidates.after_record(recorded[0], _made_with(device, flash))
+        machines = all_gather_json(_made_with(device, flash))
+        if len({*machines}) == 1:  # otherwise some ranks would compare kernels, and others not
+            candidates = candidates.after_record(recorded[0], machines[0])
     choice = candidates.choice
     if choice is None:
         _print_once(f"Comparing {candidates.paths[0]} with the plain step; torch.compile may take minutes")

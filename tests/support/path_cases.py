@@ -11,9 +11,9 @@ from torch import Tensor
 
 import pretrain.model.build_model as build_model
 from pretrain.config import Config
-from pretrain.guards.path_comparison import PathComparison, run_pass
+from pretrain.guards.path_comparison import PathComparison, run_pass, tolerance
 from pretrain.kernels import PLAIN, Operations, operations
-from pretrain.model import Encoder, EncoderShape, FastPath
+from pretrain.model import Encoder, EncoderShape, FastPath, use_path
 from tests.support.streams import stream
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -26,6 +26,16 @@ def encoder(arch: str, precision: str) -> Encoder:
     model = Encoder(EncoderShape(arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, **sizes))
     model.initialize(3)
     return model.to(TYPES[precision])
+
+
+def scaled(arch: str, precision: str, scale: float) -> Encoder:
+    """An encoder, with the matrices of its layers multiplied by `scale`."""
+    model = encoder(arch, precision)
+    with torch.no_grad():
+        for parameter in model.layers.parameters():
+            if parameter.ndim > 1:
+                parameter *= scale
+    return model
 
 
 def config(precision: str, **train: Any) -> Config:
@@ -41,8 +51,12 @@ def inputs() -> dict[str, Any]:
 
 
 def planted(kind: str) -> Operations:
-    """The kernels with a defect: "tanh" (GELU by an approximation), "raises", "memory" or none."""
+    """The kernels with a defect: "tanh" (an approximate GELU), "relu" (in its place), "raises", "memory" or none."""
     right = operations(True)
+    if kind == "relu":
+        return right._replace(
+            linear_gelu=lambda x, weight, bias: torch.relu(torch.nn.functional.linear(x, weight, bias))
+        )
     if kind == "tanh":
         return right._replace(
             linear_gelu=lambda x, weight, bias: torch.nn.functional.gelu(
@@ -59,9 +73,14 @@ def _raise(error: Exception, *_: Tensor) -> None:
     raise error
 
 
-def problem(arch: str, precision: str, kind: str = "", path: FastPath = KERNELS, known: bool = False) -> str | None:
-    """The problem of a path with planted kernels. The model's gradients must not change."""
-    model = encoder(arch, precision)
+def problem(
+    arch: str, precision: str, kind: str = "", path: FastPath = KERNELS, known: bool = False, scale: float = 1.0
+) -> str | None:
+    """The problem of a path with planted kernels. The model's gradients must not change.
+
+    scale: of the matrices of the layers; large ones make rounding errors grow.
+    """
+    model = scaled(arch, precision, scale)
     original, build_model.operations = build_model.operations, lambda fused: planted(kind) if fused else PLAIN
     try:
         found = PathComparison(model, config(precision), inputs(), path if known else None).problem_of(path)
@@ -69,6 +88,14 @@ def problem(arch: str, precision: str, kind: str = "", path: FastPath = KERNELS,
         build_model.operations = original
     assert all(parameter.grad is None for parameter in model.parameters())
     return found
+
+
+def difference(scale: float) -> str | None:
+    """How far right kernels are from the plain step, if that is above the limit, with matrices of this scale."""
+    model = scaled("bert", "bf16", scale)
+    plain = run_pass(model, inputs(), 4)
+    use_path(model, config("bf16"), KERNELS)
+    return run_pass(model, inputs(), 4).difference_from(plain, tolerance("bf16", model.shape.layers))
 
 
 def rows_compared(most: int) -> tuple[str | None, str]:

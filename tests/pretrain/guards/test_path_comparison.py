@@ -32,6 +32,16 @@ def test_a_wrong_kernel_is_named_by_what_differs(interpreter):
     assert "from the plain step, more than 1e-05" in said
 
 
+def test_where_rounding_errors_grow_kernels_may_be_as_inexact_as_the_plain_step(interpreter):
+    """As with trained weights of shallow models. A wrong kernel is further from fp32."""
+    assert "differs by" in interpreter(path_cases.difference, 100)
+    assert interpreter(path_cases.problem, "bert", "bf16", "", path_cases.KERNELS, False, 100) is None
+    for scale in (1, 100):
+        said = interpreter(path_cases.problem, "bert", "bf16", "relu", path_cases.KERNELS, False, scale)
+        assert said
+        assert "differs by" in said
+
+
 def test_a_kernel_that_raises_is_a_problem_in_one_line(interpreter):
     assert interpreter(path_cases.problem, "bert", "fp32", "raises") == "RuntimeError: PTX error more"
     assert interpreter(path_cases.problem, "bert", "fp32", "memory") == "OutOfMemoryError: CUDA out of memory"
