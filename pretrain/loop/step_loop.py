@@ -27,7 +27,7 @@ from pretrain.guards import (
 )
 from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
-from pretrain.loop.step_metrics import FlopsCounter, StepInfo, step_metrics
+from pretrain.loop.step_metrics import FlopsCounter, Instant, StepInfo, step_metrics
 from pretrain.optim import lr_factor
 from pretrain.reporting import Profile
 from pretrain.resume import RunParts, checkpoint_state
@@ -76,7 +76,7 @@ class Loop:
         self._saver = Saver(self._folder.checkpoints, config.checkpoint, engine.snapshot, self._report, self._step)
         self._profile = Profile(config.train.profile, self._folder.profile, run.marker, self._step, run.rank)
         self._last_status = 0.0
-        self._since: float | None = None  # when the last step ended; None after something else took time
+        self._since: Instant | None = None  # when the last step ended; None after something else took time
         self._waited = 0.0  # seconds that the last step waited for data
         self._unwritable: str | None = None  # the problem, if rank 0 cannot write the journal
 
@@ -149,7 +149,7 @@ class Loop:
         if self._profile.before(self._step + 1):
             self._since = None
         start = time.monotonic()
-        self._since = self._since or start
+        self._since = self._since or Instant(self._engine.device)
         self._run.marker.enter("data", self._step + 1)
         if self._faults.planned:
             self._faults.before_step(self._step + 1, self._engine.module)
@@ -182,10 +182,10 @@ class Loop:
         output = self._engine.step(batches, sums[StepSums.PREDICTIONS], lr, norms_due, report)
         if self._faults.planned:
             self._faults.after_step(self._step + 1, self._engine.module)
-        now = time.monotonic()
-        seconds, self._since = now - (self._since or now), now
+        ended = Instant(self._engine.device)
+        times, self._since = (self._since or ended, ended), ended
         rows, seq_len = loaded.step.after.dealt - before.dealt, loaded.batches[0].seq_len
-        info = StepInfo(self._step + 1, lr, before, rows, seq_len, loaded.step.mask_rate, seconds, self._waited)
+        info = StepInfo(self._step + 1, lr, before, rows, seq_len, loaded.step.mask_rate, times, self._waited)
         self._run.marker.enter("journal")
         return info, torch.cat([output, sums])
 

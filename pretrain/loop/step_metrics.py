@@ -1,7 +1,9 @@
 """Metrics of a training step, for journal and progress line."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,12 +16,31 @@ from pretrain.model import EncoderCosts, peak_tflops
 from pretrain.resume import RunParts
 
 
+class Instant:
+    """The moment at which a device has done what the host has asked of it so far.
+
+    A GPU works behind the host, so that the host's own clock would show when a step was launched.
+    """
+
+    def __init__(self, device: torch.device):
+        self._event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
+        self._clock = time.monotonic()
+        if self._event:
+            self._event.record()
+
+    def seconds_since(self, earlier: "Instant") -> float:
+        """Seconds between two instants, which the device must have reached."""
+        if self._event and earlier._event:
+            return earlier._event.elapsed_time(self._event) / 1000
+        return self._clock - earlier._clock
+
+
 @dataclass(frozen=True)
 class StepInfo:
     """The values of a step that the host knows before the step's sums arrive from the device.
 
     before: the position of its batch in the stream. rows, seq_len: the shape of the batch.
-    seconds: duration of the step. waited: seconds that this rank waited for data.
+    times: when it began and ended on the device. waited: seconds that this rank waited for data.
     """
 
     step: int
@@ -28,8 +49,14 @@ class StepInfo:
     rows: int
     seq_len: int
     mask_rate: float
-    seconds: float
+    times: tuple[Instant, Instant]
     waited: float
+
+    @cached_property
+    def seconds(self) -> float:
+        """The duration of the step, after its sums have arrived from the device."""
+        began, ended = self.times
+        return ended.seconds_since(began)
 
     @property
     def shape(self) -> tuple[int, int]:
