@@ -47,7 +47,7 @@ def main() -> None:
     warn_if_busy()
     args.json.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gpu-table-") as folder:
-        data = args.data or bundled(Path(folder))
+        data = args.data.resolve() if args.data else bundled(Path(folder))
         request = Request(data, args.device, args.threads, args.quick)
         results: Results = {}
         end = time.monotonic() + 60 * args.minutes

@@ -24,7 +24,16 @@ _LOGIT_BYTES = 1 << 30  # of pretrain.model.head
 _STATISTICS = 8  # bytes a row: center and scale of a norm, fp32
 
 # Dense bf16 operations a second, in units of 10**12, of the makers' data sheets, by a part of the device's name.
-PEAK_TFLOPS = {"H100 PCIe": 756, "H100": 989, "H200": 989, "GH200": 989, "B200": 2250, "A100": 312, "L40S": 362}
+PEAK_TFLOPS = {
+    "H100 PCIe": 756,
+    "H100 NVL": 835,
+    "H100": 989,
+    "H200": 989,
+    "GH200": 989,
+    "B200": 2250,
+    "A100": 312,
+    "L40S": 362,
+}
 
 
 def pairs_seen(lengths: NDArray[np.int64], reach: int | None, causal: bool) -> float:
