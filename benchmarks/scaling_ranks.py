@@ -74,11 +74,17 @@ class _Done:
 
 @contextlib.contextmanager
 def _no_collectives() -> Iterator[None]:
-    """Let collectives of PyTorch and DeepSpeed do nothing. Weights of other ranks' parts do not change."""
+    """Let collectives of PyTorch and DeepSpeed do nothing, but gathers repeat this rank's part: weights stay finite."""
+
+    def gather(whole: torch.Tensor, part: torch.Tensor, *_: object, **__: object) -> _Done:
+        whole.view(-1, part.numel()).copy_(part)
+        return _Done()
+
     with contextlib.ExitStack() as stack:
         for module in (dist, deepspeed_comm.cdb):
-            for name in ("all_reduce", "all_to_all_single", "all_gather_into_tensor", "all_gather"):
+            for name in ("all_reduce", "all_to_all_single", "all_gather"):
                 stack.enter_context(patch.object(module, name, lambda *_, **__: _Done()))
+            stack.enter_context(patch.object(module, "all_gather_into_tensor", gather))
         yield
 
 
