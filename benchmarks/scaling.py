@@ -29,7 +29,9 @@ from benchmarks.scaling_ranks import CALIBRATION_ELEMENTS, CALIBRATION_MBIT
 from benchmarks.throttled_links import DEVICE, Links, address, obstacle, throttled_links
 from data_prep.errors import UserError
 from pretrain.model import EncoderCosts
-from pretrain.planning import Cluster, Compute, Gpu, Network, Scheme, StepTime, communication, step_time
+from pretrain.planning.cluster_speed import Scheme, communication
+from pretrain.planning.collectives import Cluster, Gpu, Network
+from pretrain.planning.scaling import Compute, StepTime, step_time
 
 MODEL = {"layers": 2, "hidden": 256, "vocab_size": 4096, "seq_len": 128, "micro_batch_size": 8, "precision": "fp32"}
 SETTINGS: dict[str, Any] = MODEL | {"accumulation": 1, "steps": 7, "rates": [50, 200]}
@@ -136,8 +138,8 @@ def page(found: dict[int, dict[str, Any]], settings: dict[str, Any]) -> str:
 
 The model of `maskwright plan --nodes` against steps of the engine with gloo and ZeRO 1, each rank in a network
 namespace behind a limited link. Seconds. Predicted: from constants that were measured apart from the steps. Measured:
-median of {settings["steps"]} steps (smallest to largest). {"All are" if worst <= WITHIN else "Not all are"} within
-{WITHIN:.0%}; the largest difference is {worst:.1%}. Nothing here was measured on a GPU.
+median of {settings["steps"]} times between the ends of steps (smallest to largest).
+{"All are" if worst <= WITHIN else "Not all are"} within {WITHIN:.0%}; the largest difference is {worst:.1%}. Nothing here was measured on a GPU.
 
 {table(header, *rows)}
 
@@ -152,7 +154,7 @@ Constants of the collectives:
 - link: a plain TCP connection between two ranks under the limit (tc's token bucket, both directions).
 - share: of the link that gloo uses, by collectives of {CALIBRATION_ELEMENTS * 4 / 2**20:g} MiB at {CALIBRATION_MBIT}
   Mbit/s, which is the limit of no step. hop: of an all-reduce of a few bytes. small: two of them.
-- gradients, weights: as many bytes as a ring sends, {_overlap(settings)}.
+- gradients, weights: as many bytes as a ring sends, {_overlap(settings)}; what compute does not hide.
 - gloo's all-to-all of two ranks sends first in one direction and then in the other: a pair has one connection, where
   "ready to receive" waits behind the data."""
 

@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,9 +19,10 @@ from deepspeed.comm import comm as deepspeed_comm
 
 from benchmarks.engine_ranks import LR, batches_of, config_of, model_of
 from benchmarks.throttled_links import Links, address
+from pretrain.data import DeviceBatch
 from pretrain.distributed import all_gather_json
 from pretrain.engine import Engine, init_distributed
-from pretrain.planning import ring_seconds
+from pretrain.planning.collectives import ring_seconds
 
 _PORT = 29401
 _SKEW = 1e-3  # seconds between the ranks
@@ -44,8 +46,7 @@ def measure(settings: dict[str, Any], links: Links) -> dict[str, Any]:
     """Constants of this number of ranks; for each link rate, what the link does and the seconds of each step."""
     engine = Engine(config_of(settings, stage=1), model_of(settings))
     batches, predictions = batches_of(settings, engine)
-    for _ in range(2):  # the first steps allocate memory
-        engine.step(batches, predictions, LR)
+    intervals(engine, batches, predictions, 1)  # the first steps allocate memory
 
     def alone() -> None:
         with _no_collectives():
@@ -61,9 +62,20 @@ def measure(settings: dict[str, Any], links: Links) -> dict[str, Any]:
         links.throttle(dist.get_rank(), mbit)
         dist.barrier()
         link = probe()
-        steps = [seconds(lambda: engine.step(batches, predictions, LR).tolist()) for _ in range(settings["steps"])]
-        found["rates"][str(mbit)] = {"link": link, "steps": steps}
+        found["rates"][str(mbit)] = {"link": link, "steps": intervals(engine, batches, predictions, settings["steps"])}
     return found
+
+
+def intervals(engine: Engine, batches: list[DeviceBatch], predictions: torch.Tensor, count: int) -> list[float]:
+    """Seconds from the end of a step to the end of the next one: gathers run behind the forward pass of the next."""
+    dist.barrier()
+    ends = []
+    for _ in range(count + 1):
+        engine.step(batches, predictions, LR).tolist()
+        ends.append(time.perf_counter())
+    engine.wait_for_weights()
+    dist.barrier()
+    return [end - begin for begin, end in pairwise(ends)]
 
 
 class _Done:
@@ -77,7 +89,7 @@ def _no_collectives() -> Iterator[None]:
     """Let collectives of PyTorch and DeepSpeed do nothing, but gathers repeat this rank's part: weights stay finite."""
 
     def gather(whole: torch.Tensor, part: torch.Tensor, *_: object, **__: object) -> _Done:
-        whole.view(-1, part.numel()).copy_(part)
+        whole.view(-1, part.numel()).copy_(part.clone())
         return _Done()
 
     with contextlib.ExitStack() as stack:
