@@ -139,7 +139,8 @@ def page(found: dict[int, dict[str, Any]], settings: dict[str, Any]) -> str:
 The model of `maskwright plan --nodes` against steps of the engine with gloo and ZeRO 1, each rank in a network
 namespace behind a limited link. Seconds. Predicted: from constants that were measured apart from the steps. Measured:
 median of {settings["steps"]} times between the ends of steps (smallest to largest).
-{"All are" if worst <= WITHIN else "Not all are"} within {WITHIN:.0%}; the largest difference is {worst:.1%}. Nothing here was measured on a GPU.
+{"All are" if worst <= WITHIN else "Not all are"} within {WITHIN:.0%};
+the largest difference is {worst:.1%}. Nothing here was measured on a GPU.
 
 {table(header, *rows)}
 

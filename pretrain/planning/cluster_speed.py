@@ -1,6 +1,7 @@
 """Predict the step time of a config on clusters of several sizes."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from data_prep.errors import UserError
@@ -83,6 +84,30 @@ class Scaled:
     def tokens_per_second(self) -> float:
         """Of all GPUs together."""
         return self.tokens / self.time.seconds
+
+
+def scaling_table(
+    config: Config, planner: Planner, hardware: Hardware, clusters: Sequence[Cluster], tokens_per_gpu: int | None
+) -> dict[str, list[Scaled]]:
+    """The step on each cluster for the unchanged config, and with everything that hides or shrinks communication.
+
+    Args:
+        tokens_per_gpu: as in `rank_step`.
+
+    Returns:
+        A list for each scheme, by its name.
+
+    Raises:
+        UserError: as `rank_step` and `Scheme.of`.
+    """
+    steps = [rank_step(planner, cluster.ranks, tokens_per_gpu) for cluster in clusters]
+    return {
+        scheme.name: [
+            scaled(config, planner.sizes, step, scheme, hardware, cluster)
+            for step, cluster in zip(steps, clusters, strict=True)
+        ]
+        for scheme in (Scheme.of(config), OVERLAPPED)
+    }
 
 
 def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> RankStep:

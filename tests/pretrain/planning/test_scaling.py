@@ -10,23 +10,10 @@ from hypothesis import strategies as st
 
 from pretrain.config import Config
 from pretrain.model import Sizes
-from pretrain.planning import (
-    NETWORKS,
-    OVERLAPPED,
-    Cluster,
-    Communication,
-    Compute,
-    Gpu,
-    Hardware,
-    Network,
-    RankStep,
-    Scheme,
-    Transfer,
-    communication,
-    ring_seconds,
-    scaled,
-    step_time,
-)
+from pretrain.planning.cluster_speed import OVERLAPPED, RankStep, Scheme, communication, scaled
+from pretrain.planning.collectives import NETWORKS, Cluster, Gpu, Network, ring_seconds
+from pretrain.planning.hardware import Hardware
+from pretrain.planning.scaling import Communication, Compute, Transfer, step_time
 
 SIZES = Sizes({"matrix": (600_000, 300_000), "embedding": (90_000,), "vector": (10_000,)}, layers=(0, 1))
 SECONDS = st.floats(0, 10)
