@@ -43,7 +43,7 @@ def main() -> None:
 
 
 def measure(settings: dict[str, Any], links: Links) -> dict[str, Any]:
-    """Constants of this number of ranks; for each link rate, what the link does and the seconds of each step."""
+    """Constants of this number of ranks; for each link rate, link, slowdown and the seconds of each step."""
     engine = Engine(config_of(settings, stage=1), model_of(settings))
     batches, predictions = batches_of(settings, engine)
     intervals(engine, batches, predictions, 1)  # the first steps allocate memory
@@ -61,8 +61,9 @@ def measure(settings: dict[str, Any], links: Links) -> dict[str, Any]:
     for mbit in settings["rates"]:
         links.throttle(dist.get_rank(), mbit)
         dist.barrier()
-        link = probe()
-        found["rates"][str(mbit)] = {"link": link, "steps": intervals(engine, batches, predictions, settings["steps"])}
+        one: dict[str, Any] = {"link": probe()}
+        one["slowdown"] = slowdown(alone, statistics.median(found["alone"]), one["link"])
+        found["rates"][str(mbit)] = one | {"steps": intervals(engine, batches, predictions, settings["steps"])}
     return found
 
 
@@ -113,24 +114,28 @@ def collectives(link: float) -> dict[str, Any]:
 
     shares: of the link that gloo's collectives use, relative to a ring that sends at all times in both directions. A
     pair of gloo's ranks has one connection. The message "ready to receive" waits there behind the data of the other
-    direction, so that two ranks send to each other one after the other.
+    direction, so that two ranks send to each other one after the other. As in a step, two collectives run at a time.
     """
     ranks = dist.get_world_size()
     whole, received, part = (torch.ones(n) for n in (CALIBRATION_ELEMENTS,) * 2 + (CALIBRATION_ELEMENTS // ranks,))
     ideal = ring_seconds(4 * whole.numel(), ranks, link)
 
-    def late(call: Callable[[], object]) -> Callable[[], object]:
+    def late(call: Callable[[], list[Any]]) -> Callable[[], object]:
         """Ranks begin one after the other, as after a pass: exactly together, both directions sometimes overlap."""
 
         def run() -> None:
             time.sleep(_SKEW * dist.get_rank())
-            call()
+            for work in call():
+                work.wait()
 
         return run
 
-    calls: dict[str, Callable[[], object]] = {
-        "reduce": lambda: dist.all_to_all_single(received, whole),
-        "gather": lambda: dist.all_gather_into_tensor(received, part),
+    def halves(collective: Callable[..., Any], sent: torch.Tensor) -> list[Any]:
+        return [collective(*half, async_op=True) for half in zip(received.chunk(2), sent.chunk(2), strict=True)]
+
+    calls = {
+        "reduce": lambda: halves(dist.all_to_all_single, whole),
+        "gather": lambda: halves(dist.all_gather_into_tensor, part),
     }
     few = torch.ones(3)
     small = statistics.fmean([seconds(lambda: dist.all_reduce(few)) for _ in range(20)])
@@ -140,6 +145,30 @@ def collectives(link: float) -> dict[str, Any]:
             name: ideal / statistics.median([seconds(late(call)) for _ in range(11)]) for name, call in calls.items()
         },
     }
+
+
+def slowdown(compute: Callable[[], None], plain: float, link: float) -> float:
+    """Share of its speed that compute loses while gathers run: the cores serve both.
+
+    Args:
+        compute: takes `plain` seconds without collectives.
+    """
+    ranks = dist.get_world_size()
+    if ranks == 1:
+        return 0.0
+    whole, part = torch.ones(CALIBRATION_ELEMENTS), torch.ones(CALIBRATION_ELEMENTS // ranks)
+    count = math.ceil(3 * plain / ring_seconds(4 * whole.numel(), ranks, link))  # they run longer than compute
+    taken = torch.zeros(3, dtype=torch.float64)
+    for number in range(len(taken)):
+        dist.barrier()
+        works = [dist.all_gather_into_tensor(whole, part, async_op=True) for _ in range(count)]
+        begin = time.perf_counter()
+        compute()
+        taken[number] = time.perf_counter() - begin
+        for work in works:
+            work.wait()
+    dist.all_reduce(taken, dist.ReduceOp.MAX)
+    return max(0.0, 1 - plain / taken.median().item())
 
 
 def seconds(call: Callable[[], object]) -> float:

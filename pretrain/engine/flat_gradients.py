@@ -138,7 +138,7 @@ class _Bucket:
         self._work, self._sent, self.launched = None, None, False
 
     def _packed(self) -> Tensor:
-        """What is sent: for each rank its part of each group. A group alone is laid out so."""
+        """The buffer to send: for each rank its part of each group. A single group has this layout already."""
         if len(self.groups) == 1:
             return self.groups[0].flat.to(self._dtype)
         sent = torch.empty(self._ranks, len(self._part), dtype=self._dtype, device=self._part.device)

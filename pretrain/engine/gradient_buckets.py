@@ -20,7 +20,7 @@ def matrix_groups(config: Config) -> int:
 
 
 def group_buckets(kinds: Sequence[str]) -> list[list[int]]:
-    """The parameter groups that one collective sends together, in the order in which a forward pass needs them.
+    """Lists of parameter groups that one collective sends together, in the order of the forward pass.
 
     The first bucket has all groups that the first layers need. Their gradients are complete last, so nothing is lost by
     sending them together, and there is one latency in place of several.

@@ -22,7 +22,7 @@ class Described:
         of the output), or "vector" (norms, biases).
     shape: of the whole parameter, also when ZeRO cuts it.
     blocks: number of stacked matrices in it: query, key and value, or gate and up.
-    layer: its number, the first one in the name; without one, that of the parameter before.
+    layer: the first number in the name; without one, the layer of the parameter before.
     """
 
     name: str

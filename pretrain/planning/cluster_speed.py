@@ -156,7 +156,7 @@ def communication(sizes: Sizes, scheme: Scheme, weight_bytes: int, cluster: Clus
 def _buckets(sizes: Sizes, depths: int) -> list[tuple[int, float]]:
     """(elements, share of the compute of a pass) of each bucket in the order of the forward pass.
 
-    The compute is that of the matrices: embeddings and vectors have a small share, which counts as none.
+    Only matrices count as compute: the share of embeddings and vectors is small.
     """
     found = [(kind, sum(numels)) for kind, numels in groups(sizes, depths)]
     matrices = sum(numel for kind, numel in found if kind == "matrix")
