@@ -5,7 +5,7 @@
 
 Each rank is a process in its own network namespace with a link of limited rate. The prediction uses constants that are
 measured apart from the steps: compute without collectives while as many ranks compute, the link by a plain socket
-between two ranks, the slowdown of compute beside gathers, and the share of a link that gloo's collectives use, at
+between two ranks, the slowdown of compute during gathers, and the share of a link that gloo's collectives use, at
 another rate and size. It needs root, ip and tc; without them it prints why and measures nothing.
 """
 
@@ -106,7 +106,7 @@ def predicted(
     Args:
         constants: of benchmarks.scaling_ranks.
         link: bytes per second.
-        slowdown: share of its speed that compute loses beside collectives.
+        slowdown: share of its speed that compute loses during collectives.
 
     gloo sends as many bytes as the rings of the model: in its all-to-all a rank sends each other rank a part, and its
     all-gather is a ring. Both use only a part of the link. The engine's step has two all-reduces of a few bytes.
