@@ -19,7 +19,7 @@ from benchmarks.engine_ranks import on_ranks
 from benchmarks.step import in_sequence
 from benchmarks.step_parts import seconds_of
 from benchmarks.step_work import Setting, Work
-from pretrain.planning import ring_seconds
+from pretrain.planning.collectives import ring_seconds
 
 _OF_ELEMENT = 7 * 4  # bytes: AdamW reads weight, gradient and two moments, and writes all except the gradient
 _ELEMENTS = {"cuda": 1 << 28, "cpu": 1 << 22}  # fp32, of a large collective and of an optimizer step

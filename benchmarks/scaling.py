@@ -5,8 +5,8 @@
 
 Each rank is a process in its own network namespace with a link of limited rate. The prediction uses constants that are
 measured apart from the steps: compute without collectives while as many ranks compute, the link by a plain socket
-between two ranks, and the share of a link that gloo's collectives use, at another rate and size. It needs root, ip and
-tc; without them it prints why and measures nothing.
+between two ranks, the slowdown of compute during gathers, and the share of a link that gloo's collectives use, at
+another rate and size. It needs root, ip and tc; without them it prints why and measures nothing.
 """
 
 import contextlib
@@ -29,7 +29,9 @@ from benchmarks.scaling_ranks import CALIBRATION_ELEMENTS, CALIBRATION_MBIT
 from benchmarks.throttled_links import DEVICE, Links, address, obstacle, throttled_links
 from data_prep.errors import UserError
 from pretrain.model import EncoderCosts
-from pretrain.planning import Cluster, Compute, Gpu, Network, Scheme, StepTime, communication, step_time
+from pretrain.planning.cluster_speed import Scheme, communication
+from pretrain.planning.collectives import Cluster, Gpu, Network
+from pretrain.planning.scaling import Compute, StepTime, step_time
 
 MODEL = {"layers": 2, "hidden": 256, "vocab_size": 4096, "seq_len": 128, "micro_batch_size": 8, "precision": "fp32"}
 SETTINGS: dict[str, Any] = MODEL | {"accumulation": 1, "steps": 7, "rates": [50, 200]}
@@ -96,12 +98,15 @@ def _environment(rank: int, count: int) -> dict[str, str]:
     return os.environ | fixed | {name: str(value) for name, value in of_ranks.items()}
 
 
-def predicted(procs: int, constants: dict[str, Any], link: float, settings: dict[str, Any]) -> StepTime:
+def predicted(
+    procs: int, constants: dict[str, Any], link: float, slowdown: float, settings: dict[str, Any]
+) -> StepTime:
     """The step by the model, with one rank on each node.
 
     Args:
         constants: of benchmarks.scaling_ranks.
         link: bytes per second.
+        slowdown: share of its speed that compute loses during collectives.
 
     gloo sends as many bytes as the rings of the model: in its all-to-all a rank sends each other rank a part, and its
     all-gather is a ring. Both use only a part of the link. The engine's step has two all-reduces of a few bytes.
@@ -112,7 +117,8 @@ def predicted(procs: int, constants: dict[str, Any], link: float, settings: dict
         for name in ("reduce", "gather")
     )
     optimizer = constants["optimizer"]
-    work = Compute(statistics.median(constants["alone"]) - optimizer, settings["accumulation"], optimizer)
+    passes = statistics.median(constants["alone"]) - optimizer
+    work = Compute(passes, settings["accumulation"], optimizer, slowdown=slowdown)
     return step_time(work, replace(reduce, gather=gather.gather, small=2 * 2 * (procs - 1) * constants["hop"]))
 
 
@@ -124,20 +130,21 @@ def page(found: dict[int, dict[str, Any]], settings: dict[str, Any]) -> str:
     rows, differences = [], []
     for procs, result in found.items():
         for rate, one in result["rates"].items():
-            step = predicted(procs, result, one["link"], settings)
+            step = predicted(procs, result, one["link"], one["slowdown"], settings)
             differences.append(step.seconds / statistics.median(one["steps"]) - 1)
-            link = [rate, f"{one['link'] / 1e6:.2f}"] if procs > 1 else ["", ""]
+            link = [rate, f"{one['link'] / 1e6:.2f}", f"{one['slowdown']:.0%}"] if procs > 1 else [""] * 3
             rows.append([f"{procs}", *link, *_parts(step), *_seconds(one["steps"]), f"{differences[-1]:+.1%}"])
     worst = max(map(abs, differences))
     parts = ["compute", "gradients", "weights", "small", "optimizer"]
-    header = ["ranks", "limit, Mbit/s", "link, MB/s", *parts, "predicted", "measured", "difference"]
+    header = ["ranks", "limit, Mbit/s", "link, MB/s", "slowdown", *parts, "predicted", "measured", "difference"]
     parameters = next(iter(found.values()))["parameters"]
     return f"""# Predicted and measured steps
 
 The model of `maskwright plan --nodes` against steps of the engine with gloo and ZeRO 1, each rank in a network
 namespace behind a limited link. Seconds. Predicted: from constants that were measured apart from the steps. Measured:
-median of {settings["steps"]} steps (smallest to largest). {"All are" if worst <= WITHIN else "Not all are"} within
-{WITHIN:.0%}; the largest difference is {worst:.1%}. Nothing here was measured on a GPU.
+median of {settings["steps"]} times between the ends of steps (smallest to largest).
+{"All are" if worst <= WITHIN else "Not all are"} within {WITHIN:.0%}; the largest difference is {worst:.1%}.
+Nothing here was measured on a GPU.
 
 {table(header, *rows)}
 
@@ -150,10 +157,13 @@ Constants of the collectives:
 - compute: a step of the engine whose collectives do nothing, without the optimizer, while all ranks compute. They
   share {os.cpu_count()} cores, so compute takes longer with more ranks. optimizer: AdamW on a rank's part, likewise.
 - link: a plain TCP connection between two ranks under the limit (tc's token bucket, both directions).
-- share: of the link that gloo uses, by collectives of {CALIBRATION_ELEMENTS * 4 / 2**20:g} MiB at {CALIBRATION_MBIT}
-  Mbit/s, which is the limit of no step. hop: of an all-reduce of a few bytes. small: two of them.
-- gradients, weights: as many bytes as a ring sends, {_overlap(settings)}.
-- gloo's all-to-all of two ranks sends first in one direction and then in the other: a pair has one connection, where
+- slowdown: share of its speed that the step without collectives loses while all-gathers run at this limit: TCP needs
+  the cores too.
+- share: of the link that gloo uses, by two collectives at a time, as in a step, of {CALIBRATION_ELEMENTS * 2 / 2**20:g}
+  MiB each at {CALIBRATION_MBIT} Mbit/s, which is the limit of no step.
+- hop: of an all-reduce of a few bytes. small: two of them.
+- gradients, weights: as many bytes as a ring sends, {_overlap(settings)}; what compute does not hide.
+- A single all-to-all of two ranks sends first in one direction and then in the other: a pair has one connection, where
   "ready to receive" waits behind the data."""
 
 

@@ -8,6 +8,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,9 +19,10 @@ from deepspeed.comm import comm as deepspeed_comm
 
 from benchmarks.engine_ranks import LR, batches_of, config_of, model_of
 from benchmarks.throttled_links import Links, address
+from pretrain.data import DeviceBatch
 from pretrain.distributed import all_gather_json
 from pretrain.engine import Engine, init_distributed
-from pretrain.planning import ring_seconds
+from pretrain.planning.collectives import ring_seconds
 
 _PORT = 29401
 _SKEW = 1e-3  # seconds between the ranks
@@ -41,11 +43,10 @@ def main() -> None:
 
 
 def measure(settings: dict[str, Any], links: Links) -> dict[str, Any]:
-    """Constants of this number of ranks; for each link rate, what the link does and the seconds of each step."""
+    """Constants of this number of ranks; for each link rate, link, slowdown and the seconds of each step."""
     engine = Engine(config_of(settings, stage=1), model_of(settings))
     batches, predictions = batches_of(settings, engine)
-    for _ in range(2):  # the first steps allocate memory
-        engine.step(batches, predictions, LR)
+    intervals(engine, batches, predictions, 1)  # the first steps allocate memory
 
     def alone() -> None:
         with _no_collectives():
@@ -60,10 +61,22 @@ def measure(settings: dict[str, Any], links: Links) -> dict[str, Any]:
     for mbit in settings["rates"]:
         links.throttle(dist.get_rank(), mbit)
         dist.barrier()
-        link = probe()
-        steps = [seconds(lambda: engine.step(batches, predictions, LR).tolist()) for _ in range(settings["steps"])]
-        found["rates"][str(mbit)] = {"link": link, "steps": steps}
+        one: dict[str, Any] = {"link": probe()}
+        one["slowdown"] = slowdown(alone, statistics.median(found["alone"]), one["link"])
+        found["rates"][str(mbit)] = one | {"steps": intervals(engine, batches, predictions, settings["steps"])}
     return found
+
+
+def intervals(engine: Engine, batches: list[DeviceBatch], predictions: torch.Tensor, count: int) -> list[float]:
+    """Seconds from the end of a step to the end of the next one: gathers run behind the forward pass of the next."""
+    dist.barrier()
+    ends = []
+    for _ in range(count + 1):
+        engine.step(batches, predictions, LR).tolist()
+        ends.append(time.perf_counter())
+    engine.wait_for_weights()
+    dist.barrier()
+    return [end - begin for begin, end in pairwise(ends)]
 
 
 class _Done:
@@ -74,11 +87,17 @@ class _Done:
 
 @contextlib.contextmanager
 def _no_collectives() -> Iterator[None]:
-    """Let collectives of PyTorch and DeepSpeed do nothing. Weights of other ranks' parts do not change."""
+    """Let collectives of PyTorch and DeepSpeed do nothing, but gathers repeat this rank's part: weights stay finite."""
+
+    def gather(whole: torch.Tensor, part: torch.Tensor, *_: object, **__: object) -> _Done:
+        whole.view(-1, part.numel()).copy_(part.clone())
+        return _Done()
+
     with contextlib.ExitStack() as stack:
         for module in (dist, deepspeed_comm.cdb):
-            for name in ("all_reduce", "all_to_all_single", "all_gather_into_tensor", "all_gather"):
+            for name in ("all_reduce", "all_to_all_single", "all_gather"):
                 stack.enter_context(patch.object(module, name, lambda *_, **__: _Done()))
+            stack.enter_context(patch.object(module, "all_gather_into_tensor", gather))
         yield
 
 
@@ -95,24 +114,28 @@ def collectives(link: float) -> dict[str, Any]:
 
     shares: of the link that gloo's collectives use, relative to a ring that sends at all times in both directions. A
     pair of gloo's ranks has one connection. The message "ready to receive" waits there behind the data of the other
-    direction, so that two ranks send to each other one after the other.
+    direction, so that two ranks send to each other one after the other. As in a step, two collectives run at a time.
     """
     ranks = dist.get_world_size()
     whole, received, part = (torch.ones(n) for n in (CALIBRATION_ELEMENTS,) * 2 + (CALIBRATION_ELEMENTS // ranks,))
     ideal = ring_seconds(4 * whole.numel(), ranks, link)
 
-    def late(call: Callable[[], object]) -> Callable[[], object]:
+    def late(call: Callable[[], list[Any]]) -> Callable[[], object]:
         """Ranks begin one after the other, as after a pass: exactly together, both directions sometimes overlap."""
 
         def run() -> None:
             time.sleep(_SKEW * dist.get_rank())
-            call()
+            for work in call():
+                work.wait()
 
         return run
 
-    calls: dict[str, Callable[[], object]] = {
-        "reduce": lambda: dist.all_to_all_single(received, whole),
-        "gather": lambda: dist.all_gather_into_tensor(received, part),
+    def halves(collective: Callable[..., Any], sent: torch.Tensor) -> list[Any]:
+        return [collective(*half, async_op=True) for half in zip(received.chunk(2), sent.chunk(2), strict=True)]
+
+    calls = {
+        "reduce": lambda: halves(dist.all_to_all_single, whole),
+        "gather": lambda: halves(dist.all_gather_into_tensor, part),
     }
     few = torch.ones(3)
     small = statistics.fmean([seconds(lambda: dist.all_reduce(few)) for _ in range(20)])
@@ -122,6 +145,30 @@ def collectives(link: float) -> dict[str, Any]:
             name: ideal / statistics.median([seconds(late(call)) for _ in range(11)]) for name, call in calls.items()
         },
     }
+
+
+def slowdown(compute: Callable[[], None], plain: float, link: float) -> float:
+    """Share of its speed that compute loses while gathers run: the cores serve both.
+
+    Args:
+        compute: takes `plain` seconds without collectives.
+    """
+    ranks = dist.get_world_size()
+    if ranks == 1:
+        return 0.0
+    whole, part = torch.ones(CALIBRATION_ELEMENTS), torch.ones(CALIBRATION_ELEMENTS // ranks)
+    count = math.ceil(3 * plain / ring_seconds(4 * whole.numel(), ranks, link))  # they run longer than compute
+    taken = torch.zeros(3, dtype=torch.float64)
+    for number in range(len(taken)):
+        dist.barrier()
+        works = [dist.all_gather_into_tensor(whole, part, async_op=True) for _ in range(count)]
+        begin = time.perf_counter()
+        compute()
+        taken[number] = time.perf_counter() - begin
+        for work in works:
+            work.wait()
+    dist.all_reduce(taken, dist.ReduceOp.MAX)
+    return max(0.0, 1 - plain / taken.median().item())
 
 
 def seconds(call: Callable[[], object]) -> float:

@@ -68,16 +68,15 @@ def show_scaling(
     Raises:
         UserError: if the speed, the links or the network are not known, or the batch does not divide.
     """
-    from pretrain.planning import NETWORKS, OVERLAPPED, Constants, Scheme, hardware_of
+    from pretrain.planning import Cluster, Constants, hardware_of, network_of, scaling_table
 
-    if asked.network is None and max(asked.nodes) > 1:
-        raise UserError(f"The scaling table needs the network between nodes: give --network {'|'.join(NETWORKS)}.")
+    network = network_of(asked.network, max(asked.nodes))
     measured = Constants.read(asked.constants) if asked.constants else None
     if measured and rate is None:
         rate = measured.rate(planner.shape, config.stages[-1].seq_len)
     hardware = hardware_of(rate, asked.gpu, measured, asked.data_wait)
-    schemes = dict.fromkeys((Scheme.of(config), OVERLAPPED))
-    found = {scheme.name: _rows(config, planner, asked, scheme, hardware) for scheme in schemes}
+    clusters = [Cluster(nodes, asked.gpus_per_node, hardware.gpu, network) for nodes in asked.nodes]
+    found = scaling_table(config, planner, hardware, clusters, asked.tokens_per_gpu)
     if as_json:
         print(json.dumps({"source": hardware.source, "network": asked.network, "schemes": _facts(found)}, indent=1))
         return
@@ -88,17 +87,6 @@ def show_scaling(
     console.print("Milliseconds. gradients, weights: communication that compute does not hide.")
     console.print("Efficiency: speed of a GPU as a share of one that only computes.")
     console.print(f"{hardware.source}. The bandwidth of --network is 85% of its line rate, assumed, not measured.")
-
-
-def _rows(config: "Config", planner: "Planner", asked: ScalingRequest, scheme: Any, hardware: Any) -> list["Scaled"]:
-    from pretrain.planning import Cluster, network_of, rank_step, scaled
-
-    rows = []
-    for nodes in asked.nodes:
-        cluster = Cluster(nodes, asked.gpus_per_node, hardware.gpu, network_of(asked.network or "10g"))
-        step = rank_step(planner, cluster.ranks, asked.tokens_per_gpu)
-        rows.append(scaled(config, planner.sizes, step, scheme, hardware, cluster))
-    return rows
 
 
 def _batch(asked: ScalingRequest) -> str:

@@ -4,6 +4,7 @@ from .engine import init_distributed as init_distributed
 from .engine import make_deterministic as make_deterministic
 from .gradient_buckets import MATRIX_GROUPS as MATRIX_GROUPS
 from .gradient_buckets import bucket_size as bucket_size
+from .gradient_buckets import group_buckets as group_buckets
 from .gradient_buckets import matrix_groups as matrix_groups
 from .gradient_buckets import uses_flat_gradients as uses_flat_gradients
 from .resharding import layout_of as layout_of

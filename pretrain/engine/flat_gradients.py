@@ -4,11 +4,11 @@ DeepSpeed's own path for stage 1 copies a gradient up to five times between back
 micro-batches in the precision of the model, and all-reduces what only one rank needs. Here a gradient is copied once
 and measured once. The rank's part of the flat tensor is what its optimizer steps on.
 
-The sum over the ranks overlaps the backward pass: a group is sent as soon as the last micro-batch has given all of its
-gradients. For that the matrices, nearly all weights of a deep model, are MATRIX_GROUPS parameter groups by depth.
+The sum over the ranks overlaps the backward pass: gradients are sent as soon as the last micro-batch has given all of
+a bucket. For that the matrices, nearly all weights of a deep model, are MATRIX_GROUPS parameter groups by depth.
 DeepSpeed cuts each group evenly over the ranks, so a group is one reduce-scatter and one all-gather. Embeddings and
 vectors (norms, biases) stay one group each: they are complete only when the backward pass ends, as the first layers
-have some, and a split of the vectors would be many tiny collectives.
+have some. They share the bucket of the first matrices (`group_buckets`).
 
 With `train.compile`, autograd gets all gradients together at the end of the compiled graph: little overlaps then.
 """
@@ -22,6 +22,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from data_prep.errors import UserError
+from pretrain.engine.gradient_buckets import group_buckets
 from pretrain.engine.gradient_norms import sum_of_squares
 
 
@@ -39,36 +40,28 @@ class _Partition(list[Tensor]):
 class _GradientGroup:
     """The gradients of a parameter group: `flat` fp32 [n], laid out as the flat weights are, zero where they pad.
 
-    part: fp32 [n / ranks], this rank's, summed over all ranks after `finish`.
+    part: fp32 [n / ranks], this rank's, summed over all ranks by the bucket. With one rank it is `flat`.
     complete: whether the micro-batch has given every parameter a gradient.
-    launched: whether the sum over the ranks was started.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], flat_weights: Tensor, dtype: torch.dtype):
+    def __init__(self, parameters: list[nn.Parameter], flat_weights: Tensor, part: Tensor | None):
         self.parameters = parameters
         self.flat = torch.zeros(flat_weights.numel(), device=flat_weights.device)
         starts = [p.data.storage_offset() - flat_weights.storage_offset() for p in parameters]
         self.views = [self.flat[at : at + p.numel()].view_as(p) for at, p in zip(starts, parameters, strict=True)]
-        self.part, self.launched = self.flat, False
-        self._ranks, self._dtype = dist.get_world_size(), dtype
-        if self._ranks > 1:
-            self.part = torch.empty(self.flat.numel() // self._ranks, device=self.flat.device)
+        self.part = self.flat if part is None else part
         held = [p._hp_mapping.hp_fragment_address for p in parameters if p._hp_mapping is not None]  # type: ignore[attr-defined]
         self.pieces = [self.part[place.start : place.start + place.numel] for place in held]
         self._empty = True
         self._arrived: set[nn.Parameter] = set()
-        self._sent = self._received = self.flat
-        self._work: Any = None
 
     @property
     def complete(self) -> bool:
         return len(self._arrived) == len(self.parameters)
 
     def arrive(self, parameter: nn.Parameter) -> None:
-        """Count a gradient of the micro-batch, and take all when they are complete. `end` finds those that are late."""
+        """Count a gradient of the micro-batch."""
         self._arrived.add(parameter)
-        if self.complete and not self.launched:
-            self.add()
 
     def begin(self) -> None:
         """Expect the gradients of the next micro-batch."""
@@ -88,37 +81,76 @@ class _GradientGroup:
         for parameter in self.parameters:
             parameter.grad = None
 
+    def finish(self) -> _Partition:
+        """The summed part. The next gradients replace these."""
+        self._empty = True
+        return _Partition(self.pieces, self.part)
+
+
+class _Bucket:
+    """Groups whose gradients one collective sums over the ranks.
+
+    launched: whether the sum was started.
+    """
+
+    def __init__(self, held: Sequence[tuple[list[nn.Parameter], Tensor]], dtype: torch.dtype):
+        """held: the parameters and the flat weights of each group. dtype: of what is sent."""
+        self._ranks, self._dtype, self.launched = dist.get_world_size(), dtype, False
+        device = held[0][1].device
+        self._shares = [weights.numel() // self._ranks for _, weights in held]
+        parts: Sequence[Tensor | None] = [None] * len(held)
+        if self._ranks > 1:
+            self._part = torch.empty(sum(self._shares), device=device)
+            parts = self._part.split(self._shares)
+            self._received = self._part
+            if device.type == "cpu":  # gloo's reduce-scatter is an all-reduce, which moves twice as much
+                self._received = torch.empty(self._ranks * len(self._part), dtype=dtype)
+            elif dtype != torch.float32:
+                self._received = torch.empty_like(self._part, dtype=dtype)
+        self.groups = [_GradientGroup(*group, part) for group, part in zip(held, parts, strict=True)]
+        self._sent: Tensor | None = None
+        self._work: Any = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the micro-batch has given every parameter a gradient."""
+        return all(group.complete for group in self.groups)
+
     def launch(self, ranks: dist.ProcessGroup | None) -> None:
         """Start the sum over the ranks without waiting for it; a collective."""
         self.launched = True
         if self._ranks == 1:
             return
-        self._sent = self.flat.to(self._dtype)
-        if self.flat.device.type == "cpu":  # gloo's reduce-scatter is an all-reduce, which moves twice as much
-            if self._received is self.flat:
-                self._received = torch.empty_like(self._sent)
+        self._sent = self._packed()
+        if self._sent.device.type == "cpu":
             self._work = dist.all_to_all_single(self._received, self._sent, group=ranks, async_op=True)
         else:
-            self._received = self.part if self._sent is self.flat else torch.empty_like(self.part, dtype=self._dtype)
             self._work = dist.reduce_scatter_tensor(self._received, self._sent, group=ranks, async_op=True)
 
-    def finish(self) -> _Partition:
-        """Wait until `part` is summed: the host with gloo, the device's stream with NCCL."""
+    def finish(self) -> None:
+        """Wait until the groups' parts are summed: the host with gloo, the device's stream with NCCL."""
         if self._work is not None:
             self._work.wait()
-            if self.flat.device.type == "cpu":
-                torch.sum(self._received.view(self._ranks, -1), 0, dtype=torch.float32, out=self.part)
-            elif self._received is not self.part:
-                self.part.copy_(self._received)
-        self._work, self._sent = None, self.flat
-        self.launched, self._empty = False, True
-        return _Partition(self.pieces, self.part)
+            if self._part.device.type == "cpu":
+                torch.sum(self._received.view(self._ranks, -1), 0, dtype=torch.float32, out=self._part)
+            elif self._received is not self._part:
+                self._part.copy_(self._received)
+        self._work, self._sent, self.launched = None, None, False
+
+    def _packed(self) -> Tensor:
+        """The buffer to send: for each rank its part of each group. A single group has this layout already."""
+        if len(self.groups) == 1:
+            return self.groups[0].flat.to(self._dtype)
+        sent = torch.empty(self._ranks, len(self._part), dtype=self._dtype, device=self._part.device)
+        for columns, group in zip(sent.split(self._shares, dim=1), self.groups, strict=True):
+            columns.copy_(group.flat.view(self._ranks, -1))
+        return sent.view(-1)
 
 
 class FlatGradients:
     """Takes gradients over from autograd, and hands the sums over all ranks to DeepSpeed's ZeRO-1 optimizer.
 
-    Groups are sent in one order on all ranks: of the matrices the last layers first, then vectors, then embeddings.
+    Buckets are sent in one order on all ranks: the last layers first.
 
     Args:
         optimizer: DeepSpeed's, before the first step, with `contiguous_gradients` and `overlap_comm` off.
@@ -130,27 +162,32 @@ class FlatGradients:
 
     def __init__(self, optimizer: Any, ranks: dist.ProcessGroup | None, dtype: torch.dtype, overlap: bool):
         self._optimizer, self._ranks = optimizer, ranks
-        groups = zip(optimizer.bit16_groups, optimizer.bit16_groups_flat, strict=True)
-        self._groups = [_GradientGroup(parameters, flat, dtype) for parameters, flat in groups]
-        self._order = {number: self._groups[number] for number in reversed(forward_order(optimizer))}
+        held = [*zip(optimizer.bit16_groups, optimizer.bit16_groups_flat, strict=True)]
+        self._buckets: list[_Bucket] = []
+        self._groups: dict[int, _GradientGroup] = {}
+        for numbers in reversed(group_buckets([group["kind"] for group in optimizer.param_groups])):
+            bucket = _Bucket([held[number] for number in numbers], dtype)
+            self._buckets.append(bucket)
+            self._groups |= zip(numbers, bucket.groups, strict=True)
         self._last = False
         self._hooks = []
         if overlap:
             self._hooks = [
-                parameter.register_post_accumulate_grad_hook(partial(self._arrive, group))
-                for group in self._groups
+                parameter.register_post_accumulate_grad_hook(partial(self._arrive, bucket, group))
+                for bucket in self._buckets
+                for group in bucket.groups
                 for parameter in group.parameters
             ]
 
     @property
     def parts(self) -> list[Tensor]:
         """This rank's part of each group, fp32 [n]: summed over all ranks after the last backward pass."""
-        return [group.part for group in self._groups]
+        return [self._groups[number].part for number in range(len(self._groups))]
 
     def begin(self, last: bool) -> None:
         """Expect a backward pass, the `last` of a step or not."""
         self._last = last
-        for group in self._groups:
+        for group in self._groups.values():
             group.begin()
 
     def end(self) -> None:
@@ -159,20 +196,23 @@ class FlatGradients:
         Raises:
             UserError: if a gradient came after its group was sent, as from two backward passes in one.
         """
-        for group in self._order.values():
-            if not group.launched:
-                group.add()
-            elif any(parameter.grad is not None for parameter in group.parameters):
-                raise UserError(
-                    "a gradient changed after it was sent to the other processes: this model gives gradients in "
-                    "several passes. Set zero.overlap to false"
-                )
-            if self._last and not group.launched:
-                group.launch(self._ranks)
+        for bucket in self._buckets:
+            for group in bucket.groups:
+                if not bucket.launched:
+                    group.add()
+                elif any(parameter.grad is not None for parameter in group.parameters):
+                    raise UserError(
+                        "a gradient changed after it was sent to the other processes: this model gives gradients in "
+                        "several passes. Set zero.overlap to false"
+                    )
+            if self._last and not bucket.launched:
+                bucket.launch(self._ranks)
 
     def finish(self) -> None:
         """Wait for the sums over all ranks, which the step needs."""
-        for number, group in self._order.items():
+        for bucket in self._buckets:
+            bucket.finish()
+        for number, group in self._groups.items():
             self._optimizer.averaged_gradients[number] = group.finish()
 
     def squares(self) -> Tensor:
@@ -184,21 +224,18 @@ class FlatGradients:
         for hook in self._hooks:
             hook.remove()
 
-    def _arrive(self, group: _GradientGroup, parameter: nn.Parameter) -> None:
+    def _arrive(self, bucket: _Bucket, group: _GradientGroup, parameter: nn.Parameter) -> None:
+        """Take a group's gradients when they are complete. `end` finds those that come after their bucket was sent."""
         group.arrive(parameter)
+        if group.complete and not bucket.launched:
+            group.add()
         if self._last:
             self._launch_complete()
 
     def _launch_complete(self) -> None:
-        """Launch in order, up to the first group that is not complete."""
-        for group in self._order.values():
-            if not group.complete:
+        """Launch in order, up to the first bucket that is not complete."""
+        for bucket in self._buckets:
+            if not bucket.complete:
                 return
-            if not group.launched:
-                group.launch(self._ranks)
-
-
-def forward_order(optimizer: Any) -> Sequence[int]:
-    """The numbers of DeepSpeed's parameter groups, as a forward pass first needs them: the matrices last, by depth."""
-    kinds = [group["kind"] for group in optimizer.param_groups]
-    return sorted(range(len(kinds)), key=lambda number: (kinds[number] == "matrix", number))
+            if not bucket.launched:
+                bucket.launch(self._ranks)

@@ -51,9 +51,9 @@ class Flat:
 def layout_of(config: Config) -> Layout:
     """The settings that decide how DeepSpeed spreads a run's state over files, as JSON values.
 
-    Checkpoints of earlier versions have no "parameter groups": they are resharded.
+    Checkpoints of earlier versions have other "parameter groups", or none: they are resharded.
     """
-    groups = {"parameter groups": "matrices by depth"} if uses_flat_gradients(config) else {}
+    groups = {"parameter groups": "matrices by depth, in growing groups"} if uses_flat_gradients(config) else {}
     return groups | {
         "processes": dist.get_world_size(),
         "zero.stage": config.zero.stage,

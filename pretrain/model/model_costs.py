@@ -53,9 +53,13 @@ def peak_tflops(device_name: str) -> int | None:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Elements of each parameter, in the order of pretrain.optim.parameter_groups, kind by kind."""
+    """Elements of each parameter, in the order of pretrain.optim.parameter_groups, kind by kind.
+
+    layers: the layer of each matrix.
+    """
 
     by_kind: dict[str, tuple[int, ...]]
+    layers: tuple[int, ...]
 
     @property
     def total(self) -> int:
@@ -142,7 +146,8 @@ class EncoderCosts:
         norms = 3 + 2 * shape.layers - 1 if modern else 2 * (2 + 2 * shape.layers)
         biases = [] if modern else [3 * d, d, wide, d] * shape.layers + [d]
         vectors = [d] * norms + biases + [shape.padded_vocab_size]
-        return Sizes(dict(zip(KINDS, (matrices, tuple(tables), tuple(vectors)), strict=True)))
+        layers = (*(layer for layer in range(shape.layers) for _ in range(4)), shape.layers - 1)
+        return Sizes(dict(zip(KINDS, (matrices, tuple(tables), tuple(vectors)), strict=True)), layers)
 
     def activations(
         self,

@@ -1,4 +1,4 @@
-from .even_slices import even_slices as even_slices
+from .depth_slices import depth_slices as depth_slices
 from .lr_schedule import lr_factor as lr_factor
 from .optimizers import build_optimizer as build_optimizer
 from .parameter_fragments import Piece as Piece

@@ -8,7 +8,7 @@ from torch import nn
 
 from pretrain.config import OptimConfig
 from pretrain.model import Encoder
-from pretrain.optim.even_slices import even_slices
+from pretrain.optim.depth_slices import depth_slices
 
 Kind = Literal["matrix", "filter", "embedding", "vector"]
 _KINDS: tuple[Kind, ...] = ("matrix", "filter", "embedding", "vector")
@@ -22,6 +22,7 @@ class Described:
         of the output), or "vector" (norms, biases).
     shape: of the whole parameter, also when ZeRO cuts it.
     blocks: number of stacked matrices in it: query, key and value, or gate and up.
+    layer: the first number in the name; without one, the layer of the parameter before.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Described:
     kind: Kind
     shape: torch.Size
     blocks: int
+    layer: int
 
 
 def described(model: nn.Module) -> list[Described]:
@@ -40,12 +42,14 @@ def described(model: nn.Module) -> list[Described]:
     else:
         padded: Any = model  # a PaddedModel; its vocabulary matrix may be untied
         output = getattr(padded.model.get_output_embeddings(), "weight", None)
-    parameters = []
+    parameters: list[Described] = []
+    layer = 0
     for name, parameter in model.named_parameters():
         path, _, last = name.rpartition(".")
         kind = "embedding" if parameter is output else _kind(model.get_submodule(path), last, parameter)
         blocks = merged.get(path.rpartition(".")[2], 1) if kind == "matrix" else 1
-        parameters.append(Described(name, parameter, kind, parameter.shape, blocks))
+        layer = next((int(part) for part in name.split(".") if part.isdigit()), layer)
+        parameters.append(Described(name, parameter, kind, parameter.shape, blocks, layer))
     return parameters
 
 
@@ -61,14 +65,14 @@ def parameter_groups(parameters: list[Described], config: OptimConfig, depths: i
     their order depend only on the model and `depths`, so a checkpoint fits every configuration.
 
     Args:
-        depths: split the matrices into at most so many groups of about the same size, first layers first.
+        depths: split the matrices into at most so many groups, first layers first (`depth_slices`).
     """
     decays = {"matrix": True, "filter": True, "embedding": config.decay_embeddings, "vector": False}
     by_kind = {kind: [p for p in parameters if p.kind == kind] for kind in _KINDS}
     split = [
         (kind, [p.parameter for p in held[part]])
         for kind, held in by_kind.items()
-        for part in even_slices([p.shape.numel() for p in held], depths if kind == "matrix" else 1)
+        for part in depth_slices([p.layer for p in held], depths if kind == "matrix" else 1)
     ]
     return [
         {"params": params, "weight_decay": config.weight_decay if decays[kind] else 0.0, "kind": kind}

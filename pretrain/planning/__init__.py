@@ -2,7 +2,7 @@
 
 `Planner` plans a config. `check_start` makes all checks before a run starts, and `CHECKS` lists them. `check_resume`
 finds the checkpoint to resume from, and `check_tracking` checks the address of MLflow. `measured_rate` reads a run's
-speed. `scaled` predicts a step on a `Cluster` of several nodes. `micro_batch_sizes` lists the valid sizes of a
+speed. `scaling_table` predicts steps on clusters of several sizes. `micro_batch_sizes` lists the valid sizes of a
 micro-batch, and `with_micro_batch` sets one.
 """
 

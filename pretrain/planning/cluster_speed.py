@@ -1,18 +1,18 @@
 """Predict the step time of a config on clusters of several sizes."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.engine import MATRIX_GROUPS
+from pretrain.engine import MATRIX_GROUPS, group_buckets
 from pretrain.model import Sizes
 from pretrain.planning.collectives import Cluster
 from pretrain.planning.hardware import Hardware
 from pretrain.planning.run_plan import Planner
 from pretrain.planning.scaling import Communication, Compute, StepTime, Transfer, step_time
-from pretrain.planning.training_memory import element_size, optimizer_state
+from pretrain.planning.training_memory import element_size, groups, optimizer_state
 
 _FP32 = 4
 _LAUNCHES = 1e-4  # seconds to start the kernels of an optimizer step; assumed
@@ -25,6 +25,7 @@ class Scheme:
     Attributes:
         all_reduce: gradients reach all ranks, which sends twice as much as a reduce-scatter.
         gathers: updated weights are gathered.
+        matrix_groups: groups of the matrices, which are sent one after the other.
         reduce_bytes: of a gradient when it is sent.
     """
 
@@ -33,6 +34,7 @@ class Scheme:
     gathers: bool
     overlap_reduce: bool
     overlap_gather: bool
+    matrix_groups: int
     reduce_bytes: int
 
     @classmethod
@@ -40,6 +42,7 @@ class Scheme:
         """The scheme of a config.
 
         DeepSpeed's stage 2 sends whole sums to all ranks (`use_multi_rank_bucket_allreduce`), during the backward pass.
+        Its buckets count as the groups of stage 1.
 
         Raises:
             UserError: for stage 3 and for offloading, which the model does not cover.
@@ -52,11 +55,11 @@ class Scheme:
         overlap, dtype = zero.overlap and zero.stage == 1, zero.reduce_dtype
         names = [f"ZeRO {zero.stage}", f"gradients sent in {dtype}", "overlapped" if overlap else "not overlapped"]
         flags = zero.stage != 1, zero.stage > 0, overlap or zero.stage == 2, overlap
-        return cls(", ".join(names), *flags, 2 if dtype == "bf16" else _FP32)
+        return cls(", ".join(names), *flags, MATRIX_GROUPS if zero.stage else 1, 2 if dtype == "bf16" else _FP32)
 
 
 # Everything that hides or shrinks communication.
-OVERLAPPED = Scheme("ZeRO 1, gradients sent in bf16, overlapped", False, True, True, True, 2)
+OVERLAPPED = Scheme("ZeRO 1, gradients sent in bf16, overlapped", False, True, True, True, MATRIX_GROUPS, 2)
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,30 @@ class Scaled:
     def tokens_per_second(self) -> float:
         """Of all GPUs together."""
         return self.tokens / self.time.seconds
+
+
+def scaling_table(
+    config: Config, planner: Planner, hardware: Hardware, clusters: Sequence[Cluster], tokens_per_gpu: int | None
+) -> dict[str, list[Scaled]]:
+    """The step on each cluster for the unchanged config, and with everything that hides or shrinks communication.
+
+    Args:
+        tokens_per_gpu: as in `rank_step`.
+
+    Returns:
+        A list for each scheme, by its name.
+
+    Raises:
+        UserError: as `rank_step` and `Scheme.of`.
+    """
+    steps = [rank_step(planner, cluster.ranks, tokens_per_gpu) for cluster in clusters]
+    return {
+        scheme.name: [
+            scaled(config, planner.sizes, step, scheme, hardware, cluster)
+            for step, cluster in zip(steps, clusters, strict=True)
+        ]
+        for scheme in (Scheme.of(config), OVERLAPPED)
+    }
 
 
 def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> RankStep:
@@ -117,30 +144,27 @@ def scaled(
 
 def communication(sizes: Sizes, scheme: Scheme, weight_bytes: int, cluster: Cluster) -> Communication:
     """The collectives of a step. weight_bytes: of a weight that is gathered."""
-    groups = _groups(sizes, MATRIX_GROUPS if scheme.overlap_reduce else 1)
+    buckets = _buckets(sizes, scheme.matrix_groups)
     factor = 2 if scheme.all_reduce else 1
-    reduce = [
-        Transfer(factor * cluster.ring(numel * scheme.reduce_bytes), share) for numel, share in _backward_order(groups)
-    ]
-    gather = [Transfer(cluster.ring(numel * weight_bytes), share) for numel, share in groups] if scheme.gathers else []
+    reduce = [Transfer(factor * cluster.ring(numel * scheme.reduce_bytes), share) for numel, share in reversed(buckets)]
+    gather = [Transfer(cluster.ring(numel * weight_bytes), share) for numel, share in buckets] if scheme.gathers else []
     flags = scheme.overlap_reduce, scheme.overlap_gather
     small = 3 if scheme.all_reduce else 2  # predictions; losses with, in ZeRO 1, the gradient norm
     return Communication(tuple(reduce), tuple(gather), small * cluster.small, *flags)
 
 
-def _groups(sizes: Sizes, parts: int) -> list[tuple[float, float]]:
-    """(elements, share of the compute of a pass) of each group in the order of the forward pass.
+def _buckets(sizes: Sizes, depths: int) -> list[tuple[int, float]]:
+    """(elements, share of the compute of a pass) of each bucket in the order of the forward pass.
 
-    Embeddings and vectors come first: their share of the compute is small and counts as none.
+    Only matrices count as compute: the share of embeddings and vectors is small.
     """
-    matrices = sum(sum(sizes.by_kind.get(kind, ())) for kind in ("matrix", "filter"))
-    others = [float(sum(sizes.by_kind.get(kind, ()))) for kind in ("embedding", "vector")]
-    return [(numel, 0.0) for numel in others] + [(matrices / parts, 1 / parts)] * parts
-
-
-def _backward_order(groups: list[tuple[float, float]]) -> Iterable[tuple[float, float]]:
-    """The last group of the forward pass is complete first; embeddings, with the tied head, are complete at the end."""
-    return reversed(groups)
+    found = [(kind, sum(numels)) for kind, numels in groups(sizes, depths)]
+    matrices = sum(numel for kind, numel in found if kind == "matrix")
+    buckets = [[found[number] for number in numbers] for numbers in group_buckets([kind for kind, _ in found])]
+    return [
+        (sum(numel for _, numel in held), sum(numel for kind, numel in held if kind == "matrix") / matrices)
+        for held in buckets
+    ]
 
 
 def optimizer_bytes(config: Config, sizes: Sizes, ranks: int) -> float:

@@ -89,12 +89,15 @@ class Constants:
         return Rate(f"measured in {self.path}, rows of {nearest[2]}", tflops=self.rates[nearest])
 
 
-def network_of(name: str) -> Network:
-    """A named network.
+def network_of(name: str | None, nodes: int) -> Network:
+    """A named network for so many nodes. One node needs no name: it sends nothing.
 
     Raises:
-        UserError: for an unknown name.
+        UserError: for an unknown name, or none for several nodes.
     """
+    if name is None and nodes > 1:
+        raise UserError(f"The scaling table needs the network between nodes: give --network {'|'.join(NETWORKS)}.")
+    name = name or next(iter(NETWORKS))
     if name not in NETWORKS:
         raise UserError(f"--network {name!r} is not known; write one of {', '.join(NETWORKS)}")
     return NETWORKS[name]

@@ -296,4 +296,5 @@ def _sizes_of_auto(description: dict[str, Any]) -> Sizes:
     with torch.device("meta"):
         parameters = described(build(description, seed=0))
     kinds = ("matrix", "filter", "embedding", "vector")
-    return Sizes({kind: tuple(p.parameter.numel() for p in parameters if p.kind == kind) for kind in kinds})
+    by_kind = {kind: tuple(p.parameter.numel() for p in parameters if p.kind == kind) for kind in kinds}
+    return Sizes(by_kind, tuple(p.layer for p in parameters if p.kind == "matrix"))

@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 from pretrain.config import Config
 from pretrain.engine import bucket_size, matrix_groups, uses_flat_gradients
 from pretrain.model import Activations, Sizes
-from pretrain.optim import even_slices
+from pretrain.optim import depth_slices
 
 # In GB (10**9 bytes) by the makers' data sheets. PyTorch can use slightly more or less.
 GPU_GB = {
@@ -194,7 +194,7 @@ def optimizer_state(config: Config, sizes: Sizes, processes: int) -> int:
     return sum(
         _state(config, kind) * _part_of(config, numels, processes) * _FP32
         + _FP32 * _counts(config, kind) * (1 if config.zero.stage else len(numels))
-        for kind, numels in _groups(config, sizes)
+        for kind, numels in groups(sizes, matrix_groups(config))
     )
 
 
@@ -209,16 +209,15 @@ def _counts(config: Config, kind: str) -> bool:
 
 def _part(config: Config, sizes: Sizes, processes: int) -> int:
     """Elements of the weights in the partition of one process, padding included."""
-    return sum(_part_of(config, numels, processes) for _, numels in _groups(config, sizes))
+    return sum(_part_of(config, numels, processes) for _, numels in groups(sizes, matrix_groups(config)))
 
 
-def _groups(config: Config, sizes: Sizes) -> list[tuple[str, Sequence[int]]]:
-    """Kind and elements of the parameters of each group of the optimizer."""
-    depths = matrix_groups(config)
+def groups(sizes: Sizes, depths: int) -> list[tuple[str, Sequence[int]]]:
+    """Kind and elements of the parameters of each group of the optimizer. depths: of groups that matrices make."""
     return [
         (kind, numels[part])
         for kind, numels in sizes.groups
-        for part in even_slices(numels, depths if kind == "matrix" else 1)
+        for part in (depth_slices(sizes.layers, depths) if kind == "matrix" else [slice(None)])
     ]
 
 
@@ -231,7 +230,8 @@ def _part_of(config: Config, numels: Sequence[int], processes: int) -> int:
 
 
 def _padded(config: Config, sizes: Sizes, processes: int) -> int:
-    return sum(2 * processes * -(-sum(numels) // (2 * processes)) for _, numels in _groups(config, sizes))
+    found = groups(sizes, matrix_groups(config))
+    return sum(2 * processes * -(-sum(numels) // (2 * processes)) for _, numels in found)
 
 
 def _raw(config: Config, name: str, ours: int) -> int:

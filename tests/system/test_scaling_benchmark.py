@@ -44,7 +44,7 @@ def test_two_ranks_behind_limited_links(tmp_path):
     cells = [cell.strip() for cell in rows[1][1].split("|")]
     limit, link = float(cells[0]), float(cells[1])
     assert 0.9 * limit / 8 < link < 1.05 * limit / 8  # MB/s under a limit in Mbit/s
-    predicted, measured = float(cells[7]), float(cells[8].split()[0])
+    predicted, measured = float(cells[8]), float(cells[9].split()[0])
     assert measured > 0.1  # 1.1 MB twice, at 10 MB/s
     assert 0.3 < predicted / measured < 3
     assert namespaces(running.pid) == []

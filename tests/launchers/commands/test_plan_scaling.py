@@ -13,19 +13,23 @@ PLAIN, OVERLAPPED = "ZeRO 1, gradients sent in fp32, not overlapped", "ZeRO 1, g
 
 
 def test_bert_large_on_128_gpus():
-    """By hand: 32.6 * 10**12 operations at 45% of 989 TFLOP/s; 4 and 2 bytes of each weight at 42.5 GB/s."""
+    """By hand: 32.6 * 10**12 operations at 45% of 989 TFLOP/s; 4 and 2 bytes of each weight at 42.5 GB/s.
+
+    Eight rings each way, with a latency of 8.4 us and 15 hops of 14 us and 112 of 3.4 us.
+    """
+    latency = 8 * (8.4e-6 + 15 * 14e-6 + 112 * 3.4e-6)
     found = facts(*LARGE, *H100, *FIXED, "--nodes", "1,16", "--network", "400g")
     _, row = found["schemes"][PLAIN]
     assert row["gpus"] == 128
     assert row["tokens"] == 128 * 16384
     assert row["compute"] == pytest.approx(0.0733, rel=0.01)
-    assert row["reduce"] == pytest.approx(4 * 335.2e6 * 127 / 128 / 42.5e9, rel=0.06)
-    assert row["gather"] == pytest.approx(2 * 335.2e6 * 127 / 128 / 42.5e9, rel=0.12)
+    assert row["reduce"] == pytest.approx(4 * 335.2e6 * 127 / 128 / 42.5e9 + latency, rel=1e-3)
+    assert row["gather"] == pytest.approx(2 * 335.2e6 * 127 / 128 / 42.5e9 + latency, rel=1e-3)
     assert row["efficiency"] == pytest.approx(row["compute"] / row["seconds"])
     assert 0.55 < row["efficiency"] < 0.65
     _, hidden = found["schemes"][OVERLAPPED]
     assert hidden["exposed"] < 0.25 * row["exposed"]
-    assert hidden["efficiency"] > 0.85
+    assert hidden["efficiency"] > 0.9
 
 
 def test_the_config_s_batch_is_divided_unless_tokens_per_gpu_are_given():
@@ -43,7 +47,8 @@ def test_only_the_passes_next_to_the_optimizer_hide_communication():
     (whole,) = facts(*options)["schemes"][OVERLAPPED]
     (halves,) = facts(*options, "train.micro_batch_size=16")["schemes"][OVERLAPPED]
     assert halves["compute"] == pytest.approx(whole["compute"])
-    hidden = whole["compute"] / 3 / 2 * 5 / 6  # of the forward pass; the last part computes after the last gather
+    last = (4 * 12 + 1) / (24 * 12 + 1)  # four layers and the head's matrix compute after the last gather
+    hidden = whole["compute"] / 3 / 2 * (1 - last)
     assert halves["gather"] - whole["gather"] == pytest.approx(hidden, rel=1e-3)
 
 
@@ -83,7 +88,7 @@ def test_measured_constants(tmp_path):
     row, _ = found["schemes"][PLAIN]
     assert str(path) in found["source"]
     assert row["compute"] == pytest.approx(0.0733 * 0.45 * 989 / 300, rel=0.01)
-    assert row["reduce"] == pytest.approx(4 * 335.2e6 * 7 / 8 / 2e11 + 3 * 7e-5, rel=0.01)
+    assert row["reduce"] == pytest.approx(4 * 335.2e6 * 7 / 8 / 2e11 + 8 * (7e-5 + 8.4e-6), rel=1e-3)
     faster = facts(*LARGE, *options, "--tflops", "600")["schemes"][PLAIN][0]
     assert faster["compute"] == pytest.approx(row["compute"] / 2)
     path.write_text(json.dumps(constants(ranks={})))

@@ -6,12 +6,13 @@ bits: the same losses, norms and weights as with exchanges between the passes.
 trace: the exchanges run while the passes do.
 dtypes: gradients that are sent in bf16 are near those that are sent in fp32, and not equal.
 passes: gradients from several backward passes in one are refused, or right without overlap.
-old: a checkpoint of earlier versions, whose matrices are one group, is resumed exactly.
+old: a checkpoint of earlier versions, whose matrices are other groups, is resumed exactly.
 """
 
 import functools
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-import pretrain.engine.engine
+import pretrain.optim.parameter_groups
 from data_prep.errors import UserError
 from data_prep.processes import leave
 from pretrain.checkpoint import Checkpoint
@@ -119,11 +120,13 @@ def check_trace() -> None:
     for _ in range(10):  # gloo's threads may be so fast that nothing is left for the forward pass
         for _ in range(2):
             step(engine, 0)
-        # Eight groups in each step. The exchanges of the first step have ended.
-        first = np.array(trace.spans["all_to_all_single"][-16:-8])
-        gathered = np.array(trace.spans["all_gather_into_tensor"][-16:-8])
+        # A bucket of each layer, the first one with embeddings and vectors. The exchanges of the first step have ended.
+        assert len(trace.spans["all_to_all_single"]) == DEEP.layers * len(trace.backward)
+        assert len(trace.spans["all_gather_into_tensor"]) == DEEP.layers * len(trace.backward)
+        first = np.array(trace.spans["all_to_all_single"][-2 * DEEP.layers : -DEEP.layers])
+        gathered = np.array(trace.spans["all_gather_into_tensor"][-2 * DEEP.layers : -DEEP.layers])
         assert first[0, 0] < trace.backward[-2], "the first sum began after the backward pass"
-        assert (first[:5, 0] < trace.backward[-2]).all(), "so did others"
+        assert (first[:-1, 0] < trace.backward[-2]).all(), "so did others"
         if gathered[-1, 1] > trace.forward[-1]:
             break
     else:
@@ -166,23 +169,35 @@ def check_passes() -> None:
         step(engine, 0)
 
 
-def check_old(folder: Path) -> None:
-    by_depth = pretrain.engine.engine.matrix_groups
-    pretrain.engine.engine.matrix_groups = lambda config: 1
+def one_slice(layers: Sequence[int], parts: int) -> list[slice]:
+    """All matrices in a group."""
+    return [slice(None)] if layers else []
+
+
+def cut_layers(layers: Sequence[int], parts: int) -> list[slice]:
+    """Groups of three matrices, which are no whole layers."""
+    return [slice(at, at + 3) for at in range(0, len(layers), 3)] if parts > 1 else one_slice(layers, parts)
+
+
+def check_old(folder: Path, slices: Any, saved_groups: dict[str, str]) -> None:
+    """saved_groups: the setting of the groups in the checkpoint."""
+    by_depth = pretrain.optim.parameter_groups.depth_slices
+    pretrain.optim.parameter_groups.depth_slices = slices
     engine = Engine(config("bf16"), encoder())
-    pretrain.engine.engine.matrix_groups = by_depth
+    pretrain.optim.parameter_groups.depth_slices = by_depth
     for number in range(2):
         step(engine, number)
     write_parts(folder, engine.snapshot(folder, copy=False))
     dist.barrier()
     wanted = record(engine)
     after = step_all_alike(engine)
-    kinds = len(engine.deepspeed.optimizer.param_groups)
+    groups = [len(group["params"]) for group in engine.deepspeed.optimizer.param_groups]
     engine.release()
     layout = layout_of(config("bf16"))
-    layout.pop("parameter groups")  # earlier versions have no such setting
+    layout.pop("parameter groups")
+    layout |= saved_groups
     resumed = Engine(config("bf16"), encoder())
-    assert len(resumed.deepspeed.optimizer.param_groups) == kinds + 5
+    assert [len(group["params"]) for group in resumed.deepspeed.optimizer.param_groups] != groups
     resumed.load(Checkpoint(folder, 2, {"layout": layout}, {}))
     found = record(resumed)
     assert found.keys() == wanted.keys()
@@ -198,7 +213,12 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     what, folder = sys.argv[1:]
     checks = {"bits": check_bits, "trace": check_trace, "dtypes": check_dtypes, "passes": check_passes}
-    checks |= {"old": lambda: check_old(Path(folder) / "checkpoint")}
+    checks |= {
+        "old": lambda: (
+            check_old(Path(folder) / "one", one_slice, {}),
+            check_old(Path(folder) / "cut", cut_layers, {"parameter groups": "matrices by depth"}),
+        )
+    }
     checks[what]()
     dist.barrier()
     leave(0)

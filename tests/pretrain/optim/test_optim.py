@@ -3,6 +3,7 @@
 import copy
 import re
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,8 +16,7 @@ from pretrain.config import OptimConfig
 from pretrain.model import Encoder, EncoderShape
 from pretrain.model.head import LossOptions
 from pretrain.model.padded_model import padded_model
-from pretrain.optim import build_optimizer, described, optimizers
-from pretrain.optim.even_slices import even_slices
+from pretrain.optim import build_optimizer, depth_slices, described, optimizers
 from pretrain.optim.optimizers import newton_schulz, orthogonalize_
 from pretrain.optim.parameter_fragments import assign_jobs
 from pretrain.optim.parameter_groups import parameter_groups
@@ -63,20 +63,31 @@ def test_matrices_are_split_by_depth_in_their_order():
     parameters = described(encoder())
     whole = {group["kind"]: group["params"] for group in parameter_groups(parameters, OptimConfig())}
     groups = parameter_groups(parameters, OptimConfig(), depths=3)
-    assert [group["kind"] for group in groups] == ["matrix", "matrix", "matrix", "embedding", "vector"]
+    assert [group["kind"] for group in groups] == ["matrix", "matrix", "embedding", "vector"]
+    assert [len(group["params"]) for group in groups[:2]] == [4, 5]  # a layer, and a layer with the head
     for kind, wanted in whole.items():
         found = [parameter for group in groups if group["kind"] == kind for parameter in group["params"]]
         assert [*map(id, found)] == [*map(id, wanted)]
 
 
-@given(st.lists(st.integers(1, 1000), min_size=1, max_size=40), st.integers(1, 8))
-def test_slices_are_consecutive_and_about_equal(numels, parts):
-    slices = even_slices(numels, parts)
-    assert [numel for part in slices for numel in numels[part]] == numels
-    sums = [sum(numels[part]) for part in slices]
-    assert min(sums) > 0
-    assert len(sums) <= parts
-    assert max(sums) <= sum(numels) / parts + max(numels)
+def test_slices_grow_with_depth():
+    assert [part.stop for part in depth_slices(range(24), 8)] == [1, 3, 6, 8, 12, 16, 20, 24]
+    layers = [layer for layer in range(24) for _ in range(4)] + [23]
+    assert [part.stop for part in depth_slices(layers, 8)] == [4, 12, 24, 32, 48, 64, 80, 97]
+    assert depth_slices([], 8) == []
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=100), st.integers(1, 9))
+def test_slices_are_consecutive_whole_layers(counts, parts):
+    layers = [layer for layer, count in enumerate(counts) for _ in range(count)]
+    slices = depth_slices(layers, parts)
+    found = [layers[part] for part in slices]
+    assert [layer for part in found for layer in part] == layers
+    assert all(found)
+    assert len(found) <= parts
+    assert all(one[-1] < other[0] for one, other in pairwise(found))
+    ends = [round(len(counts) * (k / parts) ** 1.5) for k in range(1, parts + 1)]
+    assert all(min(abs(part[-1] + 1 - end) for end in ends) <= 1 for part in found)
 
 
 def test_the_configuration_does_not_decide_which_parameters_make_a_group():

@@ -12,7 +12,7 @@ from pretrain.config.training import ZeroConfig
 from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
 from pretrain.model.model_costs import PEAK_TFLOPS
 from pretrain.optim import build_optimizer
-from pretrain.planning.training_memory import GPU_GB, Item, last_gradients, peak_bytes, states
+from pretrain.planning.training_memory import GPU_GB, Item, groups, last_gradients, peak_bytes, states
 from tests.support.streams import stream
 from tests.support.tensor_memory import TensorMemory
 
@@ -30,10 +30,15 @@ def test_parameters_are_those_of_the_model(arch, layers):
     shape = shape_of(arch, layers=layers, hidden=24, heads=2, intermediate=40, vocab_size=99)
     with torch.device("meta"):
         model = Encoder(shape)
-    groups = build_optimizer(model, OptimConfig()).param_groups
-    real = {group["kind"]: sorted(p.numel() for p in group["params"]) for group in groups}
-    assert {kind: sorted(numels) for kind, numels in EncoderCosts(shape).sizes.by_kind.items()} == real
-    assert EncoderCosts(shape).sizes.total == sum(p.numel() for p in model.parameters())
+    found = EncoderCosts(shape).sizes
+    real = {
+        group["kind"]: sorted(p.numel() for p in group["params"])
+        for group in build_optimizer(model, OptimConfig()).param_groups
+    }
+    assert {kind: sorted(numels) for kind, numels in found.by_kind.items()} == real
+    assert found.total == sum(p.numel() for p in model.parameters())
+    by_depth = build_optimizer(model, OptimConfig(), depths=8).param_groups
+    assert [sum(numels) for _, numels in groups(found, 8)] == [sum(p.numel() for p in g["params"]) for g in by_depth]
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
@@ -126,18 +131,18 @@ def test_activations_never_fall_with_the_micro_batch(shape, rows, more, fused, c
 def test_zero_divides_as_it_says(shape, processes, name):
     """Stage 1 the optimizer's state and fp32 weights, 2 gradients too, 3 all; up to what fills the parts up."""
     found = EncoderCosts(shape).sizes
-    total, groups = found.total, found.groups
-    moments = sum((1 if name == "muon" and kind == "matrix" else 2) * sum(numels) for kind, numels in groups)
+    total, kinds = found.total, found.groups
+    moments = sum((1 if name == "muon" and kind == "matrix" else 2) * sum(numels) for kind, numels in kinds)
     for stage in (1, 2, 3):
         items = {item.name: item for item in states(config(stage, name=name), found, processes)}
-        spare = 4 * 2 * sum(len(numels) + 2 for _, numels in groups) + 64
+        spare = 4 * 2 * sum(len(numels) + 2 for _, numels in kinds) + 64
         assert 0 <= items["optimizer state"].device - 4 * moments / processes <= 2 * spare
         assert 0 <= items["fp32 weights"].device - 4 * total / processes <= spare
         share = processes if stage == 3 else 1
         assert 0 <= items["weights"].device - 2 * total / share <= spare
         share = processes if stage > 1 else 1
         own = 4 * total / processes if stage == 1 and processes > 1 else 0
-        filled = 8 * processes * (len(groups) + 5) if stage == 1 else 0  # the matrices are six groups
+        filled = 8 * processes * (len(kinds) + 7) if stage == 1 else 0  # the matrices are up to eight groups
         assert 0 <= items["gradients"].device - 4 * total / share - own <= 2 * spare + filled
 
 

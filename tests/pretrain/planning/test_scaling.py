@@ -10,25 +10,12 @@ from hypothesis import strategies as st
 
 from pretrain.config import Config
 from pretrain.model import Sizes
-from pretrain.planning import (
-    NETWORKS,
-    OVERLAPPED,
-    Cluster,
-    Communication,
-    Compute,
-    Gpu,
-    Hardware,
-    Network,
-    RankStep,
-    Scheme,
-    Transfer,
-    communication,
-    ring_seconds,
-    scaled,
-    step_time,
-)
+from pretrain.planning.cluster_speed import OVERLAPPED, RankStep, Scheme, communication, scaled
+from pretrain.planning.collectives import NETWORKS, Cluster, Gpu, Network, ring_seconds
+from pretrain.planning.hardware import Hardware
+from pretrain.planning.scaling import Communication, Compute, Transfer, step_time
 
-SIZES = Sizes({"matrix": (600_000, 300_000), "embedding": (90_000,), "vector": (10_000,)})
+SIZES = Sizes({"matrix": (600_000, 300_000), "embedding": (90_000,), "vector": (10_000,)}, layers=(0, 1))
 SECONDS = st.floats(0, 10)
 GROUPS = st.lists(st.tuples(SECONDS, st.floats(0.01, 1)), min_size=1, max_size=8)
 
@@ -190,6 +177,21 @@ def test_the_bytes_of_each_stage():
     assert bytes_sent(1, "fp32") == (4_000_000, 4_000_000)
     assert bytes_sent(0, "fp32") == (8_000_000, 0)
     assert bytes_sent(2) == (8_000_000, 2_000_000)
+
+
+def test_the_collectives_are_those_of_the_engine():
+    """Of 24 layers with 2 matrices of 1 MB in bf16. The first goes with embeddings of 8 MB and vectors of 2 MB."""
+    sizes = Sizes(
+        {"matrix": (500_000,) * 48, "embedding": (3_000_000, 1_000_000), "vector": (1_000_000,)},
+        layers=tuple(number // 2 for number in range(48)),
+    )
+    two = Cluster(2, 1, Gpu(1.0, math.inf, 0.0), Network(1e6, 0.0))
+    found = communication(sizes, OVERLAPPED, 2, two)
+    layers = 1, 2, 3, 2, 4, 4, 4, 4
+    megabytes = [8 + 2 + 2, *(2 * count for count in layers[1:])]
+    assert [one.seconds for one in found.gather] == pytest.approx([size / 2 for size in megabytes], rel=1e-4)
+    assert [one.share for one in found.gather] == pytest.approx([count / 24 for count in layers])
+    assert found.reduce == found.gather[::-1]
 
 
 def test_the_optimizer_works_on_the_part_of_a_rank():
