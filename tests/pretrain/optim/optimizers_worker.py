@@ -81,6 +81,7 @@ def has_momentum(engine: Engine, name: str) -> bool:
 
 def snapshot(engine: Engine) -> list[Tensor]:
     """Weights and state on this rank, and the weights that the model computes with."""
+    engine.wait_for_weights()
     inner: Any = engine.deepspeed
     flats = [tensor for tensor, _ in local_pieces(inner)]
     states = [value for flat in flats for value in inner.basic_optimizer.state[flat].values()]
