@@ -11,7 +11,7 @@ from pretrain.config.data import MaskingConfig
 
 
 class View(Enum):
-    """What a position attends to, within its document: all positions, or itself and those before it."""
+    """The positions that a position attends to, within its document: all, or itself and those before it."""
 
     BIDIRECTIONAL = "bidirectional"
     CAUSAL = "causal"

@@ -87,7 +87,7 @@ class _GradientGroup:
         return _Partition(self.pieces, self.part)
 
 
-class _Bucket:
+class _GradientBucket:
     """Groups whose gradients one collective sums over the ranks.
 
     launched: whether the sum was started.
@@ -163,10 +163,10 @@ class FlatGradients:
     def __init__(self, optimizer: Any, ranks: dist.ProcessGroup | None, dtype: torch.dtype, overlap: bool):
         self._optimizer, self._ranks = optimizer, ranks
         held = [*zip(optimizer.bit16_groups, optimizer.bit16_groups_flat, strict=True)]
-        self._buckets: list[_Bucket] = []
+        self._buckets: list[_GradientBucket] = []
         self._groups: dict[int, _GradientGroup] = {}
         for numbers in reversed(group_buckets([group["kind"] for group in optimizer.param_groups])):
-            bucket = _Bucket([held[number] for number in numbers], dtype)
+            bucket = _GradientBucket([held[number] for number in numbers], dtype)
             self._buckets.append(bucket)
             self._groups |= zip(numbers, bucket.groups, strict=True)
         self._last = False
@@ -224,7 +224,7 @@ class FlatGradients:
         for hook in self._hooks:
             hook.remove()
 
-    def _arrive(self, bucket: _Bucket, group: _GradientGroup, parameter: nn.Parameter) -> None:
+    def _arrive(self, bucket: _GradientBucket, group: _GradientGroup, parameter: nn.Parameter) -> None:
         """Take a group's gradients when they are complete. `end` finds those that come after their bucket was sent."""
         group.arrive(parameter)
         if group.complete and not bucket.launched:

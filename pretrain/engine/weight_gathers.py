@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pretrain.engine.gradient_buckets import group_buckets
 
 
-class _Bucket:
+class _WeightBucket:
     """Groups that one collective gathers.
 
     wholes: the weights of each group, [n]. parts: of them this rank's, [n / ranks], which are views.
@@ -69,11 +69,11 @@ class WeightGathers:
     ):
         self._ranks, self._overlap, self._by_layer = ranks, overlap, by_layer
         self._parts = [parts[dist.get_rank()] for parts in optimizer.parallel_partitioned_bit16_groups]
-        self._buckets: list[_Bucket] = []
-        bucket_of: dict[nn.Parameter, _Bucket] = {}
+        self._buckets: list[_WeightBucket] = []
+        bucket_of: dict[nn.Parameter, _WeightBucket] = {}
         for numbers in group_buckets([group["kind"] for group in optimizer.param_groups]):
             wholes, parts = [optimizer.bit16_groups_flat[n] for n in numbers], [self._parts[n] for n in numbers]
-            self._buckets.append(_Bucket(wholes, parts))
+            self._buckets.append(_WeightBucket(wholes, parts))
             bucket_of |= {p: self._buckets[-1] for n in numbers for p in optimizer.bit16_groups[n]}
         self._hooks = []
         if overlap and dist.get_world_size() > 1:
@@ -110,15 +110,15 @@ class WeightGathers:
         for hook in self._hooks:
             hook.remove()
 
-    def _before_model(self, buckets: Iterable[_Bucket], module: nn.Module, inputs: object) -> None:
+    def _before_model(self, buckets: Iterable[_WeightBucket], module: nn.Module, inputs: object) -> None:
         _wait_for(buckets if self._by_layer() else self._buckets)
 
-    def _before_layer(self, buckets: Iterable[_Bucket], module: nn.Module, inputs: object) -> None:
+    def _before_layer(self, buckets: Iterable[_WeightBucket], module: nn.Module, inputs: object) -> None:
         if not torch.compiler.is_compiling():
             _wait_for(buckets)
 
 
-def _wait_for(buckets: Iterable[_Bucket]) -> None:
+def _wait_for(buckets: Iterable[_WeightBucket]) -> None:
     for bucket in buckets:
         bucket.wait()
 

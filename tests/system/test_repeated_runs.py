@@ -27,7 +27,7 @@ def _settings_are_restored(monkeypatch):
 def measured(name: str, data: Path) -> Any:
     request = Request(data, "cpu", torch.get_num_threads(), quick=True)
     (phase,) = (phase for phase in phases(request) if phase.name == name)
-    return phase.measure(request)
+    return dict(phase.measure(request))
 
 
 def shown(name: str, result: Any) -> str:
