@@ -3,7 +3,9 @@
 import contextlib
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, get_args
 
 import torch
 
@@ -81,11 +83,19 @@ class Profile:
         name = f"steps-{self._steps[0]}-{self._steps[-1]}"
         profiler.export_chrome_trace(str(self._folder / f"{name}-rank-{self._rank:05d}.json.gz"))
         if self._rank == 0:
-            times = profiler.key_averages().table("cpu_time_total", _ROWS, max_name_column_width=_NAME_WIDTH)
-            text = f"steps {self._steps[0]} to {self._steps[-1]} on rank 0\n{times}"
+            averages = profiler.key_averages()
+            table = averages.table("cpu_time_total", _ROWS, max_name_column_width=_NAME_WIDTH)
+            text = f"steps {self._steps[0]} to {self._steps[-1]} on rank 0\n{_phases(averages)}\n{table}"
             (self._folder / f"{name}.txt").write_text(f"{text}\n")
             self._say(text)
 
     def _say(self, text: str) -> None:
         if self._rank == 0:
             print(text, file=sys.stderr, flush=True)
+
+
+def _phases(averages: Iterable[Any]) -> str:
+    """The elapsed time of each part of the steps, in milliseconds. The table of torch leaves out what is short."""
+    total = {event.key: event.cpu_time_total / 1e3 for event in averages}
+    names = [_NAMES.get(phase, phase) for phase in get_args(Phase)]
+    return "\n".join(f"{name:<12}{total[name]:12,.1f} ms" for name in names if name in total)
