@@ -263,12 +263,13 @@ def choose_path(
         device: the type of device that decides whether faster paths are tried: "cpu" or "cuda".
         resumed: use the record of the last start, if it is of such a machine.
     """
-    flash = _flash_attention()
+    newest = {FlashAttention(*one) for one in all_gather_json(_installed_flash_attention())}
+    flash = newest.pop() if len(newest) == 1 else FlashAttention()  # a version that every rank has
     flash.require(run.given.train.flash_attention)
     candidates = Candidates.of(run.given, device, flash.version)
     if resumed:
         recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)
-        machines = all_gather_json(_made_with(device, flash))
+        machines = all_gather_json(_made_with(device))
         if len({*machines}) == 1:  # otherwise some ranks would compare kernels, and others not
             candidates = candidates.after_record(recorded[0], machines[0])
     choice = candidates.choice
@@ -304,18 +305,16 @@ def fit_micro_batch(run: RunParts, engine: Engine, loader: Loader, state: Resume
     return run, loader
 
 
-def _flash_attention() -> FlashAttention:
-    """The newest version of flash attention, if all ranks have the same; a collective."""
-    generation = torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None
-    newest = {FlashAttention(*one) for one in all_gather_json(FlashAttention.installed(generation))}
-    return newest.pop() if len(newest) == 1 else FlashAttention()
+def _installed_flash_attention() -> FlashAttention:
+    """The newest version for this rank's GPU."""
+    return FlashAttention.installed(torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None)
 
 
-def _made_with(device: str, flash: FlashAttention) -> str:
-    """The GPU and the versions that a comparison of kernels depends on."""
+def _made_with(device: str) -> str:
+    """This rank's GPU and the versions that a comparison of kernels depends on."""
     gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else device
     versions = [f"{name} {version(name)}" for name in ("torch", "triton") if find_spec(name)]
-    return ", ".join([gpu, *versions, *filter(None, [flash.package])])
+    return ", ".join([gpu, *versions, *filter(None, [_installed_flash_attention().package])])
 
 
 def record_start(run: RunParts, engine: Engine, steps_done: int, choice: KernelChoice) -> dict[str, Any]:
@@ -334,10 +333,7 @@ def record_start(run: RunParts, engine: Engine, steps_done: int, choice: KernelC
     run_on_rank_zero(record)
     device = engine.device.type
     chosen = ComputeBackends.of(run.given, device, choice=choice).as_values()
-    chosen |= {
-        "fast_path": choice.as_record(_made_with(device, _flash_attention())),
-        "micro_batch_size": run.stages[0].micro,
-    }
+    chosen |= {"fast_path": choice.as_record(_made_with(device)), "micro_batch_size": run.stages[0].micro}
     more = {"parameters": engine.n_parameters, "data": run.data.facts(), **chosen}
     return record_environment(run.folder.environment, steps_done, more)
 

@@ -27,10 +27,10 @@ class ObjectiveKind:
         view: see View.
         lag: slots from the state that predicts to the token that it predicts.
         pipeline: the task of the trained model, as transformers names its pipelines.
+        predicts: one line about the predicted tokens, as "what | which", given the masking.
         unread: settings of `masking` that it does not read.
         draws_masks: whether masking.strategy and masking.rate choose the predicted tokens.
         needs_targets: whether the data mark the predicted tokens.
-        predicts: one line about the predicted tokens, as "what | which", given the masking.
     """
 
     name: str
@@ -38,10 +38,10 @@ class ObjectiveKind:
     view: View
     lag: int
     pipeline: str
-    unread: tuple[str, ...]
-    draws_masks: bool
-    needs_targets: bool
     predicts: Callable[[MaskingConfig], str]
+    unread: tuple[str, ...] = ()
+    draws_masks: bool = False
+    needs_targets: bool = False
 
     @property
     def causal(self) -> bool:
@@ -69,9 +69,7 @@ OBJECTIVES = {
             view=View.BIDIRECTIONAL,
             lag=0,
             pipeline="fill-mask",
-            unread=(),
             draws_masks=True,
-            needs_targets=False,
             predicts=lambda masking: (
                 f"masking | {masking.strategy}, {_rate(masking)} of tokens, drawn again at each visit"
             ),
@@ -83,8 +81,6 @@ OBJECTIVES = {
             lag=1,
             pipeline="text-generation",
             unread=("strategy", "rate", "replacement"),
-            draws_masks=False,
-            needs_targets=False,
             predicts=lambda masking: "predicted | every token but special ones, from those before it",
         ),
         ObjectiveKind(
@@ -94,7 +90,6 @@ OBJECTIVES = {
             lag=0,
             pipeline="fill-mask",
             unread=("strategy", "replacement"),
-            draws_masks=False,
             needs_targets=True,
             predicts=lambda masking: (
                 f"masking | what the wrong text has not (cloze repair), at most {_rate(masking)} of tokens"

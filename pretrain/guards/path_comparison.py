@@ -89,8 +89,8 @@ class PassResult:
         """
         of_loss = [abs(one.loss - exact.loss) / max(abs(exact.loss), 1e-30) for one in (self, plain)]
         pairs = [(*of_loss, limit / _OF_LOSS)]
-        own, plain_s = self.distances(exact), plain.distances(exact)
-        pairs += [(own[name], plain_s[name], limit) for name in own]
+        own, of_plain = self.distances(exact), plain.distances(exact)
+        pairs += [(own[name], of_plain[name], limit) for name in own]
         return all(found <= max(_TIMES * allowed, least) for found, allowed, least in pairs)
 
 

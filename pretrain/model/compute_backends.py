@@ -37,10 +37,10 @@ class ComputeBackends:
             choice: of the trial step.
         """
         train, model = config.train, config.model
-        candidates, chosen = Candidates.of(config, device), choice
-        choice = choice or candidates.choice
-        kernels = choice.path.kernels if choice else "auto"
-        why = choice.reason if choice else f"the trial step compares {candidates.paths[0]} with plain"
+        candidates = Candidates.of(config, device)
+        known = choice or candidates.choice
+        kernels = known.path.kernels if known else "auto"
+        why = known.reason if known else f"the trial step compares {candidates.paths[0]} with plain"
         if model.arch == "auto":
             return cls("transformers", kernels, kernels_reason=why)
         per_head = model.size.hidden // model.size.heads
@@ -48,7 +48,7 @@ class ComputeBackends:
         fallback = attention_fallback(device, train.precision, per_head, model.dropout, window)
         if fallback:
             return cls("sdpa", kernels, fallback, why)
-        return cls("varlen", kernels, kernels_reason=why, flash=chosen.path.flash if chosen else None)
+        return cls("varlen", kernels, kernels_reason=why, flash=choice.path.flash if choice else None)
 
     @property
     def advice(self) -> str:

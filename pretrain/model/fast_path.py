@@ -78,7 +78,7 @@ class Candidates:
         Each with the newer version of flash attention first.
 
         Args:
-            flash: the newest version that every rank has, see installed_version.
+            flash: the newest version that every rank has, see FlashAttention.installed.
         """
         train = config.train
         against = _reason_against_all(config, device)
