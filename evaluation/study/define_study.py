@@ -86,8 +86,8 @@ def open_unchanged(folder: Path) -> Study:
 
 
 def _check(config: Config, budget: str) -> None:
-    if not config.objective_kind.draws_masks:
-        raise UserError(f"a masking study needs objective mlm, not {config.objective}")
+    if config.objective_text != "mlm":
+        raise UserError(f"a masking study needs objective mlm, not {config.objective_text}")
     if config.data.valid is None:
         raise UserError("data.valid is not set: a study compares its runs by a held-out data set; name one")
     if config.checkpoint.remote:

@@ -84,7 +84,9 @@ def _print_json(found: "Replayed", rows: int) -> None:
             asdict(document) | {"text": plain_text(_segments(found, document, spelling)) if spelling else None}
             for document in documents
         ]
-        typer.echo(json.dumps({"step": found.step, "row": number, "documents": shown}, ensure_ascii=False))
+        kind = found.rows.kinds[number]
+        about = {"step": found.step, "row": number, "objective": kind.name, "view": kind.view.value}
+        typer.echo(json.dumps(about | {"documents": shown}, ensure_ascii=False))
 
 
 def _spelling(found: "Replayed") -> "Spelling | None":
@@ -101,13 +103,17 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
         raise UserError(f"{found.tokenizer} has no tokenizer.json to decode with; --json shows the token ids")
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
-    console.print(coloured(CAUSAL_LEGEND if found.rows.lag else LEGEND))
+    kinds = dict.fromkeys(found.rows.kinds)
+    for legend in dict.fromkeys(kind.causal for kind in kinds):
+        console.print(coloured(CAUSAL_LEGEND if legend else LEGEND))
     for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         predictions = sum(len(document.predictions) for document in documents)
         filled = sum(len(document.original) for document in documents)
         plural = "" if len(documents) == 1 else "s"
+        kind = f" ({found.rows.kinds[number].name})" if len(kinds) > 1 else ""
         counts = f"{filled} of {found.rows.seq_len} slots, {predictions} predicted"
-        console.print(Text(f"\nrow {number}", style="bold"), f"{len(documents)} document{plural}, {counts}", sep=": ")
+        row = Text(f"\nrow {number}{kind}", style="bold")
+        console.print(row, f"{len(documents)} document{plural}, {counts}", sep=": ")
         for document in documents:
             console.print(listed(_segments(found, document, spelling)))
     if rows < len(found.rows):

@@ -49,7 +49,7 @@ class Identity:
                 for stage in config.stages[1:]
                 if stage.after_step < steps_done
             ],
-            "objective": config.objective,
+            "objective": config.model_dump()["objective"],
             "run.seed": config.run.seed,
             first_batches: config.stages[0].global_batch_size,  # later sizes are in the curriculum
             "train.precision": config.train.precision,

@@ -9,12 +9,17 @@ from .config_files import read_yaml as read_yaml
 from .config_files import save_config as save_config
 from .data import DataConfig as DataConfig
 from .data import MaskingConfig as MaskingConfig
+from .data import RateSchedule as RateSchedule
 from .error_text import percent as percent
 from .error_text import value_refusal as value_refusal
 from .mlflow_address import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from .mlflow_address import OFFLINE as OFFLINE
 from .mlflow_address import address_problem as address_problem
+from .objective import OBJECTIVES as OBJECTIVES
+from .objective import ObjectiveConfig as ObjectiveConfig
 from .objective import ObjectiveKind as ObjectiveKind
+from .objective import ShareSchedule as ShareSchedule
+from .objective import View as View
 from .run import CheckpointConfig as CheckpointConfig
 from .run import GuardConfig as GuardConfig
 from .run import TrackConfig as TrackConfig

@@ -1,13 +1,56 @@
-"""What follows from the name of an objective alone: what a position sees, what is predicted, what the model is for.
+"""Settings of objectives, and what follows from the name of one alone: what a position sees, what is predicted.
 
 The rest of an objective, its draws and labels, is in pretrain/objectives.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
+from typing import Annotated, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from pretrain.config.data import MaskingConfig
+from pretrain.config.section import Section
+
+ObjectiveName = Literal["mlm", "clm", "mntp", "repair"]
+Share = Annotated[float, Field(ge=0, le=1)]
+_FINEST = 1024  # the largest denominator of a constant share
+
+
+class ShareSchedule(Section):
+    schedule: Literal["linear", "cosine"]
+    start: Share = Field(description="at the first step")
+    end: Share = Field(description="at the last step")
+
+
+class ObjectiveConfig(Section):
+    kind: ObjectiveName = Field(description="what these rows predict")
+    share: Annotated[
+        Annotated[Share, Tag("<number>")] | Annotated[ShareSchedule, Tag("<schedule>")],
+        Discriminator(lambda share: "<schedule>" if isinstance(share, dict | ShareSchedule) else "<number>"),
+    ] = Field(description="share of the rows of each micro-batch, or {schedule, start, end}")
+    weight: float = Field(1.0, gt=0, description="of this objective's mean loss in the sum")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The share at the first step, and at the last."""
+        share = self.share
+        return (share.start, share.end) if isinstance(share, ShareSchedule) else (share, share)
+
+    @model_validator(mode="after")
+    def _takes_part(self) -> "ObjectiveConfig":
+        if not any(self.ends):
+            raise ValueError(f"share of {self.kind} is 0; remove it from the list")
+        return self
+
+
+def block_rows(objectives: tuple[ObjectiveConfig, ...]) -> int:
+    """The fewest rows in which all constant shares are whole rows; 1 for shares that change, which are rounded."""
+    shares = [one.share for one in objectives if not isinstance(one.share, ShareSchedule)]
+    return math.lcm(*(Fraction(share).limit_denominator(_FINEST).denominator for share in shares))
 
 
 class View(Enum):
@@ -82,6 +125,17 @@ OBJECTIVES = {
             pipeline="text-generation",
             unread=("strategy", "rate", "replacement"),
             predicts=lambda masking: "predicted | every token but special ones, from those before it",
+        ),
+        ObjectiveKind(
+            name="mntp",
+            title="masked next-token prediction",
+            view=View.BIDIRECTIONAL,
+            lag=1,
+            pipeline="feature-extraction",  # transformers' fill-mask reads the state of the mask itself
+            draws_masks=True,
+            predicts=lambda masking: (
+                f"masking | {masking.strategy}, {_rate(masking)} of tokens, each predicted from the slot before it"
+            ),
         ),
         ObjectiveKind(
             name="repair",

@@ -2,14 +2,22 @@
 
 import math
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.data import DataConfig, MaskingConfig
 from pretrain.config.model import ModelConfig
-from pretrain.config.objective import OBJECTIVES, ObjectiveKind
+from pretrain.config.objective import (
+    OBJECTIVES,
+    ObjectiveConfig,
+    ObjectiveKind,
+    ObjectiveName,
+    ShareSchedule,
+    View,
+    block_rows,
+)
 from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunConfig, TrackConfig
 from pretrain.config.section import Section
 from pretrain.config.training import OptimConfig, ScheduleConfig, StageConfig, StageSettings, TrainConfig, ZeroConfig
@@ -18,7 +26,11 @@ from pretrain.config.training import OptimConfig, ScheduleConfig, StageConfig, S
 class Config(Section):
     run: RunConfig
     data: DataConfig
-    objective: Literal["mlm", "clm", "repair"] = Field("mlm", description="what the model learns to predict")
+    objective: Annotated[
+        Annotated[ObjectiveName, Tag("<name>")]
+        | Annotated[list[ObjectiveConfig], Field(min_length=1), Tag("<mixture>")],
+        Discriminator(lambda objective: "<mixture>" if isinstance(objective, list) else "<name>"),
+    ] = Field("mlm", description="what the model learns to predict, or a list of {kind, share, weight}")
     masking: MaskingConfig = MaskingConfig()
     model: ModelConfig = ModelConfig()
     optim: OptimConfig = OptimConfig()
@@ -45,9 +57,35 @@ class Config(Section):
         return found
 
     @property
+    def objectives(self) -> tuple[ObjectiveConfig, ...]:
+        """The objectives in the order of their rows in a batch: those of one view lie together."""
+        if isinstance(self.objective, str):
+            return (ObjectiveConfig(kind=self.objective, share=1.0),)
+        views = [*View]
+        return tuple(sorted(self.objective, key=lambda one: views.index(OBJECTIVES[one.kind].view)))
+
+    @property
+    def objective_kinds(self) -> tuple[ObjectiveKind, ...]:
+        """What follows from the names of `objectives`."""
+        return tuple(OBJECTIVES[one.kind] for one in self.objectives)
+
+    @property
     def objective_kind(self) -> ObjectiveKind:
-        """What follows from the objective's name."""
-        return OBJECTIVES[self.objective]
+        """The kind that the trained model is for: the first one that fills masks, or the first one."""
+        return next((kind for kind in self.objective_kinds if kind.fills_masks), self.objective_kinds[0])
+
+    @property
+    def block_rows(self) -> int:
+        """The fewest rows of a micro-batch: a multiple has a whole number of rows for each constant share."""
+        return block_rows(self.objectives)
+
+    @property
+    def objective_text(self) -> str:
+        """The objectives in words: "mlm", or "mlm 75%, clm 25%" with the shares of the first step and the last."""
+        if len(self.objectives) == 1:
+            return self.objectives[0].kind
+        shares = [[f"{end:.4g}%" for end in dict.fromkeys(100 * end for end in one.ends)] for one in self.objectives]
+        return ", ".join(f"{one.kind} {' to '.join(of)}" for one, of in zip(self.objectives, shares, strict=True))
 
     @property
     def longest_row(self) -> int:
@@ -81,21 +119,34 @@ class Config(Section):
         return self
 
     def _fits_objective(self) -> None:
-        kind, name = self.objective_kind, self.objective
-        self.masking.refuse_unread(*kind.unread, section="masking.", why=f"is not read by objective {name}")
-        if kind.draws_masks:
+        kinds, name = self.objective_kinds, self.objective_text
+        self._shares_add_up()
+        unread = [setting for setting in kinds[0].unread if all(setting in kind.unread for kind in kinds)]
+        self.masking.refuse_unread(*unread, section="masking.", why=f"is not read by objective {name}")
+        if any(kind.draws_masks for kind in kinds):
             self._predicts()
         elif self.eval.masks == "common":
             raise ValueError(f"eval.masks common is for objective mlm, not {name}; set it to own")
-        elif self.masking.device == "gpu":
+        if self.masking.device == "gpu" and name != "mlm":
             raise ValueError(f"masking.device gpu is for objective mlm, not {name}")
-        if kind.causal and self.model.arch == "auto":
+        if self.model.arch == "auto" and any(kind.view is not View.BIDIRECTIONAL for kind in kinds):
             raise ValueError(f"objective {name} needs model.arch bert, roberta or modernbert, not auto")
-        if not kind.fills_masks and self.track.models != "none":
+        if not self.objective_kind.fills_masks and self.track.models != "none":
             raise ValueError(
                 "track.models is for models that fill masks, and MLflow's pipeline would end each text of one of "
                 f"objective {name} with [SEP]; set it to none, and use `maskwright export`"
             )
+
+    def _shares_add_up(self) -> None:
+        names = [one.kind for one in self.objectives]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"objective has {twice} twice; give it one share")
+        for place, which in enumerate(("first", "last")):
+            total = sum(one.ends[place] for one in self.objectives)
+            if abs(total - 1) > 1e-6:
+                raise ValueError(f"the shares of objective at the {which} step add up to {total:.4g}; make them 1")
+        if len({one.share.schedule for one in self.objectives if isinstance(one.share, ShareSchedule)}) > 1:
+            raise ValueError("the shares of objective change by two schedules and would not add up to 1; use one")
 
     def _stages_fit(self) -> None:
         first = len(self.train.batch_sizes)  # of the curriculum, among the stages

@@ -4,16 +4,17 @@ A row holds its documents, then its padding. The padding counts as a separate do
 two. Shapes depend only on the configuration.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pretrain.config import View
 from pretrain.data.checksum import row_factors, row_hashes
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
-from pretrain.masking import IGNORED, Rows, ToMask, Vocabulary, concatenated_ranges
+from pretrain.masking import IGNORED, RowGroup, Rows, ToMask, Vocabulary, concatenated_ranges
 from pretrain.objectives import Objective
 
 _SOURCE_SHIFT = 16  # the source is in the bits above the epoch, so masks of two sources never share draws
@@ -30,6 +31,7 @@ class Batch:
     masked_positions [K], labels [K] int64: see pretrain.masking.rows.Masked.
     n_tokens, n_replaced: see LaidOut. n_predictions: labels that are not IGNORED.
     to_mask: input of masking on the device (pretrain.masking.rows.Masked); there are then no predictions yet.
+    weights [K] float32, groups: see pretrain.masking.rows.Masked.
     """
 
     seq_len: int
@@ -42,16 +44,47 @@ class Batch:
     n_predictions: int
     n_replaced: int
     to_mask: ToMask | None = None
+    weights: NDArray[np.float32] | None = None
+    groups: tuple[RowGroup, ...] = ()
 
     def checksum(self) -> int:
         """The sum of the hashes of the rows, below 2**32 times their number; see pretrain.data.checksum."""
-        hashes = row_hashes(self.tokens, self.masked_positions, self.labels, row_factors(self.seq_len))
-        return int(hashes.sum())
+        factors = row_factors(self.seq_len)
+        return sum(
+            int(row_hashes(self.tokens[slots], self.masked_positions[places], self.labels[places], factors).sum())
+            for _, slots, places in self.by_group()
+        )
 
-    def document_lengths(self, pad: int) -> NDArray[np.int64]:
-        """Tokens of each document, specials included, padding (id `pad`) not counted."""
+    def by_group(self) -> Iterator[tuple[RowGroup | None, slice, slice]]:
+        """Each group, its slots and its places for predictions; one without a group if there is no mixture."""
+        if not self.groups:
+            yield None, slice(None), slice(None)
+        slot = place = 0
+        for group in self.groups:
+            slots = group.rows * self.seq_len
+            yield group, slice(slot, slot + slots), slice(place, place + group.places)
+            slot, place = slot + slots, place + group.places
+
+    def totals(self, objectives: int) -> tuple[list[float], list[float]]:
+        """By objective: how many predictions there are, and the sum of their weights."""
+        counts, weights = [0.0] * objectives, [0.0] * objectives
+        for group, _, places in self.by_group():
+            number = group.objective if group else 0
+            counts[number] = float(np.count_nonzero(self.labels[places] != IGNORED))
+            weights[number] = counts[number] if self.weights is None else float(self.weights[places].sum())
+        return counts, weights
+
+    def document_lengths(self, pad: int, view: View | None = None) -> NDArray[np.int64]:
+        """Tokens of each document, specials included, padding (id `pad`) not counted.
+
+        view: of these documents; all by default, and all if there is no mixture.
+        """
         bounds = self.cu_seqlens.astype(np.int64)
-        return np.diff(bounds)[self.tokens[bounds[:-1]] != pad]
+        counted = self.tokens[bounds[:-1]] != pad
+        if view and self.groups:
+            views = np.repeat([group.view is view for group in self.groups], [group.rows for group in self.groups])
+            counted &= views[bounds[:-1] // self.seq_len]
+        return np.diff(bounds)[counted]
 
 
 @dataclass(frozen=True)
@@ -68,27 +101,31 @@ class LaidOut:
     n_tokens: int
     n_replaced: int
 
-    @property
-    def positions(self) -> NDArray[np.int64]:
-        """The position of each slot in its document: [N]."""
-        lengths = np.diff(self.ends, prepend=0)
-        return concatenated_ranges(np.zeros(len(lengths), dtype=np.int64), lengths)
-
     def masked(self, objective: Objective, rate: float) -> Batch:
         """The batch of these rows with `rate` of them masked."""
         masked = objective(self.rows, rate)
+        ends = self.ends if masked.order is None else self._ends_in(masked.order)
+        lengths = np.diff(ends, prepend=0)
         return Batch(
             seq_len=self.rows.tokens.shape[1],
             tokens=masked.tokens,
-            positions=self.positions,
-            cu_seqlens=np.concatenate([[0], self.ends]).astype(np.int32),
+            positions=concatenated_ranges(np.zeros(len(lengths), dtype=np.int64), lengths),
+            cu_seqlens=np.concatenate([[0], ends]).astype(np.int32),
             masked_positions=masked.positions,
             labels=masked.labels,
             n_tokens=self.n_tokens,
             n_predictions=int((masked.labels != IGNORED).sum()),
             n_replaced=self.n_replaced,
             to_mask=masked.to_mask,
+            weights=masked.weights,
+            groups=masked.groups,
         )
+
+    def _ends_in(self, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where documents end when the rows are in this order."""
+        seq_len = self.rows.tokens.shape[1]
+        row = (self.ends - 1) // seq_len
+        return np.sort(self.ends + (np.argsort(order)[row] - row) * seq_len)
 
 
 def max_documents(rows: int, seq_len: int) -> int:

@@ -8,13 +8,13 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.config import Config
+from pretrain.config import OBJECTIVES, Config, ObjectiveKind
 from pretrain.data.batch import Batch, LaidOut
 from pretrain.data.loader import Loader
 from pretrain.data.stream import RowStream
 from pretrain.data.training_sources import FirstRows, Sources
 from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag, Vocabulary, mask_rate
+from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, Vocabulary, mask_rate
 
 Kind = Literal["mask", "random", "kept", "next"]
 
@@ -50,28 +50,40 @@ class BatchRows:
     original [R, S] int64: ids before masking.
     positions [R, S] int64: position in the document; a document begins wherever it is 0.
     columns [R, M] int64: slots of the row that are predicted, in the order of the model input; -1 if unused.
-    lag: slots from the state that predicts to the token that it predicts.
+    kinds [R]: the objective of each row.
     """
 
     seen: NDArray[np.int64]
     original: NDArray[np.int64]
     positions: NDArray[np.int64]
     columns: NDArray[np.int64]
-    lag: int = 0
+    kinds: NDArray[np.object_]
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], lag: int = 0) -> "BatchRows":
-        """The rows of at least one micro-batch, all of one sequence length."""
-        seq_len = batches[0].seq_len
-        seen = np.concatenate([batch.tokens.reshape(-1, seq_len) for batch in batches])
-        positions = np.concatenate([batch.positions.reshape(-1, seq_len) for batch in batches])
-        labels = np.concatenate([batch.labels.reshape(len(batch.tokens) // seq_len, -1) for batch in batches])
-        slots = np.concatenate([batch.masked_positions for batch in batches]).reshape(labels.shape)
-        columns = np.where(labels == IGNORED, -1, slots % seq_len + lag)
+    def of(cls, batches: Sequence[Batch], kinds: Sequence[ObjectiveKind] = (OBJECTIVES["mlm"],)) -> "BatchRows":
+        """The rows of at least one micro-batch, all of one sequence length. kinds: Config.objective_kinds."""
+        groups = [cls._of_group(batch, kinds, *group) for batch in batches for group in batch.by_group()]
+        width = max(group.columns.shape[1] for group in groups)
+        columns = [
+            np.pad(group.columns, ((0, 0), (0, width - group.columns.shape[1])), constant_values=-1) for group in groups
+        ]
+        seen, original, positions = (
+            np.concatenate([getattr(group, name) for group in groups]) for name in ("seen", "original", "positions")
+        )
+        return cls(seen, original, positions, np.concatenate(columns), np.concatenate([g.kinds for g in groups]))
+
+    @classmethod
+    def _of_group(
+        cls, batch: Batch, kinds: Sequence[ObjectiveKind], group: RowGroup | None, slots: slice, places: slice
+    ) -> "BatchRows":
+        seq_len, kind = batch.seq_len, kinds[group.objective if group else 0]
+        seen, positions = (array[slots].reshape(-1, seq_len) for array in (batch.tokens, batch.positions))
+        labels, predicting = (a[places].reshape(len(seen), -1) for a in (batch.labels, batch.masked_positions))
+        columns = np.where(labels == IGNORED, -1, predicting % seq_len + kind.lag)
         row, number = np.nonzero(columns >= 0)
         original = seen.copy()
         original[row, columns[row, number]] = labels[row, number]
-        return cls(seen, original, positions, columns, lag)
+        return cls(seen, original, positions, columns, np.full(len(seen), kind, dtype=object))
 
     def __len__(self) -> int:
         return len(self.seen)
@@ -83,8 +95,7 @@ class BatchRows:
 
     def rows(self, first: int, last: int) -> "BatchRows":
         """The rows from `first` to before `last`."""
-        arrays = {field.name: getattr(self, field.name)[first:last] for field in fields(self) if field.name != "lag"}
-        return replace(self, **arrays)
+        return BatchRows(**{field.name: getattr(self, field.name)[first:last] for field in fields(self)})
 
     def documents(self, vocabulary: Vocabulary) -> list[list[BatchDocument]]:
         """The documents of each row, padding left out; predictions in order of position."""
@@ -99,7 +110,7 @@ class BatchRows:
             if original[start] == vocabulary.pad:
                 continue
             predicted = columns[(columns >= start) & (columns < end)].tolist()
-            kinds = ["next" if self.lag else _kind(seen[c], original[c], vocabulary) for c in predicted]
+            kinds = [_kind(seen[c], original[c], vocabulary, self.kinds[row]) for c in predicted]
             predictions = [ShownPrediction(c - start, original[c], k) for c, k in zip(predicted, kinds, strict=True)]
             documents.append(BatchDocument(start, original[start:end], seen[start:end], predictions))
         return documents
@@ -127,7 +138,9 @@ class BatchRows:
         return f"row {rows[0]} holds {what}; {len(rows)} of {len(self)} rows differ"
 
 
-def _kind(seen: int, original: int, vocabulary: Vocabulary) -> Kind:
+def _kind(seen: int, original: int, vocabulary: Vocabulary, objective: ObjectiveKind) -> Kind:
+    if objective.causal:
+        return "next"
     return "mask" if seen == vocabulary.mask else "kept" if seen == original else "random"
 
 

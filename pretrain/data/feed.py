@@ -21,7 +21,7 @@ from pretrain.data.batch import Batch
 from pretrain.data.checksum import Factors, row_factors, row_hashes
 from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
-from pretrain.masking import IGNORED, device_masking
+from pretrain.masking import IGNORED, RowGroup, device_masking
 from pretrain.objectives import Objective
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
@@ -91,6 +91,7 @@ class DeviceBatch:
 
     deferred: fp64 [2] of a batch masked on the device: number of predictions, checksum; None for others.
     copied: event after the copies; a stream that uses the tensors waits for it. None on a CPU.
+    weights, groups: see Batch.
     """
 
     tokens: Tensor
@@ -101,21 +102,28 @@ class DeviceBatch:
     seq_len: int
     deferred: Tensor | None
     copied: "torch.cuda.Event | None"
+    weights: Tensor | None = None
+    groups: tuple[RowGroup, ...] = ()
 
     @property
     def inputs(self) -> dict[str, Any]:
         """The arguments of a model's forward pass, by name."""
         tensors = {name: getattr(self, name) for name in _ARRAYS}
-        return tensors | {"seq_len": self.seq_len}
+        return tensors | {"seq_len": self.seq_len, "weights": self.weights, "groups": self.groups}
+
+    def scaled(self, factors: Tensor) -> dict[str, Any]:
+        """`inputs`, the weights of each objective's predictions being multiplied by its factor [objectives]."""
+        by_place = torch.cat([factors[group.objective].expand(group.places) for group in self.groups])
+        return self.inputs | {"weights": by_place if self.weights is None else by_place * self.weights}
 
     def wait(self) -> "DeviceBatch":
         """Make the current stream wait for the copies; the host does not wait."""
         if self.copied:
             stream = torch.cuda.current_stream(self.tokens.device)
             stream.wait_event(self.copied)
-            tensors = [getattr(self, name) for name in _ARRAYS]
-            for tensor in tensors if self.deferred is None else [*tensors, self.deferred]:
-                tensor.record_stream(stream)  # the allocator must not reuse their memory before this stream is done
+            for tensor in (*(getattr(self, name) for name in _ARRAYS), self.deferred, self.weights):
+                if tensor is not None:
+                    tensor.record_stream(stream)  # the allocator must not reuse its memory before this stream is done
         return self
 
 
@@ -149,6 +157,7 @@ class DeviceFeed:
 
     def _copy(self, batch: Batch) -> DeviceBatch:
         tensors = {name: self._copied(getattr(batch, name)) for name in _ARRAYS}
+        weights = None if batch.weights is None else self._copied(batch.weights)
         deferred = None
         if batch.to_mask:
             assert self._masking, "the batch needs masking on the device, but this feed has no masking"
@@ -158,7 +167,9 @@ class DeviceFeed:
             tensors |= {"tokens": masked.tokens, "masked_positions": masked.positions, "labels": masked.labels}
             deferred = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
         copied = self.stream.record_event() if self.stream else None
-        return DeviceBatch(**tensors, seq_len=batch.seq_len, deferred=deferred, copied=copied)
+        return DeviceBatch(
+            **tensors, seq_len=batch.seq_len, deferred=deferred, copied=copied, weights=weights, groups=batch.groups
+        )
 
     def _copied(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)

@@ -13,7 +13,7 @@ from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.stream import Part
 from pretrain.data.training_sources import Sources, row_stream
 from pretrain.masking import Vocabulary, mask_rate
-from pretrain.objectives import Objective, objective_of
+from pretrain.objectives import Objective, ObjectiveMixture, objective_of, shares_at
 from pretrain.philox import derive_key
 
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
@@ -52,9 +52,15 @@ class BatchPhase:
         """The phases of a run in order, the first from step 0.
 
         Raises:
-            UserError: if the batch of a phase does not divide over the processes.
+            UserError: if the batch of a phase does not divide over the processes, or its micro-batch over objectives.
         """
-        return tuple(cls.divided(world_size, *astuple(stage)) for stage in config.stages)
+        phases, block = tuple(cls.divided(world_size, *astuple(stage)) for stage in config.stages), config.block_rows
+        if uneven := next((phase.micro for phase in phases if phase.micro % block), None):
+            raise UserError(
+                f"a micro-batch of {uneven} rows cannot be split into objective {config.objective_text}; make "
+                f"train.micro_batch_size a multiple of {block}, or choose shares that are whole rows"
+            )
+        return phases
 
     @classmethod
     def divided(
@@ -87,12 +93,16 @@ def stage_at(stages: Sequence[BatchPhase], steps_done: int) -> tuple[BatchPhase,
 
 @dataclass(frozen=True)
 class LoaderStep:
-    """This rank's micro-batches of one global batch, the stream positions before and after, and the mask rate."""
+    """This rank's micro-batches of one global batch, the stream positions before and after, and the mask rate.
+
+    shares: of the rows, for each objective of a mixture; empty without one.
+    """
 
     batches: list[Batch]
     before: MixturePosition
     after: MixturePosition
     mask_rate: float
+    shares: tuple[float, ...] = ()
 
 
 class Loader:
@@ -102,6 +112,7 @@ class Loader:
         mixture: source of the rows.
         stages: row length and batch shape by step.
         vocabulary, objective: what to predict. mask_rate: the rate after a number of steps.
+        shares: of a mixture's objectives after a number of steps.
         rank: this rank. Rows are assigned rank by rank, micro-batch by micro-batch.
     """
 
@@ -113,9 +124,10 @@ class Loader:
         objective: Objective,
         mask_rate: Callable[[int], float],
         rank: int,
+        shares: Callable[[int], tuple[float, ...]] | None = None,
     ):
         self.mixture, self._stages, self._rank = mixture, stages, rank
-        self.vocabulary, self.objective, self._mask_rate = vocabulary, objective, mask_rate
+        self.vocabulary, self.objective, self._mask_rate, self._shares = vocabulary, objective, mask_rate, shares
 
     @classmethod
     def for_training(
@@ -126,11 +138,12 @@ class Loader:
         rank: int,
         rate: float | None = None,
         defer: bool = False,
+        shares: tuple[float, ...] = (),
     ) -> "Loader":
         """The loader of the training stream.
 
         Args:
-            rate: a fixed mask rate; the schedule by default.
+            rate, shares: a fixed mask rate, and fixed shares of the objectives; the schedules by default.
             defer: mask on the device if the configuration says it.
         """
         data, seed = config.data, config.run.seed
@@ -152,8 +165,9 @@ class Loader:
             for number, dataset in enumerate(sources.datasets)
         ]
         mixture = Mixture(streams, sources.weights, seed)
-        scheduled = functools.partial(mask_rate, config)
-        return cls(mixture, stages, vocabulary, objective, scheduled if rate is None else lambda _: rate, rank)
+        rate_at = functools.partial(mask_rate, config) if rate is None else lambda _: rate
+        of_step = (lambda _: shares) if shares else functools.partial(shares_at, config)
+        return cls(mixture, stages, vocabulary, objective, rate_at, rank, of_step)
 
     @classmethod
     def for_held_out(cls, config: Config, dataset: Dataset, stages: Sequence[BatchPhase], rank: int) -> "Loader":
@@ -180,11 +194,12 @@ class Loader:
         """
         stage, parts, after = self._take(steps_done, position)
         first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
+        objective, shares = self._objective(steps_done)
         batches = [
-            self._build(_rows(parts, start, stage.micro), stage, rate)
+            self._build(_rows(parts, start, stage.micro), stage, rate, objective)
             for start in range(first, first + stage.rank_rows, stage.micro)
         ]
-        return LoaderStep(batches, position, after, rate)
+        return LoaderStep(batches, position, after, rate, shares)
 
     def skip(self, steps_done: int, position: MixturePosition, steps: int, to: int) -> MixturePosition:
         """Position to resume from after `to` steps, past the rows of `steps` steps from `position`.
@@ -212,12 +227,13 @@ class Loader:
             parts, _ = self.mixture.take(at, stage.rows, stage.seq_len)
             first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
             starts = [first + number * stage.micro for number in range(min(stage.accumulation, 2))]
-            yield [self._build(_rows(parts, start, stage.micro), stage, rate) for start in starts]
+            objective, _ = self._objective(steps_done)
+            yield [self._build(_rows(parts, start, stage.micro), stage, rate, objective) for start in starts]
 
-    def held_out(self, steps_done: int, max_rows: int) -> Iterator[Batch]:
+    def held_out(self, steps_done: int, max_rows: int, objective: int = 0) -> Iterator[Batch]:
         """This rank's batches over the first `max_rows` rows of epoch 0; the same number on every rank.
 
-        Rows have the length of the last of the `steps_done` steps.
+        Rows have the length of the last of the `steps_done` steps. objective: the number of the only one to ask for.
         """
         stage, _ = stage_at(self._stages, max(0, steps_done - 1))
         global_rows, position = stage.world_size * stage.micro, self.mixture.start()
@@ -226,14 +242,19 @@ class Loader:
             parts, position = self.mixture.take(position, min(global_rows, max_rows - done), stage.seq_len)
             parts = [part for part in parts if part.epoch == 0]
             done += global_rows
-            yield self._build(_rows(parts, self._rank * stage.micro, stage.micro), stage, self._mask_rate(steps_done))
+            own, rate = _rows(parts, self._rank * stage.micro, stage.micro), self._mask_rate(steps_done)
+            yield self._build(own, stage, rate, self._alone(objective))
         self.mixture.release()
 
-    def samples(self, rows: int, seq_len: int) -> Batch:
-        """The first rows of epoch 0, at most `rows`, with `seq_len` slots each: the same on every rank."""
+    def samples(self, rows: int, seq_len: int, objective: int = 0) -> Batch:
+        """The first rows of epoch 0, at most `rows`, with `seq_len` slots each: the same on every rank.
+
+        objective: as in `held_out`.
+        """
         parts, _ = self.mixture.take(self.mixture.start(), rows, seq_len)
         stage = BatchPhase(0, seq_len, 1, 1, rows)
-        batch = self._build([part for part in parts if part.epoch == 0], stage, self._mask_rate(0))
+        rows_of_epoch = [part for part in parts if part.epoch == 0]
+        batch = self._build(rows_of_epoch, stage, self._mask_rate(0), self._alone(objective))
         self.mixture.release()
         return batch
 
@@ -247,8 +268,18 @@ class Loader:
         before = position.after_seq_len(ended.seq_len) if ended and ended.seq_len != stage.seq_len else position
         return stage, *self.mixture.take(before, stage.rows, stage.seq_len)
 
-    def _build(self, parts: list[Part], stage: BatchPhase, rate: float) -> Batch:
-        return build_batch(parts, stage.micro, stage.seq_len, self.vocabulary, self.objective, rate)
+    def _objective(self, steps_done: int) -> tuple[Objective, tuple[float, ...]]:
+        """The objective of the step after `steps_done` steps, and its shares if it is a mixture."""
+        if self._shares is None or not isinstance(self.objective, ObjectiveMixture):
+            return self.objective, ()
+        shares = self._shares(steps_done)
+        return self.objective.with_shares(shares), shares
+
+    def _alone(self, number: int) -> Objective:
+        return self.objective.alone(number) if isinstance(self.objective, ObjectiveMixture) else self.objective
+
+    def _build(self, parts: list[Part], stage: BatchPhase, rate: float, objective: Objective) -> Batch:
+        return build_batch(parts, stage.micro, stage.seq_len, self.vocabulary, objective, rate)
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:

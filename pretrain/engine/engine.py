@@ -146,6 +146,7 @@ class Engine:
         self._flat: _Flat | None = None
         if uses_flat_gradients(config):
             self._flat = _Flat(self.deepspeed, config)
+        self._objective_weights = torch.tensor([one.weight for one in config.objectives], device=self.device)
         self._clipping: Clipping | None = None
         if config.zero.stage == 2 and config.zero.offload == "none":
             self._clipping = Clipping(self.deepspeed.optimizer, config.train.precision == "fp16")
@@ -173,35 +174,44 @@ class Engine:
     def step(
         self,
         batches: Sequence[DeviceBatch],
-        predictions: Tensor,
+        weights: Tensor,
         lr: float,
         group_norms: bool = False,
         report_gradients: Report | None = None,
     ) -> Tensor:
         """One optimizer step over the global batch.
 
-        The loss is the sum of cross-entropies over all predictions of the global batch divided by their number.
+        The loss is the mean of the cross-entropy over all predictions of the global batch, weighted if they have
+        weights; of several objectives, the weighted sum of their means.
+
         DeepSpeed averages gradients over ranks, so each micro-batch's sum is scaled up by the number of ranks, but not
         where FlatGradients sums them.
 
         Args:
             batches: this rank's micro-batches, as many on every rank; their number and shapes may differ from the
                 last step's.
-            predictions: their number in the global batch, on the device.
+            weights: of each objective, the sum of its predictions' weights in the global batch (their number, if all
+                count the same): [objectives], on the device.
             lr: learning rate of this step.
             group_norms: measure the gradient norms of `groups` too; the same on every rank.
             report_gradients: compare gradients with a plain all-reduce, and call this before the optimizer steps if
                 some differ, with their relative differences; on every rank.
 
         Returns:
-            fp64 [4] on the device: cross-entropy and correct predictions summed over all ranks, gradient norm before
-            clipping, and whether the step was skipped: if the loss or a gradient of any rank is not finite, weights
-            and optimizer state stay unchanged. With `group_norms` [4 + groups]: those norms, before clipping too.
+            fp64 [2 * objectives + 2] on the device: each objective's cross-entropy and correct predictions summed over
+            all ranks, gradient norm before clipping, and whether the step was skipped: if the loss or a gradient of any
+            rank is not finite, weights and optimizer state stay unchanged. With `group_norms` [... + groups]: those
+            norms, before clipping too.
         """
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr
-        scale = (1 if self._flat else dist.get_world_size()) / predictions.clamp(min=1)
-        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        weights = weights.reshape(-1)
+        of_all = weights.sum().clamp(min=1)
+        scale = (1 if self._flat else dist.get_world_size()) / of_all
+        # The loss of an objective is divided by its own weights, not by those of all: factors near 1 suit 16 bits.
+        factors = self._objective_weights * of_all / weights.where(weights > 0, 1)
+        n = len(weights)
+        sums = torch.zeros(2 * n + 1, dtype=torch.float64, device=self.device)
         with self._checked(report_gradients):
             for number, batch in enumerate(batches, start=1):
                 # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
@@ -209,18 +219,22 @@ class Engine:
                 self._seed(number)
                 self.marker.enter("forward")
                 with self.compute_timer.measure():
-                    prediction: Prediction = self.deepspeed(**batch.inputs)
-                sums[:2] += torch.stack([prediction.cross_entropy, prediction.correct]).double()
+                    inputs = batch.inputs if n == 1 else batch.scaled(factors.float())
+                    prediction: Prediction = self.deepspeed(**inputs)
+                _add_by_objective(sums[:-1].view(2, n), batch, prediction.cross_entropy, prediction.correct)
                 self.marker.enter("backward")
                 self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.marker.enter("step")
-        sums[2] = self._squares()
+        sums[-1] = self._squares()
         if group_norms:
             sums = torch.cat([sums, self._norms.squares()])
         dist.all_reduce(sums)
-        skipped = ~sums[:3].isfinite().all()
-        norm = self._optimize(skipped.float(), sums[2]).to(self.device, torch.float64)
-        return torch.cat([sums[:2], norm.reshape(1), skipped.double().reshape(1), sums[3:].sqrt()])
+        cross_entropy, correct, squares, of_groups = sums.split([n, n, 1, len(sums) - 2 * n - 1])
+        skipped = ~sums[: 2 * n + 1].isfinite().all()
+        norm = self._optimize(skipped.float(), squares[0]).to(self.device, torch.float64)
+        if n > 1:
+            cross_entropy = cross_entropy / factors
+        return torch.cat([cross_entropy, correct, norm.reshape(1), skipped.double().reshape(1), of_groups.sqrt()])
 
     def _squares(self) -> Tensor:
         """This rank's share of the gradients' sum of squares, [] on the device; not finite if a gradient is not.
@@ -257,7 +271,7 @@ class Engine:
                 for number, batch in enumerate(batches, start=1):
                     self.deepspeed.set_gradient_accumulation_boundary(number == len(batches))
                     prediction = self.deepspeed(**batch.inputs)
-                    loss = prediction.loss / prediction.predictions.clamp(min=1)
+                    loss = prediction.loss / prediction.predictions.sum().clamp(min=1)
                     self._backward(loss, last=number == len(batches))
             squares = self._squares()
             dist.all_reduce(squares)
@@ -296,7 +310,10 @@ class Engine:
             self._flat.weights.wait()
 
     def evaluate(self, batches: Iterable[DeviceBatch], averaged: bool = False) -> Tensor:
-        """Sums over all ranks' batches, each rank giving as many: fp64 [3] cross-entropy, correct, predictions.
+        """Sums over all ranks' batches, each rank giving as many, with one objective.
+
+        Returns fp64 [4]: cross-entropy, correct, predictions, and their weights, which is again how many there are
+        where all count the same.
 
         `averaged`: with the averaged weights of optim.ema, after the first step; the others are then as before, bit
         for bit.
@@ -304,13 +321,15 @@ class Engine:
         if averaged:
             self.wait_for_weights()
             exchange_weights(self.deepspeed)
-        sums = torch.zeros(3, dtype=torch.float64, device=self.device)
+        sums = torch.zeros(4, dtype=torch.float64, device=self.device)
         self.deepspeed.eval()
         with torch.no_grad():
             for batch in batches:
                 self.marker.enter("evaluation")
                 prediction: Prediction = self.deepspeed(**batch.inputs)
-                sums += torch.stack([prediction.cross_entropy, prediction.correct, prediction.predictions]).double()
+                *found, counted = prediction.cross_entropy, prediction.correct, prediction.predictions
+                weights = counted if batch.weights is None else batch.weights.sum()
+                sums += torch.stack([*found, counted, weights.reshape(counted.shape)]).double().reshape(-1)
         self.deepspeed.train()
         if averaged:
             exchange_weights(self.deepspeed)
@@ -425,6 +444,15 @@ class Engine:
             return None
         gradients = [p.grad for p in self.deepspeed.module.parameters() if p.grad is not None]
         return torch.nn.utils.get_total_norm(gradients)
+
+
+def _add_by_objective(sums: Tensor, batch: DeviceBatch, *values: Tensor) -> None:
+    """Add values of a micro-batch, each [] or [groups], to sums [values, objectives]."""
+    found = torch.stack(values).double().reshape(len(sums), -1)
+    if not batch.groups:
+        sums += found
+    for number, group in enumerate(batch.groups):
+        sums[:, group.objective] += found[:, number]
 
 
 class _Flat:

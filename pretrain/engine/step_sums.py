@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,7 +12,6 @@ class StepSums:
 
     Where the device masks, it knows the predictions and the checksum, and they are 0 here until the vector is added up.
 
-    predictions: predicted positions.
     tokens: real tokens, without padding.
     replaced: tokens that replaced damaged tokens.
     checksum: of the batches.
@@ -21,12 +19,10 @@ class StepSums:
     stop: ranks that want to stop.
     written: ranks that have written their part of the checkpoint in flight.
     save_due: 1 if a checkpoint is due by time.
+    predictions: of each objective, predicted positions. weights: the sums of their weights.
     compute_seconds: of each rank, seconds that it worked before it first waited for the others.
     """
 
-    PREDICTIONS: ClassVar[int] = 0  # place in the packed vector
-
-    predictions: float
     tokens: float
     replaced: float
     checksum: float
@@ -34,49 +30,61 @@ class StepSums:
     stop: float = 0.0
     written: float = 0.0
     save_due: float = 0.0
+    predictions: tuple[float, ...] = field(default=(), kw_only=True)
+    weights: tuple[float, ...] = field(default=(), kw_only=True)
     compute_seconds: tuple[float, ...] = field(default=(), kw_only=True)
 
     def pack(self) -> list[float]:
         """All numbers in the order of the fields."""
-        *sums, compute_seconds = astuple(self)
-        return [*sums, *compute_seconds]
+        *sums, predictions, weights, compute_seconds = astuple(self)
+        return [*sums, *predictions, *weights, *compute_seconds]
+
+    @classmethod
+    def packed_weights(cls, packed: Tensor, objectives: int) -> Tensor:
+        """The weights [objectives] in a packed vector."""
+        return packed[_FIXED + objectives : _FIXED + 2 * objectives]
 
     @classmethod
     def add_from_device(cls, packed: Tensor, known: Tensor) -> None:
-        """Add predictions and checksum [2] of batches that were masked on the device to a packed vector."""
-        packed[cls.PREDICTIONS] += known[0]
+        """Add predictions and checksum [2] of batches that were masked on the device, for one objective."""
         packed[_CHECKSUM] += known[1]
+        packed[_FIXED : _FIXED + 2] += known[0]
 
     @classmethod
-    def unpack(cls, values: Sequence[float]) -> "StepSums":
+    def unpack(cls, values: Sequence[float], objectives: int) -> "StepSums":
         """The reverse of `pack`."""
-        return cls(*values[:_FIXED], compute_seconds=tuple(values[_FIXED:]))
+        rest = tuple(values[_FIXED:])
+        predictions, weights = rest[:objectives], rest[objectives : 2 * objectives]
+        seconds = rest[2 * objectives :]
+        return cls(*values[:_FIXED], predictions=predictions, weights=weights, compute_seconds=seconds)
 
 
-_CHECKSUM = 3  # place in the packed vector
-_FIXED = len(fields(StepSums)) - 1  # numbers that are there for any number of ranks
+_CHECKSUM = 2  # place in the packed vector
+_FIXED = len(fields(StepSums)) - 3  # numbers that are there for any number of objectives and ranks
 
 
 @dataclass(frozen=True)
 class StepOutput:
     """The output of an engine step, summed over all ranks.
 
-    cross_entropy: of all predictions. correct: right predictions.
+    cross_entropy: of each objective, the weighted sum over its predictions. correct: of each, right predictions.
     grad_norm: before clipping. group_norms: norms of the parts of the model, if measured.
     skipped: 1 if loss or gradients were not finite, so the optimizer skipped the step.
     sums: of the batches of all ranks.
     """
 
-    cross_entropy: float
-    correct: float
+    cross_entropy: tuple[float, ...]
+    correct: tuple[float, ...]
     grad_norm: float
     skipped: float
     group_norms: tuple[float, ...]
     sums: StepSums
 
     @classmethod
-    def unpack(cls, values: Sequence[float], ranks: int) -> "StepOutput":
+    def unpack(cls, values: Sequence[float], ranks: int, objectives: int = 1) -> "StepOutput":
         """Unpack a vector of a step: the numbers of this output, then the packed sums."""
-        numbers = _FIXED + ranks  # of the sums
-        cross_entropy, correct, grad_norm, skipped, *group_norms = values[:-numbers]
-        return cls(cross_entropy, correct, grad_norm, skipped, tuple(group_norms), StepSums.unpack(values[-numbers:]))
+        numbers = _FIXED + 2 * objectives + ranks  # of the sums
+        sums = StepSums.unpack(values[-numbers:], objectives)
+        cross_entropy, correct = tuple(values[:objectives]), tuple(values[objectives : 2 * objectives])
+        grad_norm, skipped, *group_norms = values[2 * objectives : -numbers]
+        return cls(cross_entropy, correct, grad_norm, skipped, tuple(group_norms), sums)

@@ -35,7 +35,10 @@ As an encoder whose tokens see both sides, to fine-tune:
 _VERSION_5 = """
 Needs transformers 5. Version 4 cannot have these rotary bases or attention layers, and computes something else.
 """
-_USES = {"fill-mask": _FILL_MASK, "text-generation": _GENERATE}
+_PREDICT_NEXT = """A masked token is predicted by the logits of the position before it, so that pipelines of
+transformers for masked models do not fit. The states serve as features, and for fine-tuning.
+"""
+_USES = {"fill-mask": _FILL_MASK, "text-generation": _GENERATE, "feature-extraction": _PREDICT_NEXT}
 
 
 def model_card(name: str, saved: Checkpoint, averaged: bool, model: PreTrainedModel, longest: int | None) -> str:
@@ -51,7 +54,7 @@ def model_card(name: str, saved: Checkpoint, averaged: bool, model: PreTrainedMo
     rows = saved.state["position"]["dealt"]
     lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
     fingerprint = saved.state["identity"]["data.train (fingerprint)"]
-    kind = config.objective_kind
+    kind, titles = config.objective_kind, " and ".join(kind.title for kind in config.objective_kinds)
     use = _USES[kind.pipeline] + (_BOTH_SIDES if kind.causal and config.model.arch != "modernbert" else "")
     weights = f"averaged over the steps (EMA, decay {config.optim.ema})" if averaged else "of the last step"
     reads = f"{longest:,} tokens" if longest else f"no limit, but none longer than {lengths} tokens in training"
@@ -61,7 +64,7 @@ pipeline_tag: {kind.pipeline}
 ---
 # {name}
 
-A model pretrained with Maskwright for {kind.title}: {config.model.title} (layers x hidden units).
+A model pretrained with Maskwright for {titles}: {config.model.title} (layers x hidden units).
 
 | | |
 |---|---|
@@ -69,8 +72,20 @@ A model pretrained with Maskwright for {kind.title}: {config.model.title} (layer
 | weights | {weights} |
 | rows seen | {rows:,} of {lengths} tokens |
 | longest text | {reads} |
-| {kind.predicts(config.masking)} |
+{_objective_lines(config)}
 | training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |
 | seed | {config.run.seed} |
 
 {use}{_VERSION_5 if needs_version_5(model.config) else ""}"""
+
+
+def _objective_lines(config: Config) -> str:
+    """Lines of the table: what each objective predicts, and on which share of the rows."""
+    if len(config.objectives) == 1:
+        return f"| {config.objective_kind.predicts(config.masking)} |"
+    lines = []
+    for one, kind in zip(config.objectives, config.objective_kinds, strict=True):
+        share = " to ".join(f"{end:.4g}" for end in dict.fromkeys(one.ends))
+        what = ": ".join(kind.predicts(config.masking).split(" | "))
+        lines.append(f"| {kind.title} | share of the rows {share}, weight {one.weight:g}; {what} |")
+    return "\n".join(lines)

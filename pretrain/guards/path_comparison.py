@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from data_prep.errors import UserError, one_line
 from pretrain.config import Config
 from pretrain.distributed import all_gather_json
+from pretrain.masking import RowGroup
 from pretrain.model import Candidates, Encoder, FastPath, KernelChoice, choose, use_path
 
 # The last two: cuBLAS makes its workspace when a thread multiplies first, which may be when the GPU is full.
@@ -103,7 +104,7 @@ def run_pass(model: nn.Module, inputs: dict[str, Any], rows: int) -> PassResult:
         prediction = model(**first_rows(inputs, rows))
         gradients = torch.autograd.grad(prediction.loss, list(parameters.values()), materialize_grads=True)
     named = {name: gradient.cpu() for name, gradient in zip(parameters, gradients, strict=True)}
-    return PassResult(rows, float(prediction.cross_entropy), named)
+    return PassResult(rows, float(prediction.loss), named)
 
 
 def first_rows(inputs: dict[str, Any], rows: int) -> dict[str, Any]:
@@ -112,11 +113,23 @@ def first_rows(inputs: dict[str, Any], rows: int) -> dict[str, Any]:
     whole = len(inputs["tokens"]) // seq_len
     if rows == whole:
         return inputs
-    slots, predictions = rows * seq_len, rows * (len(inputs["labels"]) // whole)
-    bounds = inputs["cu_seqlens"]
+    groups, slots, bounds = _first_groups(inputs["groups"], rows), rows * seq_len, inputs["cu_seqlens"]
+    predictions = sum(group.places for group in groups) or rows * (len(inputs["labels"]) // whole)
     cut = {name: inputs[name][:slots] for name in ("tokens", "positions")}
     cut |= {name: inputs[name][:predictions] for name in ("masked_positions", "labels")}
-    return cut | {"cu_seqlens": bounds[bounds <= slots], "seq_len": seq_len}
+    weights = None if inputs["weights"] is None else inputs["weights"][:predictions]
+    return cut | {"cu_seqlens": bounds[bounds <= slots], "seq_len": seq_len, "weights": weights, "groups": groups}
+
+
+def _first_groups(groups: tuple[RowGroup, ...], rows: int) -> tuple[RowGroup, ...]:
+    """The groups of the first rows."""
+    found = []
+    for group in groups:
+        kept = min(group.rows, rows)
+        if kept:
+            found.append(group._replace(rows=kept, places=group.places // group.rows * kept))
+        rows -= kept
+    return tuple(found)
 
 
 def fp32_copy(model: Encoder) -> Encoder:

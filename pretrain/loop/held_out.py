@@ -25,6 +25,7 @@ from data_prep.format import Dataset
 from pretrain.data import BatchRows, DeviceBatch, DeviceFeed, Loader
 from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
+from pretrain.loop.step_metrics import objective_metrics
 from pretrain.masking import IGNORED
 from pretrain.resume import RunParts
 
@@ -54,11 +55,9 @@ class HeldOutEvaluation:
     def evaluate(self, engine: Engine, step: int) -> dict[str, float]:
         """Metrics of the weights, also of averaged weights, after `step` steps; a collective."""
         start = time.monotonic()
-        loss, correct, predictions = engine.evaluate(self._batches(step)).tolist()
-        metrics = {"eval/loss": loss / max(predictions, 1), "eval/masked_accuracy": correct / max(predictions, 1)}
+        metrics = self._metrics(engine, step)
         if self._config.optim.ema is not None:
-            loss, _, predictions = engine.evaluate(self._batches(step), averaged=True).tolist()
-            metrics["eval/ema_loss"] = loss / max(predictions, 1)
+            metrics["eval/ema_loss"] = self._metrics(engine, step, averaged=True)["eval/loss"]
         if self._config.eval.samples:
             self._record_samples(engine, step)
         return metrics | {"eval/seconds": time.monotonic() - start}
@@ -68,8 +67,15 @@ class HeldOutEvaluation:
             self._file.close()
         self._loader.close()
 
-    def _batches(self, step: int) -> Iterator[DeviceBatch]:
-        return (self._feed(batch).wait() for batch in self._loader.held_out(step, self._config.eval.rows))
+    def _metrics(self, engine: Engine, step: int, averaged: bool = False) -> dict[str, float]:
+        """Loss and accuracy of each objective on all rows."""
+        objectives = self._config.objectives
+        sums = [engine.evaluate(self._batches(step, n), averaged).tolist() for n in range(len(objectives))]
+        return objective_metrics("eval", objectives, sums)
+
+    def _batches(self, step: int, objective: int) -> Iterator[DeviceBatch]:
+        held_out = self._loader.held_out(step, self._config.eval.rows, objective)
+        return (self._feed(batch).wait() for batch in held_out)
 
     def _record_samples(self, engine: Engine, step: int) -> None:
         """Append the model's predictions to the file. A full disk prints a warning."""
@@ -91,10 +97,12 @@ class HeldOutEvaluation:
     def _choose_passages(self) -> _Passages:
         """Mask the passages, and write them to the file. Rows that are only padding are left out there."""
         slots = min(SLOTS, *(stage.seq_len for stage in self._config.stages))
-        batch = run_on_all_ranks(lambda: self._loader.samples(self._config.eval.samples, slots))
+        kinds = self._config.objective_kinds
+        main = kinds.index(self._config.objective_kind)
+        batch = run_on_all_ranks(lambda: self._loader.samples(self._config.eval.samples, slots, main))
         key, used = f"{batch.checksum():016x}", batch.labels != IGNORED
         if used.any():
-            rows = BatchRows.of([batch], self._config.objective_kind.lag).documents(self._loader.vocabulary)
+            rows = BatchRows.of([batch], kinds).documents(self._loader.vocabulary)
             self._append({"key": key, "passages": [[asdict(document) for document in row] for row in rows if row]})
         return _Passages(key, self._feed(batch).wait(), used)
 

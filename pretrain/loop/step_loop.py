@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -63,7 +64,7 @@ class Loop:
         config, device = run.config, engine.device
         self._run, self._config, self._folder = run, config, run.folder
         self._engine, self._loader, self._stop, self._record = engine, loader, stop, report
-        self._is_rank_zero, self._ranks = run.rank == 0, len(run.hosts)
+        self._is_rank_zero, self._ranks, self._objectives = run.rank == 0, len(run.hosts), len(config.objectives)
         self._step, self._position = start.steps_done, start.position
         self._replaced_tokens, self._init = start.replaced_tokens, start.init
         self._stopping = self._save_due = False
@@ -138,11 +139,13 @@ class Loop:
     def _prepare(self, step: LoaderStep) -> _LoadedStep:
         """In the prefetch thread."""
         sums = [
-            (b.n_predictions, b.n_tokens, b.n_replaced, 0 if b.to_mask else b.checksum(), self._flops.of_batch(b))
-            for b in step.batches
+            (b.n_tokens, b.n_replaced, 0 if b.to_mask else b.checksum(), self._flops.of_batch(b)) for b in step.batches
         ]
+        totals = np.sum([batch.totals(self._objectives) for batch in step.batches], axis=0).tolist()
+        predictions, weights = map(tuple, totals)
         batches = [self._feed(batch) for batch in step.batches]
-        return _LoadedStep(step, batches, StepSums(*map(sum, zip(*sums, strict=True))))
+        of_batch = map(sum, zip(*sums, strict=True))
+        return _LoadedStep(step, batches, StepSums(*of_batch, predictions=predictions, weights=weights))
 
     def _load(self, batches: Prefetcher[_LoadedStep]) -> _LoadedStep:
         """Wait for the batches of the next step."""
@@ -179,13 +182,14 @@ class Loop:
         norms_due = _is_due(config.track.group_norms_every, self._step + 1)
         check_due = _is_due(config.guard.gradient_check_steps, self._step + 1)
         report = partial(end_for_wrong_gradients, config=config, step=self._step + 1) if check_due else None
-        output = self._engine.step(batches, sums[StepSums.PREDICTIONS], lr, norms_due, report)
+        output = self._engine.step(batches, StepSums.packed_weights(sums, self._objectives), lr, norms_due, report)
         if self._faults.planned:
             self._faults.after_step(self._step + 1, self._engine.module)
         ended = Instant(self._engine.device)
         times, self._since = (self._since or ended, ended), ended
         rows, seq_len = loaded.step.after.dealt - before.dealt, loaded.batches[0].seq_len
-        info = StepInfo(self._step + 1, lr, before, rows, seq_len, loaded.step.mask_rate, times, self._waited)
+        drawn = loaded.step.mask_rate, loaded.step.shares
+        info = StepInfo(self._step + 1, lr, before, rows, seq_len, *drawn, times, self._waited)
         self._run.marker.enter("journal")
         return info, torch.cat([output, sums])
 
@@ -202,14 +206,14 @@ class Loop:
     def _report_steps(self, due: list[tuple[StepInfo, list[float]]]) -> None:
         """Report steps whose values have arrived. All ranks have the same values, so they decide the same."""
         for info, values in due:
-            output = StepOutput.unpack(values, self._ranks)
+            output = StepOutput.unpack(values, self._ranks, self._objectives)
             sums = output.sums
             self._stopping = self._stopping or sums.stop > 0
             self._save_due = self._save_due or sums.save_due > 0
             self._replaced_tokens += int(sums.replaced)
             self._write_status(info.step)
-            metrics = step_metrics(info, output, self._engine.groups)
-            metrics |= self._flops.metrics(sums.flops, sums.predictions, info.seconds, self._ranks)
+            metrics = step_metrics(info, output, self._engine.groups, self._config.objectives)
+            metrics |= self._flops.metrics(sums.flops, sum(sums.predictions), info.seconds, self._ranks)
             metrics |= self._judge(info, metrics["train/loss"], output)
             if self._config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self._replaced_tokens

@@ -4,12 +4,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from pretrain.config import ObjectiveConfig, View
 from pretrain.data import Batch, MixturePosition
 from pretrain.engine import StepOutput, StepSums
 from pretrain.model import EncoderCosts, peak_tflops
@@ -40,6 +40,7 @@ class StepInfo:
     """The values of a step that the host knows before the step's sums arrive from the device.
 
     before: the position of its batch in the stream. rows, seq_len: the shape of the batch.
+    mask_rate, shares: see LoaderStep.
     times: when it began and ended on the device. waited: seconds that this rank waited for data.
     """
 
@@ -49,6 +50,7 @@ class StepInfo:
     rows: int
     seq_len: int
     mask_rate: float
+    shares: tuple[float, ...]
     times: tuple[Instant, Instant]
     waited: float
 
@@ -70,10 +72,31 @@ class StepInfo:
             "seq_len": self.seq_len,
             "rows": self.rows,
             "mask_rate": self.mask_rate,
+            **({"shares": self.shares} if self.shares else {}),
             "checksum": int(sums.checksum),
             "replaced": int(sums.replaced),
             "settings": settings,
         }
+
+
+def objective_metrics(
+    stage: Literal["train", "eval"], objectives: Sequence[ObjectiveConfig], sums: Sequence[Sequence[float]]
+) -> dict[str, float]:
+    """Loss and accuracy of all objectives and, if there are several, of each.
+
+    The loss of all is the weighted sum of their losses; for the accuracy, all predictions count the same.
+
+    Args:
+        sums: of each objective: weighted cross-entropy, correct predictions, predictions, weights.
+    """
+    losses = [cross_entropy / (weights or 1) for cross_entropy, _, _, weights in sums]
+    correct, predictions = (sum(values) for values in list(zip(*sums, strict=True))[1:3])
+    weighted = sum(one.weight * loss for one, loss in zip(objectives, losses, strict=True))
+    metrics = {f"{stage}/loss": weighted, f"{stage}/masked_accuracy": correct / max(predictions, 1)}
+    if len(objectives) > 1:
+        for one, loss, (_, right, count, _) in zip(objectives, losses, sums, strict=True):
+            metrics |= {f"{stage}/loss/{one.kind}": loss, f"{stage}/masked_accuracy/{one.kind}": right / max(count, 1)}
+    return metrics
 
 
 @dataclass(frozen=True)
@@ -86,7 +109,7 @@ class FlopsCounter:
     peak: peak TFLOP/s of a device; None if not known.
     """
 
-    count: Callable[[NDArray[np.int64], int], float] | None
+    count: Callable[..., float] | None
     pad: int
     peak: int | None
 
@@ -99,7 +122,12 @@ class FlopsCounter:
 
     def of_batch(self, batch: Batch) -> float:
         """Operations of a micro-batch, without its predictions."""
-        return self.count(batch.document_lengths(self.pad), 0) if self.count else 0.0
+        if self.count is None:
+            return 0.0
+        if not batch.groups:
+            return self.count(batch.document_lengths(self.pad), 0)
+        views = {group.view for group in batch.groups}
+        return sum(self.count(batch.document_lengths(self.pad, view), 0, view is View.CAUSAL) for view in views)
 
     def metrics(self, flops: float, predictions: float, seconds: float, devices: int) -> dict[str, float]:
         """TFLOP/s of each device, and the model FLOPs utilization: their share of the peak."""
@@ -110,12 +138,18 @@ class FlopsCounter:
         return {"speed/tflops": tflops} | ({"speed/mfu": tflops / self.peak} if self.peak else {})
 
 
-def step_metrics(info: StepInfo, output: StepOutput, groups: Sequence[str]) -> dict[str, float]:
-    """The metrics of a step. groups: names of the parts of the model whose gradient norms may be in the output."""
+def step_metrics(
+    info: StepInfo, output: StepOutput, groups: Sequence[str], objectives: Sequence[ObjectiveConfig]
+) -> dict[str, float]:
+    """The metrics of a step.
+
+    Args:
+        groups: names of the parts of the model whose gradient norms may be in the output.
+        objectives: Config.objectives.
+    """
     sums = output.sums
-    metrics = {
-        "train/loss": output.cross_entropy / max(sums.predictions, 1),
-        "train/masked_accuracy": output.correct / max(sums.predictions, 1),
+    found = zip(output.cross_entropy, output.correct, sums.predictions, sums.weights, strict=True)
+    metrics = objective_metrics("train", objectives, list(found)) | {
         "train/learning_rate": info.lr,
         "train/mask_rate": info.mask_rate,
         "train/grad_norm": output.grad_norm,

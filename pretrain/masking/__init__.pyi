@@ -2,14 +2,17 @@ from .collocation_units import cached_collocations as cached_collocations
 from .device_masking import device_masking as device_masking
 from .mask_rate import largest_mask_rate as largest_mask_rate
 from .mask_rate import mask_rate as mask_rate
+from .mask_rate import scheduled as scheduled
 from .masked_tokens import MaskedTokens as MaskedTokens
 from .rows import IGNORED as IGNORED
 from .rows import Masked as Masked
+from .rows import RowGroup as RowGroup
 from .rows import Rows as Rows
 from .rows import TokenFlag as TokenFlag
 from .rows import ToMask as ToMask
 from .rows import Vocabulary as Vocabulary
 from .rows import compact as compact
 from .selection import count as count
+from .selection import of_rows as of_rows
 from .selection import random_subset as random_subset
 from .units import concatenated_ranges as concatenated_ranges

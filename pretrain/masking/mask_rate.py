@@ -1,8 +1,8 @@
-"""Schedule of the mask rate: a pure function of the step."""
+"""Schedule of the mask rate and of other settings: pure functions of the step."""
 
 import math
 
-from pretrain.config import Config, MaskingConfig
+from pretrain.config import Config, MaskingConfig, RateSchedule, ShareSchedule
 
 
 def mask_rate(config: Config, step: int, total_steps: int | None = None) -> float:
@@ -15,15 +15,19 @@ def mask_rate(config: Config, step: int, total_steps: int | None = None) -> floa
     The rate changes from `start` at the first step to `end` at the last, linearly or along half a cosine. Falling rates
     train faster than constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).
     """
-    rate = config.masking.rate
-    if "rate" in config.objective_kind.unread:
+    if all("rate" in kind.unread for kind in config.objective_kinds):
         return 1.0
-    if isinstance(rate, float):
-        return rate
-    done = min(1.0, step / max((total_steps or config.train.steps) - 1, 1))
-    if rate.schedule == "cosine":
+    return scheduled(config.masking.rate, step, total_steps or config.train.steps)
+
+
+def scheduled(setting: float | RateSchedule | ShareSchedule, step: int, total_steps: int) -> float:
+    """The value of a setting at a step: a number, or on the way from `start` at step 0 to `end` at the last step."""
+    if isinstance(setting, float):
+        return setting
+    done = min(1.0, step / max(total_steps - 1, 1))
+    if setting.schedule == "cosine":
         done = (1 - math.cos(math.pi * done)) / 2
-    return rate.start + (rate.end - rate.start) * done
+    return setting.start + (setting.end - setting.start) * done
 
 
 def largest_mask_rate(masking: MaskingConfig) -> float:

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
+from pretrain.config import View
 
 IGNORED = -100  # the label of a slot without a prediction, as in torch.nn.functional.cross_entropy
 
@@ -86,6 +88,10 @@ class Rows:
     row_ids: NDArray[np.int64]
     flags: NDArray[np.uint8]
 
+    def __getitem__(self, rows: NDArray[np.int64]) -> "Rows":
+        """The rows with these numbers, in this order."""
+        return Rows(self.tokens[rows], self.row_ids[rows], self.flags[rows])
+
     @property
     def word_starts(self) -> NDArray[np.bool_]:
         """[R, S] tokens that begin a word."""
@@ -111,6 +117,18 @@ class ToMask:
     rate: int
 
 
+class RowGroup(NamedTuple):
+    """Consecutive rows of a micro-batch that share an objective.
+
+    objective: its number in Config.objectives. view: what these rows see. rows: how many. places: K of all its rows.
+    """
+
+    objective: int
+    view: View
+    rows: int
+    places: int
+
+
 @dataclass(frozen=True)
 class Masked:
     """A stream of N = R * S slots with room for K = R * slots predictions.
@@ -120,12 +138,18 @@ class Masked:
         increasing order within a row. Unused places come last and hold their row's first slot.
     labels [K] int64: the ids to predict; IGNORED in unused places.
     to_mask: input of masking on the device; tokens are then unmasked, and there are no positions and labels.
+    weights [K] float32: how much each prediction counts, 0 in unused places; None if all count the same.
+    order [R]: for a mixture, the row of the input that each row was; None if they are as they were.
+    groups: the rows of each objective of a mixture, in order.
     """
 
     tokens: NDArray[np.int64]
     positions: NDArray[np.int64]
     labels: NDArray[np.int64]
     to_mask: ToMask | None = None
+    weights: NDArray[np.float32] | None = None
+    order: NDArray[np.int64] | None = None
+    groups: tuple[RowGroup, ...] = ()
 
 
 def compact(predicted: NDArray[np.bool_], slots: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -108,6 +108,31 @@ class DocumentBounds:
         return cls(backend, cu_seqlens, seq_len, causal, {reach: mask(reach) for reach in reaches}, lengths, banded)
 
 
+Spans = tuple[tuple[int, DocumentBounds], ...]
+"""The slots of consecutive parts of a stream, each with its own view, and what their queries attend to."""
+
+
+def cut_bounds(cu_seqlens: Tensor, first: int, last: int) -> Tensor:
+    """The bounds of the documents in the slots from `first` to before `last`, relative to `first`.
+
+    On a GPU the documents outside stay as empty ones, because the host does not know how many there are.
+    """
+    cut = cu_seqlens.clamp(first, last) - first
+    known = cut.device.type == "cpu" and not torch.compiler.is_compiling()
+    return cut.unique_consecutive() if known else cut
+
+
+def attention_of_spans(
+    q: Tensor, k: Tensor, v: Tensor, spans: Spans, reach: Reach = None, dropout: float = 0.0
+) -> Tensor:
+    """`attention` of each span of a stream, q, k, v [N, H, E] to [N, H, E]."""
+    if len(spans) == 1:
+        return attention(q, k, v, spans[0][1], reach, dropout)
+    sizes = [slots for slots, _ in spans]
+    parts = zip(q.split(sizes), k.split(sizes), v.split(sizes), spans, strict=True)
+    return torch.cat([attention(q, k, v, documents, reach, dropout) for q, k, v, (_, documents) in parts])
+
+
 def attention(
     q: Tensor, k: Tensor, v: Tensor, documents: DocumentBounds, reach: Reach = None, dropout: float = 0.0
 ) -> Tensor:

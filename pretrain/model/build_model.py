@@ -76,8 +76,9 @@ def use_path(model: nn.Module, config: Config, path: FastPath) -> None:
     """
     if isinstance(model, Encoder):
         use_version(path.flash)
-        # One shape more: a comparison with the plain step may need fewer rows.
-        model.use(operations(path.fused), len(config.stages) + 1 if path.compiled else 0)
+        # One shape more: a comparison with the plain step may need fewer rows. Each objective is evaluated alone.
+        shapes = len(config.stages) * len(config.objectives) + 1
+        model.use(operations(path.fused), shapes if path.compiled else 0)
 
 
 def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedModel":

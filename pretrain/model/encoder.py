@@ -5,8 +5,9 @@ of 64.
 """
 
 import functools
+import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -14,14 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from pretrain.config import View
 from pretrain.kernels import PLAIN, Operations, Rotation, rotation
-from pretrain.masking import IGNORED
-from pretrain.model.attention import Backend, DocumentBounds, backend_for
-from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, choices_of
+from pretrain.masking import IGNORED, RowGroup
+from pretrain.model.attention import Backend, DocumentBounds, backend_for, cut_bounds
+from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
 
 _GRAPHS = 2  # of a shape: training and evaluation
+Views = tuple[tuple[View, int], ...]  # and how many rows have it
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
 _CUTOFF = 2.0  # standard deviations; ModernBERT draws again beyond them
 _INTO_RESIDUAL = ("attention_out.weight", "mlp_out.weight")
@@ -137,6 +140,7 @@ class Encoder(nn.Module):
         cu_seqlens: Tensor,
         seq_len: int,
         places: Tensor | None = None,
+        views: Views = (),
     ) -> Tensor:
         """The last layer's states [N, D], or only the states at `places`: [K, D].
 
@@ -145,12 +149,11 @@ class Encoder(nn.Module):
             cu_seqlens: [documents + 1] int32 document boundaries.
             seq_len: S; documents do not cross multiples of it.
             places: [K] int64. The last layer's MLP runs only there, because the head needs no other states.
+            views: the views of consecutive rows; by default the shape's own for all.
         """
-        shape, dtype = self.shape, self.word_embedding.dtype
+        shape = self.shape
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
-        per_head = shape.hidden // shape.heads
-        backend = self.backend or backend_for(tokens.device, dtype, per_head, shape.dropout)
-        documents = DocumentBounds.of(cu_seqlens, len(tokens), seq_len, backend, shape.causal, reaches)
+        spans = tuple(self._spans(cu_seqlens, len(tokens), seq_len, views, reaches))
         rotations = self._rotations(positions, reaches)
         x_ND, again_ND = self._embedded(tokens, positions)
         if shape.dropout and self.training:
@@ -158,9 +161,23 @@ class Encoder(nn.Module):
         checkpoints = self._checkpoints and torch.is_grad_enabled()
         run = functools.partial(checkpoint, use_reentrant=False) if checkpoints else nn.Module.__call__
         for layer in self.layers[:-1]:
-            x_ND, again_ND = run(layer, x_ND, again_ND, documents, rotations)
-        x_ND, _ = run(self.layers[-1], x_ND, again_ND, documents, rotations, places)
+            x_ND, again_ND = run(layer, x_ND, again_ND, spans, rotations)
+        x_ND, _ = run(self.layers[-1], x_ND, again_ND, spans, rotations, places)
         return self.final_norm(x_ND)[0] if self.final_norm else x_ND
+
+    def _spans(
+        self, cu_seqlens: Tensor, n: int, seq_len: int, views: Views, reaches: tuple[int | None, ...]
+    ) -> Iterator[tuple[int, DocumentBounds]]:
+        shape = self.shape
+        own = View.CAUSAL if shape.causal else View.BIDIRECTIONAL
+        per_head = shape.hidden // shape.heads
+        backend = self.backend or backend_for(cu_seqlens.device, self.word_embedding.dtype, per_head, shape.dropout)
+        first = 0
+        for view, rows in views or ((own, n // seq_len),):
+            slots = rows * seq_len
+            bounds = cu_seqlens if slots == n else cut_bounds(cu_seqlens, first, first + slots)
+            yield slots, DocumentBounds.of(bounds, slots, seq_len, backend, view is View.CAUSAL, reaches)
+            first += slots
 
     def _embedded(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         if self.shape.rotary:
@@ -193,23 +210,32 @@ class Encoder(nn.Module):
         labels: Tensor,
         seq_len: int,
         top: int = 0,
+        weights: Tensor | None = None,
+        groups: tuple[RowGroup, ...] = (),
     ) -> Prediction | Choices:
         """The sums of the loss over masked positions [K] with labels [K] (IGNORED where a slot is unused).
 
         With `top`: the `top` likeliest tokens at each position instead.
+
+        Args:
+            weights: [K] fp32, how much each prediction counts; equally by default.
+            groups: rows with other views or objectives; all with the model's own view by default.
         """
-        stream = tokens, positions, cu_seqlens, seq_len
+        by_view = itertools.groupby(groups, key=lambda group: group.view)
+        views = tuple((view, sum(group.rows for group in of_view)) for view, of_view in by_view)
+        stream = tokens, positions, cu_seqlens, seq_len, masked_positions, views
         if top:
-            return choices_of(self.logits(self.hidden(*stream, masked_positions)), labels, top)
+            return choices_of(self.logits(self.hidden(*stream)), labels, top)
+        counted = labels, weights, tuple(group.places for group in groups)
         if self._compiled:
             torch._dynamo.mark_dynamic(cu_seqlens, 0)  # one graph for any number of documents
-            return self._compiled(labels, *stream, masked_positions)
-        return self._predict(labels, *stream, masked_positions)
+            return self._compiled(*counted, *stream)
+        return self._predict(*counted, *stream)
 
-    def _predict(self, labels: Tensor, *stream: Any) -> Prediction:
+    def _predict(self, labels: Tensor, weights: Tensor | None, places: tuple[int, ...], *stream: Any) -> Prediction:
         x_KD = self.transformed(self.hidden(*stream))
-        weights = self.word_embedding, self.decoder_bias
-        how = self.options, self.operations
-        loss, plain, correct = VocabularyLoss.apply(x_KD, *weights, labels, self.shape.vocab_size, *how)
+        decoder = self.word_embedding, self.decoder_bias
+        how = self.options, self.operations, weights, places
+        loss, plain, correct = VocabularyLoss.apply(x_KD, *decoder, labels, self.shape.vocab_size, *how)
         # Without detach, torch.compile of torch 2.11 takes plain and correct for differentiable, and fails.
-        return Prediction(loss, plain.detach(), correct.detach(), (labels != IGNORED).sum(dtype=torch.float32))
+        return Prediction(loss, plain.detach(), correct.detach(), by_group((labels != IGNORED).float(), places))

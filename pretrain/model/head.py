@@ -18,10 +18,10 @@ BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in
 
 
 class Prediction(NamedTuple):
-    """Sums over the predictions of one stream, fp32 scalars.
+    """Sums over the predictions of one stream, fp32: the loss [], the others [] or for each group of rows [G].
 
-    loss: what is minimised. cross_entropy: in nats, the same unless options add to it. correct: arg-max choices that
-    are right. predictions: how many there are.
+    loss: what is minimised. cross_entropy: in nats, the same unless options add to it, and weighted in the same way.
+    correct: arg-max choices that are right. predictions: how many there are.
 
     A tuple, not a dataclass: ZeRO-3 gathers parameters again for the backward pass through hooks on output tensors,
     and it finds those in tuples alone.
@@ -65,23 +65,33 @@ class LossOptions:
     z_loss: float = 0.0
 
 
-def cross_entropy_sums(logits: Tensor, labels: Tensor, options: LossOptions) -> tuple[Tensor, Tensor, Tensor]:
+def by_group(values: Tensor, places: tuple[int, ...]) -> Tensor:
+    """Sums of values [K] of predictions: [], or [G] for groups with so many places each."""
+    return torch.stack([group.sum() for group in values.split(places)]) if places else values.sum()
+
+
+def cross_entropy_sums(
+    logits: Tensor, labels: Tensor, options: LossOptions, weights: Tensor | None = None, places: tuple[int, ...] = ()
+) -> tuple[Tensor, Tensor, Tensor]:
     """The sums of VocabularyLoss for given logits [K, V]; V is the vocabulary without padding."""
     values, used = logits.float(), labels != IGNORED
-    plain = F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="sum")
-    loss = (
-        F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=options.smoothing)
-        + options.z_loss * (values.logsumexp(dim=1).square() * used).sum()
-    )
-    return loss, plain.detach(), ((values.argmax(dim=1) == labels) & used).sum(dtype=torch.float32)
+    plain = F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="none").detach()
+    loss = F.cross_entropy(
+        values, labels, ignore_index=IGNORED, reduction="none", label_smoothing=options.smoothing
+    ) + options.z_loss * (values.logsumexp(dim=1).square() * used)
+    if weights is not None:
+        plain, loss = plain * weights, loss * weights
+    right = ((values.argmax(dim=1) == labels) & used).float()
+    return loss.sum(), by_group(plain, places), by_group(right, places)
 
 
 class VocabularyLoss(torch.autograd.Function):
     """Sums of the losses of a linear layer over the vocabulary.
 
-    apply(x [K, D], weight [V, D], bias [V], labels [K] int64, n_ids, options, operations) gives fp32 scalars: the loss
-    to minimise, the cross-entropy in nats, and how many arg-max choices are right. Only the first has a gradient. Rows
-    with the label IGNORED give nothing. `n_ids` is V without padding.
+    apply(x [K, D], weight [V, D], bias [V], labels [K] int64, n_ids, options, operations, weights, places) gives fp32
+    sums: the loss to minimise [], the cross-entropy in nats, and how many arg-max choices are right; these two [], or
+    [G] for groups with `places` rows each. Only the first has a gradient. Rows with the label IGNORED give nothing.
+    `n_ids` is V without padding. `weights` [K] fp32 multiply loss and cross-entropy of each row.
 
     There is one copy of the K x V logits; the gradient replaces it in place.
     """
@@ -96,41 +106,47 @@ class VocabularyLoss(torch.autograd.Function):
         n_ids: int,
         options: LossOptions,
         operations: Operations = PLAIN,
+        weights: Tensor | None = None,
+        places: tuple[int, ...] = (),
     ) -> tuple[Tensor, Tensor, Tensor]:
         learns = any(ctx.needs_input_grad)
-        sums = torch.zeros(3, dtype=torch.float32, device=x.device)
+        values = torch.empty(len(x), 3, dtype=torch.float32, device=x.device)
         grad_x, grad_weight, grad_bias = torch.empty_like(x), None, None
         rows = max(1, LOGIT_BYTES // (weight.shape[0] * x.element_size()))
         for first in range(0, len(x), rows):
             part = slice(first, first + rows)
             logits = torch.addmm(bias, x[part], weight.t())
-            sums += _losses(logits, labels[part], n_ids, options, operations, learns)
+            values[part] = _losses(logits, labels[part], n_ids, options, operations, learns)
+            if weights is not None:
+                values[part, :2] *= weights[part, None]
             if learns:
+                if weights is not None:
+                    logits *= weights[part, None]
                 torch.mm(logits, weight, out=grad_x[part])
                 of_weight, of_bias = logits.t() @ x[part], logits.sum(0, dtype=torch.float32)
                 grad_weight = of_weight if grad_weight is None else grad_weight.add_(of_weight)
                 grad_bias = of_bias if grad_bias is None else grad_bias.add_(of_bias)
         if learns:
             ctx.save_for_backward(grad_x, grad_weight, grad_bias)
-        loss, plain, correct = sums.unbind()
+        plain, correct = by_group(values[:, 1], places), by_group(values[:, 2], places)
         ctx.mark_non_differentiable(plain, correct)
-        return loss, plain, correct
+        return values[:, 0].sum(), plain, correct
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         grad_x, grad_weight, grad_bias = ctx.saved_tensors
         scaled = (grad_x * scale, grad_weight * scale, (grad_bias * scale).to(grad_weight.dtype))
-        return *(gradient.to(grad_x.dtype) for gradient in scaled), None, None, None, None
+        return *(gradient.to(grad_x.dtype) for gradient in scaled), *[None] * 6
 
 
 def _losses(
     logits: Tensor, labels: Tensor, n_ids: int, options: LossOptions, operations: Operations, learns: bool
 ) -> Tensor:
-    """The three sums of VocabularyLoss, [3]; `logits` [K, V] become their gradient if the model learns."""
-    sums = torch.zeros(3, dtype=torch.float32, device=logits.device)
+    """The values of VocabularyLoss for each row, [K, 3]; `logits` [K, V] become their gradient if the model learns."""
+    values = torch.empty(len(logits), 3, dtype=torch.float32, device=logits.device)
     block = max(1, BLOCK_BYTES // (4 * logits.shape[1])) if logits.device.type == "cpu" else len(logits)
     for first in range(0, len(logits), block):
         part = slice(first, first + block)
         how = n_ids, options.smoothing, options.z_loss, learns
-        sums += operations.cross_entropy(logits[part], labels[part], *how)
-    return sums
+        values[part] = operations.cross_entropy(logits[part], labels[part], *how)
+    return values

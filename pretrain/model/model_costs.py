@@ -120,15 +120,16 @@ class EncoderCosts:
         """The costs of a described model; None if they are not known (`arch: auto`)."""
         return None if description["arch"] == "auto" else cls(EncoderShape(**description))
 
-    def step_flops(self, lengths: NDArray[np.int64], predictions: int) -> float:
+    def step_flops(self, lengths: NDArray[np.int64], predictions: int, causal: bool | None = None) -> float:
         """Floating-point operations of a step, forward and backward.
 
         Args:
             lengths: [D] tokens of each document, specials included, padding left out.
             predictions: labels that are not ignored.
+            causal: whether the documents have a causal view; as the shape says by default.
         """
-        shape = self.shape
-        pairs = {reach: pairs_seen(lengths, reach, shape.causal) for reach in set(self._reaches)}
+        shape, causal = self.shape, self.shape.causal if causal is None else causal
+        pairs = {reach: pairs_seen(lengths, reach, causal) for reach in set(self._reaches)}
         attention = 12 * shape.hidden * sum(pairs[reach] for reach in self._reaches)
         head = shape.hidden * (shape.vocab_size + shape.hidden)
         weights = shape.hidden * (4 * shape.hidden + (3 if shape.rotary else 2) * shape.intermediate)  # of a layer

@@ -16,8 +16,8 @@ from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, Pretr
 from data_prep.errors import UserError, one_line
 from data_prep.format import TokenizerInfo
 from data_prep.reading import MAX_CONFIG_BYTES, read_json
-from pretrain.masking import IGNORED
-from pretrain.model.head import Choices, LossOptions, Prediction, choices_of, cross_entropy_sums
+from pretrain.masking import IGNORED, RowGroup
+from pretrain.model.head import Choices, LossOptions, Prediction, by_group, choices_of, cross_entropy_sums
 
 _FOREIGN_CODE = ("auto_map", "trust_remote_code")
 
@@ -47,8 +47,10 @@ class PaddedModel(nn.Module):
         labels: Tensor,
         seq_len: int,
         top: int = 0,
+        weights: Tensor | None = None,
+        groups: tuple[RowGroup, ...] = (),
     ) -> Prediction | Choices:
-        """As Encoder.forward. The host waits for the device: lengths vary, and shapes with them."""
+        """As Encoder.forward, but all views are bidirectional. The host waits for the device: shapes vary."""
         starts, ends = cu_seqlens[:-1], cu_seqlens[1:]
         real = tokens[starts.long()] != self.pad_id
         if bool(real.any()):  # documents of padding are left out, unless there are no others
@@ -56,8 +58,9 @@ class PaddedModel(nn.Module):
         logits = document_logits(self.model, self.pad_id, tokens, starts, ends, masked_positions)
         if top:
             return choices_of(logits, labels, top)
-        sums = cross_entropy_sums(logits, labels, self.options)
-        return Prediction(*sums, (labels != IGNORED).sum(dtype=torch.float32))
+        places = tuple(group.places for group in groups)
+        sums = cross_entropy_sums(logits, labels, self.options, weights, places)
+        return Prediction(*sums, by_group((labels != IGNORED).float(), places))
 
 
 def document_logits(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pretrain.kernels import Operations, Rotation
-from pretrain.model.attention import DocumentBounds, attention
+from pretrain.model.attention import Spans, attention_of_spans
 from pretrain.model.model_description import EncoderShape
 
 
@@ -66,14 +66,14 @@ class PostNormLayer(nn.Module):
         self,
         x_ND: Tensor,
         again_ND: Tensor,
-        documents: DocumentBounds,
+        spans: Spans,
         rotations: dict,
         places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
         q, k, v = self.qkv(x_ND).unflatten(1, (3, self.heads, -1)).unbind(1)
         dropout = self.dropout if self.training else 0.0
-        mixed_ND = attention(q, k, v, documents, dropout=dropout).flatten(1)
+        mixed_ND = attention_of_spans(q, k, v, spans, dropout=dropout).flatten(1)
         if places is not None:
             again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
         x_ND, again_ND, _ = self.attention_norm(dropped(self.attention_out(mixed_ND), dropout), again_ND)
@@ -104,7 +104,7 @@ class PreNormLayer(nn.Module):
         self,
         x_ND: Tensor,
         again_ND: Tensor,
-        documents: DocumentBounds,
+        spans: Spans,
         rotations: dict[int | None, Rotation],
         places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -113,7 +113,7 @@ class PreNormLayer(nn.Module):
             x_ND, _, again_ND = self.attention_norm(x_ND)
         q, k, v = self.operations.rotate_qkv(self.qkv(x_ND), self.heads, rotations[self.reach])
         dropout = self.dropout if self.training else 0.0
-        mixed_ND = attention(q, k, v, documents, self.reach, dropout).flatten(1)
+        mixed_ND = attention_of_spans(q, k, v, spans, self.reach, dropout).flatten(1)
         if places is not None:
             again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
         x_ND, _, again_ND = self.mlp_norm(dropped(self.attention_out(mixed_ND), dropout), again_ND)

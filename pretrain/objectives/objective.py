@@ -1,28 +1,12 @@
-"""What an objective is, and the objective of a config."""
-
-from typing import Protocol
+"""The objective of a config."""
 
 from pretrain.config import Config
-from pretrain.masking import Masked, MaskedTokens, Rows, Vocabulary, largest_mask_rate
+from pretrain.masking import MaskedTokens, Vocabulary, largest_mask_rate
 from pretrain.objectives.causal import CausalTokens
+from pretrain.objectives.masked_next import MaskedNextTokens
+from pretrain.objectives.objective_mixture import Objective, ObjectiveMixture
 from pretrain.objectives.repair import RepairObjective
-
-
-class Objective(Protocol):
-    """A training objective: labels of a row as a pure function of the row and the rate."""
-
-    @property
-    def flags(self) -> int:
-        """Flag bits of tokens that the objective needs."""
-        ...
-
-    def slots(self, seq_len: int) -> int:
-        """Number of places for predictions in a row of `seq_len` slots."""
-        ...
-
-    def __call__(self, rows: Rows, rate: float) -> Masked:
-        """Mask rows; `rate` is the share of ordinary tokens to predict."""
-        ...
+from pretrain.philox import derive_key
 
 
 def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool = False) -> Objective:
@@ -34,8 +18,18 @@ def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str
     Raises:
         UserError: if a required file is missing, damaged, or made with another tokenizer.
     """
-    if config.objective == "clm":
+    made = [_named(kind.name, config, vocabulary, seed, purpose, defer) for kind in config.objective_kinds]
+    if len(made) == 1:
+        return made[0]
+    views = [kind.view for kind in config.objective_kinds]
+    ends = [one.ends for one in config.objectives]
+    return ObjectiveMixture(made, views, ends, derive_key(seed, f"{purpose}-objectives"))
+
+
+def _named(name: str, config: Config, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool) -> Objective:
+    if name == "clm":
         return CausalTokens(vocabulary)
-    if config.objective == "repair":
+    if name == "repair":
         return RepairObjective(vocabulary, largest_mask_rate(config.masking), seed, purpose)
-    return MaskedTokens.of(config.masking, vocabulary, seed, purpose, defer)
+    masks = MaskedTokens.of(config.masking, vocabulary, seed, purpose, defer)
+    return MaskedNextTokens(masks) if name == "mntp" else masks

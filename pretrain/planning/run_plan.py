@@ -9,9 +9,9 @@ import numpy as np
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.data import BatchPhase, Filling, Sources
-from pretrain.masking import Vocabulary, mask_rate
+from pretrain.masking import Vocabulary
 from pretrain.model import ComputeBackends, EncoderCosts, EncoderShape, Sizes, describe
-from pretrain.objectives import objective_of
+from pretrain.objectives import objective_of, predicted_share, shares_at
 from pretrain.planning.speed import Rate, RunTime
 from pretrain.planning.training_memory import GpuMemory, Item, element_size, pass_items, peak_bytes, states
 
@@ -221,14 +221,21 @@ class Planner:
     def _of_row(self, seq_len: int) -> tuple[float, float]:
         """Mean (tokens, operations) of a row. The operations of `arch: auto` are not known, and 0."""
         steps = np.linspace(0, self._config.train.steps - 1, _RATES)
-        rate = float(np.mean([mask_rate(self._config, int(step)) for step in steps]))
+        rate = float(np.mean([predicted_share(self._config, int(step)) for step in steps]))
+        causal = float(np.mean([self._causal_share(int(step)) for step in steps]))
         tokens, flops = 0.0, 0.0
         for filling in self._fillings(seq_len):
             tokens += filling.share * filling.tokens / filling.rows
             if self._costs:
                 predictions = round(rate * filling.ordinary)
-                flops += filling.share * self._costs.step_flops(filling.lengths, predictions) / filling.rows
+                ways = [self._costs.step_flops(filling.lengths, predictions, causal=way) for way in (False, True)]
+                flops += filling.share * ((1 - causal) * ways[0] + causal * ways[1]) / filling.rows
         return tokens, flops
+
+    def _causal_share(self, step: int) -> float:
+        """The share of the rows with a causal view."""
+        shares, kinds = shares_at(self._config, step), self._config.objective_kinds
+        return sum(share for share, kind in zip(shares, kinds, strict=True) if kind.causal)
 
     def _fillings(self, seq_len: int) -> list[Filling]:
         if self._sources is None:
@@ -252,7 +259,8 @@ def micro_batch_sizes(config: Config, processes: int) -> list[int]:
         rows = [config.train.global_batch_size // processes]
     else:
         rows = [stage.global_batch_size // processes for stage in config.stages]
-    return [micro for micro in range(min(rows), 0, -1) if all(count % micro == 0 for count in rows)]
+    fitting = [micro for micro in range(min(rows), 0, -1) if all(count % micro == 0 for count in rows)]
+    return [micro for micro in fitting if micro % config.block_rows == 0] or fitting
 
 
 def with_micro_batch(config: Config, rows: int) -> Config:

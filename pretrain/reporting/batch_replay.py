@@ -47,6 +47,7 @@ class _Batch:
     checksum: int
     replaced: int
     settings: str
+    shares: tuple[float, ...] = ()
 
 
 def replay(run: Path, step: int) -> Replayed:
@@ -69,7 +70,7 @@ def replay(run: Path, step: int) -> Replayed:
             f"config.yaml it has {stage.rows} of {stage.seq_len}. Restore data.seq_len, "
             "train.global_batch_size or curriculum."
         )
-    loader = Loader.for_training(config, data, stages, rank=0, rate=batch.mask_rate)
+    loader = Loader.for_training(config, data, stages, rank=0, rate=batch.mask_rate, shares=batch.shares)
     try:
         batches = loader.step(step - 1, position).batches
     finally:
@@ -80,7 +81,7 @@ def replay(run: Path, step: int) -> Replayed:
         if replaced != batch.replaced:
             why = f"{batch.replaced} of its tokens replaced damaged ones, and now {replaced} do"
         raise UserError(f"{run}: step {step} has checksum {checksum}, and the journal has {batch.checksum}: {why}.")
-    rows, vocabulary = BatchRows.of(batches, config.objective_kind.lag), Vocabulary.of(data.tokenizer)
+    rows, vocabulary = BatchRows.of(batches, config.objective_kinds), Vocabulary.of(data.tokenizer)
     return Replayed(step, metrics, position, data.names, rows, checksum, vocabulary, folder.tokenizer)
 
 

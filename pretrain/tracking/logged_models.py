@@ -126,8 +126,8 @@ def log_models(
     config = load_config(folder.config)
     if not config.objective_kind.fills_masks:
         raise UserError(
-            f"a model of objective {config.objective} is not logged in MLflow, whose pipeline would end each text with "
-            "[SEP]; use `maskwright export`"
+            f"a model of objective {config.objective_text} is not logged in MLflow, whose pipeline would end each text "
+            "with [SEP]; use `maskwright export`"
         )
     offered = candidates(folder, averaged=config.optim.ema is not None)
     if step is not None and not (offered := [one for one in offered if one.step == step]):

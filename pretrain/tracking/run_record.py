@@ -61,11 +61,11 @@ class RunRecord:
             data: fingerprint of the training data, and its data sets.
             files: names of files in the run folder that MLflow gets.
         """
-        (fingerprint, datasets), kind = data, config.objective_kind
+        (fingerprint, datasets), unmasked = data, all(kind.causal for kind in config.objective_kinds)
         params = {
             "model": config.model.title,
-            "objective": config.objective,
-            "masking": f"{config.masking.strategy} {config.masking.rate}" if kind.fills_masks else "none",
+            "objective": config.objective_text,
+            "masking": "none" if unmasked else f"{config.masking.strategy} {config.masking.rate}",
             "seq_len": _by_stage(stage.seq_len for stage in config.stages),
             "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
             "steps": str(config.train.steps),

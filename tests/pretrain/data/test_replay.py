@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from launchers.app import app
+from pretrain.config import OBJECTIVES
 from pretrain.data import Batch, BatchRows
 from pretrain.reporting import replay
 from tests.support.datasets import make_dataset
@@ -177,7 +178,7 @@ def test_two_runs_are_compared(run, data, tmp_path):
 def test_a_causal_run_is_replayed(run, data, tmp_path):
     batches = make_run(data, tmp_path / "causal", objective="clm")[2]
     found = replay(tmp_path / "causal", 3)
-    assert found.rows.difference(BatchRows.of(batches, lag=1)) is None
+    assert found.rows.difference(BatchRows.of(batches, [OBJECTIVES["clm"]])) is None
     shutil.copytree(run.path / "tokenizer", tmp_path / "causal" / "tokenizer")
     code, output, _ = command(tmp_path / "causal", "--step", 3, "--json")
     assert code == 0

@@ -1,6 +1,10 @@
-"""One rank: the gradients of a global batch under every ZeRO stage, offload and accumulation, written by rank 0."""
+"""One rank: the gradients of a global batch under every ZeRO stage, offload and accumulation, written by rank 0.
+
+Twice: of masked tokens, and of a mixture whose predictions have weights.
+"""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +17,9 @@ from data_prep.processes import leave
 from pretrain.config import Config
 from pretrain.data import Batch, BatchPhase, DeviceFeed, Loader
 from pretrain.engine import Engine, init_distributed
-from pretrain.masking import Vocabulary
+from pretrain.masking import IGNORED, Masked, Rows, Vocabulary
 from pretrain.model import Encoder, EncoderShape
-from tests.support.masks import token_masking
+from pretrain.objectives import Objective, objective_of
 from tests.support.memory_blocks import MemoryBlocks, memory_loader
 
 SEQ_LEN, GLOBAL_ROWS = 32, 16
@@ -25,11 +29,28 @@ SHAPE = EncoderShape(vocab_size=101, layers=2, hidden=32, heads=2, intermediate=
 VOCABULARY = Vocabulary(size=101, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
 # Few rows are full, so predictions differ from row to row, and a mean of means differs from the mean.
 LENGTHS = [[30, 28, 17, 16, 25, 23, 19, 18, 22, 27, 16]]
+OBJECTIVES: dict[str, Any] = {
+    "masked": "mlm",
+    "mixture": [{"kind": "clm", "share": 0.5, "weight": 3.0}, {"kind": "mlm", "share": 0.5}],
+}
 
 
-def loader(stage: BatchPhase, rank: int) -> Loader:
-    masking = token_masking(VOCABULARY, 0.15, 0.8, 0.1, seed=3, purpose="train")
-    return memory_loader([MemoryBlocks(LENGTHS)], VOCABULARY, masking, [stage], rank, 3, 1)
+class Weighted:
+    """Weights for the predictions of an objective: 0.5 for ids below 50, and 2 for others."""
+
+    def __init__(self, inner: Objective):
+        self.inner, self.flags, self.slots = inner, inner.flags, inner.slots
+
+    def __call__(self, rows: Rows, rate: float) -> Masked:
+        masked = self.inner(rows, rate)
+        weights = np.where(masked.labels < 50, 0.5, 2.0) * (masked.labels != IGNORED)
+        return replace(masked, weights=weights.astype(np.float32))
+
+
+def loader(stage: BatchPhase, rank: int, name: str = "masked") -> Loader:
+    objective = objective_of(config(1, 1, 1, "none", name), VOCABULARY, 3, "train")
+    chosen = objective if name == "masked" else Weighted(objective)
+    return memory_loader([MemoryBlocks(LENGTHS)], VOCABULARY, chosen, [stage], rank, 3, 1)
 
 
 def model() -> Encoder:
@@ -38,11 +59,12 @@ def model() -> Encoder:
     return encoder
 
 
-def config(stage: int, accumulation: int, world_size: int, offload: str) -> Config:
+def config(stage: int, accumulation: int, world_size: int, offload: str, name: str = "masked") -> Config:
     return Config.model_validate(
         {
             "run": {"dir": "unused"},
             "data": {"train": "unused", "seq_len": SEQ_LEN},
+            "objective": OBJECTIVES[name],
             "train": {
                 "steps": 1,
                 "global_batch_size": GLOBAL_ROWS,
@@ -55,11 +77,15 @@ def config(stage: int, accumulation: int, world_size: int, offload: str) -> Conf
 
 
 def take_step(engine: Engine, batches: list[Batch], lr: float, group_norms: bool = False) -> list[float]:
-    """An optimizer step: loss, correct predictions, gradient norm, predictions, and gradient norms of parts."""
-    predictions = engine.total([sum(batch.n_predictions for batch in batches)])
+    """An optimizer step: loss, correct predictions, gradient norm, 1, and gradient norms of parts."""
+    objectives = engine.config.objectives
+    n = len(objectives)
+    weights = engine.total(np.sum([batch.totals(n)[1] for batch in batches], axis=0).tolist())
     feed = DeviceFeed(engine.device)
-    values = engine.step([feed(batch).wait() for batch in batches], predictions[0], lr, group_norms)
-    return [*values[:3].tolist(), predictions.item(), *values[4:].tolist()]
+    values = engine.step([feed(batch).wait() for batch in batches], weights, lr, group_norms)
+    of_objectives = torch.tensor([one.weight for one in objectives])
+    loss = (values[:n] / weights * of_objectives).sum().item()
+    return [loss, values[n : 2 * n].sum().item(), values[2 * n].item(), 1.0, *values[2 * n + 2 :].tolist()]
 
 
 def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str, np.ndarray]:
@@ -84,24 +110,30 @@ def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str,
     return found
 
 
-def gradients(stage: int, accumulation: int, offload: str) -> dict[str, np.ndarray]:
+def gradients(stage: int, accumulation: int, offload: str, name: str) -> dict[str, np.ndarray]:
     world_size, rank = dist.get_world_size(), dist.get_rank()
-    settings = config(stage, accumulation, world_size, offload)
+    settings = config(stage, accumulation, world_size, offload, name)
     phase = BatchPhase.divided(world_size, 0, SEQ_LEN, GLOBAL_ROWS, settings.train.micro_batch_size)
     engine = Engine(settings, model())
-    batches = loader(phase, rank)
+    batches = loader(phase, rank, name)
     found = step_gradients(engine, batches.step(0, batches.mixture.start()).batches, lr=0.0)
     engine.release()
     return found
 
 
+def runs(world_size: int) -> list[tuple[str, tuple[int, str], int]]:
+    """Objective, ZeRO and accumulation of each run; a mixture of two halves needs two rows in a micro-batch."""
+    found = [("masked", zero, accumulation) for zero in ZERO for accumulation in ACCUMULATIONS]
+    accumulations = [n for n in ACCUMULATIONS if GLOBAL_ROWS // world_size // n >= 2]
+    return found + [("mixture", zero, n) for zero in ZERO if zero[1] == "none" for n in accumulations]
+
+
 if __name__ == "__main__":
     init_distributed()
     torch.set_num_threads(1)
-    for stage, offload in ZERO:
-        for accumulation in ACCUMULATIONS:
-            result = gradients(stage, accumulation, offload)
-            if dist.get_rank() == 0:
-                np.savez(Path(sys.argv[1]) / f"zero{stage}-{offload}-accumulation{accumulation}.npz", **result)
+    for name, (stage, offload), accumulation in runs(dist.get_world_size()):
+        result = gradients(stage, accumulation, offload, name)
+        if dist.get_rank() == 0:
+            np.savez(Path(sys.argv[1]) / f"{name}-zero{stage}-{offload}-accumulation{accumulation}.npz", **result)
     dist.barrier()
     leave(0)

@@ -6,23 +6,39 @@ import torch
 
 from pretrain.engine import StepOutput, StepSums
 
-SUMS = StepSums(5.0, 20.0, 1.0, 2.0**52 + 1, 7e9, stop=1.0, written=2.0, save_due=0.0, compute_seconds=(0.5, 0.25))
+OBJECTIVES = 2
+SUMS = StepSums(
+    20.0,
+    1.0,
+    2.0**52 + 1,
+    7e9,
+    stop=1.0,
+    written=2.0,
+    save_due=0.0,
+    predictions=(5.0, 9.0),
+    weights=(2.5, 9.0),
+    compute_seconds=(0.5, 0.25),
+)
 
 
 def test_sums_of_ranks_are_sums_of_each_number():
     total = torch.tensor([SUMS.pack(), SUMS.pack()], dtype=torch.float64).sum(0)
-    doubled = {field.name: 2 * getattr(SUMS, field.name) for field in fields(SUMS)[:-1]}
-    assert StepSums.unpack(total.tolist()) == replace(SUMS, **doubled, compute_seconds=(1.0, 0.5))
+    doubled = {field.name: 2 * getattr(SUMS, field.name) for field in fields(SUMS)[:-3]}
+    doubled |= {"predictions": (10.0, 18.0), "weights": (5.0, 18.0), "compute_seconds": (1.0, 0.5)}
+    assert StepSums.unpack(total.tolist(), OBJECTIVES) == replace(SUMS, **doubled)
+    assert StepSums.packed_weights(total, OBJECTIVES).tolist() == [5.0, 18.0]
 
 
 def test_what_only_the_device_knows_is_added_to_its_own_numbers():
-    packed = torch.tensor(SUMS.pack(), dtype=torch.float64)
+    sums = replace(SUMS, predictions=(5.0,), weights=(5.0,))
+    packed = torch.tensor(sums.pack(), dtype=torch.float64)
     StepSums.add_from_device(packed, torch.tensor([3.0, 11.0], dtype=torch.float64))
-    assert packed[StepSums.PREDICTIONS] == 8
-    assert StepSums.unpack(packed.tolist()) == replace(SUMS, predictions=8.0, checksum=2.0**52 + 12)
+    found = StepSums.unpack(packed.tolist(), objectives=1)
+    assert found == replace(sums, predictions=(8.0,), weights=(8.0,), checksum=2.0**52 + 12)
 
 
 def test_a_step_is_unpacked_with_and_without_group_norms():
     for norms in ((), (0.1, 0.2, 0.3)):
-        output = StepOutput(2.5, 3.0, 0.75, 0.0, norms, SUMS)
-        assert StepOutput.unpack([2.5, 3.0, 0.75, 0.0, *norms, *SUMS.pack()], ranks=2) == output
+        output = StepOutput((2.5, 1.5), (3.0, 4.0), 0.75, 0.0, norms, SUMS)
+        values = [2.5, 1.5, 3.0, 4.0, 0.75, 0.0, *norms, *SUMS.pack()]
+        assert StepOutput.unpack(values, ranks=2, objectives=OBJECTIVES) == output

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.config import Config
+from pretrain.config import OBJECTIVES, Config
 from pretrain.data import BatchRows
 from pretrain.data.batch_view import ShownPrediction
 from pretrain.masking import IGNORED, MaskedTokens, Vocabulary, mask_rate
@@ -70,7 +70,7 @@ def test_the_label_of_a_slot_is_shown_at_the_next():
     found = CausalTokens(VOCABULARY)(masks.rows_of(tokens), 1.0)
     batch = batch_of(tokens, found.labels.reshape(1, -1), found.positions.reshape(1, -1))
     batch.positions[:] = [0, 1, 2, 3, 4, 0, 1, 2, 0, 1, 2, 3]
-    rows = BatchRows.of([batch], lag=1)
+    rows = BatchRows.of([batch], [OBJECTIVES["clm"]])
     assert (rows.original == tokens).all()
     first, second = rows.rows(0, 1).documents(VOCABULARY)[0]
     assert first.original == first.seen == [CLS, 10, 11, UNK, SEP]
