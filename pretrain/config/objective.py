@@ -32,7 +32,7 @@ class ObjectiveConfig(Section):
         Annotated[Share, Tag("<number>")] | Annotated[ShareSchedule, Tag("<schedule>")],
         Discriminator(lambda share: "<schedule>" if isinstance(share, dict | ShareSchedule) else "<number>"),
     ] = Field(description="share of the rows of each micro-batch, or {schedule, start, end}")
-    weight: float = Field(1.0, gt=0, description="of this objective's mean loss in the sum")
+    weight: float | None = Field(None, gt=0, description="of this objective's mean loss in the sum; its share")
 
     @property
     def ends(self) -> tuple[float, float]:

@@ -145,6 +145,8 @@ class Config(Section):
             total = sum(one.ends[place] for one in self.objectives)
             if abs(total - 1) > 1e-6:
                 raise ValueError(f"the shares of objective at the {which} step add up to {total:.4g}; make them 1")
+        if len(names) == 1 and self.objectives[0].weight is not None:
+            raise ValueError(f"objective has a weight for {names[0]} alone, which changes nothing; remove it")
         if len({one.share.schedule for one in self.objectives if isinstance(one.share, ShareSchedule)}) > 1:
             raise ValueError("the shares of objective change by two schedules and would not add up to 1; use one")
 

@@ -8,7 +8,7 @@ import functools
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -111,9 +111,9 @@ class DeviceBatch:
         tensors = {name: getattr(self, name) for name in _ARRAYS}
         return tensors | {"seq_len": self.seq_len, "weights": self.weights, "groups": self.groups}
 
-    def scaled(self, factors: Tensor) -> dict[str, Any]:
-        """`inputs`, the weights of each objective's predictions being multiplied by its factor [objectives]."""
-        by_place = torch.cat([factors[group.objective].expand(group.places) for group in self.groups])
+    def scaled(self, factors: Sequence[Tensor]) -> dict[str, Any]:
+        """`inputs`, the weights of each objective's predictions being multiplied by its factor []."""
+        by_place = torch.cat([factors[group.objective].float().expand(group.places) for group in self.groups])
         return self.inputs | {"weights": by_place if self.weights is None else by_place * self.weights}
 
     def wait(self) -> "DeviceBatch":

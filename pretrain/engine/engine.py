@@ -146,7 +146,6 @@ class Engine:
         self._flat: _Flat | None = None
         if uses_flat_gradients(config):
             self._flat = _Flat(self.deepspeed, config)
-        self._objective_weights = torch.tensor([one.weight for one in config.objectives], device=self.device)
         self._clipping: Clipping | None = None
         if config.zero.stage == 2 and config.zero.offload == "none":
             self._clipping = Clipping(self.deepspeed.optimizer, config.train.precision == "fp16")
@@ -178,6 +177,7 @@ class Engine:
         lr: float,
         group_norms: bool = False,
         report_gradients: Report | None = None,
+        objectives: Sequence[float] = (1.0,),
     ) -> Tensor:
         """One optimizer step over the global batch.
 
@@ -196,6 +196,7 @@ class Engine:
             group_norms: measure the gradient norms of `groups` too; the same on every rank.
             report_gradients: compare gradients with a plain all-reduce, and call this before the optimizer steps if
                 some differ, with their relative differences; on every rank.
+            objectives: the weight of each objective's mean in the loss.
 
         Returns:
             fp64 [2 * objectives + 2] on the device: each objective's cross-entropy and correct predictions summed over
@@ -209,8 +210,8 @@ class Engine:
         of_all = weights.sum().clamp(min=1)
         scale = (1 if self._flat else dist.get_world_size()) / of_all
         # The loss of an objective is divided by its own weights, not by those of all: factors near 1 suit 16 bits.
-        factors = self._objective_weights * of_all / weights.where(weights > 0, 1)
-        n = len(weights)
+        factors = [weight * of_all / own.where(own > 0, 1) for weight, own in zip(objectives, weights, strict=True)]
+        n = len(factors)
         sums = torch.zeros(2 * n + 1, dtype=torch.float64, device=self.device)
         with self._checked(report_gradients):
             for number, batch in enumerate(batches, start=1):
@@ -219,7 +220,7 @@ class Engine:
                 self._seed(number)
                 self.marker.enter("forward")
                 with self.compute_timer.measure():
-                    inputs = batch.inputs if n == 1 else batch.scaled(factors.float())
+                    inputs = batch.inputs if n == 1 else batch.scaled(factors)
                     prediction: Prediction = self.deepspeed(**inputs)
                 _add_by_objective(sums[:-1].view(2, n), batch, prediction.cross_entropy, prediction.correct)
                 self.marker.enter("backward")
@@ -233,7 +234,7 @@ class Engine:
         skipped = ~sums[: 2 * n + 1].isfinite().all()
         norm = self._optimize(skipped.float(), squares[0]).to(self.device, torch.float64)
         if n > 1:
-            cross_entropy = cross_entropy / factors
+            cross_entropy = cross_entropy / torch.stack(factors)
         return torch.cat([cross_entropy, correct, norm.reshape(1), skipped.double().reshape(1), of_groups.sqrt()])
 
     def _squares(self) -> Tensor:

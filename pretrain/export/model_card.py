@@ -87,5 +87,6 @@ def _objective_lines(config: Config) -> str:
     for one, kind in zip(config.objectives, config.objective_kinds, strict=True):
         share = " to ".join(f"{end:.4g}" for end in dict.fromkeys(one.ends))
         what = ": ".join(kind.predicts(config.masking).split(" | "))
-        lines.append(f"| {kind.title} | share of the rows {share}, weight {one.weight:g}; {what} |")
+        weight = f", weight {one.weight:g}" if one.weight else ""
+        lines.append(f"| {kind.title} | share of the rows {share}{weight}; {what} |")
     return "\n".join(lines)

@@ -27,6 +27,7 @@ from pretrain.distributed import run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.loop.step_metrics import objective_metrics
 from pretrain.masking import IGNORED
+from pretrain.objectives import shares_at
 from pretrain.resume import RunParts
 
 SLOTS = 64  # of a passage, at most: short enough to read quickly
@@ -69,9 +70,10 @@ class HeldOutEvaluation:
 
     def _metrics(self, engine: Engine, step: int, averaged: bool = False) -> dict[str, float]:
         """Loss and accuracy of each objective on all rows."""
-        objectives = self._config.objectives
-        sums = [engine.evaluate(self._batches(step, n), averaged).tolist() for n in range(len(objectives))]
-        return objective_metrics("eval", objectives, sums)
+        n = len(self._config.objectives)
+        sums = [engine.evaluate(self._batches(step, number), averaged).tolist() for number in range(n)]
+        shares = shares_at(self._config, step) if n > 1 else ()
+        return objective_metrics("eval", self._config, shares, sums)
 
     def _batches(self, step: int, objective: int) -> Iterator[DeviceBatch]:
         held_out = self._loader.held_out(step, self._config.eval.rows, objective)

@@ -29,6 +29,7 @@ from pretrain.guards import (
 from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.step_metrics import FlopsCounter, Instant, StepInfo, step_metrics
+from pretrain.objectives import loss_weights
 from pretrain.optim import lr_factor
 from pretrain.reporting import Profile
 from pretrain.resume import RunParts, checkpoint_state
@@ -182,7 +183,9 @@ class Loop:
         norms_due = _is_due(config.track.group_norms_every, self._step + 1)
         check_due = _is_due(config.guard.gradient_check_steps, self._step + 1)
         report = partial(end_for_wrong_gradients, config=config, step=self._step + 1) if check_due else None
-        output = self._engine.step(batches, StepSums.packed_weights(sums, self._objectives), lr, norms_due, report)
+        weights = StepSums.packed_weights(sums, self._objectives)
+        of_objectives = loss_weights(config, loaded.step.shares)
+        output = self._engine.step(batches, weights, lr, norms_due, report, of_objectives)
         if self._faults.planned:
             self._faults.after_step(self._step + 1, self._engine.module)
         ended = Instant(self._engine.device)
@@ -212,7 +215,7 @@ class Loop:
             self._save_due = self._save_due or sums.save_due > 0
             self._replaced_tokens += int(sums.replaced)
             self._write_status(info.step)
-            metrics = step_metrics(info, output, self._engine.groups, self._config.objectives)
+            metrics = step_metrics(info, output, self._engine.groups, self._config)
             metrics |= self._flops.metrics(sums.flops, sum(sums.predictions), info.seconds, self._ranks)
             metrics |= self._judge(info, metrics["train/loss"], output)
             if self._config.data.damage_budget:

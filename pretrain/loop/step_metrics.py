@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from pretrain.config import ObjectiveConfig, View
+from pretrain.config import Config, View
 from pretrain.data import Batch, MixturePosition
 from pretrain.engine import StepOutput, StepSums
 from pretrain.model import EncoderCosts, peak_tflops
+from pretrain.objectives import loss_weights
 from pretrain.resume import RunParts
 
 
@@ -80,21 +81,22 @@ class StepInfo:
 
 
 def objective_metrics(
-    stage: Literal["train", "eval"], objectives: Sequence[ObjectiveConfig], sums: Sequence[Sequence[float]]
+    stage: Literal["train", "eval"], config: Config, shares: Sequence[float], sums: Sequence[Sequence[float]]
 ) -> dict[str, float]:
     """Loss and accuracy of all objectives and, if there are several, of each.
 
     The loss of all is the weighted sum of their losses; for the accuracy, all predictions count the same.
 
     Args:
+        shares: of the objectives at this step, or empty for one.
         sums: of each objective: weighted cross-entropy, correct predictions, predictions, weights.
     """
     losses = [cross_entropy / (weights or 1) for cross_entropy, _, _, weights in sums]
     correct, predictions = (sum(values) for values in list(zip(*sums, strict=True))[1:3])
-    weighted = sum(one.weight * loss for one, loss in zip(objectives, losses, strict=True))
+    weighted = sum(weight * loss for weight, loss in zip(loss_weights(config, shares), losses, strict=True))
     metrics = {f"{stage}/loss": weighted, f"{stage}/masked_accuracy": correct / max(predictions, 1)}
-    if len(objectives) > 1:
-        for one, loss, (_, right, count, _) in zip(objectives, losses, sums, strict=True):
+    if shares:
+        for one, loss, (_, right, count, _) in zip(config.objectives, losses, sums, strict=True):
             metrics |= {f"{stage}/loss/{one.kind}": loss, f"{stage}/masked_accuracy/{one.kind}": right / max(count, 1)}
     return metrics
 
@@ -138,18 +140,15 @@ class FlopsCounter:
         return {"speed/tflops": tflops} | ({"speed/mfu": tflops / self.peak} if self.peak else {})
 
 
-def step_metrics(
-    info: StepInfo, output: StepOutput, groups: Sequence[str], objectives: Sequence[ObjectiveConfig]
-) -> dict[str, float]:
+def step_metrics(info: StepInfo, output: StepOutput, groups: Sequence[str], config: Config) -> dict[str, float]:
     """The metrics of a step.
 
     Args:
         groups: names of the parts of the model whose gradient norms may be in the output.
-        objectives: Config.objectives.
     """
     sums = output.sums
     found = zip(output.cross_entropy, output.correct, sums.predictions, sums.weights, strict=True)
-    metrics = objective_metrics("train", objectives, list(found)) | {
+    metrics = objective_metrics("train", config, info.shares, list(found)) | {
         "train/learning_rate": info.lr,
         "train/mask_rate": info.mask_rate,
         "train/grad_norm": output.grad_norm,

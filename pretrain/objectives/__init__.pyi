@@ -1,5 +1,6 @@
 from .objective import objective_of as objective_of
 from .objective_mixture import Objective as Objective
 from .objective_mixture import ObjectiveMixture as ObjectiveMixture
+from .objective_mixture import loss_weights as loss_weights
 from .objective_mixture import predicted_share as predicted_share
 from .objective_mixture import shares_at as shares_at

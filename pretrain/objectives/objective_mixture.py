@@ -121,6 +121,15 @@ def shares_at(config: Config, step: int) -> tuple[float, ...]:
     return tuple(scheduled(one.share, step, config.train.steps) for one in config.objectives)
 
 
+def loss_weights(config: Config, shares: Sequence[float]) -> tuple[float, ...]:
+    """The weight of each objective's loss, by default its share of the rows. shares: as shares_at, or empty for one."""
+    if not shares:
+        return (1.0,)
+    return tuple(
+        share if one.weight is None else one.weight for one, share in zip(config.objectives, shares, strict=True)
+    )
+
+
 def predicted_share(config: Config, step: int) -> float:
     """The share of ordinary tokens that are predicted at a step, at most."""
     rates = [1.0 if "rate" in kind.unread else mask_rate(config, step) for kind in config.objective_kinds]

@@ -78,13 +78,13 @@ def config(stage: int, accumulation: int, world_size: int, offload: str, name: s
 
 def take_step(engine: Engine, batches: list[Batch], lr: float, group_norms: bool = False) -> list[float]:
     """An optimizer step: loss, correct predictions, gradient norm, 1, and gradient norms of parts."""
-    objectives = engine.config.objectives
-    n = len(objectives)
+    of_objectives = [one.weight or 1.0 for one in engine.config.objectives]
+    n = len(of_objectives)
     weights = engine.total(np.sum([batch.totals(n)[1] for batch in batches], axis=0).tolist())
     feed = DeviceFeed(engine.device)
-    values = engine.step([feed(batch).wait() for batch in batches], weights, lr, group_norms)
-    of_objectives = torch.tensor([one.weight for one in objectives])
-    loss = (values[:n] / weights * of_objectives).sum().item()
+    on_device = [feed(batch).wait() for batch in batches]
+    values = engine.step(on_device, weights, lr, group_norms, objectives=of_objectives)
+    loss = (values[:n] / weights * torch.tensor(of_objectives)).sum().item()
     return [loss, values[n : 2 * n].sum().item(), values[2 * n].item(), 1.0, *values[2 * n + 2 :].tolist()]
 
 
