@@ -97,11 +97,13 @@ def print_run(seen: Seen) -> None:
     summary, last = seen.summary, seen.summary.last_checkpoint
     share = "" if summary.percent is None else f" ({summary.percent:.1f}%)"
     average = "" if summary.loss_average is None else f" (last steps on average {summary.loss_average:.4f})"
+    losses = ", ".join(f"{name} {loss:.4f}" for name, loss in summary.eval_losses.items())
+    each = f" ({losses})" if losses else ""
     rows = {
         "state": seen.state,
         "step": _step(seen) + share if summary.status else "",
         "loss": _number(summary.loss, ".4f") and f"{summary.loss:.4f}{average}",
-        "held-out loss": _number(summary.eval_loss, ".4f"),
+        "held-out loss": _number(summary.eval_loss, ".4f") + each,
         "masked accuracy": _number(summary.masked_accuracy, ".1%"),
         "tokens/s": _number(summary.tokens_per_second, ",.0f"),
         "time left": _left(seen),

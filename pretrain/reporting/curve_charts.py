@@ -1,5 +1,6 @@
 """Charts of the HTML page, thinned to a number of points that any browser can draw."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -48,11 +49,20 @@ _ONLY_IF_IT_CHANGES = ("train/mask_rate", "data/seq_len")
 def charts_of(measured: JournalTable) -> list[dict[str, Any]]:
     """The charts of the measured metrics, as JSON values. unit: the format of the values."""
     charts = []
-    for title, unit, specs in _CHARTS:
+    for title, unit, specs in (*_CHARTS, *_of_objectives(measured)):
         lines = [line for spec in specs if (line := _line(measured, *spec))]
         if lines:
             charts.append({"title": title, "unit": unit, "log": title in _LOGARITHMIC, "lines": lines})
     return charts
+
+
+def _of_objectives(measured: JournalTable) -> Iterator[tuple[str, str, tuple[tuple[str, str, str], ...]]]:
+    """A chart of the loss of each objective of a mixture."""
+    for metric in measured.columns:
+        if metric.startswith("train/loss/"):
+            name = metric.removeprefix("train/loss/")
+            lines = ((metric, *_EACH), (metric, *_AVERAGE), (f"eval/loss/{name}", *_HELD_OUT))
+            yield f"Loss of objective {name}", "nats", lines
 
 
 def _line(measured: JournalTable, metric: str, label: str, style: str) -> dict[str, Any] | None:

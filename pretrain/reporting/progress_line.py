@@ -21,6 +21,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "train/learning_rate": lambda value: f"lr {value:.2e}",
     "train/grad_norm": lambda value: f"grad norm {value:.2f}",
 }  # in the order of a line; a narrow terminal cuts its end
+_OF_OBJECTIVES = {"train/loss/": "", "eval/loss/": "eval "}  # and then
 
 _LONGEST_ETA = 1e13  # seconds; timedelta holds little more, and train.steps may be any number
 
@@ -53,7 +54,7 @@ class ProgressLine:
         Evaluation calls it a second time for the same step. Its results are printed immediately on a separate line,
         and only once.
         """
-        new = {name: value for name, value in metrics.items() if name in _SHOWN}
+        new = {name: metrics[name] for name in metrics if name in _SHOWN or name.startswith((*_OF_OBJECTIVES,))}
         evaluation = {name: value for name, value in new.items() if name.startswith("eval/")}
         self._shown.update({name: value for name, value in new.items() if name not in evaluation})
         if self._live:
@@ -97,4 +98,10 @@ class ProgressLine:
 
 def metric_texts(metrics: dict[str, float]) -> list[str]:
     """The metrics of the progress line, as text."""
-    return [form(metrics[name]) for name, form in _SHOWN.items() if name in metrics]
+    of_all = [form(metrics[name]) for name, form in _SHOWN.items() if name in metrics]
+    return of_all + [
+        f"{stage}{name.removeprefix(start)} loss {value:.4f}"
+        for start, stage in _OF_OBJECTIVES.items()
+        for name, value in metrics.items()
+        if name.startswith(start)
+    ]

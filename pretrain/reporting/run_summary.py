@@ -7,7 +7,7 @@ import itertools
 import math
 import statistics
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from pretrain.run import Entry, JournalReader, RunFolder, Status
 from pretrain.tracking import run_page
 
 _AVERAGED = 100  # steps
+_EACH = "eval/loss/"
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class RunSummary:
         status: the content of status.json. problem: the reason that it cannot be read.
         loss, masked_accuracy, tokens_per_second: of the last measured step.
         loss_average: over the last 100 measured steps.
-        eval_loss: of the last evaluation.
+        eval_loss: of the last evaluation. eval_losses: those of the objectives of a mixture.
         seconds_left: of a running run, estimated from the median time between its last steps.
         starts: number of starts.
         slurm_job: the last job that trained the run.
@@ -55,6 +56,7 @@ class RunSummary:
     loss_average: float | None = None
     masked_accuracy: float | None = None
     eval_loss: float | None = None
+    eval_losses: dict[str, float] = field(default_factory=dict)
     tokens_per_second: float | None = None
     seconds_left: float | None = None
     starts: int | None = None
@@ -119,6 +121,7 @@ def summarize(run: Path) -> RunSummary:
         loss_average=statistics.fmean(finite) if finite else None,
         masked_accuracy=last.get("train/masked_accuracy"),
         eval_loss=last.get("eval/loss"),
+        eval_losses={name.removeprefix(_EACH): value for name, value in last.items() if name.startswith(_EACH)},
         tokens_per_second=last.get("speed/tokens_per_second"),
         seconds_left=_seconds_left(entries, status),
         starts=None if recorded is None else 1 + len(environment.get("earlier_starts", [])),

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ METRICS = {
     "speed/step_seconds",
     "speed/tflops",
 }
+MIXTURE = [{"kind": "clm", "share": 0.25}, {"kind": "mlm", "share": 0.75}]
 SETTINGS = {"train__steps": STEPS, "checkpoint__every_steps": 4, "eval__every_steps": 6}
 
 
@@ -357,6 +359,43 @@ def test_a_causal_run_learns_and_is_replayed(causal, data):
         replay(causal, step)  # raises unless the batch has the checksum in the journal
     wanted = held_out_loss(native(causal, STEPS, data), data, objective="clm")
     assert found[-1].metrics["eval/loss"] == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.fixture(scope="module")
+def mixed(data, folder) -> Path:
+    """A run of two objectives, in two parts, of one process and then of two."""
+    run = folder / "mixed"
+    config = config_of(data, run, objective=MIXTURE, model__arch="modernbert")
+    train(config, "train.steps=5", processes=1)
+    assert "resumed after step 5" in train(config, processes=2)
+    return run
+
+
+def test_a_mixture_learns_both_objectives_and_is_replayed(mixed, data):
+    found = entries(mixed)
+    for name in ("mlm", "clm"):
+        first, last = (found[at].metrics[f"train/loss/{name}"] for at in (0, -1))
+        assert last < first - 0.2, "it learns"
+        seen = native(mixed, STEPS, data)
+        seen.shape = replace(seen.shape, causal=name == "clm")
+        wanted = held_out_loss(seen, data, objective=name)
+        assert found[-1].metrics[f"eval/loss/{name}"] == pytest.approx(wanted, rel=1e-5)
+    for entry in found:
+        parts = [entry.metrics[f"train/loss/{name}"] for name in ("mlm", "clm")]
+        assert entry.metrics["train/loss"] == pytest.approx(0.75 * parts[0] + 0.25 * parts[1])
+    for step in (1, 5, 6, STEPS):
+        kinds = [kind.name for kind in replay(mixed, step).rows.kinds]
+        assert sorted(kinds) == ["clm"] * 2 + ["mlm"] * 6
+
+
+def test_a_mixture_does_not_depend_on_the_processes_or_a_stop(mixed, data, folder):
+    config = config_of(data, folder / "mixed-again", objective=MIXTURE, model__arch="modernbert")
+    train(config, processes=1)
+    assert batches(folder / "mixed-again") == batches(mixed)
+    for one, two in zip(entries(folder / "mixed-again")[:5], entries(mixed)[:5], strict=True):
+        assert one.metrics["train/loss"] == two.metrics["train/loss"], "bitwise on the same number of processes"
+    for one, two in zip(entries(folder / "mixed-again"), entries(mixed), strict=True):
+        assert one.metrics["train/loss"] == pytest.approx(two.metrics["train/loss"], rel=1e-4)
 
 
 def test_a_causal_run_is_exported_as_such(causal, data, folder):

@@ -201,6 +201,28 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
             "is not read by objective clm; remove it",
         ),
         (["objective=clm", "masking.device=gpu"], "masking.device gpu is for objective mlm, not clm"),
+        (["objective=[]"], "objective"),
+        (
+            ["objective=[{kind: mlm, share: 0.5}, {kind: clm, share: 0.25}]"],
+            "the shares of objective at the first step add up to 0.75; make them 1",
+        ),
+        (
+            ["objective=[{kind: mlm, share: 0.5}, {kind: mlm, share: 0.5}]"],
+            "objective has mlm twice; give it one share",
+        ),
+        (["objective=[{kind: mlm, share: 1}, {kind: clm, share: 0}]"], "share of clm is 0; remove it from the list"),
+        (
+            [
+                "objective=[{kind: mlm, share: {schedule: linear, start: 0.5, end: 1}}, "
+                "{kind: clm, share: {schedule: cosine, start: 0.5, end: 0}}]"
+            ],
+            "the shares of objective change by two schedules",
+        ),
+        (["objective=[{kind: mlm, share: 1, weight: 2}]"], "objective has a weight for mlm alone"),
+        (
+            ["objective=[{kind: mlm, share: 0.5}, {kind: clm, share: 0.5}]", "masking.device=gpu"],
+            "masking.device gpu is for objective mlm, not mlm 50%, clm 50%",
+        ),
         (["optim.muon.momentum=0.9"], "optim: muon has settings of name muon, which adamw does not read; remove them"),
         (["model.arch=auto"], "arch auto and config go together"),
         (["model.config={model_type: electra}"], "arch auto and config go together"),
