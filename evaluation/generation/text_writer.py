@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from data_prep.errors import UserError
 from evaluation.generation.decoding import Draws, gibbs, left_to_right, mask_predict
-from pretrain.export import ids_around, load_language_model, load_tokenizer
+from pretrain.export import ids_around, load_language_model, load_tokenizer, prediction_lag
 from pretrain.model import longest_text
 
 Method = Literal["mask-predict", "gibbs"]
@@ -88,7 +88,7 @@ class Writer:
     @torch.inference_mode()
     def _predict(self, ids: Tensor) -> Tensor:
         logits: Tensor = self._model(input_ids=ids, attention_mask=torch.ones_like(ids), **self._last_only).logits
-        return logits
+        return logits.roll(prediction_lag(self._model), dims=1)
 
     @cached_property
     def _last_only(self) -> dict[str, int]:

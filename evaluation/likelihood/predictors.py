@@ -4,7 +4,7 @@ An exported model runs as the native encoder where the architecture matches, els
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
+from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder, prediction_lag
 from pretrain.masking import Vocabulary
 from pretrain.model import Encoder, document_logits, longest_text, native_encoder
 
@@ -121,6 +121,7 @@ class FinishedModel:
     name: as given by the user. vocab_size: valid ids are below it.
     causal: a state sees its own and earlier tokens, and predicts the next one; otherwise it predicts its own.
     longest: maximum length of a text in tokens; None: no limit.
+    lag: slots from a masked model's state that predicts to the token that it predicts.
     logits: yields the logits [k, V] of consecutive predictions of a stream, block by block.
     """
 
@@ -130,6 +131,7 @@ class FinishedModel:
     vocab_size: int
     causal: bool
     longest: int | None
+    lag: int
     logits: "EncoderLogits | PaddedLogits"
 
     @torch.no_grad()
@@ -139,6 +141,7 @@ class FinishedModel:
         Raises UserError for ids outside the model's vocabulary, or if log-probabilities are not finite.
         """
         self._check_ids(stream)
+        stream = replace(stream, places=stream.places - self.lag)
         log_probabilities, right, first = [np.zeros(0)], [np.zeros(0, dtype=np.bool_)], 0
         for logits_KV in self.logits(stream):
             labels = torch.from_numpy(stream.labels[first : first + len(logits_KV)]).to(logits_KV.device)
@@ -176,7 +179,8 @@ def open_model(path: Path) -> FinishedModel:
     nn.Module.to(encoder or model, device)
     logits = EncoderLogits(encoder) if encoder else PaddedLogits(model, pad)
     sentences, size = open_tokenizer(tokenizer, folder, causal), model.config.vocab_size
-    return FinishedModel(str(path), folder, sentences, size, causal, longest_text(model), logits)
+    lag = prediction_lag(model)
+    return FinishedModel(str(path), folder, sentences, size, causal, longest_text(model), lag, logits)
 
 
 @dataclass

@@ -8,6 +8,7 @@ import typer
 from data_prep.files import check_writable
 from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument, local
+from pretrain.config import View
 from pretrain.run import RunFolder
 
 
@@ -17,6 +18,9 @@ def export(
         Path | None, typer.Option(parser=local, metavar="DIR", help="output folder; RUN/exports/step-N by default")
     ] = None,
     step: Annotated[int | None, typer.Option(help="step of the checkpoint; the newest by default")] = None,
+    view: Annotated[
+        View | None, typer.Option(help="of a mixture: the model for one view; by default the one that fills masks")
+    ] = None,
     ema: Annotated[bool, typer.Option("--ema", help="export the averaged weights (optim.ema)")] = False,
 ) -> None:
     """Write a checkpoint as a Hugging Face model folder.
@@ -28,9 +32,11 @@ def export(
         maskwright export runs/demo --step 400 --out models/demo
 
         maskwright export runs/demo --ema
+
+        maskwright export runs/demo --view bidirectional
     """
     require_run(run)
     check_writable(out or RunFolder(run).exports / "step")
     from pretrain.export import export_run
 
-    print(export_run(run, step, out, averaged=ema))
+    print(export_run(run, step, out, averaged=ema, view=view))

@@ -5,5 +5,6 @@ from .resolve_model import load_language_model as load_language_model
 from .resolve_model import load_model as load_model
 from .resolve_model import load_tokenizer as load_tokenizer
 from .resolve_model import model_folder as model_folder
+from .resolve_model import prediction_lag as prediction_lag
 from .run_export import export_run as export_run
 from .transformers_folder import save_model as save_model

@@ -10,7 +10,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from data_prep.errors import UserError
 from pretrain.checkpoint import Checkpoint
-from pretrain.config import Config
+from pretrain.config import Config, ObjectiveKind
 from pretrain.engine import load_weights
 from pretrain.export.model_card import model_card
 from pretrain.export.transformers_folder import save_model
@@ -31,12 +31,19 @@ def native_state(saved: Checkpoint, averaged: bool = False) -> dict[str, Tensor]
     return model.state_dict()
 
 
-def write_export(out: Path, saved: Checkpoint, folder: RunFolder, averaged: bool) -> None:
-    """Write a verified checkpoint as a Hugging Face folder."""
-    model = exported(native_state(saved, averaged), saved.state["shape"])
+def write_export(out: Path, saved: Checkpoint, folder: RunFolder, averaged: bool, kind: ObjectiveKind) -> None:
+    """Write a verified checkpoint as a Hugging Face folder, for one of its objectives.
+
+    A masked model that predicts one slot earlier has `prediction_lag` in its config, which Maskwright reads.
+    """
+    shape = saved.state["shape"]
+    causal = {} if shape["arch"] == "auto" else {"causal": kind.causal}
+    model = exported(native_state(saved, averaged), shape | causal)
+    if kind.lag and not kind.causal:
+        model.config.update({"prediction_lag": kind.lag})
     longest = _longest_text(model, saved)
     write_model(model, folder.tokenizer, longest, out)
-    (out / "README.md").write_text(model_card(folder.path.name, saved, averaged, model, longest))
+    (out / "README.md").write_text(model_card(folder.path.name, saved, averaged, model, longest, kind))
 
 
 def write_model(model: PreTrainedModel, tokenizer_folder: Path, longest: int | None, out: Path) -> None:

@@ -3,7 +3,7 @@
 from transformers import PreTrainedModel
 
 from pretrain.checkpoint import Checkpoint
-from pretrain.config import Config
+from pretrain.config import Config, ObjectiveKind
 from pretrain.export.transformers_folder import needs_version_5
 
 _FILL_MASK = """```python
@@ -41,7 +41,9 @@ transformers for masked models do not fit. The states serve as features, and for
 _USES = {"fill-mask": _FILL_MASK, "text-generation": _GENERATE, "feature-extraction": _PREDICT_NEXT}
 
 
-def model_card(name: str, saved: Checkpoint, averaged: bool, model: PreTrainedModel, longest: int | None) -> str:
+def model_card(
+    name: str, saved: Checkpoint, averaged: bool, model: PreTrainedModel, longest: int | None, kind: ObjectiveKind
+) -> str:
     """The model card of an export, as Markdown.
 
     Args:
@@ -49,12 +51,13 @@ def model_card(name: str, saved: Checkpoint, averaged: bool, model: PreTrainedMo
         saved: the checkpoint that was exported.
         averaged: whether the weights are the averages of optim.ema.
         longest: tokens of the longest text that the model reads; None where its positions have no end.
+        kind: the objective that the model is for.
     """
     config, data, step = Config.model_validate(saved.state["config"]), saved.state["data"], saved.step
     rows = saved.state["position"]["dealt"]
     lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
     fingerprint = saved.state["identity"]["data.train (fingerprint)"]
-    kind, titles = config.objective_kind, " and ".join(kind.title for kind in config.objective_kinds)
+    titles = " and ".join(one.title for one in config.objective_kinds)
     use = _USES[kind.pipeline] + (_BOTH_SIDES if kind.causal and config.model.arch != "modernbert" else "")
     weights = f"averaged over the steps (EMA, decay {config.optim.ema})" if averaged else "of the last step"
     reads = f"{longest:,} tokens" if longest else f"no limit, but none longer than {lengths} tokens in training"
@@ -70,6 +73,7 @@ A model pretrained with Maskwright for {titles}: {config.model.title} (layers x 
 |---|---|
 | steps | {step:,} of {config.train.steps:,} |
 | weights | {weights} |
+| attention | {kind.view.value} |
 | rows seen | {rows:,} of {lengths} tokens |
 | longest text | {reads} |
 {_objective_lines(config)}

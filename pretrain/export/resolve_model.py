@@ -170,6 +170,11 @@ def load_language_model(folder: Path) -> tuple["PreTrainedModel", bool]:
     return model, causal
 
 
+def prediction_lag(model: "PreTrainedModel") -> int:
+    """Slots from the state of a masked model that predicts to the token that it predicts; 0 for most models."""
+    return int(getattr(model.config, "prediction_lag", 0) == 1)
+
+
 def check_vocabulary(name: str, vocabulary: dict[str, int], dataset: Dataset) -> None:
     """Raise UserError if a model has another vocabulary than a data set: its ids would mean something else.
 

@@ -7,31 +7,36 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_folder
 from data_prep.format import TokenizerInfo
 from pretrain import checkpoint
+from pretrain.config import Config, ObjectiveKind, View
 from pretrain.guards import state_problem
 from pretrain.run import RunFolder
 
 
-def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = False) -> Path:
+def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = False, view: View | None = None) -> Path:
     """Export a run's checkpoint.
 
     Args:
         step: which checkpoint; the newest by default.
-        out: folder to write, which must be new or empty; RUN/exports/step-N by default, or step-N-ema.
+        out: folder to write, which must be new or empty; RUN/exports/step-N by default, or step-N-ema, step-N-causal.
         averaged: the averaged weights of optim.ema.
+        view: of the model, for a mixture of objectives with several; by default of the one that fills masks.
 
     Returns:
         The folder written.
 
     Raises:
-        UserError: if there is no such checkpoint, it is damaged or has no averaged weights, or `out` is in use.
+        UserError: if there is no such checkpoint, it is damaged or has no averaged weights, no objective of the run has
+            this view, or `out` is in use.
     """
     folder = RunFolder(run)
     found = chosen_checkpoint(folder, step)
-    out = _free_folder(out or folder.exports / f"{found.name}{'-ema' if averaged else ''}")
+    suffix = ("-ema" if averaged else "") + (f"-{view.value}" if view else "")
+    out = _free_folder(out or folder.exports / f"{found.name}{suffix}")
     problem = checkpoint.verify(found) or state_problem(checkpoint.read(found))
     if problem:
         raise UserError(f"{found} is damaged and cannot be exported: {problem}")
     saved = checkpoint.read(found)
+    kind = _kind_of_view(folder, Config.model_validate(saved.state["config"]), view)
     files = [path.name for path in folder.tokenizer.iterdir()] if folder.tokenizer.is_dir() else []
     if TokenizerInfo.digest(folder.tokenizer, files) != saved.state["identity"]["data.train (tokenizer)"]:
         raise UserError(f"{folder.tokenizer} is not the tokenizer that the run was trained with")
@@ -39,12 +44,25 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
 
     try:
         with atomic_folder(out) as temporary:
-            write_export(temporary, saved, folder, averaged)
+            write_export(temporary, saved, folder, averaged, kind)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             raise UserError(f"{out} was made by another process meanwhile") from error
         raise
     return out
+
+
+def _kind_of_view(folder: RunFolder, config: Config, view: View | None) -> ObjectiveKind:
+    """The objective that a model with this view is for."""
+    if view is None:
+        return config.objective_kind
+    kinds = [kind for kind in config.objective_kinds if kind.view is view]
+    if not kinds:
+        raise UserError(
+            f"{folder.path} was trained with objective {config.objective_text}, which has no {view.value} view; export "
+            "it without --view"
+        )
+    return next((kind for kind in kinds if kind.fills_masks), kinds[0])
 
 
 def chosen_checkpoint(folder: RunFolder, step: int | None) -> Path:

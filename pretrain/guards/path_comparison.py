@@ -113,11 +113,12 @@ def first_rows(inputs: dict[str, Any], rows: int) -> dict[str, Any]:
     whole = len(inputs["tokens"]) // seq_len
     if rows == whole:
         return inputs
-    groups, slots, bounds = _first_groups(inputs["groups"], rows), rows * seq_len, inputs["cu_seqlens"]
+    groups, slots, bounds = _first_groups(inputs.get("groups", ()), rows), rows * seq_len, inputs["cu_seqlens"]
     predictions = sum(group.places for group in groups) or rows * (len(inputs["labels"]) // whole)
     cut = {name: inputs[name][:slots] for name in ("tokens", "positions")}
     cut |= {name: inputs[name][:predictions] for name in ("masked_positions", "labels")}
-    weights = None if inputs["weights"] is None else inputs["weights"][:predictions]
+    weights = inputs.get("weights")
+    weights = None if weights is None else weights[:predictions]
     return cut | {"cu_seqlens": bounds[bounds <= slots], "seq_len": seq_len, "weights": weights, "groups": groups}
 
 

@@ -361,6 +361,31 @@ def test_a_causal_run_learns_and_is_replayed(causal, data):
     assert found[-1].metrics["eval/loss"] == pytest.approx(wanted, rel=1e-5)
 
 
+@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+def test_a_mixture_is_exported_for_each_view_with_equal_logits(data, folder, arch):
+    run = folder / f"views-{arch}"
+    both = [{"kind": "clm", "share": 0.5}, {"kind": "mntp", "share": 0.5}]
+    train(config_of(data, run, objective=both, model__arch=arch, train__steps=2, track__models="none"), processes=1)
+    encoder = native(run, 2, data)
+    for view, auto in (("bidirectional", AutoModelForMaskedLM), ("causal", AutoModelForCausalLM)):
+        assert runs.maskwright("export", run, "--view", view).returncode == 0
+        model = run / f"exports/step-00000002-{view}"
+        encoder.shape = replace(encoder.shape, causal=view == "causal")
+        assert_same_logits(encoder, model, auto)
+        card = (model / "README.md").read_text()
+        assert f"| attention | {view} |" in card
+        assert "| causal language modelling | share of the rows 0.5; predicted: every token but special" in card
+        assert json.loads((model / "config.json").read_text()).get("prediction_lag") == (
+            None if view == "causal" else 1
+        )
+    with pytest.raises(AssertionError):
+        assert_same_logits(encoder, run / "exports/step-00000002-bidirectional", AutoModelForMaskedLM)
+
+
+def test_a_view_that_no_objective_has_is_refused(single):
+    assert "was trained with objective mlm, which has no causal view" in refused("export", single, "--view", "causal")
+
+
 @pytest.fixture(scope="module")
 def mixed(data, folder) -> Path:
     """A run of two objectives, in two parts, of one process and then of two."""
