@@ -77,20 +77,20 @@ def config(stage: int, accumulation: int, world_size: int, offload: str, name: s
 
 
 def take_step(engine: Engine, batches: list[Batch], lr: float, group_norms: bool = False) -> list[float]:
-    """An optimizer step: loss, correct predictions, gradient norm, 1, and gradient norms of parts."""
+    """An optimizer step: correct predictions, gradient norm, the loss of each objective, gradient norms of parts."""
     of_objectives = [one.weight or 1.0 for one in engine.config.objectives]
     n = len(of_objectives)
     weights = engine.total(np.sum([batch.totals(n)[1] for batch in batches], axis=0).tolist())
     feed = DeviceFeed(engine.device)
     on_device = [feed(batch).wait() for batch in batches]
     values = engine.step(on_device, weights, lr, group_norms, objectives=of_objectives)
-    loss = (values[:n] / weights * torch.tensor(of_objectives)).sum().item()
-    return [loss, values[n : 2 * n].sum().item(), values[2 * n].item(), 1.0, *values[2 * n + 2 :].tolist()]
+    norms = values[2 * n + 2 :].tolist()
+    return [values[n : 2 * n].sum().item(), values[2 * n].item(), *(values[:n] / weights).tolist(), *norms]
 
 
 def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str, np.ndarray]:
-    """Take a step; its full gradients by parameter, its loss a prediction ("loss") and gradient norm ("norm"), and
-    the norms of the model's parts ("norm of layer_0")."""
+    """Take a step; its full gradients by parameter, its loss a prediction of each objective ("loss") and gradient norm
+    ("norm"), and the norms of the model's parts ("norm of layer_0")."""
     found: dict[str, Any] = {}
     inner: Any = engine.deepspeed
     inner_step = inner.step
@@ -102,9 +102,10 @@ def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str,
         inner_step()
 
     inner.step = record_then_step
-    loss, _, norm, predictions, *norms = take_step(engine, batches, lr, group_norms=True)
-    inner.step = inner_step
-    found["loss"] = np.array(loss / predictions)
+    n = len(engine.config.objectives)
+    _, norm, *rest = take_step(engine, batches, lr, group_norms=True)
+    inner.step, norms = inner_step, rest[n:]
+    found["loss"] = np.array(rest[:n])
     found["norm"] = np.array(norm)
     found |= {f"norm of {group}": np.array(part) for group, part in zip(engine.groups, norms, strict=True)}
     return found

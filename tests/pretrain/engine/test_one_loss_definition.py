@@ -30,23 +30,23 @@ def mixture_reference() -> dict[str, np.ndarray]:
     (batch,) = loader.step(0, loader.mixture.start()).batches
     encoder = worker.model()
     causal = Encoder(replace(worker.SHAPE, causal=True))
-    half, loss = worker.GLOBAL_ROWS // 2 * worker.SEQ_LEN, torch.zeros(())
+    half, losses = worker.GLOBAL_ROWS // 2 * worker.SEQ_LEN, []
     of_masked, of_causal = np.split(batch.tokens, 2)
     assert (of_masked == worker.VOCABULARY.mask).any()
     assert not (of_causal == worker.VOCABULARY.mask).any()
     causal.load_state_dict(encoder.state_dict())
     parameters = dict(encoder.named_parameters())
-    for tokens, first, call, weight in ((of_masked, 0, encoder, 1.0), (of_causal, half, causal, 3.0)):
+    for tokens, first, call in ((of_masked, 0, encoder), (of_causal, half, causal)):
         bounds = batch.cu_seqlens[(batch.cu_seqlens >= first) & (batch.cu_seqlens <= first + half)] - first
         here = (batch.masked_positions >= first) & (batch.masked_positions < first + half)
         arrays = tokens, batch.positions[first : first + half], bounds, batch.masked_positions[here] - first
         *stream, places = map(torch.from_numpy, arrays)
         states = torch.func.functional_call(_Logits(call), {f"model.{k}": v for k, v in parameters.items()}, (stream,))
         labels = torch.from_numpy(batch.labels[here])
-        losses = F.cross_entropy(states[places], labels, reduction="none")
+        each = F.cross_entropy(states[places], labels, reduction="none")
         weights = torch.where(labels < 50, 0.5, 2.0) * (labels >= 0)
-        loss = loss + weight * (losses * weights).sum() / weights.sum()
-    return _found(encoder, loss)
+        losses.append((each * weights).sum() / weights.sum())
+    return _found(encoder, losses, (1.0, 3.0))
 
 
 class _Logits(torch.nn.Module):
@@ -73,16 +73,16 @@ def masked_reference() -> dict[str, np.ndarray]:
     )
     per_row = (batch.labels.reshape(worker.GLOBAL_ROWS, -1) >= 0).sum(axis=1)
     assert len(set(per_row.tolist())) > 1, "rows must differ, or a mean of means would pass"
-    return _found(encoder, prediction.loss / prediction.predictions)
+    return _found(encoder, [prediction.loss / prediction.predictions])
 
 
-def _found(encoder: Encoder, loss: torch.Tensor) -> dict[str, np.ndarray]:
-    loss.backward()
+def _found(encoder: Encoder, losses: list[torch.Tensor], weights: tuple[float, ...] = (1.0,)) -> dict[str, np.ndarray]:
+    sum(weight * loss for weight, loss in zip(weights, losses, strict=True)).backward()
     found = {name: p.grad.numpy() for name, p in encoder.named_parameters()}
     norms = norms_of_parts(found)
     whole = norm([*found.values()])
     assert whole > Config.model_fields["optim"].default.grad_clip, "or norms after clipping would pass for those before"
-    return found | norms | {"loss": np.array(loss.item()), "norm": whole}
+    return found | norms | {"loss": np.array([loss.item() for loss in losses]), "norm": whole}
 
 
 @pytest.mark.parametrize("world_size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
