@@ -1,6 +1,5 @@
 """Weight lists: the JSON file that `maskwright prep weights` writes, and masking reads to predict some tokens more."""
 
-import functools
 import hashlib
 import json
 from dataclasses import asdict, dataclass
@@ -13,11 +12,7 @@ from data_prep.reading import parse_json, read_bytes, shown_path
 
 @dataclass(frozen=True)
 class WeightList:
-    """Weights of the tokens of a vocabulary.
-
-    weights: of each id, 0 or from 1e-6 to 1e6; ValueError for others. sentence_ends: ids that end a sentence.
-    tokenizer_sha256: the tokenizer of the ids.
-    """
+    """Weights of each id of a tokenizer, 0 or from 1e-6 to 1e6 (ValueError for others), and ids that end a sentence."""
 
     tokenizer_sha256: str
     sentence_ends: list[int]
@@ -29,7 +24,7 @@ class WeightList:
         if not all(id < len(self.weights) for id in self.sentence_ends):
             raise ValueError("the id of a sentence end has no weight")
 
-    @functools.cached_property
+    @property
     def digest(self) -> str:
         """SHA-256 of the list."""
         return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()

@@ -14,11 +14,7 @@ _SAMPLE = 4_000_000  # tokens whose neighbours are counted: 32 bytes of memory f
 
 
 class TokenWeights:
-    """The weights of a data set's tokens, float64 [vocab_size], by several measures.
-
-    Raises:
-        UserError: if the data set has no tokenizer files.
-    """
+    """Weights of a data set's tokens, float64 [vocab_size]. Raises UserError if it has no tokenizer files."""
 
     def __init__(self, dataset: Dataset, progress: Callable[[int, int], None]):
         if not dataset.manifest.tokenizer.files:

@@ -17,7 +17,9 @@ def prep_weights(
     content: Annotated[int | None, typer.Option(min=0, metavar="N", help="1; 0 for signs and N frequent words")] = None,
     dependence: Annotated[int | None, typer.Option(min=1, max=20, metavar="N", help="what N neighbours say")] = None,
     words: Annotated[Path | None, typer.Option(metavar="FILE", help="lines: a word, or word, tab, weight")] = None,
-    other: Annotated[float, typer.Option(min=0, help="with --words: weight of what FILE does not list")] = 0,
+    other: Annotated[
+        float | None, typer.Option(min=0, help="with --words: weight of what FILE does not list  [default: 0]")
+    ] = None,
 ) -> None:
     """Write the weights of tokens, so that masking selects some tokens more often than others.
 
@@ -28,8 +30,8 @@ def prep_weights(
     from data_prep.format import Dataset
     from data_prep.inspection import TokenWeights
 
-    if sum(option is not None for option in (frequency, content, dependence, words)) != 1:
-        raise UserError("Give one of --frequency, --content, --dependence and --words.")
+    if sum(option is not None for option in (frequency, content, dependence, words)) != 1 or (other and not words):
+        raise UserError("Give one of --frequency, --content, --dependence and --words; --other is for --words.")
     check_folder_of(out)
     if out.exists():
         raise UserError(f"{out} exists; choose another --out.")
@@ -43,7 +45,7 @@ def prep_weights(
         elif dependence is not None:
             weights = maker.by_dependence(dependence)
         elif words is not None:
-            weights, left_out = maker.of_words(_read(words), other)
+            weights, left_out = maker.of_words(_read(words), other or 0)
     maker.listed(weights).write(out)
     typer.echo(
         f"{out}: {len(weights):,} tokens, {int((weights == 0).sum()):,} with weight 0, others up to {weights.max():g}"
@@ -55,9 +57,10 @@ def _read(file: Path) -> list[tuple[str, float]]:
     """Words with their weights, 1 by default."""
     from data_prep.reading import read_bytes
 
-    lines = read_bytes(file, 1 << 30).decode(errors="replace").splitlines()
-    rows = [line.split("\t") for line in lines if line.strip()]
+    rows = [
+        line.split("\t") for line in read_bytes(file, 1 << 30).decode(errors="replace").splitlines() if line.strip()
+    ]
     try:
-        return [(row[0], float(row[1]) if len(row) > 1 else 1.0) for row in rows]
+        return [(row[0], float(row[1]) if len(row) > 1 else 1.0) for row in rows if row[0].strip()]
     except ValueError as error:
         raise UserError(f"{file} has a weight that is not a number ({error})") from None

@@ -81,9 +81,9 @@ def flag_reader(dataset: Dataset, wanted: int) -> ReadFlags | None:
     if wanted & TokenFlag.WORD_START:
         begins_word = _word_starts(dataset, "masking whole words")
         readers.append(lambda tokens, block: begins_word(tokens, block) * np.uint8(TokenFlag.WORD_START))
-    if len(readers) < 2:
-        return readers[0] if readers else None
-    return lambda tokens, block: readers[0](tokens, block) | readers[1](tokens, block)
+    if len(readers) == 2:
+        return lambda tokens, block: readers[0](tokens, block) | readers[1](tokens, block)
+    return readers[0] if readers else None
 
 
 def check_targets(dataset: Dataset) -> None:

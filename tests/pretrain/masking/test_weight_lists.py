@@ -126,7 +126,8 @@ def test_what_cannot_be_made_is_refused(ships, tmp_path):
     words.write_text("ship\tmuch\n")
     base = ("prep", "weights", ships.path, "--out", out)
     for options, wanted in (
-        ((), "Give one of --frequency, --content, --dependence and --words"),
+        ((), "Give one of --frequency, --content, --dependence and --words; --other is"),
+        (("--content", 5, "--other", 1), "--other is for --words"),
         (("--content", 5, "--frequency", 1), "Give one of"),
         (("--words", words), "has a weight that is not a number"),
         (("--words", tmp_path / "none"), "none"),
