@@ -26,7 +26,7 @@ import xxhash
 from benchmarks.harness import options, warn_if_busy, write_page
 from benchmarks.harness import table as markdown_table
 from data_prep.files import write_json
-from data_prep.format import Collocations, Dataset
+from data_prep.format import Collocations, Dataset, WeightList
 from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import (
     Input,
@@ -254,6 +254,9 @@ def _of_data(folder: Path) -> Iterator[Reader]:
     ones = np.ones(2, np.int64)
     Collocations(np.array([5, 6]), ones, 2 * ones[:1], "0" * 64).write(listed, {"count": [3]}, {})
     yield Reader("collocation list", listed, lambda: Collocations.read(listed), "bytes")
+    weights = folder / "weights.json"
+    WeightList("0" * 64, [1], [1.0, 0.5]).write(weights)
+    yield Reader("weight list", weights, lambda: WeightList.read(weights), kind=WeightList)
 
 
 def _of_models(folder: Path) -> Iterator[Reader]:

@@ -88,7 +88,7 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
     require_equal_on_ranks(config.model_dump_json(), "config")
     contents = (data.fingerprint, data.index_fingerprint, valid.manifest.fingerprint if valid else None)
     require_equal_on_ranks(str(contents), "data set")
-    require_equal_on_ranks(run_on_all_ranks(lambda: Identity.of(config, data).batch_digest()), "collocation list")
+    require_equal_on_ranks(run_on_all_ranks(lambda: Identity.of(config, data).batch_digest()), "list of masking")
     description = run_on_all_ranks(lambda: describe(config, data.tokenizer))
     require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
     run_on_rank_zero(lambda: data.check_files(config.data, valid))

@@ -6,3 +6,4 @@ from .manifest import SourceInfo as SourceInfo
 from .manifest import TokenizerInfo as TokenizerInfo
 from .reader import Dataset as Dataset
 from .shard_writer import ShardWriter as ShardWriter
+from .weight_list import WeightList as WeightList

@@ -1,7 +1,8 @@
-"""Inspect finished data sets, for `prep info`, `prep show`, `prep verify` and `prep collocations`.
+"""Inspect finished data sets, for `prep info`, `prep show`, `prep verify`, `prep collocations`
+and `prep weights`.
 
 `verify` checks all checksums, `summary` counts documents and tokens, `document` decodes one document, and
-`find_collocations` makes the list of collocations for masking.
+`find_collocations` makes the list of collocations for masking, and `TokenWeights` weights of tokens.
 """
 
 import lazy_loader

@@ -9,7 +9,7 @@ import xxhash
 from pretrain.checkpoint.manifest import Checkpoint
 from pretrain.config import Config, flat
 from pretrain.data import PLAN_VERSION, Sources
-from pretrain.masking import cached_collocations
+from pretrain.masking import cached_collocations, cached_weights
 
 _DATA = "data.train (fingerprint)"
 _INDEXES = "indexes of data.train (fingerprint)"
@@ -32,7 +32,7 @@ class Identity:
         schedule, the micro-batch, and all settings of checkpoints, evaluation and tracking.
 
         Raises:
-            UserError: if a list of collocations that masking needs is missing. DamagedData: if it is not sound.
+            UserError: if a list that masking needs is missing. DamagedData: if it is not sound.
         """
         first_batches = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
         settings: dict[str, Any] = {
@@ -63,6 +63,8 @@ class Identity:
             settings["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
         if config.masking.collocations:
             settings["masking.collocations (content)"] = cached_collocations(config.masking.collocations).digest
+        if listed := config.masking.selection.weights:
+            settings["masking.selection.weights (content)"] = cached_weights(listed).digest
         settings["model.max_positions"] = config.model.max_positions or config.longest_row
         settings["model.init (weights)"] = init
         return cls(settings)
@@ -100,6 +102,7 @@ def _sections(config: Config) -> dict[str, Any]:
     del values["model"]["config"]  # the stored shape covers it
     del values["model"]["init"]  # the digest of the weights replaces their path
     del values["masking"]["collocations"]  # the digest of the list replaces its path
+    del values["masking"]["selection"]["weights"]
     del values["masking"]["device"]  # both devices give the same masks
     return flat(values)
 

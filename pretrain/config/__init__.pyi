@@ -10,6 +10,7 @@ from .config_files import save_config as save_config
 from .data import DataConfig as DataConfig
 from .data import MaskingConfig as MaskingConfig
 from .data import RateSchedule as RateSchedule
+from .data import SelectionConfig as SelectionConfig
 from .error_text import percent as percent
 from .error_text import value_refusal as value_refusal
 from .mlflow_address import DEFAULT_ADDRESS as DEFAULT_ADDRESS

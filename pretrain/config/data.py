@@ -85,6 +85,20 @@ class SpanConfig(Section):
     max_words: int = Field(10, ge=1, le=64, description="words of the longest span")
 
 
+class SelectionConfig(Section):
+    weights: Path | None = Field(None, description="a list written by `maskwright prep weights`")
+    unmarked: float = Field(1.0, ge=0, le=1e6, description="weight of a token that the data do not mark, next to 1")
+    per: Literal["row", "sentence"] = Field(
+        "row", description="row: masking.rate of its tokens; sentence: one unit of each, up to masking.rate"
+    )
+
+    @model_validator(mode="after")
+    def _sentence_ends(self) -> "SelectionConfig":
+        if self.per == "sentence" and self.weights is None:
+            raise ValueError("per sentence needs weights, a list of `maskwright prep weights`, for the sentence ends")
+        return self
+
+
 class MaskingConfig(Section):
     strategy: Annotated[
         Annotated[StrategyName, Tag("<name>")]
@@ -103,6 +117,7 @@ class MaskingConfig(Section):
     span: SpanConfig = SpanConfig()
     ngram: int = Field(3, ge=1, le=64, description="words of an n-gram")
     collocations: Path | None = Field(None, description="a list written by `maskwright prep collocations`")
+    selection: SelectionConfig = SelectionConfig()
     device: Literal["cpu", "gpu"] = Field("cpu", description="what masks the rows: the loader, or the GPU that trains")
     static_epochs: int = Field(0, ge=0, description="n: rows and masks of the first n epochs come again; 0: never")
 
@@ -119,6 +134,12 @@ class MaskingConfig(Section):
             )
         if self.collocations is not None and "collocation" not in self.weights:
             raise ValueError("collocations is a list for strategy collocation; set masking.strategy, or remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _of_the_cpu(self) -> "MaskingConfig":
+        if self.device == "gpu":
+            self.refuse_unread("selection", why="is for masking.device cpu")
         return self
 
     @model_validator(mode="after")

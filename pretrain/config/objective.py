@@ -123,7 +123,7 @@ OBJECTIVES = {
             view=View.CAUSAL,
             lag=1,
             pipeline="text-generation",
-            unread=("strategy", "rate", "replacement"),
+            unread=("strategy", "rate", "replacement", "selection"),
             predicts=lambda masking: "predicted | every token but special ones, from those before it",
         ),
         ObjectiveKind(
@@ -143,7 +143,7 @@ OBJECTIVES = {
             view=View.BIDIRECTIONAL,
             lag=0,
             pipeline="fill-mask",
-            unread=("strategy", "replacement"),
+            unread=("strategy", "replacement", "selection"),
             needs_targets=True,
             predicts=lambda masking: (
                 f"masking | what the wrong text has not (cloze repair), at most {_rate(masking)} of tokens"

@@ -74,21 +74,24 @@ def flag_reader(dataset: Dataset, wanted: int) -> ReadFlags | None:
     Raises:
         UserError: if the data set lacks the information.
     """
+    readers: list[ReadFlags] = []
     if wanted & TokenFlag.TARGET:
         check_targets(dataset)
-        return lambda tokens, block: np.asarray(dataset.targets(block)) * np.uint8(TokenFlag.TARGET)
-    if not wanted & TokenFlag.WORD_START:
-        return None
-    begins_word = _word_starts(dataset, "masking whole words")
-    return lambda tokens, block: begins_word(tokens, block) * np.uint8(TokenFlag.WORD_START)
+        readers.append(lambda tokens, block: np.asarray(dataset.targets(block)) * np.uint8(TokenFlag.TARGET))
+    if wanted & TokenFlag.WORD_START:
+        begins_word = _word_starts(dataset, "masking whole words")
+        readers.append(lambda tokens, block: begins_word(tokens, block) * np.uint8(TokenFlag.WORD_START))
+    if len(readers) == 2:
+        return lambda tokens, block: readers[0](tokens, block) | readers[1](tokens, block)
+    return readers[0] if readers else None
 
 
 def check_targets(dataset: Dataset) -> None:
     """Raise UserError if the data set has no repair targets."""
     if not dataset.has_targets:
         raise UserError(
-            f"{dataset.location} has no targets, which objective: repair predicts; prepare pairs of a wrong and a "
-            "right text with `maskwright prep run --wrong-field`"
+            f"{dataset.location} has no targets, which objective repair and masking.selection.unmarked need; prepare "
+            "pairs of a wrong and a right text with `maskwright prep run --wrong-field`"
         )
 
 

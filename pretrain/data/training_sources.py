@@ -102,7 +102,8 @@ class Sources:
         held_out = self.open_held_out(config.data)
         for dataset in (*self.datasets, *([held_out] if held_out else [])):
             dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
-            if any(kind.needs_targets for kind in config.objective_kinds):
+            marked = config.masking.selection.unmarked != 1
+            if marked or any(kind.needs_targets for kind in config.objective_kinds):
                 check_targets(dataset)
         objective_of(config, Vocabulary.of(self.tokenizer), config.run.seed, "train")
 

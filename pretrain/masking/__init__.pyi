@@ -15,4 +15,5 @@ from .rows import compact as compact
 from .selection import count as count
 from .selection import of_rows as of_rows
 from .selection import random_subset as random_subset
+from .unit_weights import cached_weights as cached_weights
 from .units import concatenated_ranges as concatenated_ranges

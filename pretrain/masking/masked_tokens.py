@@ -15,6 +15,7 @@ from pretrain.masking.collocation_units import collocations_of
 from pretrain.masking.mask_rate import largest_mask_rate
 from pretrain.masking.rows import IGNORED, Masked, Rows, TokenFlag, ToMask, Vocabulary, compact
 from pretrain.masking.selection import count, fixed, of_columns, of_rows, scaled, select_tokens, select_units, wide
+from pretrain.masking.unit_weights import UnitWeights
 from pretrain.masking.units import NGrams, RowText, Spans, Strategy, TokenUnits, WholeWords, cut
 from pretrain.philox import derive_key
 
@@ -93,6 +94,7 @@ class MaskedTokens:
         replacement: the replacement rule of predicted tokens.
         seed: keys every draw.
         purpose: draws of two purposes ("train", "valid") are independent.
+        weights: what is selected more often than other units; None: all units have the same chance.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class MaskedTokens:
         replacement: Replacement,
         seed: int,
         purpose: str,
+        weights: UnitWeights | None = None,
     ):
         self.vocabulary, self._rate, self.replacement = vocabulary, rate, replacement
         self.strategies = [strategy for strategy, _ in strategies]
@@ -111,6 +114,7 @@ class MaskedTokens:
         self.choice_key = derive_key(seed, f"{purpose}-mask-strategy")
         self.unit_keys = [derive_key(seed, f"{purpose}-mask-units {number}") for number in range(len(strategies))]
         self.key = derive_key(seed, f"{purpose}-masks")
+        self.weights, self.weight_key = weights, derive_key(seed, f"{purpose}-mask-weights")
 
     @classmethod
     def of(
@@ -122,13 +126,14 @@ class MaskedTokens:
             defer: leave masking to the device (`device_masking`) if masking.device is gpu.
 
         Raises:
-            UserError: if the list of collocations is missing, damaged, or made with another tokenizer.
+            UserError: if a list is missing, damaged, or made with another tokenizer.
         """
         strategies = [(_strategy(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
         shares = masking.replacement
         replacement = Replacement(shares.mask, shares.random, shares.per)
         kind = DeferredMasks if defer and masking.device == "gpu" else cls
-        return kind(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose)
+        weights = UnitWeights.of(masking.selection, vocabulary)
+        return kind(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose, weights)
 
     @property
     def by_token(self) -> bool:
@@ -137,7 +142,8 @@ class MaskedTokens:
 
     @property
     def flags(self) -> int:
-        return 0 if self.by_token else TokenFlag.WORD_START
+        marks = TokenFlag.TARGET if self.weights and self.weights.unmarked != 1 else 0
+        return marks if self.by_token else TokenFlag.WORD_START | marks
 
     def slots(self, seq_len: int) -> int:
         """Places for the selection of a full row with one [CLS] and one [SEP], plus room for a longer last unit."""
@@ -153,10 +159,14 @@ class MaskedTokens:
         # One call makes all draws of a row: one per slot, three per prediction, and two for the row.
         draws = of_columns(self.key, rows.row_ids, seq_len + 3 * slots + 2)
         order, fates, turns = draws[:, :seq_len], draws[:, seq_len:-2], wide(draws[:, -2:])[:, 0]
-        if units is None:
+        begins = None if units is None else units.begins
+        if self.weights:
+            numbers = wide(of_columns(self.weight_key, rows.row_ids, 2 * seq_len))
+            selected = self.weights.select(rows, ordinary, begins, counts, numbers, order, turns)
+        elif begins is None:
             selected = select_tokens(ordinary, counts, order)
         else:
-            selected = select_units(ordinary, units.begins, counts, order, turns)
+            selected = select_units(ordinary, begins, counts, order, turns)
         positions, used = compact(selected, slots)
         original = tokens.reshape(-1)[positions]
         lag = None if units is None else _lag(units.fates, positions)

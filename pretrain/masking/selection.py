@@ -136,6 +136,46 @@ def select_units(
     return np.repeat(chosen.reshape(-1)[starts], lengths).reshape(n_rows, seq_len)
 
 
+def select_weighted(
+    ordinary: NDArray[np.bool_],
+    begins: NDArray[np.bool_],
+    weights: NDArray[np.float64],
+    groups: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    draws: NDArray[np.int64],
+    turns: NDArray[np.int64],
+) -> NDArray[np.bool_]:
+    """Select units of each group by weight, a number of tokens on average: bool [R, S].
+
+    Units are drawn one after the other without replacement, each with a chance proportional to its weight among those
+    that are left. This is the order of -log(u) / weight for uniform u (Efraimidis and Spirakis, "Weighted random
+    sampling with a reservoir", 2006). The unit that would exceed the count is selected with the chance that makes the
+    average right. So the number of tokens is the count where units are tokens, and differs from it by less than the
+    longest unit otherwise. It is lower if the units with a weight have fewer tokens.
+
+    Args:
+        ordinary, begins: as for `select_units`.
+        weights: [R, S] weights of tokens, 0 where not ordinary; a unit has the mean weight of its tokens.
+        groups: [R, S] the number of each slot's group, not decreasing along the stream; a unit is where it begins.
+        counts: [R] tokens to select in each group of a row.
+        draws: [R, S] 32-bit numbers that order the units. turns: [R] 32-bit numbers that round.
+    """
+    starts = np.flatnonzero(begins | ~ordinary)
+    lengths = np.diff(starts, append=ordinary.size)
+    with np.errstate(divide="ignore"):
+        mean = np.add.reduceat(weights.reshape(-1), starts) / lengths
+        keys = -np.log((draws.reshape(-1)[starts] + 0.5) / 2**32) / mean
+    of_units = groups.reshape(-1)[starts]
+    queue = np.lexsort((keys, of_units))
+    sizes = np.where(np.isfinite(keys), lengths, 0)[queue]
+    before = np.cumsum(sizes) - sizes
+    before -= before[np.searchsorted(of_units, of_units)]  # units of a group have the same places in both orders
+    row = starts[queue] // ordinary.shape[1]
+    chosen = np.zeros(len(starts), dtype=np.bool_)
+    chosen[queue] = (sizes > 0) & (before + scaled(turns[row], sizes) < counts[row])
+    return np.repeat(chosen, lengths).reshape(ordinary.shape)
+
+
 def _first_units(
     is_unit: NDArray[np.bool_], sizes: NDArray[np.int64], goal: NDArray[np.int64], draws: NDArray[np.uint16]
 ) -> NDArray[np.bool_]:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from data_prep.errors import UserError
+from data_prep.format import WeightList
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
 from pretrain.data import MixturePosition, Sources
 from pretrain.guards import ResumeState
+from pretrain.masking import cached_weights
 from pretrain.model import weights_digest
 from pretrain.resume import checkpoint_state, find_start, start_state
 from pretrain.run import RunFolder
@@ -223,6 +225,15 @@ def masked_by(run: Path, path: Path, second: int) -> Config:
     return config_of(run).model_copy(update={"masking": MaskingConfig.model_validate(masking)})
 
 
+def weighted_by(run: Path, path: Path, weight: float) -> Config:
+    """Token 6 is selected with this weight."""
+    cached_weights.cache_clear()
+    WeightList("0" * 64, [], [weight] * 1000).write(path)
+    return config_of(run).model_copy(
+        update={"masking": MaskingConfig.model_validate({"selection": {"weights": str(path)}})}
+    )
+
+
 def begun_from(run: Path, folder: Path, weights: bytes) -> tuple[Config, str]:
     """A run that began with these weights, and their digest."""
     folder.mkdir(exist_ok=True)
@@ -233,7 +244,7 @@ def begun_from(run: Path, folder: Path, weights: bytes) -> tuple[Config, str]:
 
 
 @pytest.mark.parametrize(
-    "kind", ["data set", "indexes", "tokenizer", "seed", "masking", "collocation list", "model.init"]
+    "kind", ["data set", "indexes", "tokenizer", "seed", "masking", "collocation list", "weight list", "model.init"]
 )
 def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, data, kind):
     folder = RunFolder(tmp_path / "run")
@@ -252,12 +263,16 @@ def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, dat
         now, named = config_of(run, rate=0.3), "masking.rate was 0.15 and is 0.3"
     elif kind == "collocation list":
         before, named = masked_by(run, tmp_path / "list", 9), "masking.collocations (content) was "
+    elif kind == "weight list":
+        before, named = weighted_by(run, tmp_path / "list", 2.0), "masking.selection.weights (content) was "
     else:
         (before, init), named = begun_from(run, tmp_path / "bert", b"one"), "model.init (weights) was "
         now, _ = begun_from(run, tmp_path / "bert", b"another")
     commit(folder.checkpoints, 8, checkpoint_state(before, data, ResumeState(8, AT, init=init)))
     if kind == "collocation list":  # another one in its place
         now = masked_by(run, tmp_path / "list", 10)
+    elif kind == "weight list":
+        now = weighted_by(run, tmp_path / "list", 3.0)
     with pytest.raises(UserError) as caught:
         find_start(now, folder, data_now)
     message = str(caught.value)

@@ -7,6 +7,7 @@ import numpy as np
 
 from pretrain.masking import MaskedTokens, Rows, TokenFlag, Vocabulary
 from pretrain.masking.masked_tokens import Replacement
+from pretrain.masking.unit_weights import UnitWeights
 from pretrain.masking.units import Strategy, TokenUnits
 
 
@@ -19,9 +20,10 @@ def token_masking(
     purpose: str = "train",
     strategies: Sequence[tuple[Strategy, float]] = ((TokenUnits(), 1.0),),
     per: Literal["unit", "word", "token"] = "unit",
+    weights: UnitWeights | None = None,
 ) -> MaskedTokens:
-    """Masking of single tokens, or by other strategies."""
-    return MaskedTokens(vocabulary, strategies, rate, Replacement(mask, random, per), seed, purpose)
+    """Masking of single tokens, or by other strategies, with or without weights."""
+    return MaskedTokens(vocabulary, strategies, rate, Replacement(mask, random, per), seed, purpose, weights)
 
 
 def rows_of(tokens: np.ndarray, epoch: int = 0, word_starts: np.ndarray | None = None) -> Rows:

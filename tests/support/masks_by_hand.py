@@ -1,5 +1,6 @@
 """The rules of masking in plain Python, token by token, as docs/masking.md states them; no arrays."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -41,7 +42,9 @@ def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[in
     def order(unit: Unit) -> tuple[int, int]:
         return draws[unit[0]], unit[0] ^ draws[0]
 
-    if mask.by_token:
+    if mask.weights:
+        chosen = _by_weight(mask, rows, row, units, k, draws[-2] | draws[-1] << 16, order)
+    elif mask.by_token:
         chosen = sorted(units, key=order)[:k]
     else:
         chosen = _systematic(units, k, draws[-2] | draws[-1] << 16, order)
@@ -82,6 +85,40 @@ def _systematic(units: list[Unit], k: int, turn: int, order) -> list[Unit]:
             chosen.append(unit)
         at += len(unit)
     return chosen
+
+
+def _by_weight(mask: MaskedTokens, rows: Rows, row: int, units: list[Unit], k: int, turn: int, order) -> list[Unit]:
+    """Units in the order of -log(u) / weight; or the first of each sentence, and k tokens of these by `_systematic`."""
+    weights, of_slots = mask.weights, _weights_by_hand(mask, rows, row)
+    columns = of_columns(mask.weight_key, rows.row_ids[row : row + 1], 2 * rows.tokens.shape[1])[0].tolist()
+    race = {}
+    for number, unit in enumerate(units):
+        weight = sum(of_slots[slot] for slot in unit) / len(unit)
+        u = ((columns[2 * unit[0]] | columns[2 * unit[0] + 1] << 16) + 0.5) / 2**32
+        if weight:
+            race[number] = -math.log(u) / weight
+    queue = [units[number] for number in sorted(race, key=race.__getitem__)]
+    if weights.per == "sentence":
+        sentence, sentences = 0, []
+        for slot, token in enumerate(rows.tokens[row].tolist()):
+            ended = slot and weights.ends_sentence[rows.tokens[row, slot - 1]]
+            sentence += bool(ended) or token == mask.vocabulary.cls
+            sentences.append(sentence)
+        firsts = {sentences[unit[0]]: unit for unit in reversed(queue)}
+        queue = sorted(firsts.values())
+        k = min(k, sum(map(len, queue)))
+        return sorted(queue, key=order)[:k] if mask.by_token else _systematic(queue, k, turn, order)
+    k, taken, chosen = min(k, sum(map(len, queue))), 0, []
+    for unit in queue:
+        if taken + (turn * len(unit) >> 32) < k:
+            chosen.append(unit)
+        taken += len(unit)
+    return chosen
+
+
+def _weights_by_hand(mask: MaskedTokens, rows: Rows, row: int) -> list[float]:
+    weights, pairs = mask.weights, zip(rows.tokens[row].tolist(), rows.flags[row].tolist(), strict=True)
+    return [weights.of_ids[token] * (1 if flag & TokenFlag.TARGET else weights.unmarked) for token, flag in pairs]
 
 
 def _runs(ordinary: list[bool]) -> Iterator[Unit]:

@@ -8,7 +8,10 @@ from data_prep.errors import UserError
 from launchers.app import app
 from launchers.commands.arguments import local
 
-COMMANDS = ("prep run", "prep plan", "prep collocations", "tokenizer train", "export", "evaluate", "finetune", "report")
+COMMANDS = (
+    *("prep run", "prep plan", "prep collocations", "prep weights"),
+    *("tokenizer train", "export", "evaluate", "finetune", "report"),
+)
 OPTIONS = [
     *((command, "--out") for command in COMMANDS if command != "evaluate"),
     *((command, "--json") for command in ("evaluate", "finetune", "analyze layers")),

@@ -184,6 +184,12 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["masking.replacement={mask: 0.8, random: 0.3}"], "mask + random is 1.1; the two shares may add up to 1"),
         (["masking.strategy=collocation"], "masking: strategy collocation needs masking.collocations, a list that"),
         (["masking.collocations=c"], "masking: collocations is a list for strategy collocation; set masking.strategy"),
+        (
+            ["masking.selection.per=sentence"],
+            "masking.selection: per sentence needs weights, a list of `mask",
+        ),
+        (["masking.selection.weights=w", "masking.device=gpu"], "masking: selection is for masking.device cpu; remove"),
+        (["masking.selection.unmarked=-1"], "masking.selection.unmarked"),
         (["model.size={layers: 2, hidden: 33, heads: 2}"], "hidden (33) must be a multiple of heads (2)"),
         (
             ["masking.ngram=2"],
@@ -196,6 +202,11 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
             "masking.rate is not read by objective clm; remove it",
         ),
         (["objective=clm", "masking.strategy=span"], "is not read by objective clm; remove it"),
+        (
+            ["objective=clm", "masking.selection.unmarked=2"],
+            "masking.selection is not read by objective clm; remove it",
+        ),
+        (["objective=repair", "masking.selection.unmarked=2"], "masking.selection is not read by objective repair"),
         (
             ["objective=clm", "masking.replacement.mask=1", "masking.replacement.random=0"],
             "is not read by objective clm; remove it",

@@ -1,0 +1,48 @@
+"""Weight lists: the JSON file that `maskwright prep weights` writes, and masking reads to predict some tokens more."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from data_prep.errors import DamagedData, MissingFile, UnusableInput, one_line
+from data_prep.files import atomic_writer
+from data_prep.reading import parse_json, read_bytes, shown_path
+
+
+@dataclass(frozen=True)
+class WeightList:
+    """Weights of each id of a tokenizer, 0 or from 1e-6 to 1e6 (ValueError for others), and ids that end a sentence."""
+
+    tokenizer_sha256: str
+    sentence_ends: list[int]
+    weights: list[float]
+
+    def __post_init__(self) -> None:
+        if not all(weight == 0 or 1e-6 <= weight <= 1e6 for weight in self.weights):
+            raise ValueError("a weight is neither 0 nor from 1e-6 to 1e6")
+        if not all(id < len(self.weights) for id in self.sentence_ends):
+            raise ValueError("the id of a sentence end has no weight")
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the list."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()
+
+    def write(self, path: Path) -> None:
+        """Write the list atomically."""
+        with atomic_writer(path) as file:
+            file.write(json.dumps(asdict(self)).encode())
+
+    @staticmethod
+    def read(path: Path) -> "WeightList":
+        """Read a list. Raises UserError if it is missing, and DamagedData if it is not such a list."""
+        advice = "make one with `maskwright prep weights`."
+        try:
+            found: WeightList = parse_json(read_bytes(path), WeightList)
+            return found
+        except MissingFile:
+            raise UnusableInput(f"{path}: no such weight list; {advice}") from None
+        except ValueError as error:
+            reason = one_line(str(error), 80)
+            raise DamagedData(f"{shown_path(path)} is not a sound weight list ({reason}); {advice}") from None

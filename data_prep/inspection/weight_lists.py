@@ -1,0 +1,95 @@
+"""Weights of tokens for masking: by frequency, of listed words, and of content words."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data_prep.errors import UserError
+from data_prep.format import Dataset, WeightList
+from data_prep.tokenizer import Spelling
+
+_SENTENCE_ENDS = frozenset(".!?…。！？")
+_SAMPLE = 4_000_000  # tokens whose neighbours are counted: 32 bytes of memory for each and each place of the window
+
+
+class TokenWeights:
+    """Weights of a data set's tokens, float64 [vocab_size]. Raises UserError if it has no tokenizer files."""
+
+    def __init__(self, dataset: Dataset, progress: Callable[[int, int], None]):
+        if not dataset.manifest.tokenizer.files:
+            raise UserError(f"{dataset.location} has no tokenizer files, which weights of tokens need.")
+        dataset.check_tokenizer()
+        self._progress = progress
+        self._dataset, self._size = dataset, dataset.manifest.tokenizer.vocab_size
+        pieces = Spelling.open(dataset.tokenizer_path).pieces.items()
+        self._texts = {id: piece.decode("utf-8", errors="replace") for id, piece in sorted(pieces)}
+        self._signs = [id for id, text in self._texts.items() if not any(map(str.isalnum, text))]
+
+    def by_frequency(self, power: float) -> NDArray[np.float64]:
+        """Count ** -power, at least a millionth; ids that do not occur count as one.
+
+        With power 0.5, a token is predicted about as often as the square root of its count, as in the subsampling of
+        Mikolov et al., "Distributed representations of words and phrases and their compositionality", 2013.
+        """
+        counts = np.maximum(self._dataset.token_counts(progress=self._progress), 1)
+        return np.maximum(np.round(counts**-power, 9), 1e-6)
+
+    def of_content(self, most_frequent: int) -> NDArray[np.float64]:
+        """1, but 0 for signs and for the most frequent tokens that begin a word."""
+        counts = self._dataset.token_counts(progress=self._progress)
+        counts[[id for id, text in self._texts.items() if not text.startswith(" ")]] = 0
+        counts[self._signs] = 0
+        weights = np.ones(self._size)
+        weights[np.argsort(-counts, kind="stable")[:most_frequent]] = 0
+        weights[self._signs] = 0
+        return weights
+
+    def by_dependence(self, window: int) -> NDArray[np.float64]:
+        """How much the tokens at most `window` places away say about a token, in nats; 0 for signs.
+
+        This is the mean over its occurrences of the pointwise mutual information with each of these tokens, in a sample
+        of the data. Pairs that occur fewer than five times count as independent. Zhang and Hashimoto, "On the inductive
+        bias of masked language modeling: From statistical to syntactic dependencies", NAACL 2021, explain by such
+        dependencies what random masks teach.
+        """
+        pairs, times = np.unique(np.concatenate([*self._pairs(window)]), return_counts=True)
+        ones, others = np.divmod(pairs, self._size)
+        left, right = (np.bincount(ids, times, self._size) for ids in (ones, others))
+        said = np.where(times < 5, 0, times * np.log(times * times.sum() / (left[ones] * right[others])))
+        sums = np.bincount(ones, said, self._size) + np.bincount(others, said, self._size)
+        weights = np.round(np.maximum(sums / np.maximum(left + right, 1), 0), 6)
+        weights[self._signs] = 0
+        return weights
+
+    def _pairs(self, window: int) -> Iterator[NDArray[np.int64]]:
+        """Pairs of neighbours within documents, each as one number, from evenly spread blocks."""
+        totals = self._dataset.manifest.totals
+        step = -(-totals.tokens // _SAMPLE)
+        for block in range(0, totals.blocks, step):
+            self._progress(block, totals.blocks)
+            tokens, lengths = self._dataset.tokens(block).astype(np.int64), self._dataset.document_lengths(block)
+            document = np.repeat(np.arange(len(lengths)), lengths)
+            for distance in range(1, window + 1):
+                same = document[distance:] == document[:-distance]
+                yield (tokens[:-distance] * self._size + tokens[distance:])[same]
+
+    def of_words(self, pairs: Sequence[tuple[str, float]], other: float) -> tuple[NDArray[np.float64], int]:
+        """The mean of the weights of each word that is one token, `other` for others; and the number of pairs left out.
+
+        If the weights are 1 for occurrences with a part of speech and 0 for others, this is the share of the part of
+        speech.
+        """
+        ids = {text: id for id, text in self._texts.items()}
+        found = [ids.get(f" {word}", ids.get(f" {word.lower()}", -1)) for word, _ in pairs]
+        sums = np.bincount([id + 1 for id in found], [weight for _, weight in pairs], self._size + 1)[1:]
+        times = np.bincount([id + 1 for id in found], minlength=self._size + 1)[1:]
+        return np.where(times, sums / np.maximum(times, 1), other), found.count(-1)
+
+    def listed(self, weights: NDArray[np.float64]) -> WeightList:
+        """The list of these weights. A sentence ends with a token of signs, one of them a full stop or the like."""
+        ends = [id for id in self._signs if _SENTENCE_ENDS & set(self._texts[id])]
+        try:
+            return WeightList(self._dataset.manifest.tokenizer.sha256, ends, weights.tolist())
+        except ValueError as error:
+            raise UserError(f"The weights cannot be used: {error}.") from None

@@ -1,0 +1,66 @@
+"""`maskwright prep weights`: write the weights of tokens for masking."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from data_prep.errors import UserError
+from launchers.commands.arguments import DataSet, check_folder_of, local
+from launchers.display import CommandProgress
+
+
+def prep_weights(
+    location: DataSet,
+    out: Annotated[Path, typer.Option(parser=local, metavar="FILE", help="list to write, a JSON file")],
+    frequency: Annotated[float | None, typer.Option(min=0.01, max=4, metavar="POWER", help="count ** -POWER")] = None,
+    content: Annotated[int | None, typer.Option(min=0, metavar="N", help="1; 0 for signs and N frequent words")] = None,
+    dependence: Annotated[int | None, typer.Option(min=1, max=20, metavar="N", help="what N neighbours say")] = None,
+    words: Annotated[Path | None, typer.Option(metavar="FILE", help="lines: a word, or word, tab, weight")] = None,
+    other: Annotated[
+        float | None, typer.Option(min=0, help="with --words: weight of what FILE does not list  [default: 0]")
+    ] = None,
+) -> None:
+    """Write the weights of tokens, so that masking selects some tokens more often than others.
+
+    Give one of --frequency, --content, --dependence and --words.
+
+    Example: `maskwright prep weights data/books/train --out data/books/rare.json --frequency 0.5`
+    """
+    from data_prep.format import Dataset
+    from data_prep.inspection import TokenWeights
+
+    if sum(option is not None for option in (frequency, content, dependence, words)) != 1 or (other and not words):
+        raise UserError("Give one of --frequency, --content, --dependence and --words; --other is for --words.")
+    check_folder_of(out)
+    if out.exists():
+        raise UserError(f"{out} exists; choose another --out.")
+    left_out = 0
+    with CommandProgress() as line:
+        maker = TokenWeights(Dataset(location), lambda n, of: line.show(n, of, "reading"))
+        if frequency is not None:
+            weights = maker.by_frequency(frequency)
+        elif content is not None:
+            weights = maker.of_content(content)
+        elif dependence is not None:
+            weights = maker.by_dependence(dependence)
+        elif words is not None:
+            weights, left_out = maker.of_words(_read(words), other or 0)
+    maker.listed(weights).write(out)
+    typer.echo(
+        f"{out}: {len(weights):,} tokens, {int((weights == 0).sum()):,} with weight 0, others up to {weights.max():g}"
+        + (f"; left out: {left_out:,} lines whose word is not one token" if left_out else "")
+    )
+
+
+def _read(file: Path) -> list[tuple[str, float]]:
+    """Words with their weights, 1 by default."""
+    from data_prep.reading import read_bytes
+
+    rows = [
+        line.split("\t") for line in read_bytes(file, 1 << 30).decode(errors="replace").splitlines() if line.strip()
+    ]
+    try:
+        return [(row[0], float(row[1]) if len(row) > 1 else 1.0) for row in rows if row[0].strip()]
+    except ValueError as error:
+        raise UserError(f"{file} has a weight that is not a number ({error})") from None
