@@ -87,9 +87,9 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
             answers[model.name] = measure(held_out, model, _named(progress, f"held-out text: {model.name}"))
             results[model.name]["held_out"] = held_out_results(answers[model.name], counts)
         if held_out and task.likelihood:
-            progress_line = _named(progress, f"likelihood of all tokens: {model.name}")
-            likelihoods[model.name] = row_likelihoods(held_out, model, task.likelihood, progress_line)
-            results[model.name]["likelihood"] = likelihoods[model.name].results()
+            shown_progress = _named(progress, f"likelihood of all tokens: {model.name}")
+            likelihoods[model.name] = row_likelihoods(held_out, model, task.likelihood, shown_progress)
+            results[model.name]["likelihood"] = likelihoods[model.name].results(model.causal)
         if pairs:
             scores = _scores(model, texts, task.form, _named(progress, f"{len(pairs):,} pairs: {model.name}"), cache)
             credit[model.name] = credits(scores[::2], scores[1::2])

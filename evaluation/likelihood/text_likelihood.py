@@ -5,9 +5,8 @@ masked diffusion language models", NeurIPS 2024; Shi et al., "Simplified and gen
 data", NeurIPS 2024). It is the mean of the weighted loss of `DiffusionTokens` with uniform rates.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,30 +21,25 @@ from pretrain.objectives import CausalTokens, DiffusionTokens, Objective
 _SEED = 0
 
 
-@dataclass(frozen=True)
-class RowLikelihoods:
-    """For each row [R], float64.
+class RowLikelihoods(NamedTuple):
+    """For each row, float64 [R]: -log-likelihood or its estimated bound in nats, and the number of ordinary tokens.
 
-    nats: -log-likelihood, or the estimate of its bound. variance: of this estimate over the draws; 0 if exact.
-    tokens: ordinary tokens. exact: whether the model is causal.
+    variance: of the estimate over the draws; 0 if it is exact.
     """
 
     nats: NDArray[np.float64]
     variance: NDArray[np.float64]
     tokens: NDArray[np.float64]
-    exact: bool
 
-    def results(self) -> dict[str, Any]:
+    def results(self, causal: bool) -> dict[str, Any]:
         """Nats a token with their standard error over the draws, and perplexity, as JSON values."""
-        tokens = self.tokens.sum()
-        loss = float(self.nats.sum() / tokens)
+        nats, variance, tokens = (float(values.sum()) for values in self)
         return {
-            "value": "exact" if self.exact else "upper bound",
-            "nats_per_token": loss,
-            "standard_error": float(np.sqrt(self.variance.sum()) / tokens),
-            "perplexity": float(np.exp(loss)),
+            "value": "exact" if causal else "upper bound",
+            "nats_per_token": nats / tokens,
+            "standard_error": float(np.sqrt(variance)) / tokens,
+            "perplexity": float(np.exp(nats / tokens)),
             "tokens": int(tokens),
-            "rows": len(self.tokens),
         }
 
 
@@ -61,22 +55,17 @@ def row_likelihoods(
             draws / 2 equal ranges of the rate. The other half does so independently: the difference gives the error.
         progress: (rows done, rows requested).
     """
-    settings, strata = DiffusionConfig(), draws // 2
-    masks: list[Objective] = [
-        DiffusionTokens(held_out.vocabulary, settings, _SEED, f"likelihood {draw}", (draw // 2, strata))
-        for draw in range(draws)
-    ]
-    objectives = [CausalTokens(held_out.vocabulary)] * 2 if predictor.causal else masks
-    parts, done = [], 0
+    vocabulary, settings, ranges = held_out.vocabulary, DiffusionConfig(), draws // 2
+    masks = [DiffusionTokens(vocabulary, settings, _SEED, f"likelihood {n}", (n // 2, ranges)) for n in range(draws)]
+    objectives: Sequence[Objective] = [CausalTokens(vocabulary)] * 2 if predictor.causal else masks
+    found: list[NDArray[np.float64]] = []
     for rows in held_out.laid_out():
         nats = np.stack([_nats(predictor, rows.masked(objective, 1.0)) for objective in objectives])
-        halves = nats[0::2].mean(axis=0), nats[1::2].mean(axis=0)
-        tokens = np.count_nonzero(held_out.vocabulary.is_ordinary[rows.rows.tokens], axis=1)
-        parts.append(np.stack([np.mean(halves, axis=0), np.square(halves[0] - halves[1]) / 4, tokens]))
-        done += len(tokens)
-        progress(done, held_out.masks.rows)
-    nats, variance, n_tokens = np.concatenate(parts, axis=1)
-    return RowLikelihoods(nats, variance, n_tokens, predictor.causal)
+        first, second = nats[0::2].mean(axis=0), nats[1::2].mean(axis=0)
+        tokens = np.count_nonzero(vocabulary.is_ordinary[rows.rows.tokens], axis=1)
+        found.append(np.stack([(first + second) / 2, (first - second) ** 2 / 4, tokens]))
+        progress(sum(part.shape[1] for part in found), held_out.masks.rows)
+    return RowLikelihoods(*np.concatenate(found, axis=1))
 
 
 def _nats(predictor: Predictor, batch: Batch) -> NDArray[np.float64]:
@@ -84,7 +73,6 @@ def _nats(predictor: Predictor, batch: Batch) -> NDArray[np.float64]:
     used = batch.labels != IGNORED
     places, labels = batch.masked_positions[used], batch.labels[used]
     stream = Stream(batch.tokens, batch.positions, batch.cu_seqlens, batch.seq_len, places, labels)
-    nats = -predictor.answers(stream).log_probabilities
-    if batch.weights is not None:
-        nats *= batch.weights[used]
+    weights = 1.0 if batch.weights is None else batch.weights[used]
+    nats = -predictor.answers(stream).log_probabilities * weights
     return np.bincount(places // batch.seq_len, nats, len(batch.tokens) // batch.seq_len).astype(np.float64)

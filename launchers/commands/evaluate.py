@@ -25,7 +25,6 @@ _LIKELIHOOD = {
     "standard error": "{standard_error:.4f}",
     "perplexity": "{perplexity:,.2f}",
     "tokens": "{tokens:,}",
-    "rows": "{rows:,}",
 }
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "held_out.loss": ("held-out loss, nats", "{:+.4f}".format),

@@ -19,27 +19,19 @@ class DiffusionTokens:
 
     A row of n ordinary tokens draws a rate t. k = ceil(t * n) of them are masked, every set of k with the same chance.
     The number is exact, not binomial. So weights n / k exist for every row and add up to n, and for uniform rates the
-    weighted mean loss of a batch is an unbiased estimate of the bound of the negative log-likelihood a token: the
-    negative evidence lower bound (Ou et al., "Your absorbing discrete diffusion secretly models the conditional
-    distributions of clean data", ICLR 2025, section 3.3).
+    weighted mean loss of a batch is an unbiased estimate of the negative evidence lower bound a token (Ou et al., "Your
+    absorbing discrete diffusion secretly models the conditional distributions of clean data", ICLR 2025, section 3.3).
 
     Args:
-        vocabulary: the tokenizer's ids.
-        settings: distribution of the rates, and weights.
-        seed: keys every draw.
-        purpose: draws of two purposes ("train", "valid") are independent.
+        vocabulary: the tokenizer's ids. settings: distribution of the rates, and weights.
+        seed, purpose: they key every draw, see MaskedTokens.
         part: (i, m): draw rates in range i of the m equally likely ones of the distribution; for stratified estimates.
     """
 
     flags = 0
 
     def __init__(
-        self,
-        vocabulary: Vocabulary,
-        settings: DiffusionConfig,
-        seed: int,
-        purpose: str,
-        part: tuple[int, int] = (0, 1),
+        self, vocabulary: Vocabulary, settings: DiffusionConfig, seed: int, purpose: str, part: tuple[int, int] = (0, 1)
     ):
         self.vocabulary, self._settings, self._part = vocabulary, settings, part
         self._rate_key, self._key = (derive_key(seed, f"{purpose}-diffusion-{what}") for what in ("rates", "masks"))
@@ -69,23 +61,20 @@ class DiffusionTokens:
         return Masked(seen.reshape(-1), positions.reshape(-1), labels.reshape(-1), weights=of_places.reshape(-1))
 
 
-def drawn_rates(
-    uniform: NDArray[np.float64], modes: Sequence[RateMode]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rates from uniform numbers [R] in (0, 1) by the inverse of their distribution, and their densities: two of [R].
+def drawn_rates(uniform: NDArray[np.float64], modes: Sequence[RateMode]) -> NDArray[np.float64]:
+    """Rates from uniform numbers [R] in (0, 1) by the inverse of their distribution, and their densities: [2, R].
 
     Without modes, rates are uniform. Otherwise a number chooses a mode by its share, and then a rate of the mode's
     normal distribution, cut at 0 and 1; the density is that in the mode (Kosmopoulou et al., "Masked diffusion language
     models with frequency-informed training", 2025, arXiv:2509.05056).
     """
-    if not modes:
-        return uniform, np.ones(len(uniform))
-    ends = np.cumsum([mode.share for mode in modes]) / sum(mode.share for mode in modes)
-    rates, densities = np.empty(len(uniform)), np.empty(len(uniform))
-    for mode, start, end in zip(modes, [0.0, *ends[:-1]], [*ends[:-1], 1.0], strict=True):
+    found, start = np.stack([uniform, np.ones_like(uniform)]), 0.0
+    for mode in modes:
+        end = 1.0 if mode is modes[-1] else start + mode.share / sum(mode.share for mode in modes)
         chosen, normal = (uniform >= start) & (uniform < end), NormalDist(mode.mean, mode.std)
         below, inside = normal.cdf(0), normal.cdf(1) - normal.cdf(0)
-        within = (uniform[chosen] - start) / (end - start)
-        rates[chosen] = [normal.inv_cdf(below + inside * max(one, 2.0**-33)) for one in within.tolist()]
-        densities[chosen] = [normal.pdf(rate) / inside for rate in rates[chosen].tolist()]
-    return rates, densities
+        within = np.maximum((uniform[chosen] - start) / (end - start), 2.0**-33)
+        rates = [normal.inv_cdf(below + inside * one) for one in within.tolist()]
+        found[:, chosen] = rates, [normal.pdf(rate) / inside for rate in rates]
+        start = end
+    return found
