@@ -1,4 +1,4 @@
-"""Generate text: mask-predict, Gibbs sampling, left to right.
+"""Generate text: mask-predict, diffusion, left to right.
 
 A `Writer` opens a model and writes the texts of a `GenerationRequest`.
 """

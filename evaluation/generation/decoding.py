@@ -1,4 +1,4 @@
-"""Decoding methods: mask-predict and Gibbs sampling for masked models, left to right for causal models.
+"""Samplers: mask-predict and diffusion for masked models, left to right for causal models.
 
 Random numbers are keyed: the same seed gives the same text.
 """
@@ -92,36 +92,44 @@ def mask_predict(predict: Predict, start: Tensor, mask: int, iterations: int, dr
     sure = torch.zeros(len(ids), len(positions), dtype=torch.float64)
     for iteration in range(iterations):
         again = sure.argsort(dim=1, stable=True)[:, : masks_left(len(positions), iteration, iterations)]
-        places = positions[again]
-        ids.scatter_(1, places, mask)
-        row = torch.arange(len(ids))[:, None].expand_as(places)
-        uniform = draws.uniform(ids.shape[0], ids.shape[1], iteration)[row, places]
-        tokens, probability = draws.choose(predict(ids)[row, places].flatten(0, 1), uniform.flatten())
-        ids = ids.scatter(1, places, tokens.view_as(places))
-        sure = sure.scatter(1, again, probability.view_as(places))
-        yield ids.clone()
+        ids = ids.scatter(1, positions[again], mask)
+        tokens, probability = _drawn_at(predict, ids, positions[again], iteration, draws)
+        ids = ids.scatter(1, positions[again], tokens)
+        sure = sure.scatter(1, again, probability)
+        yield ids
 
 
-def gibbs(predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws) -> Iterator[Tensor]:
-    """Draw one position at a time given all others, in sweeps over all positions in random order.
+def diffusion(
+    predict: Predict, start: Tensor, mask: int, iterations: int, draws: Draws, confident: bool = True
+) -> Iterator[Tensor]:
+    """Unmask equally many tokens in each iteration; they stay. Yield the ids.
 
-    Wang and Cho, "BERT has a mouth, and it must speak: BERT as a Markov random field language model", NeuralGen 2019
-    (arXiv:1902.04094). As Cho noted later, BERT is not a Markov random field: its conditionals need not belong to a
-    joint distribution. So the chain may have no limit, or one that depends on the order. In the first sweep, positions
-    not drawn yet are [MASK].
+    The reverse process of masked diffusion (Sahoo et al., 2024, arXiv:2406.07524). The most probable of the drawn
+    tokens come first, as in MaskGIT (Chang et al., CVPR 2022, arXiv:2202.04200) and LLaDA (Nie et al., 2025,
+    arXiv:2502.09992). With `confident` False, the order is random. Then, with one token an iteration and temperature 1,
+    texts are samples of the distribution that the likelihood bound is about (Ou et al., ICLR 2025, arXiv:2406.03736).
 
-    Args: as mask_predict; an iteration is a sweep.
+    Args: as mask_predict.
     """
-    ids = start.clone()
-    positions = torch.nonzero(start[0] == mask)[:, 0]
-    row = torch.arange(len(ids))
-    for sweep in range(iterations):
-        order = draws.uniform(ids.shape[0], ids.shape[1], sweep, _ORDER)[:, positions].argsort(dim=1, stable=True)
-        uniform = draws.uniform(ids.shape[0], ids.shape[1], sweep)
-        for place in positions[order].unbind(dim=1):
-            ids[row, place] = mask
-            ids[row, place], _ = draws.choose(predict(ids)[row, place], uniform[row, place])
-        yield ids.clone()
+    ids = start
+    free = torch.nonzero(start[0] == mask)[:, 0].expand(len(start), -1)  # masked positions [B, n]
+    for iteration in range(iterations):
+        tokens, sure = _drawn_at(predict, ids, free, iteration, draws)
+        if not confident:
+            sure = draws.uniform(len(ids), ids.shape[1], iteration, _ORDER).gather(1, free)
+        left = masks_left(len(free[0]), 1, iterations - iteration)
+        order = sure.argsort(dim=1, stable=True)
+        ids = ids.scatter(1, free.gather(1, order[:, left:]), tokens.gather(1, order[:, left:]))
+        free = free.gather(1, order[:, :left])
+        yield ids
+
+
+def _drawn_at(predict: Predict, ids: Tensor, places: Tensor, iteration: int, draws: Draws) -> tuple[Tensor, Tensor]:
+    """Draw tokens for places [B, n] of the ids [B, S]: the tokens and their probabilities [B, n]."""
+    row = torch.arange(len(ids))[:, None].expand_as(places)
+    uniform = draws.uniform(len(ids), ids.shape[1], iteration).gather(1, places)
+    tokens, probability = draws.choose(predict(ids)[row, places].flatten(0, 1), uniform.flatten())
+    return tokens.view_as(places), probability.view_as(places)
 
 
 def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) -> Iterator[Tensor]:

@@ -1,9 +1,9 @@
 """Generate texts from a model and a prompt (`maskwright generate`)."""
 
+import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -12,15 +12,20 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from data_prep.errors import UserError
-from evaluation.generation.decoding import Draws, gibbs, left_to_right, mask_predict
+from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict
 from pretrain.export import ids_around, load_language_model, load_tokenizer, prediction_lag
 from pretrain.model import longest_text
 
-Method = Literal["mask-predict", "gibbs"]
+Sampler = Literal["mask-predict", "diffusion", "random-order"]
 
 MASK = "[MASK]"  # in a prompt, for every tokenizer
 LENGTH = 16  # default number of tokens to write
-ITERATIONS, SWEEPS = 10, 5  # of mask-predict (at most the number of tokens to write), and of gibbs
+ITERATIONS = 10  # of mask-predict, at most the number of tokens to write
+_SAMPLERS: dict[Sampler, Callable[..., Iterator[Tensor]]] = {
+    "mask-predict": mask_predict,
+    "diffusion": diffusion,
+    "random-order": functools.partial(diffusion, confident=False),
+}
 
 
 @dataclass(frozen=True)
@@ -28,13 +33,13 @@ class GenerationRequest:
     """Prompt and sampling options of a generation.
 
     prompt: MASK, or the tokenizer's mask token, marks each token to write.
-    length: tokens to write after a prompt without masks. method, iterations: only for masked models; gibbs counts
-    sweeps. temperature, top_k, seed: see Draws. samples: number of texts.
+    length: tokens to write after a prompt without masks. sampler, iterations: only for masked models; by default
+    diffusion writes one token an iteration. temperature, top_k, seed: see Draws. samples: number of texts.
     """
 
     prompt: str = ""
     length: int | None = None
-    method: Method | None = None
+    sampler: Sampler | None = None
     iterations: int | None = None
     temperature: float = 1.0
     top_k: int = 0
@@ -77,11 +82,10 @@ class Writer:
             draws = Draws(allowed, request.temperature, request.top_k, request.seed, first)
             if self.causal:
                 steps = left_to_right(self._predict, samples, length, draws)
-            elif request.method == "gibbs":
-                steps = gibbs(self._predict, samples, self._ids["mask"], request.iterations or SWEEPS, draws)
             else:
-                iterations = request.iterations or min(ITERATIONS, int(new.sum()))
-                steps = mask_predict(self._predict, samples, self._ids["mask"], iterations, draws)
+                sampler, most = request.sampler or "mask-predict", int(new.sum())
+                iterations = request.iterations or (min(ITERATIONS, most) if sampler == "mask-predict" else most)
+                steps = _SAMPLERS[sampler](self._predict, samples, self._ids["mask"], iterations, draws)
             *_, texts = steps
             yield from ((ids, new.tolist()) for ids in texts.tolist())
 
@@ -90,7 +94,7 @@ class Writer:
         logits: Tensor = self._model(input_ids=ids, attention_mask=torch.ones_like(ids), **self._last_only).logits
         return logits.roll(prediction_lag(self._model), dims=1)
 
-    @cached_property
+    @functools.cached_property
     def _last_only(self) -> dict[str, int]:
         """Argument that limits a causal model to the logits of the next token."""
         takes = inspect.signature(self._model.forward).parameters
@@ -102,9 +106,9 @@ class Writer:
         ids: list[int] = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         masks = ids.count(self.tokenizer.mask_token_id)
         if self.causal:
-            if request.method or request.iterations:
+            if request.sampler or request.iterations:
                 raise UserError(
-                    f"{self._name} is a causal model: it writes from left to right. Remove --method and --iterations."
+                    f"{self._name} is a causal model: it writes from left to right. Remove --sampler and --iterations."
                 )
             if masks:
                 raise UserError(

@@ -15,6 +15,7 @@ from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, 
 from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
 from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer
 from evaluation.likelihood.sentence_scores import Form, ScoreCache, check_lengths, model_identity, sentence_scores
+from evaluation.likelihood.text_likelihood import RowLikelihoods, row_likelihoods
 from pretrain.export import check_vocabulary, load_tokenizer
 
 _SEQ_LEN = 128
@@ -32,6 +33,7 @@ class EvaluationRequest:
     models: folders of models or runs. baseline: add a unigram model after them.
     data: the held-out data set. counts: the data set for token counts; default: `data`.
     rows, seq_len, mask_rate, strategy: see Masks. Default seq_len: 128, or the shortest limit of the models.
+    likelihood: draws of the bound of masked models, see row_likelihoods; None: measure no likelihoods of all tokens.
     pairs: a file, see minimal_pairs.py. form: the score of masked models. limit: pairs per UID.
     """
 
@@ -43,6 +45,7 @@ class EvaluationRequest:
     seq_len: int | None
     mask_rate: float
     strategy: StrategyName
+    likelihood: int | None
     pairs: str | None
     form: Form
     limit: int | None
@@ -75,6 +78,7 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
         counts = counted.token_counts(progress=counting)
         models += [Unigram(counted, counts)] if task.baseline else []
     answers: dict[str, HeldOutAnswers] = {}
+    likelihoods: dict[str, RowLikelihoods] = {}
     credit: dict[str, NDArray[np.float64]] = {}
     results: dict[str, dict[str, Any]] = {model.name: {} for model in models}
     for model in models:
@@ -82,6 +86,10 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
             assert counts is not None  # default of `counts`: the held-out text
             answers[model.name] = measure(held_out, model, _named(progress, f"held-out text: {model.name}"))
             results[model.name]["held_out"] = held_out_results(answers[model.name], counts)
+        if held_out and task.likelihood:
+            shown_progress = _named(progress, f"likelihood of all tokens: {model.name}")
+            likelihoods[model.name] = row_likelihoods(held_out, model, task.likelihood, shown_progress)
+            results[model.name]["likelihood"] = likelihoods[model.name].results(model.causal)
         if pairs:
             scores = _scores(model, texts, task.form, _named(progress, f"{len(pairs):,} pairs: {model.name}"), cache)
             credit[model.name] = credits(scores[::2], scores[1::2])
@@ -93,6 +101,9 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
         weights = next(iter(by_row.values()))[2]
         for number, measure_name in enumerate(("held_out.loss", "held_out.masked_accuracy")):
             comparisons += _comparisons(measure_name, {name: rows[number] for name, rows in by_row.items()}, weights)
+    if likelihoods:
+        nats = {name: of_model.nats for name, of_model in likelihoods.items()}
+        comparisons += _comparisons("likelihood.nats_per_token", nats, next(iter(likelihoods.values())).tokens)
     if pairs:
         uid = units(pairs)
         by_uid = {name: np.bincount(uid, of_model).astype(np.float64) for name, of_model in credit.items()}
@@ -144,6 +155,7 @@ def _settings(task: EvaluationRequest, held_out: HeldOut | None, counted: Datase
     if held_out:
         data = {"data": held_out.dataset.location, "fingerprint": held_out.dataset.manifest.fingerprint}
         found["held_out"] = data | asdict(held_out.masks)
+        found |= {"likelihood": {"draws": task.likelihood}} if task.likelihood else {}
     if counted:
         found["counts"] = {"data": counted.location, "fingerprint": counted.manifest.fingerprint}
     if task.pairs:

@@ -16,7 +16,7 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Predictor, Stream
 from pretrain.config import MaskingConfig
-from pretrain.data import Batch, FirstRows
+from pretrain.data import Batch, FirstRows, LaidOut
 from pretrain.masking import IGNORED, MaskedTokens, Rows, TokenFlag, Vocabulary
 
 StrategyName = Literal["token", "whole_word", "span", "ngram"]
@@ -72,15 +72,20 @@ class HeldOut:
         if not dataset.n_blocks:
             raise UserError(f"{dataset.location} holds no document to evaluate on")
 
-    def __iter__(self) -> Iterator[HeldOutQuestion]:
-        masks, done = self.masks, 0
+    def laid_out(self) -> Iterator[LaidOut]:
+        """The rows before masking, some at a time."""
+        masks = self.masks
         with closing(
             FirstRows.of(self.dataset, self.vocabulary, masks.seq_len, _SEED, flags=TokenFlag.WORD_START)
         ) as first:
-            for laid_out in first.take(masks.rows, at_once=max(1, _SLOTS // masks.seq_len)):
-                batch = laid_out.masked(self._objective, masks.rate)
-                yield _question(batch, laid_out.rows, self.vocabulary.is_ordinary, done)
-                done += len(laid_out.rows.tokens)
+            yield from first.take(masks.rows, at_once=max(1, _SLOTS // masks.seq_len))
+
+    def __iter__(self) -> Iterator[HeldOutQuestion]:
+        done = 0
+        for laid_out in self.laid_out():
+            batch = laid_out.masked(self._objective, self.masks.rate)
+            yield _question(batch, laid_out.rows, self.vocabulary.is_ordinary, done)
+            done += len(laid_out.rows.tokens)
 
 
 def _question(batch: Batch, rows: Rows, is_ordinary: NDArray[np.bool_], first_row: int) -> HeldOutQuestion:

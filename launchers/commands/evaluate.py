@@ -19,9 +19,17 @@ _GROUPS = {
     "by_word_class": "Loss by position of the token in its word",
     "by_length": "Loss by length of the document or piece, in tokens",
 }
+_LIKELIHOOD = {
+    "value": "{value}",
+    "nats a token": "{nats_per_token:.4f}",
+    "standard error": "{standard_error:.4f}",
+    "perplexity": "{perplexity:,.2f}",
+    "tokens": "{tokens:,}",
+}
 _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
     "held_out.loss": ("held-out loss, nats", "{:+.4f}".format),
     "held_out.masked_accuracy": ("masked accuracy, points", lambda value: f"{100 * value:+.2f}"),
+    "likelihood.nats_per_token": ("all tokens, nats a token", "{:+.4f}".format),
     "pairs.accuracy": ("accuracy on pairs, points", lambda value: f"{100 * value:+.2f}"),
 }
 
@@ -44,6 +52,14 @@ def evaluate(
     strategy: Annotated[
         Literal["token", "whole_word", "span", "ngram"], typer.Option(help="masking unit of held-out text")
     ] = "token",
+    likelihood: Annotated[
+        int | None,
+        typer.Option(
+            metavar="DRAWS",
+            min=2,
+            help="also give the likelihood of all tokens; of masked models a bound, from DRAWS masks a row, such as 8",
+        ),
+    ] = None,
     counts: Annotated[
         str | None, typer.Option(metavar="DATASET", help="data set for token counts, for example the training text")
     ] = None,
@@ -71,6 +87,8 @@ def evaluate(
 
         maskwright evaluate runs/token runs/span --data data/books/valid --pairs blimp.jsonl.zst
 
+        maskwright evaluate runs/clm runs/mlm --data data/books/valid --likelihood 8
+
         maskwright evaluate runs/books --baseline unigram --counts data/books/train --pairs blimp.jsonl.zst --limit 50
 
         maskwright evaluate runs/books --data data/books/valid --uri sqlite:///mlflow.db
@@ -91,7 +109,11 @@ def evaluate(
     if pairs is None:
         refuse_unread(context, "--pairs", "limit", "pll")
     if data is None:
-        refuse_unread(context, "--data", "rows", "seq_len", "mask_rate", "strategy")
+        refuse_unread(context, "--data", "rows", "seq_len", "mask_rate", "strategy", "likelihood")
+    if likelihood and likelihood % 2:
+        raise UserError(
+            f"--likelihood must be an even number, not {likelihood}: two halves of the draws give the error."
+        )
     if not 0 < mask_rate < 1:
         hint = percent(mask_rate) or "Write for example 0.15."
         raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
@@ -105,7 +127,7 @@ def evaluate(
 
     tracked = uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")
     target = Target.of_command(uri, experiment, models or ()) if tracked else None
-    held_out = rows, seq_len, mask_rate, strategy
+    held_out = rows, seq_len, mask_rate, strategy, likelihood
     task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
     cache = out.with_name(f"{out.name}.scores") if out and pairs else None
     with CommandProgress() as line:
@@ -126,6 +148,8 @@ def print_results(found: dict[str, Any]) -> None:
     console, models = text_console(), found["models"]
     if held_out := {name: results["held_out"] for name, results in models.items() if "held_out" in results}:
         _print_held_out(console, held_out, found["settings"]["held_out"])
+    if likelihoods := {name: results["likelihood"] for name, results in models.items() if "likelihood" in results}:
+        _print_models(console, "Likelihood of all tokens of the held-out text", _LIKELIHOOD, likelihoods)
     if pairs := {name: results["pairs"] for name, results in models.items() if "pairs" in results}:
         _print_pairs(console, pairs)
     if found["comparisons"]:

@@ -20,15 +20,13 @@ def generate(
     length: Annotated[
         int | None, typer.Option(min=1, help="tokens to add to a prompt without [MASK]; 16 by default")
     ] = None,
-    method: Annotated[
-        Literal["mask-predict", "gibbs"] | None,
-        typer.Option(help="sampling method of a masked model; mask-predict by default"),
+    sampler: Annotated[
+        Literal["mask-predict", "diffusion", "random-order"] | None,
+        typer.Option(help="how a masked model fills masks; mask-predict by default"),
     ] = None,
     iterations: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="mask-predict: iterations, by default 10 or the number of masks; gibbs: sweeps, by default 5"
-        ),
+        typer.Option(min=1, help="passes over the text; by default one for each mask, of mask-predict 10 at most"),
     ] = None,
     temperature: Annotated[
         float, typer.Option(min=0, help="sampling temperature; 0 takes the most likely token")
@@ -38,7 +36,7 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="random seed; the same seed gives the same texts")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per text")] = False,
 ) -> None:
-    """Write texts with a masked model (mask-predict or Gibbs sampling) or a causal model (left to right).
+    """Write texts with a masked model (mask-predict or diffusion) or a causal model (left to right).
 
     Special tokens are never written. New tokens are yellow on a terminal.
 
@@ -46,7 +44,7 @@ def generate(
 
         maskwright generate runs/demo --prompt "The [MASK] [MASK] sailed across the sea."
 
-        maskwright generate runs/demo --length 20 --method gibbs --temperature 0.7 --samples 5
+        maskwright generate runs/demo --length 20 --sampler diffusion --temperature 0.7 --samples 5
 
         maskwright generate runs/demo --prompt "The [MASK] [MASK] sailed." --temperature 0
     """
@@ -66,7 +64,7 @@ def generate(
     folder = model_folder(model)
     writer, spelling = Writer(folder), Spelling.open(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    asked = GenerationRequest(prompt, length, method, iterations, temperature, top_k, seed, samples)
+    asked = GenerationRequest(prompt, length, sampler, iterations, temperature, top_k, seed, samples)
     for number, (ids, new) in enumerate(writer.write(asked)):
         inside = [place for place, id in enumerate(ids) if id not in writer.outside]
         if as_json:

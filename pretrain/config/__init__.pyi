@@ -8,7 +8,9 @@ from .config_files import on_one_line as on_one_line
 from .config_files import read_yaml as read_yaml
 from .config_files import save_config as save_config
 from .data import DataConfig as DataConfig
+from .data import DiffusionConfig as DiffusionConfig
 from .data import MaskingConfig as MaskingConfig
+from .data import RateMode as RateMode
 from .data import RateSchedule as RateSchedule
 from .data import SelectionConfig as SelectionConfig
 from .error_text import percent as percent

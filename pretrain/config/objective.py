@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from pretrain.config.data import MaskingConfig
 from pretrain.config.section import Section
 
-ObjectiveName = Literal["mlm", "clm", "mntp", "repair"]
+ObjectiveName = Literal["mlm", "clm", "mntp", "repair", "diffusion"]
 Share = Annotated[float, Field(ge=0, le=1)]
 _FINEST = 1024  # the largest denominator of a constant share
 
@@ -103,6 +103,10 @@ def _rate(masking: MaskingConfig) -> str:
     return f"{masking.rate.start:.0%} to {masking.rate.end:.0%} ({masking.rate.schedule})"
 
 
+def _modes(masking: MaskingConfig) -> str:
+    return " and ".join(f"{mode.mean:.0%} ± {mode.std:.0%}" for mode in masking.diffusion.modes) or "uniform"
+
+
 OBJECTIVES = {
     kind.name: kind
     for kind in (
@@ -112,6 +116,7 @@ OBJECTIVES = {
             view=View.BIDIRECTIONAL,
             lag=0,
             pipeline="fill-mask",
+            unread=("diffusion",),
             draws_masks=True,
             predicts=lambda masking: (
                 f"masking | {masking.strategy}, {_rate(masking)} of tokens, drawn again at each visit"
@@ -123,7 +128,7 @@ OBJECTIVES = {
             view=View.CAUSAL,
             lag=1,
             pipeline="text-generation",
-            unread=("strategy", "rate", "replacement", "selection"),
+            unread=("strategy", "rate", "replacement", "selection", "diffusion"),
             predicts=lambda masking: "predicted | every token but special ones, from those before it",
         ),
         ObjectiveKind(
@@ -132,6 +137,7 @@ OBJECTIVES = {
             view=View.BIDIRECTIONAL,
             lag=1,
             pipeline="feature-extraction",  # transformers' fill-mask reads the state of the mask itself
+            unread=("diffusion",),
             draws_masks=True,
             predicts=lambda masking: (
                 f"masking | {masking.strategy}, {_rate(masking)} of tokens, each predicted from the slot before it"
@@ -143,11 +149,20 @@ OBJECTIVES = {
             view=View.BIDIRECTIONAL,
             lag=0,
             pipeline="fill-mask",
-            unread=("strategy", "replacement", "selection"),
+            unread=("strategy", "replacement", "selection", "diffusion"),
             needs_targets=True,
             predicts=lambda masking: (
                 f"masking | what the wrong text has not (cloze repair), at most {_rate(masking)} of tokens"
             ),
+        ),
+        ObjectiveKind(
+            name="diffusion",
+            title="masked diffusion",
+            view=View.BIDIRECTIONAL,
+            lag=0,
+            pipeline="fill-mask",
+            unread=("strategy", "rate", "replacement", "selection"),
+            predicts=lambda masking: f"masking | token, {_modes(masking)} rates drawn for each row, all as [MASK]",
         ),
     )
 }

@@ -123,6 +123,8 @@ class Config(Section):
         self._shares_add_up()
         unread = [setting for setting in kinds[0].unread if all(setting in kind.unread for kind in kinds)]
         self.masking.refuse_unread(*unread, section="masking.", why=f"is not read by objective {name}")
+        if self.masking.diffusion.start and any("rate" not in kind.unread for kind in kinds):
+            raise ValueError(f"masking.diffusion.start is for objectives without masking.rate, not {name}; remove it")
         if any(kind.draws_masks for kind in kinds):
             self._predicts()
         elif self.eval.masks == "common":

@@ -1,4 +1,5 @@
 from .batch import Batch as Batch
+from .batch import LaidOut as LaidOut
 from .batch_view import BatchDocument as BatchDocument
 from .batch_view import BatchRows as BatchRows
 from .batch_view import RowVisits as RowVisits

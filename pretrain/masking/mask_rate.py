@@ -16,7 +16,8 @@ def mask_rate(config: Config, step: int, total_steps: int | None = None) -> floa
     train faster than constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).
     """
     if all("rate" in kind.unread for kind in config.objective_kinds):
-        return 1.0
+        start = config.masking.diffusion.start
+        return start.rate if start and step < start.steps else 1.0
     return scheduled(config.masking.rate, step, total_steps or config.train.steps)
 
 

@@ -1,3 +1,5 @@
+from .causal import CausalTokens as CausalTokens
+from .diffusion import DiffusionTokens as DiffusionTokens
 from .objective import objective_of as objective_of
 from .objective_mixture import Objective as Objective
 from .objective_mixture import ObjectiveMixture as ObjectiveMixture

@@ -451,3 +451,25 @@ def test_a_causal_run_is_exported_as_such(causal, data, folder):
         encoder = AutoModel.from_pretrained(model, **settings).eval()
         first, cut = (encoder(input_ids=part).last_hidden_state[0, 0] for part in (ids, ids[:, :4]))
         assert torch.allclose(first, cut, atol=1e-5) is not sees_both_sides
+
+
+# Masked diffusion
+
+
+def test_a_diffusion_run_in_two_parts_has_the_bits_of_one(data, folder):
+    start = {"rate": 0.2, "steps": 3}
+    masking = {"diffusion": {"modes": [{"mean": 0.5, "std": 0.2}], "density_power": 1, "start": start}}
+    settings = {"objective": "diffusion", "masking": masking, "schedule__kind": "constant"}
+    whole, parts = folder / "diffusion-whole", folder / "diffusion-parts"
+    train(config_of(data, whole, **settings))
+    config = config_of(data, parts, **settings)
+    train(config, "train.steps=5")
+    assert "resumed after step 5" in train(config)
+    assert numbers(whole, *EXACT[:3]) == numbers(parts, *EXACT[:3])
+    assert numbers(whole, *EXACT)[STEPS] == numbers(parts, *EXACT)[STEPS]
+    assert_same_checkpoint(RunFolder(whole), RunFolder(parts), STEPS)
+    assert [entry.metrics["train/mask_rate"] for entry in entries(parts)] == [0.2] * 3 + [1.0] * (STEPS - 3)
+    for step in (1, 4, STEPS):
+        replay(parts, step)  # raises unless the batch has the checksum in the journal
+    export_run(parts, None, folder / "diffusion-model")
+    assert "50% ± 20% rates drawn for each row" in (folder / "diffusion-model" / "README.md").read_text()

@@ -1,6 +1,7 @@
 """Text generation: given tokens stay, masks follow the plan, the same seed gives the same text."""
 
 import functools
+import itertools
 import json
 from collections import Counter
 
@@ -14,7 +15,7 @@ from typer.testing import CliRunner
 
 from data_prep.errors import UserError
 from evaluation.generation import GenerationRequest, Writer
-from evaluation.generation.decoding import Draws, gibbs, left_to_right, mask_predict, masks_left
+from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict, masks_left
 from launchers.app import app
 from pretrain.export import load_language_model
 from tests.support.tiny_models import tiny_model
@@ -46,7 +47,11 @@ def start_of(free: list[bool], samples: int) -> torch.Tensor:
     return torch.tensor([given]).repeat(samples, 1)
 
 
-WAYS = [mask_predict, gibbs]
+RANDOM_ORDER = functools.partial(diffusion, confident=False)
+WAYS = [
+    pytest.param(way, id=name)
+    for name, way in [("mask-predict", mask_predict), ("diffusion", diffusion), ("random-order", RANDOM_ORDER)]
+]
 CASES = {
     "free": st.lists(st.booleans(), min_size=1, max_size=12).filter(any),
     "samples": st.integers(1, 3),
@@ -68,7 +73,9 @@ def test_what_is_given_stays_and_specials_are_never_written(way, free, samples, 
     assert len(steps) == iterations
     for step in steps:
         assert torch.equal(step[:, ~open_places], start[:, ~open_places])
-        assert ALLOWED[step[:, open_places]].all()
+        written = step[:, open_places]
+        assert (ALLOWED[written] | (written == MASK)).all()
+    assert ALLOWED[steps[-1][:, open_places]].all()
     for asked in model.asked:
         assert torch.equal(asked[:, ~open_places], start[:, ~open_places])
     assert torch.equal(start, start_of(free, samples))
@@ -100,25 +107,61 @@ def test_mask_predict_masks_anew_the_tokens_it_was_the_least_sure_of():
         assert torch.equal(step[~masked], asked[~masked])
 
 
-def test_a_sweep_of_gibbs_masks_each_free_position_once_given_all_others():
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from([0.0, 0.7]))
+def test_diffusion_unmasks_the_surest_tokens_equally_many_in_each_iteration(free, iterations, temperature):
     model = Model()
-    start = start_of([True, False, True, True], 2)
-    assert len(list(gibbs(model, start, MASK, 3, Draws(ALLOWED)))) == 3
-    assert len(model.asked) == 9
-    assert [(asked == MASK).sum().item() for asked in model.asked[:3]] == [6, 4, 2]
-    orders = []
-    for sweep in (1, 2):
-        masked = [(asked == MASK).nonzero() for asked in model.asked[3 * sweep : 3 * sweep + 3]]
-        assert all(places[:, 0].tolist() == [0, 1] for places in masked)  # one of each sample
-        of_sample = [[places[sample, 1].item() for places in masked] for sample in range(2)]
-        assert [sorted(order) for order in of_sample] == [[1, 3, 4]] * 2
-        orders += of_sample
-    assert len(set(map(tuple, orders))) > 1
+    steps = list(diffusion(model, start_of([True] * free, 2), MASK, iterations, Draws(ALLOWED, temperature)))
+    masked = [(asked == MASK) for asked in model.asked] + [steps[-1] == MASK]
+    written = np.array([(before & ~after).sum(dim=1).tolist() for before, after in itertools.pairwise(masked)])
+    assert written.sum(axis=0).tolist() == [free] * 2
+    assert np.ptp(written, axis=0).max() <= 1
+    texts = [*model.asked, steps[-1]]
+    for before, step, after in zip(texts[:-1], steps, texts[1:], strict=True):
+        assert torch.equal(step, after)
+        assert torch.equal(before[before != MASK], after[before != MASK])  # what is unmasked stays
+        if temperature == 0:
+            surest = Model()(before).masked_fill(~ALLOWED, -torch.inf).softmax(dim=-1).amax(dim=-1)
+            for row in range(2):
+                new = (before[row] == MASK) & (after[row] != MASK)
+                rest = surest[row][after[row] == MASK]
+                if len(rest) and new.any():
+                    assert surest[row][new].min() >= rest.max()
+
+
+def test_one_token_at_a_time_in_random_order_samples_the_average_over_orders():
+    """The probability of a text under an any-order model: the mean over orders of the product of its conditionals."""
+    ids, start, n = [5, 6, 7], start_of([True, True, True], 1), 20_000
+    allowed = torch.tensor([id in ids for id in range(VOCABULARY)])
+
+    def chances(known: dict[int, int], place: int) -> torch.Tensor:
+        text = start.clone()
+        for at, id in known.items():
+            text[0, at] = id
+        return Model()(text)[0, place].masked_fill(~allowed, -torch.inf).softmax(dim=-1)
+
+    expected = {}
+    for text in itertools.product(ids, repeat=3):
+        orders = list(itertools.permutations((1, 2, 3)))
+        expected[text] = sum(
+            np.prod(
+                [
+                    chances({at: text[at - 1] for at in order[:k]}, place)[text[place - 1]].item()
+                    for k, place in enumerate(order)
+                ]
+            )
+            for order in orders
+        ) / len(orders)
+    assert sum(expected.values()) == pytest.approx(1)
+    *_, texts = RANDOM_ORDER(Model(), start.repeat(n, 1), MASK, 3, Draws(allowed, seed=8))
+    counts = Counter(map(tuple, texts[:, 1:4].tolist()))
+    for text, probability in expected.items():
+        assert abs(counts[text] - n * probability) <= 5 * np.sqrt(n * probability * (1 - probability)) + 1e-9
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_at_temperature_zero_the_likeliest_is_taken_whatever_the_seed(way):
-    start = start_of([True] * 5 if way is mask_predict else [False, True, False], 1)  # gibbs draws an order, too
+    start = start_of([False, True, False] if way is RANDOM_ORDER else [True] * 5, 1)
     found = {}
     for seed in (0, 1):
         found[seed] = list(way(Model(), start, MASK, 4, Draws(ALLOWED, 0, 0, seed)))[-1].tolist()
@@ -298,7 +341,7 @@ def test_the_command_writes_text_and_json(folder):
     for text in texts:
         assert text["ids"][:2] + text["ids"][4:] == [2, 5, 8, 3]
         assert text["text"].startswith("the")
-    shown = run(folder / "mlm", "--prompt", "the [MASK] [MASK] sail", "--method", "gibbs", "--samples", 2)
+    shown = run(folder / "mlm", "--prompt", "the [MASK] [MASK] sail", "--sampler", "diffusion", "--samples", 2)
     assert [line[:7] for line in shown.output.splitlines()] == ["0: the ", "1: the "]
     assert "\x1b[2J" not in run(folder / "clm", "--length", 20, "--samples", 5).output  # a token of this vocabulary
 
@@ -308,7 +351,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([folder / "mlm", "--prompt", "the [MASK]", "--length", 3], "has 1 masks, .* Remove --length"),
         ([folder / "mlm", "--length", 23], "would have 25 tokens, and .* takes 24 at most"),
         ([folder / "clm", "--length", 24], "would have 25 tokens"),
-        ([folder / "clm", "--method", "gibbs"], "Remove --method"),
+        ([folder / "clm", "--sampler", "diffusion"], "Remove --sampler"),
         ([folder / "clm", "--iterations", 3], "and --iterations"),
         ([folder / "clm", "--prompt", "the [MASK]"], "fills no masks"),
         ([tmp_path], "not a Hugging Face model folder or a run folder"),

@@ -240,6 +240,7 @@ def task(**settings) -> EvaluationRequest:
         "seq_len": None,
         "mask_rate": 0.15,
         "strategy": "token",
+        "likelihood": None,
         "pairs": None,
         "form": "original",
         "limit": None,

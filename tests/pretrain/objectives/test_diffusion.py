@@ -1,0 +1,251 @@
+"""Masked diffusion: rates, exact numbers of masks, weights, and the bound that they estimate."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from pretrain.config import Config
+from pretrain.data import Batch, MixturePosition
+from pretrain.data.stream import Position
+from pretrain.masking import IGNORED, Rows, Vocabulary, mask_rate
+from pretrain.model import Encoder
+from pretrain.objectives import CausalTokens, DiffusionTokens, objective_of
+from pretrain.objectives.diffusion import drawn_rates
+from tests.support.batches import BLOCKS, ROWS, SEQ_LEN
+from tests.support.batches import VOCABULARY as BATCH_VOCABULARY
+from tests.support.encoders import shape
+from tests.support.memory_blocks import memory_loader, one_stage
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+VOCABULARY = Vocabulary(size=40, pad=PAD, cls=CLS, sep=SEP, mask=MASK, special_ids=frozenset(range(5)))
+BIMODAL = [{"mean": 0.12, "std": 0.02, "share": 3}, {"mean": 0.85, "std": 0.08, "share": 2}]
+BELL = [{"mean": 0.5, "std": 0.2}]
+
+
+def config(diffusion: dict | None = None, objective="diffusion", **sections) -> Config:
+    least = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}, "objective": objective}
+    masking = {"masking": {"diffusion": diffusion}} if diffusion is not None else {}
+    return Config.model_validate(least | masking | sections)
+
+
+def rows_of(tokens: list[int], times: int) -> Rows:
+    """The same row with many places in the stream, so with other draws."""
+    ids = np.zeros((times, 3), dtype=np.int64)
+    ids[:, 2] = np.arange(times)
+    repeated = np.repeat(np.array([tokens]), times, axis=0)
+    return Rows(repeated, ids, np.zeros(repeated.shape, dtype=np.uint8))
+
+
+def test_exactly_the_drawn_share_of_ordinary_tokens_is_masked_and_predicted():
+    tokens = [CLS, 5, 6, UNK, 7, SEP, CLS, 8, 9, 10, SEP, PAD]
+    rows = rows_of(tokens, 4000)
+    objective = objective_of(config(), VOCABULARY, 3, "train")
+    assert isinstance(objective, DiffusionTokens)
+    found = objective(rows, 1.0)
+    seen, labels = found.tokens.reshape(rows.tokens.shape), found.labels.reshape(len(rows.tokens), -1)
+    positions, weights = found.positions.reshape(labels.shape), found.weights.reshape(labels.shape)
+    assert labels.shape[1] == objective.slots(12) == 10
+    assert found.weights.dtype == np.float32
+    masked = seen == MASK
+    assert np.array_equal(seen[~masked], rows.tokens[~masked])
+    counts = masked.sum(axis=1)
+    assert np.bincount(counts, minlength=7)[1:] == pytest.approx(4000 / 6, abs=5 * math.sqrt(4000 / 6))
+    assert counts.min() == 1
+    assert not masked[:, [0, 3, 5, 6, 10, 11]].any()
+    for row in range(0, 4000, 97):
+        slots = np.flatnonzero(masked[row])
+        used = labels[row] != IGNORED
+        assert (positions[row][used] - 12 * row).tolist() == slots.tolist()
+        assert labels[row][used].tolist() == rows.tokens[row, slots].tolist()
+        assert weights[row][used] == pytest.approx(6 / counts[row])
+        assert not weights[row][~used].any()
+    assert weights.sum(axis=1) == pytest.approx(6, rel=1e-6)
+    two = masked[counts == 2][:, [1, 2, 4, 7, 8, 9]]
+    pairs = np.bincount(two @ (1 << np.arange(6)), minlength=64)
+    assert (pairs > 0).sum() == math.comb(6, 2)
+    assert pairs[pairs > 0] == pytest.approx(len(two) / 15, abs=5 * math.sqrt(len(two) / 15))
+
+
+def test_a_row_without_ordinary_tokens_has_no_prediction():
+    found = objective_of(config(), VOCABULARY, 0, "train")(rows_of([CLS, UNK, SEP, PAD], 2), 1.0)
+    assert (found.labels == IGNORED).all()
+    assert not found.weights.any()
+
+
+def test_draws_follow_from_seed_purpose_and_row_alone():
+    rows, settings = rows_of([CLS, *range(5, 35), SEP], 50), config()
+
+    def seen(seed: int, purpose: str, of: Rows) -> np.ndarray:
+        return objective_of(settings, VOCABULARY, seed, purpose)(of, 1.0).tokens.reshape(len(of.tokens), -1)
+
+    first = seen(0, "train", rows)
+    part = np.arange(20, 30)
+    assert np.array_equal(first[part], seen(0, "train", rows[part]))
+    assert not np.array_equal(first, seen(1, "train", rows))
+    assert not np.array_equal(first, seen(0, "valid", rows))
+
+
+@pytest.mark.parametrize("modes", [[], BELL, BIMODAL, [{"mean": 0, "std": 0.3}], [{"mean": 1, "std": 1}]])
+def test_rates_have_their_distribution_and_density(modes):
+    """The numerical integral of the densities up to each rate is the number that the rate was made from."""
+    settings = config({"modes": modes}).masking.diffusion
+    uniform = (np.arange(20_000) + 0.5) / 20_000
+    rates, densities = drawn_rates(uniform, settings.modes)
+    assert rates.min() >= 0
+    assert rates.max() <= 1
+    total = sum(mode["share"] for mode in modes) if len(modes) > 1 else 1
+    start = 0.0
+    for mode in modes or [{}]:
+        share = mode.get("share", 1) / total
+        here = (uniform >= start) & (uniform < start + share)
+        t, p = rates[here], densities[here]
+        assert (np.diff(t) > 0).all()
+        between = np.concatenate([[0], np.cumsum((p[1:] + p[:-1]) / 2 * np.diff(t))])
+        assert between == pytest.approx((uniform[here] - uniform[here][0]) / share, abs=2e-3)
+        if mode:
+            peak = t[p.argmax()]
+            assert peak == pytest.approx(mode["mean"], abs=0.01)
+            assert np.log(p.max() / p) == pytest.approx((t - mode["mean"]) ** 2 / 2 / mode["std"] ** 2, abs=0.01)
+        start += share
+
+
+def nats(masked: tuple[int, ...]) -> float:
+    """A loss of a set of masks that depends on each set."""
+    return sum(1 + math.sin(3 * place + sum(other * other for other in masked)) for place in masked)
+
+
+def weighted_mean(diffusion: dict, rows: Rows) -> tuple[float, float]:
+    """The mean over rows of the weighted sum of the losses, and its standard error."""
+    found = objective_of(config(diffusion), VOCABULARY, 5, "train")(rows, 1.0)
+    labels = found.labels.reshape(len(rows.tokens), -1)
+    positions, weights = found.positions.reshape(labels.shape), found.weights.reshape(labels.shape)
+    totals = []
+    for row in range(len(labels)):
+        used = labels[row] != IGNORED
+        masked = tuple((positions[row][used] - row * rows.tokens.shape[1]).tolist())
+        totals.append(weights[row][0] * nats(masked))
+    return float(np.mean(totals)), float(np.std(totals) / math.sqrt(len(totals)))
+
+
+def integral(weighting, n: int = 5) -> float:
+    """The integral over rates t of weighting(t) * E[sum of losses], each token masked with probability t.
+
+    Exact for weighting(t) = 1 / t; numerical for others.
+    """
+    t = (np.arange(20_000) + 0.5) / 20_000
+    total = 0.0
+    for k in range(1, n + 1):
+        for masked in itertools.combinations(range(1, n + 1), k):
+            total += nats(masked) * float((weighting(t) * t**k * (1 - t) ** (n - k)).mean())
+    return total
+
+
+@pytest.mark.parametrize(
+    "diffusion",
+    [{}, {"modes": BELL, "density_power": 1}, {"modes": [{"mean": 0.3, "std": 0.3}], "density_power": 1}],
+)
+def test_the_weighted_loss_is_an_unbiased_estimate_of_the_bound(diffusion):
+    mean, error = weighted_mean(diffusion, rows_of([CLS, 5, 6, 7, 8, 9, SEP], 40_000))
+    assert mean == pytest.approx(integral(lambda t: 1 / t), abs=4.5 * error)
+    assert error < 0.02 * mean
+
+
+def test_constant_weights_and_powers_of_the_density():
+    rows = rows_of([CLS, *range(5, 25), SEP], 300)
+    of = {}
+    for name, settings in {
+        "constant": {"weight": "constant"},
+        "density": {"weight": "constant", "density_power": 1},
+        "softened": {"weight": "constant", "density_power": 0.1},
+        "both": {"density_power": 0.1},
+        "inverse": {},
+    }.items():
+        found = objective_of(config({"modes": BELL, **settings}), VOCABULARY, 5, "train")(rows, 1.0)
+        of[name] = found.weights.astype(np.float64).reshape(300, -1)[:, 0]
+    assert (of["constant"] == 1).all()
+    assert of["softened"] == pytest.approx(of["density"] ** 0.1, rel=1e-5)
+    assert of["both"] == pytest.approx(of["softened"] * of["inverse"], rel=1e-5)
+    assert np.ptp(of["density"]) > 0.1
+
+
+def test_ranges_of_rates_divide_the_distribution():
+    rows, settings = rows_of([CLS, *range(5, 35), SEP], 200), config().masking.diffusion
+    for number in range(3):
+        found = DiffusionTokens(VOCABULARY, settings, 0, "x", (number, 3))(rows, 1.0)
+        counts = (found.tokens == MASK).reshape(200, -1).sum(axis=1)
+        assert (counts.min(), counts.max()) == (10 * number + 1, 10 * number + 10)
+
+
+def test_the_first_steps_may_have_one_rate():
+    settings = config({"start": {"rate": 0.2, "steps": 4}})
+    assert [mask_rate(settings, step) for step in (0, 3, 4, 9)] == [0.2, 0.2, 1.0, 1.0]
+    objective, rows = objective_of(settings, VOCABULARY, 0, "train"), rows_of([CLS, *range(5, 35), SEP], 100)
+    counts = {
+        rate: set((objective(rows, rate).tokens == MASK).reshape(100, -1).sum(axis=1).tolist()) for rate in (0.2, 1.0)
+    }
+    assert counts[0.2] == {6}
+    assert len(counts[1.0]) > 20
+
+
+@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+@pytest.mark.parametrize("weight", ["inverse_rate", "constant"])
+def test_loss_and_gradients_are_those_of_mdlm_in_plain_pytorch(arch, weight):
+    """The sum over rows of the cross-entropies of the masked tokens over the rate, by the sum of their weights."""
+
+    def batch(objective) -> Batch:
+        loader = memory_loader([BLOCKS], BATCH_VOCABULARY, objective, one_stage(SEQ_LEN, 1, 1, ROWS), 0, rate=1.0)
+        (found,) = loader.step(0, MixturePosition(0, (Position(0, 0, 0),))).batches
+        return found
+
+    masked = batch(DiffusionTokens(BATCH_VOCABULARY, config({"weight": weight}).masking.diffusion, 1, "train"))
+    original = torch.from_numpy(batch(CausalTokens(BATCH_VOCABULARY)).tokens)
+    encoder, twin = (Encoder(shape(arch)) for _ in range(2))
+    for model in (encoder, twin):
+        model.initialize(0)
+
+    tokens, positions, bounds, places, labels, weights = map(
+        torch.from_numpy,
+        (masked.tokens, masked.positions, masked.cu_seqlens, masked.masked_positions, masked.labels, masked.weights),
+    )
+    found = encoder(tokens, positions, bounds, places, labels, seq_len=SEQ_LEN, weights=weights).loss / weights.sum()
+    found.backward()
+
+    logits = twin.logits(twin.hidden(tokens, positions, bounds, SEQ_LEN))
+    total, of_all = torch.zeros(()), 0.0
+    for row in range(ROWS):
+        slots = slice(row * SEQ_LEN, (row + 1) * SEQ_LEN)
+        hidden = (tokens[slots] == MASK).nonzero()[:, 0]
+        rate = len(hidden) / int((original[slots] > MASK).sum()) if weight == "inverse_rate" else 1
+        losses = -logits[slots].log_softmax(dim=-1)[hidden, original[slots][hidden]]
+        total, of_all = total + losses.sum() / rate, of_all + len(hidden) / rate
+    expected = total / of_all
+    expected.backward()
+
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
+    for (name, one), other in zip(encoder.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"masking": {"rate": 0.3}}, "masking.rate is not read by objective diffusion"),
+        ({"masking": {"strategy": "span"}}, "masking.strategy is not read by objective diffusion"),
+        ({"masking": {"diffusion": {"weight": "constant"}}, "objective": "mlm"}, "masking.diffusion is not read by"),
+        ({"masking": {"diffusion": {"density_power": 0.5}}}, "density_power is for rates with modes"),
+        (
+            {
+                "masking": {"diffusion": {"start": {"rate": 0.2, "steps": 4}}},
+                "objective": [{"kind": "mlm", "share": 0.5}, {"kind": "diffusion", "share": 0.5}],
+            },
+            "masking.diffusion.start is for objectives without masking.rate",
+        ),
+    ],
+)
+def test_what_nothing_reads_is_refused(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        config(**settings)
