@@ -5,6 +5,7 @@ from pretrain.masking import MaskedTokens, Vocabulary, largest_mask_rate
 from pretrain.objectives.causal import CausalTokens
 from pretrain.objectives.masked_next import MaskedNextTokens
 from pretrain.objectives.objective_mixture import Objective, ObjectiveMixture
+from pretrain.objectives.prefix import PrefixTokens
 from pretrain.objectives.repair import RepairObjective
 from pretrain.philox import derive_key
 
@@ -29,6 +30,8 @@ def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str
 def _named(name: str, config: Config, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool) -> Objective:
     if name == "clm":
         return CausalTokens(vocabulary)
+    if name == "prefix":
+        return PrefixTokens(vocabulary)
     if name == "repair":
         return RepairObjective(vocabulary, largest_mask_rate(config.masking), seed, purpose)
     masks = MaskedTokens.of(config.masking, vocabulary, seed, purpose, defer)
