@@ -35,7 +35,7 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
                 target = next(rows[1], None)
             same = target if target is not None and target.line == row.line else SourceRow(row.line, "")
             part.bytes_read, part.text_bytes, part.lines = _totals(sides)
-            yield row._replace(reason=row.reason or same.reason, other=same.text)
+            yield row._replace(reason=row.reason or (same.reason and f"target: {same.reason}"), other=same.text)
         deque(rows[1], maxlen=0)
     part.bytes_read, part.text_bytes, part.lines = _totals(sides)
     lines = [side.lines for side in sides]

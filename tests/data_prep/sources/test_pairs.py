@@ -134,7 +134,7 @@ def test_unreadable_lines_of_either_file_are_listed(tmp_path, tokenizer):
     prepare_files([value], tokenizer, tmp_path / "out")
     assert documents(tmp_path / "out") == [[8, SEP, 8]]
     rows = [json.loads(line) for line in (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()]
-    assert [(row["line"], row["reason"][:15]) for row in rows] == [(1, "invalid UTF-8 a"), (2, "invalid UTF-8 a")]
+    assert [(row["line"], row["reason"][:15]) for row in rows] == [(1, "invalid UTF-8 a"), (2, "target: invalid")]
 
 
 def test_inputs_that_are_no_pair_are_refused(tmp_path, tokenizer):
