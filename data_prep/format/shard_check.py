@@ -125,7 +125,7 @@ def _block_problems(tar: np.ndarray, record: np.void, lengths: np.ndarray, info:
         except ValueError as error:
             yield f"the ids are not valid: {error}"
     if "tokens" not in damaged:
-        yield from _token_problems(arrays["tokens"], info)
+        yield from _token_problems(arrays["tokens"], lengths, info)
 
 
 def _members(record: np.void, dtype: np.dtype) -> Iterator[tuple[str, int, np.dtype, int]]:
@@ -138,18 +138,30 @@ def _members(record: np.void, dtype: np.dtype) -> Iterator[tuple[str, int, np.dt
             yield name, offset, kind, count
 
 
-def _token_problems(tokens: np.ndarray, info: TokenizerInfo) -> Iterator[str]:
-    largest, counts = 0, dict.fromkeys(("pad", "cls", "sep", "mask"), 0)
+def _token_problems(tokens: np.ndarray, lengths: np.ndarray, info: TokenizerInfo) -> Iterator[str]:
+    largest, counts, separators = 0, dict.fromkeys(("pad", "cls", "mask"), 0), []
     for start in range(0, len(tokens), _CHUNK):  # a block may be larger than the memory
         part = tokens[start : start + _CHUNK]
         largest = max(largest, int(part.max()))
         for name in counts:
             counts[name] += int(np.count_nonzero(part == info.special_ids[name]))
+        separators.append(start + np.flatnonzero(part == info.special_ids["sep"]))
+    counts["sep"] = _misplaced(np.concatenate(separators), lengths)
     if largest >= info.vocab_size:
         yield f"id {largest} is not in the vocabulary of {info.vocab_size}"
     for name, count in counts.items():
         if count:
             yield f"{count} {name} tokens in the documents"
+
+
+def _misplaced(separators: np.ndarray, lengths: np.ndarray) -> int:
+    """Number of [SEP], by their places in the block, that are not the only one between the two texts of a document."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    document = np.searchsorted(ends, separators, side="right")
+    after = separators - (ends - lengths)[document]
+    wrong = (after == 0) | (after == lengths[document] - 1)
+    wrong[1:] |= document[1:] == document[:-1]
+    return int(np.count_nonzero(wrong))
 
 
 def _tar_problem(tar: np.ndarray, table: np.ndarray, dtype: np.dtype) -> str | None:

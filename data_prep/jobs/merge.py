@@ -53,7 +53,7 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Pr
             plan.tokenizer,
             [shard for record in records for shard in record.shards[split]],
             _sources(plan, records, split),
-            plan.settings.pairs,
+            plan.settings.corrects,
         )
         for split in plan.splits
     }

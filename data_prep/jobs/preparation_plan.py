@@ -55,7 +55,7 @@ class PreparationSettings:
     """Settings that decide the output, in addition to inputs and tokenizer.
 
     `valid_fraction` of the documents go to OUT/valid. `evaluation_sha256` is the SHA-256 of the n-grams that documents
-    must not contain (OUT/prep/evaluation.npy), or None.
+    must not contain (OUT/prep/evaluation.npy), or None. Translation pairs of more than `max_pair_tokens` are left out.
     """
 
     reading: Options = field(default_factory=Options)
@@ -67,9 +67,10 @@ class PreparationSettings:
     block_tokens: int = ShardWriter.BLOCK_TOKENS
     shard_bytes: int = ShardWriter.SHARD_BYTES
     format_version: int = 1  # raise it when shards change, so that all tasks run again
+    max_pair_tokens: int = 510
 
     @property
-    def pairs(self) -> bool:
+    def corrects(self) -> bool:
         """Whether each document comes with the wrong text that it corrects."""
         return self.reading.wrong_field is not None
 
@@ -93,8 +94,11 @@ class PreparationPlan:
         unit = self.tasks[task]
         source = self.inputs[unit.input]
         settings = asdict(self.settings)
-        if not self.settings.pairs:
-            del settings["reading"]["wrong_field"]  # hashes from before this field existed stay valid
+        for name in ("wrong_field", "target_field"):  # hashes from before these settings existed stay valid
+            if settings["reading"][name] is None:
+                del settings["reading"][name]
+        if self.settings.max_pair_tokens == PreparationSettings.max_pair_tokens:
+            del settings["max_pair_tokens"]
         content = {
             "input": [source.kind, source.bytes, source.digest, unit.first, unit.last],
             "tokenizer": self.tokenizer.sha256,

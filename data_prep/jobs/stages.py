@@ -237,7 +237,9 @@ def _outside(inputs: Sequence[SourceInput], out: Path) -> list[SourceInput]:
     outside = [
         one
         for one in inputs
-        if one.kind == "hub" or is_url(one.location) or not Path(os.path.realpath(one.location)).is_relative_to(folder)
+        if one.kind in ("hub", "pair")
+        or is_url(one.location)
+        or not Path(os.path.realpath(one.location)).is_relative_to(folder)
     ]
     if not outside:
         raise UserError(f"All inputs lie in {out}, the folder of the output; choose another --out folder.")

@@ -157,9 +157,7 @@ class TaskDocuments:
             reasons = [reason or "contaminated" * bool(out) for reason, out in zip(reasons, bad, strict=True)]
         self.left_out.update(filter(None, reasons))
         rows = [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
-        if not self._settings.pairs:
-            return rows
-        return [row._replace(wrong=cleaning.normalized(row.wrong or "")) for row in rows]
+        return [row if row.other is None else row._replace(other=cleaning.normalized(row.other)) for row in rows]
 
     def reject(self, line: int, reason: str) -> None:
         """Count and list a row that cannot be used. Raises UserError in a strict preparation."""

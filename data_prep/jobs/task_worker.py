@@ -18,10 +18,11 @@ from data_prep.jobs.task_documents import Quarantine, TaskDocuments, Unreadable,
 from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.reading import read_json
 from data_prep.sources import SourceRow
-from data_prep.tokenizer import targets_of
+from data_prep.tokenizer import Arrays, targets_of
 
 SHORT_TOKENS = 20
-UNCHANGED = "unchanged"  # the reason for leaving out a document without targets
+# Reasons for leaving out a document without targets, and a pair that does not fit in a row.
+UNCHANGED, LONG_PAIR = "unchanged", "long pair"
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ class _Task:
                 if not batch:
                     continue
                 if encoder is None:
-                    encoder, note = self.bench.encoders.choose([row.text for row in batch])
+                    encoder, note = self.bench.encoders.choose([text for row in batch for text in row.texts])
                 self._write(batch, encoder, writers)
                 rows = self.documents.rows
                 report(TaskProgress(rows.bytes_read, rows.text_bytes, self.documents_written, self.tokens))
@@ -159,21 +160,25 @@ class _Task:
     def _writer(self, split: str) -> ShardWriter:
         settings, dtype = self.plan.settings, self.plan.tokenizer.dtype
         folder = self.bench.out / split / "shards"
-        return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes, settings.pairs)
+        return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes, settings.corrects)
 
     def _write(
         self, batch: list[SourceRow], encode: Callable[[list[str]], Any], writers: dict[str, ShardWriter]
     ) -> None:
-        ids, lengths, words = encode([row.text for row in batch])
-        usable = self._usable(batch, ids, lengths)
-        targets = None
-        if self.plan.settings.pairs:
-            wrong = encode([row.wrong or "" for row in batch])
+        corrects, targets = self.plan.settings.corrects, None
+        if batch[0].other is None or corrects:
+            ids, lengths, words = encode([row.text for row in batch])
+            usable = self._usable(batch, ids, lengths)
+        else:
+            (ids, lengths, words), usable = self._joined(batch, encode)
+        if corrects:
+            wrong = encode([row.other or "" for row in batch])
             targets = targets_of((ids, lengths, words), wrong, self.bench.begins_word)
             changed = np.add.reduceat(np.append(targets, False), np.cumsum(lengths) - lengths, dtype=int) > 0
             self.documents.left_out[UNCHANGED] += int((usable & ~changed).sum())
             usable &= changed
-        sizes = np.array([len(row.text) if row.text.isascii() else len(row.text.encode()) for row in batch])
+        texts = ["".join(row.texts[: 1 if corrects else 2]) for row in batch]
+        sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in texts])
         names: list[Any] | None = [row.id for row in batch] if self.plan.settings.reading.id_field is not None else None
         for split, chosen in self._split(batch).items():
             chosen = chosen & usable
@@ -187,6 +192,21 @@ class _Task:
             tokens = np.repeat(chosen, lengths)
             some = names and [name for name, one in zip(names, chosen, strict=True) if one]
             writers[split].add(ids[tokens], lengths[chosen], _at(words, tokens), some, _at(targets, tokens))
+
+    def _joined(self, batch: list[SourceRow], encode: Callable[[list[str]], Arrays]) -> tuple[Arrays, np.ndarray]:
+        """Each text, [SEP] and its translation as one document, and a mask of the usable ones, bool [n_documents].
+
+        Counts documents that lack a side or are too long: a row would cut them, and separate source and target.
+        """
+        ids, lengths, words = encode([text for row in batch for text in row.texts])
+        sides, ends = lengths.reshape(-1, 2), np.cumsum(lengths)[::2]
+        usable = self._usable(batch, ids, sides.sum(axis=1))
+        joined = sides.sum(axis=1) + 1
+        for reason, bad in (("empty", ~sides.all(axis=1)), (LONG_PAIR, joined > self.plan.settings.max_pair_tokens)):
+            self.documents.left_out[reason] += int((usable & bad).sum())
+            usable &= ~bad
+        sep = self.plan.tokenizer.special_ids["sep"]
+        return (np.insert(ids, ends, sep), joined, None if words is None else np.insert(words, ends, True)), usable
 
     def _usable(self, batch: list[SourceRow], ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Mask of documents with tokens and without pad, cls, sep or mask ids, bool [n_documents]. Counts the rest."""

@@ -13,6 +13,7 @@ from data_prep.urls import file_name
 COMPRESSIONS = (".gz", ".zst")
 SUFFIXES = (*(kind + end for kind in (".jsonl", ".txt") for end in ("", *COMPRESSIONS)), ".parquet")
 HUB = "hub:"
+PAIR = "pair:"  # pair:SOURCE,TARGET, two text files whose lines belong together
 MAX_DOCUMENT_BYTES = 64 << 20
 
 
@@ -21,7 +22,7 @@ class Options:
     """Options to read documents. Raises UserError for an empty name or an impossible separator.
 
     text_field, id_field, wrong_field: keys. `a.b` is key b of the object under a, unless a key is named `a.b`.
-    The wrong field has the text that the text field corrects.
+    The wrong field has the text that the text field corrects; the target field has its translation.
     separator, for .txt: `blank` (blank lines separate documents), `line` (each line is a document), `file` (the file
     is one document), or any other text: a line equal to it ends a document.
     """
@@ -30,18 +31,27 @@ class Options:
     id_field: str | None = None
     separator: str = "blank"
     wrong_field: str | None = None
+    target_field: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.text_field or self.id_field == "" or self.wrong_field == "":
-            raise UserError("The name of the text, id or wrong field is empty; give the name of its key.")
-        if self.wrong_field == self.text_field:
-            raise UserError(f"{self.text_field!r} is both the text field and the wrong field; give different fields.")
+        if "" in (self.text_field, self.id_field, self.wrong_field, self.target_field):
+            raise UserError("The name of the text, id, wrong or target field is empty; give the name of its key.")
+        if self.wrong_field and self.target_field:
+            raise UserError("A pair is a correction or a translation; leave out --wrong-field or --target-field.")
+        if self.other_field == self.text_field:
+            kind = "wrong" if self.wrong_field else "target"
+            raise UserError(f"{self.text_field!r} is both the text field and the {kind} field; give different fields.")
         if not self.separator or "\n" in self.separator or "\r" in self.separator:
             raise UserError(f"The separator {self.separator!r} is not one line; give blank, line, file or one line.")
 
+    @property
+    def other_field(self) -> str | None:
+        """The field with the second text of a pair."""
+        return self.wrong_field or self.target_field
+
 
 class SourceInput(NamedTuple):
-    """One input. kind: jsonl, txt, parquet or hub; location: absolute path, URL or `hub:...`."""
+    """One input. kind: jsonl, txt, parquet, hub or pair; location: absolute path, URL, `hub:...` or `pair:...`."""
 
     source: str
     location: str
@@ -51,14 +61,19 @@ class SourceInput(NamedTuple):
 class SourceRow(NamedTuple):
     """A document and its first line or table row, counted from 1. If there is a `reason`, the row is unreadable.
 
-    `wrong` is the text that the document corrects, if any.
+    `other` is the second text of a pair: the wrong text that the document corrects, or its translation.
     """
 
     line: int
     text: str
     reason: str = ""
     id: str | int | None = None
-    wrong: str | None = None
+    other: str | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, and the other text of a pair."""
+        return (self.text,) if self.other is None else (self.text, self.other)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import xxhash
 
 from data_prep.errors import UserError
 from data_prep.reading import open_regular
+from data_prep.sources.aligned_files import read_aligned, sides_of
 from data_prep.sources.input_types import InputRange, Options, SourceInput, SourceRow
 from data_prep.sources.text_lines import is_one_unit, read_lines
 from data_prep.storage import Cache
@@ -35,13 +36,18 @@ def examine(source: SourceInput, cache: Cache, options: Options | None = None) -
     such as a damaged footer or a missing text column.
     """
     options = options or Options()
-    for option, field in (("--id-field", options.id_field), ("--wrong-field", options.wrong_field)):
-        if source.kind == "txt" and field:
+    for name in ("id_field", "wrong_field", "target_field"):
+        if source.kind in ("txt", "pair") and (field := getattr(options, name)):
+            option = f"--{name.replace('_', '-')}"
             raise UserError(f"{shown(source.location)} has no fields, and so no {field!r}; leave out {option}.")
     if source.kind == "hub":
         from data_prep.sources.hub import examine_hub
 
         return Examined(*examine_hub(source.location, options))
+    if source.kind == "pair":
+        sides = [examine(side, cache, options) for side in sides_of(source)]
+        size = sum(side.bytes for side in sides)
+        return Examined(size, xxhash.xxh3_128_hexdigest("".join(side.digest for side in sides).encode()), (size,))
     if is_url(source.location):
         return _examine_remote(source, cache, options)
     path = Path(source.location)
@@ -110,6 +116,9 @@ class RowReader(InputRange):
             from data_prep.sources.hub import read_hub
 
             yield from read_hub(self)
+            return
+        if self.source.kind == "pair":
+            yield from read_aligned(self)
             return
         with self.cache.local(self.source.location) as path:
             try:

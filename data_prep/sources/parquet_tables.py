@@ -19,7 +19,7 @@ _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # raised by pyarrow 
 
 
 def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
-    """Raise UserError unless the text and wrong fields hold strings, and the id field strings or integers."""
+    """Raise UserError unless the fields of texts hold strings, and the id field strings or integers."""
     for field in _fields(options):
         kind = _field_type(schema, field)
         if kind is None:
@@ -36,13 +36,13 @@ def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
 
 
 def column_names(schema: pa.Schema, options: Options) -> list[str]:
-    """The top-level columns that hold the text, id and wrong fields."""
+    """The top-level columns that hold the texts and the id."""
     tops = [field if field in schema.names else field.partition(".")[0] for field in _fields(options)]
     return list(dict.fromkeys(tops))
 
 
 def _fields(options: Options) -> list[str]:
-    return [field for field in (options.text_field, options.id_field, options.wrong_field) if field]
+    return [field for field in (options.text_field, options.id_field, options.other_field) if field]
 
 
 def _field_type(schema: pa.Schema, field: str) -> pa.DataType | None:
@@ -71,10 +71,10 @@ def batch_rows(batch: pa.RecordBatch, part: InputRange) -> Iterator[SourceRow]:
     part.lines += batch.num_rows
     try:
         texts, reasons = _strings(_column(batch, options.text_field), part)
-        wrongs: list[str | None] = []
+        others: list[str | None] = []
         bad: dict[int, str] = {}
-        if options.wrong_field:
-            wrongs, bad = _strings(_column(batch, options.wrong_field), part)
+        if options.other_field:
+            others, bad = _strings(_column(batch, options.other_field), part)
         ids = _plain(_column(batch, options.id_field)).to_pylist() if options.id_field else None
     except (pa.ArrowException, UnicodeDecodeError) as error:
         yield SourceRow(line + 1, "", f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}")
@@ -86,10 +86,10 @@ def batch_rows(batch: pa.RecordBatch, part: InputRange) -> Iterator[SourceRow]:
             yield SourceRow(line, "", reasons.get(index) or f"field {options.text_field!r} is null")
         elif id is None and ids:
             yield SourceRow(line, "", f"id field {options.id_field!r} is null")
-        elif wrongs and wrongs[index] is None:
-            yield SourceRow(line, "", bad.get(index) or f"field {options.wrong_field!r} is null")
+        elif others and others[index] is None:
+            yield SourceRow(line, "", bad.get(index) or f"field {options.other_field!r} is null")
         else:
-            yield SourceRow(line, text, "", id, wrongs[index] if wrongs else None)
+            yield SourceRow(line, text, "", id, others[index] if others else None)
 
 
 def _strings(column: pa.Array, part: InputRange) -> tuple[list[str | None], dict[int, str]]:

@@ -9,7 +9,7 @@ from glob import glob, has_magic
 from pathlib import Path, PurePath
 
 from data_prep.errors import UserError, working_directory
-from data_prep.sources.input_types import HUB, SUFFIXES, SourceInput, kind_of
+from data_prep.sources.input_types import HUB, PAIR, SUFFIXES, SourceInput, kind_of
 from data_prep.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
@@ -40,8 +40,8 @@ _CONVERSIONS = {  # by the end of the name: advice and command
 def find_inputs(values: Iterable[str | Path]) -> list[SourceInput]:
     """Inputs for `--input` values.
 
-    A value is a file, a folder (all readable files in it), a glob pattern, a URL of these or
-    `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV`. `NAME=VALUE` also names the source.
+    A value is a file, a folder (all readable files in it), a glob pattern, a URL of these,
+    `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV` or `pair:SOURCE,TARGET`. `NAME=VALUE` also names the source.
 
     Files of a folder or pattern are sorted. A file that is named twice is read once, under the first name. Raises
     UserError for a value without inputs, an unknown type, a name that is not UTF-8, and an unreachable location.
@@ -50,14 +50,14 @@ def find_inputs(values: Iterable[str | Path]) -> list[SourceInput]:
     for value in map(str, values):
         source, value = _split_name(value)
         for location in _locations(value):
-            kind = "hub" if location.startswith(HUB) else kind_of(location)
+            kind = next((sign[:-1] for sign in (HUB, PAIR) if location.startswith(sign)), None) or kind_of(location)
             if kind is None:
                 raise UserError(_unknown_type(location))
             try:
                 location.encode()
             except UnicodeEncodeError:  # the plan and the manifest could not store it
                 raise UserError(f"The name {location!r} is not in UTF-8; rename it.") from None
-            identity = location if is_url(location) or kind == "hub" else os.path.realpath(location)
+            identity = location if is_url(location) or kind in ("hub", "pair") else os.path.realpath(location)
             inputs.setdefault(identity, SourceInput(source, location, kind))
     return list(inputs.values())
 
@@ -91,6 +91,11 @@ def _locations(value: str) -> list[str]:
         from data_prep.sources.hub import resolve
 
         return [resolve(value)]
+    if value.startswith(PAIR):
+        sides = [_locations(one) for one in value.removeprefix(PAIR).split(",")]
+        if len(sides) != 2 or any(len(side) != 1 or kind_of(side[0]) != "txt" for side in sides):
+            raise UserError(f"{value} is not of the form pair:SOURCE,TARGET with two .txt files (also .gz or .zst).")
+        return [PAIR + ",".join(location for (location,) in sides)]
     if is_url(value):
         remote = open_remote(value)
         if not remote.is_local or remote.tail:

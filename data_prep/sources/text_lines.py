@@ -100,9 +100,9 @@ def _line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Ba
 
 def _jsonl_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
     options = part.options
-    get_text, get_id, get_wrong = map(getter, (options.text_field, options.id_field, options.wrong_field))
+    get_text, get_id, get_other = map(getter, (options.text_field, options.id_field, options.other_field))
     id_types = (str, int) if options.id_field else (type(None),)
-    wrong_type = str if options.wrong_field else type(None)
+    other_type = str if options.other_field else type(None)
     number = 0
     new = tuple.__new__  # twice as fast as SourceRow(...), which matters for short documents
     for lines in batches:
@@ -110,11 +110,11 @@ def _jsonl_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
             number += 1
             try:
                 value = orjson.loads(line)  # type: ignore[arg-type]
-                text, id, wrong = get_text(value), get_id(value), get_wrong(value)
+                text, id, other = get_text(value), get_id(value), get_other(value)
             except (ValueError, LookupError, TypeError):
-                text = id = wrong = None
-            if type(text) is str and type(id) in id_types and type(wrong) is wrong_type:
-                yield new(SourceRow, (number, text, "", id, wrong))
+                text = id = other = None
+            if type(text) is str and type(id) in id_types and type(other) is other_type:
+                yield new(SourceRow, (number, text, "", id, other))
             elif line is None:
                 yield SourceRow(number, "", too_long("line", part.max_bytes))
             elif line.strip():
@@ -131,7 +131,7 @@ def _why_not(line: bytes, options: Options) -> str:
         return f"invalid JSON: {error.msg} at character {error.pos}"
     if not isinstance(value, dict):
         return "the line is not a JSON object"
-    for field in filter(None, (options.text_field, options.wrong_field)):
+    for field in filter(None, (options.text_field, options.other_field)):
         try:
             if not isinstance(getter(field)(value), str):
                 return f"field {field!r} is not a string"

@@ -3,6 +3,7 @@ from .alignment import differences as differences
 from .alignment import targets_of as targets_of
 from .choose_encoder import Encoders as Encoders
 from .corpus_sample import CorpusSample as CorpusSample
+from .encoders import Arrays as Arrays
 from .hf_tokenizer import copy_files as copy_files
 from .hf_tokenizer import describe as describe
 from .hf_tokenizer import fetch as fetch

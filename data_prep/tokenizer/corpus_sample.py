@@ -51,12 +51,13 @@ class CorpusSample:
                 self.rejected += 1
                 self.first_reason = self.first_reason or f"{shown(source.location)} line {row.line}: {row.reason}"
                 continue
-            data = row.text.encode()
-            if len(data) > share:
-                self.cut = True
-                data = data[:share]
-            share -= len(data)
-            self.text_bytes += len(data)
-            yield data.decode(errors="ignore")
-            if self.cut and not share:
-                return
+            for text in row.texts:
+                data = text.encode()
+                if len(data) > share:
+                    self.cut = True
+                    data = data[:share]
+                share -= len(data)
+                self.text_bytes += len(data)
+                yield data.decode(errors="ignore")
+                if self.cut and not share:
+                    return

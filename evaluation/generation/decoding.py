@@ -1,4 +1,4 @@
-"""Samplers: mask-predict and diffusion for masked models, left to right for causal models.
+"""Samplers: mask-predict and diffusion for masked models, left to right for causal and prefix models.
 
 Random numbers are keyed: the same seed gives the same text.
 """
@@ -132,13 +132,17 @@ def _drawn_at(predict: Predict, ids: Tensor, places: Tensor, iteration: int, dra
     return tokens.view_as(places), probability.view_as(places)
 
 
-def left_to_right(predict: Predict, start: Tensor, length: int, draws: Draws) -> Iterator[Tensor]:
-    """Append `length` tokens to texts [B, S], each drawn given all earlier tokens (causal models).
+def left_to_right(
+    predict: Predict, start: Tensor, length: int, draws: Draws, end: int | None = None
+) -> Iterator[Tensor]:
+    """Append at most `length` tokens to texts [B, S], each drawn given all earlier tokens, until all texts have `end`.
 
     `predict` may return only the logits of the last position, which predict the next id.
     """
     ids = start
     for _ in range(length):
+        if end is not None and (ids[:, start.shape[1] :] == end).any(dim=1).all():
+            return
         uniform = draws.uniform(len(ids), ids.shape[1] + 1, 0)[:, -1]
         tokens, _ = draws.choose(predict(ids)[:, -1], uniform)
         ids = torch.cat([ids, tokens[:, None]], dim=1)

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from data_prep.errors import UserError
 from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict
 from pretrain.export import ids_around, load_language_model, load_tokenizer, prediction_lag
-from pretrain.model import longest_text
+from pretrain.model import longest_text, native_encoder
 
 Sampler = Literal["mask-predict", "diffusion", "random-order"]
 
@@ -33,8 +33,9 @@ class GenerationRequest:
     """Prompt and sampling options of a generation.
 
     prompt: MASK, or the tokenizer's mask token, marks each token to write.
-    length: tokens to write after a prompt without masks. sampler, iterations: only for masked models; by default
-    diffusion writes one token an iteration. temperature, top_k, seed: see Draws. samples: number of texts.
+    length: tokens to write after a prompt without masks; the most for a translation. sampler, iterations: only for
+    masked models; by default diffusion writes one token an iteration. temperature, top_k, seed: see Draws.
+    samples: number of texts.
     """
 
     prompt: str = ""
@@ -62,6 +63,8 @@ class Writer:
     def __init__(self, folder: Path, max_logits: int = 1 << 25):
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(folder)
         self._model, self.causal = load_language_model(folder)
+        self._translator = native_encoder(self._model) if hasattr(self._model.config, "prefix_sep_token_id") else None
+        self._forward = "causal" if self.causal else "translation" if self._translator else ""
         self._name, self._longest, self._max_logits = folder, longest_text(self._model), max_logits
         self._ids = ids_around(self.tokenizer, folder, self.causal)
         self.outside = frozenset(id for name, id in self._ids.items() if name != "mask")
@@ -72,7 +75,8 @@ class Writer:
         Raises UserError if the request does not fit the model.
         """
         start, allowed, length = self._start(request), self._allowed(), request.length or LENGTH
-        if self.causal:
+        end = self._ids["sep"] if self._translator else None
+        if self._forward:
             new = torch.arange(start.shape[1] + length) >= start.shape[1]
         else:
             new = torch.eq(start[0], self._ids["mask"])
@@ -80,17 +84,24 @@ class Writer:
         for first in range(0, request.samples, batch):
             samples = start.expand(min(batch, request.samples - first), -1)
             draws = Draws(allowed, request.temperature, request.top_k, request.seed, first)
-            if self.causal:
-                steps = left_to_right(self._predict, samples, length, draws)
+            if self._forward:
+                steps = left_to_right(self._predict, samples, length, draws, end)
             else:
                 sampler, most = request.sampler or "mask-predict", int(new.sum())
                 iterations = request.iterations or (min(ITERATIONS, most) if sampler == "mask-predict" else most)
                 steps = _SAMPLERS[sampler](self._predict, samples, self._ids["mask"], iterations, draws)
             *_, texts = steps
-            yield from ((ids, new.tolist()) for ids in texts.tolist())
+            for ids in texts.tolist():
+                size = ids.index(end, start.shape[1]) if end in ids[start.shape[1] :] else len(ids)
+                yield ids[:size], new.tolist()[:size]
 
     @torch.inference_mode()
     def _predict(self, ids: Tensor) -> Tensor:
+        if self._translator:  # no class of transformers has prefix attention
+            bounds = torch.arange(len(ids) + 1) * ids.shape[1]
+            positions = torch.arange(ids.shape[1]).repeat(len(ids))
+            states = self._translator.hidden(ids.flatten(), positions, bounds.int(), ids.shape[1], bounds[1:] - 1)
+            return self._translator.logits(states)[:, None, : self._translator.shape.vocab_size]
         logits: Tensor = self._model(input_ids=ids, attention_mask=torch.ones_like(ids), **self._last_only).logits
         return logits.roll(prediction_lag(self._model), dims=1)
 
@@ -105,17 +116,18 @@ class Writer:
         prompt = request.prompt.replace(MASK, self.tokenizer.mask_token or MASK)
         ids: list[int] = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         masks = ids.count(self.tokenizer.mask_token_id)
-        if self.causal:
+        if kind := self._forward:
             if request.sampler or request.iterations:
                 raise UserError(
-                    f"{self._name} is a causal model: it writes from left to right. Remove --sampler and --iterations."
+                    f"{self._name} is a {kind} model: it writes from left to right. Remove --sampler and --iterations."
                 )
             if masks:
                 raise UserError(
-                    f"{self._name} is a causal model, which fills no masks; end the prompt where the text should "
+                    f"{self._name} is a {kind} model, which fills no masks; end the prompt where the text should "
                     "continue"
                 )
-            total, start = 1 + len(ids) + (request.length or LENGTH), [self._ids["cls"], *ids]
+            start = [self._ids["cls"], *ids, *([self._ids["sep"]] if self._translator else [])]
+            total = len(start) + (request.length or LENGTH)
         else:
             if masks and request.length is not None:
                 raise UserError(f"The prompt has {masks} masks, which say how many tokens to write. Remove --length.")
@@ -137,4 +149,6 @@ class Writer:
         allowed = torch.zeros(size, dtype=torch.bool)
         allowed[[id for id in self.tokenizer.get_vocab().values() if id < size]] = True
         allowed[[id for id in self.tokenizer.all_special_ids if id < size]] = False
+        if self._translator:
+            allowed[self._ids["sep"]] = True  # ends the text
         return allowed

@@ -36,7 +36,9 @@ def generate(
     seed: Annotated[int, typer.Option(min=0, help="random seed; the same seed gives the same texts")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per text")] = False,
 ) -> None:
-    """Write texts with a masked model (mask-predict or diffusion) or a causal model (left to right).
+    """Write texts with a masked model (mask-predict or diffusion), or left to right.
+
+    A causal model continues the prompt. A model of objective prefix translates it, in at most --length tokens.
 
     Special tokens are never written. New tokens are yellow on a terminal.
 

@@ -19,8 +19,8 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="[NAME=]F...",
-        help="file, folder, quoted glob, URL or hub:DATASET, optionally with a source NAME; may be repeated. "
-        "Formats: jsonl and txt (also .gz, .zst), parquet",
+        help="file, folder, quoted glob, URL, hub:DATASET or pair:SOURCE,TARGET, optionally with a source NAME; may be "
+        "repeated. Formats: jsonl and txt (also .gz, .zst), parquet",
     ),
 ]
 MoreInputs = Annotated[
@@ -28,6 +28,7 @@ MoreInputs = Annotated[
     typer.Argument(metavar="[F...]", help="more inputs, for example from a glob that the shell expands"),
 ]
 TextField = Annotated[str, typer.Option(help="field with the text of a document; a.b means field b in a")]
+TargetField = Annotated[str | None, typer.Option(help="field with the translation of the text, for objective: prefix")]
 Separator = Annotated[
     str,
     typer.Option(
@@ -63,6 +64,10 @@ def request(
             help="field with the wrong text, for cloze repair; --text-field names the field with the right text"
         ),
     ] = None,
+    target_field: TargetField = None,
+    max_pair_tokens: Annotated[
+        int, typer.Option(min=3, help="leave out translation pairs of more tokens; rows need 2 slots more")
+    ] = 510,
     separator: Separator = "blank",
     valid_fraction: Annotated[
         float,
@@ -105,11 +110,12 @@ def request(
     from data_prep.sources import Options, find_inputs
 
     settings = PreparationSettings(
-        reading=Options(text_field, id_field, separator, wrong_field),
+        reading=Options(text_field, id_field, separator, wrong_field, target_field),
         cleaning=Cleaning(normalize, min_characters, max_characters, drop_repetitive),
         deduplicate=deduplicate,
         near_threshold=near_threshold,
         valid_fraction=valid_fraction,
+        max_pair_tokens=max_pair_tokens,
     )
     refuse_file(out)
     check_writable(out, inside=True)

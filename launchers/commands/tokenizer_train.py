@@ -7,7 +7,7 @@ import typer
 
 from data_prep.errors import UserError
 from launchers.commands.arguments import local
-from launchers.commands.prep_options import Cache, CacheGB, Inputs, MoreInputs, Separator, TextField
+from launchers.commands.prep_options import Cache, CacheGB, Inputs, MoreInputs, Separator, TargetField, TextField
 
 
 def tokenizer_train(
@@ -20,6 +20,7 @@ def tokenizer_train(
     vocab_size: Annotated[int, typer.Option(min=1, help="number of tokens, including special tokens")] = 30_522,
     lowercase: Annotated[bool, typer.Option(help="lower-case the text (wordpiece only)")] = True,
     text_field: TextField = "text",
+    target_field: TargetField = None,
     separator: Separator = "blank",
     sample_mb: Annotated[
         int, typer.Option(min=1, help="megabytes of text to sample, from all inputs in proportion to their sizes")
@@ -41,7 +42,8 @@ def tokenizer_train(
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
     inputs, local = find_inputs([*input, *(more or [])]), Cache(cache, int(cache_gb * 1e9))
-    texts = CorpusSample(inputs, Options(text_field, separator=separator), sample_mb * 10**6, local)
+    options = Options(text_field, separator=separator, target_field=target_field)
+    texts = CorpusSample(inputs, options, sample_mb * 10**6, local)
     if not any(text.strip() for text in texts):
         if texts.rejected:
             raise UserError(f"The input has no text: {texts.first_reason}.")

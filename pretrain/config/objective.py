@@ -15,7 +15,7 @@ from pydantic import Discriminator, Field, Tag, model_validator
 from pretrain.config.data import MaskingConfig
 from pretrain.config.section import Section
 
-ObjectiveName = Literal["mlm", "clm", "mntp", "repair", "diffusion"]
+ObjectiveName = Literal["mlm", "clm", "mntp", "repair", "diffusion", "prefix"]
 Share = Annotated[float, Field(ge=0, le=1)]
 _FINEST = 1024  # the largest denominator of a constant share
 
@@ -54,10 +54,20 @@ def block_rows(objectives: tuple[ObjectiveConfig, ...]) -> int:
 
 
 class View(Enum):
-    """The positions that a position attends to, within its document: all, or itself and those before it."""
+    """The positions that a position attends to, within its document: all, or itself and those before it.
+
+    PREFIX: all of the source in it; all of the source and itself and targets before it in the target after the first
+    [SEP].
+    """
 
     BIDIRECTIONAL = "bidirectional"
     CAUSAL = "causal"
+    PREFIX = "prefix"
+
+    @property
+    def forward(self) -> bool:
+        """Whether positions that predict see none after them."""
+        return self is not View.BIDIRECTIONAL
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,7 @@ class ObjectiveKind:
         unread: settings of `masking` that it does not read.
         draws_masks: whether masking.strategy and masking.rate choose the predicted tokens.
         needs_targets: whether the data mark the predicted tokens.
+        needs_pairs: whether the documents hold a source and a target.
     """
 
     name: str
@@ -85,6 +96,12 @@ class ObjectiveKind:
     unread: tuple[str, ...] = ()
     draws_masks: bool = False
     needs_targets: bool = False
+    needs_pairs: bool = False
+
+    @property
+    def unmasked(self) -> bool:
+        """Whether the model sees the tokens that it predicts, because the positions that predict do not see them."""
+        return self.view.forward
 
     @property
     def causal(self) -> bool:
@@ -142,6 +159,16 @@ OBJECTIVES = {
             predicts=lambda masking: (
                 f"masking | {masking.strategy}, {_rate(masking)} of tokens, each predicted from the slot before it"
             ),
+        ),
+        ObjectiveKind(
+            name="prefix",
+            title="translation (prefix language modelling)",
+            view=View.PREFIX,
+            lag=1,
+            pipeline="feature-extraction",
+            unread=("strategy", "rate", "replacement"),
+            needs_pairs=True,
+            predicts=lambda masking: "predicted | the target, from its source and the tokens before",
         ),
         ObjectiveKind(
             name="repair",

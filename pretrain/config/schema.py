@@ -133,6 +133,8 @@ class Config(Section):
             raise ValueError(f"masking.device gpu is for objective mlm, not {name}")
         if self.model.arch == "auto" and any(kind.view is not View.BIDIRECTIONAL for kind in kinds):
             raise ValueError(f"objective {name} needs model.arch bert, roberta or modernbert, not auto")
+        if any(kind.needs_pairs for kind in kinds) and (self.data.packing == "concat" or self.data.shuffled_ngrams):
+            raise ValueError(f"objective {name} needs whole pairs; set data.packing best_fit, data.shuffled_ngrams 0")
         if not self.objective_kind.fills_masks and self.track.models != "none":
             raise ValueError(
                 "track.models is for models that fill masks, and MLflow's pipeline would end each text of one of "

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
+from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.window import ReadFlags, Reorder
 from pretrain.masking import TokenFlag
 from pretrain.philox import Key, derive_key, philox
@@ -92,6 +93,21 @@ def check_targets(dataset: Dataset) -> None:
         raise UserError(
             f"{dataset.location} has no targets, which objective repair and masking.selection.unmarked need; prepare "
             "pairs of a wrong and a right text with `maskwright prep run --wrong-field`"
+        )
+
+
+def check_pairs(dataset: Dataset, seq_len: int) -> None:
+    """Raise UserError if the documents are not translation pairs, or rows of `seq_len` slots would cut some."""
+    if dataset.manifest.tokenizer.special_ids["sep"] not in dataset.tokens(0):
+        raise UserError(
+            f"{dataset.location} holds no pairs, which objective: prefix needs; prepare some with `maskwright prep run "
+            "--input pair:SOURCE,TARGET`"
+        )
+    longest = max(int(dataset.document_lengths(block).max()) for block in range(dataset.n_blocks))
+    if longest + SPECIALS_PER_PIECE > seq_len:
+        raise UserError(
+            f"{dataset.location} has a pair of {longest} tokens, which rows of {seq_len} would cut; set data.seq_len "
+            f"to {longest + SPECIALS_PER_PIECE}, or prepare again with --max-pair-tokens {seq_len - SPECIALS_PER_PIECE}"
         )
 
 

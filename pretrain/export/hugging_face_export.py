@@ -10,7 +10,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from data_prep.errors import UserError
 from pretrain.checkpoint import Checkpoint
-from pretrain.config import Config, ObjectiveKind
+from pretrain.config import Config, ObjectiveKind, View
 from pretrain.engine import load_weights
 from pretrain.export.model_card import model_card
 from pretrain.export.transformers_folder import save_model
@@ -37,9 +37,10 @@ def write_export(out: Path, saved: Checkpoint, folder: RunFolder, averaged: bool
     A masked model that predicts one slot earlier has `prediction_lag` in its config, which Maskwright reads.
     """
     shape = saved.state["shape"]
-    causal = {} if shape["arch"] == "auto" else {"causal": kind.causal}
-    model = exported(native_state(saved, averaged), shape | causal)
-    if kind.lag and not kind.causal:
+    sep_id = shape.get("sep_id") if kind.view is View.PREFIX else None
+    view = {} if shape["arch"] == "auto" else {"causal": kind.causal, "sep_id": sep_id}
+    model = exported(native_state(saved, averaged), shape | view)
+    if kind.lag and not kind.unmasked:
         model.config.update({"prediction_lag": kind.lag})
     longest = _longest_text(model, saved)
     write_model(model, folder.tokenizer, longest, out)

@@ -3,7 +3,7 @@
 from transformers import PreTrainedModel
 
 from pretrain.checkpoint import Checkpoint
-from pretrain.config import Config, ObjectiveKind
+from pretrain.config import Config, ObjectiveKind, View
 from pretrain.export.transformers_folder import needs_version_5
 
 _FILL_MASK = """```python
@@ -38,6 +38,12 @@ Needs transformers 5. Version 4 cannot have these rotary bases or attention laye
 _PREDICT_NEXT = """A masked token is predicted by the logits of the position before it, so that pipelines of
 transformers for masked models do not fit. The states serve as features, and for fine-tuning.
 """
+_PREFIX = """To translate: `maskwright generate PATH_OF_THIS_FOLDER --prompt "A SOURCE TEXT"`.
+
+In training, source tokens saw each other, and target tokens the source and what precedes them. No class of transformers
+has this attention. The folder holds the bidirectional class, which reads a source text as in training. Its states serve
+as features, and for fine-tuning.
+"""
 _USES = {"fill-mask": _FILL_MASK, "text-generation": _GENERATE, "feature-extraction": _PREDICT_NEXT}
 
 
@@ -58,7 +64,8 @@ def model_card(
     lengths = " and ".join(str(stage.seq_len) for stage in config.stages if stage.after_step < step)
     fingerprint = saved.state["identity"]["data.train (fingerprint)"]
     titles = " and ".join(one.title for one in config.objective_kinds)
-    use = _USES[kind.pipeline] + (_BOTH_SIDES if kind.causal and config.model.arch != "modernbert" else "")
+    use = _PREFIX if kind.view is View.PREFIX else _USES[kind.pipeline]
+    use += _BOTH_SIDES if kind.causal and config.model.arch != "modernbert" else ""
     weights = f"averaged over the steps (EMA, decay {config.optim.ema})" if averaged else "of the last step"
     reads = f"{longest:,} tokens" if longest else f"no limit, but none longer than {lengths} tokens in training"
     return f"""---

@@ -78,7 +78,8 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
             "go on with that version, or choose another run.dir"
         )
     shape = differences(read_description(saved.state["shape"]), describe(config, data.tokenizer))
-    shape.pop("causal", None)  # the weights fit both: a run may go from one objective to the other
+    for view in ("causal", "sep_id"):  # the weights fit all views: a run may go from one objective to the other
+        shape.pop(view, None)
     if shape:
         raise UserError(
             f"{saved.path} cannot be resumed: {'; '.join([*changed.values(), *shape.values()])}; that is another shape "

@@ -4,6 +4,10 @@ Backends: `varlen` runs over the documents (flash attention, on CUDA in 16-bit p
 pretrain.model.flash_attention); `sdpa` over the rows under a mask (anywhere, in any precision), on a CPU document by
 document where that is less work. For layers with a local window, `sdpa` computes blocks of queries and skips distant
 keys (Beltagy et al., "Longformer", 2020): queries in blocks of B slots see keys in W = B + 2 * reach slots.
+
+A document can begin with a source, whose tokens see all of it. The tokens after it see the source and each other from
+left to right: prefix attention (Dong et al., "UniLM", 2019; Raffel et al., "T5", 2020). `varlen` computes it as two
+calls, one causal over the documents, one over the documents cut after their sources.
 Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
@@ -58,6 +62,36 @@ Backend = Literal["varlen", "sdpa"]
 Reach = int | None
 
 
+def source_ends(tokens: Tensor, cu_seqlens: Tensor, sep: int) -> Tensor:
+    """Where the source of each document ends: after its first [SEP], or with the document: [documents] int32.
+
+    Args:
+        tokens: [N] ids. cu_seqlens: [documents + 1] int32 document boundaries. sep: id of [SEP].
+    """
+    passed = (tokens == sep).cumsum(0)
+    first = torch.searchsorted(passed, F.pad(passed, (1, 0))[cu_seqlens[:-1]] + 1)
+    return torch.minimum(first + 1, cu_seqlens[1:]).int()
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sources of documents.
+
+    inside [N] bool: whether a slot is in a source.
+    cu_seqlens [2 * documents + 1] int32: boundaries of documents that are cut after their sources; parts may be empty.
+    """
+
+    inside: Tensor
+    cu_seqlens: Tensor
+
+    @classmethod
+    def of(cls, cu_seqlens: Tensor, document: Tensor, ends: Tensor) -> "Sources":
+        """The sources that end at `ends` [documents], from boundaries and the number of each slot's document [N]."""
+        slots = torch.arange(len(document), device=ends.device, dtype=ends.dtype)
+        cut = torch.stack([cu_seqlens[:-1], ends], dim=1).flatten()
+        return cls(slots < ends[document], torch.cat([cut, cu_seqlens[-1:]]))
+
+
 @dataclass(frozen=True)
 class DocumentBounds:
     """The keys that each query attends to; made once per batch.
@@ -67,6 +101,7 @@ class DocumentBounds:
     masks: by reach, the mask for sdpa: [R, 1, S, S] bool; None without a restriction.
     lengths: of the documents, if sdpa computes each separately; masks are then [L, L], L being the longest.
     banded: whether sdpa computes layers with a reach by blocks; their mask is then a band_mask.
+    sources: beginnings of documents that see each other in both directions, if any.
     """
 
     backend: Backend
@@ -76,6 +111,7 @@ class DocumentBounds:
     masks: dict[Reach, Any]
     lengths: list[int] | None = None
     banded: bool = False
+    sources: Sources | None = None
 
     @classmethod
     def of(
@@ -86,13 +122,20 @@ class DocumentBounds:
         backend: Backend,
         causal: bool = False,
         reaches: tuple[Reach, ...] = (None,),
+        source_ends: Tensor | None = None,
     ) -> "DocumentBounds":
-        """Create the bounds from document boundaries [documents + 1], for layers with these reaches."""
-        if backend == "varlen":
+        """Create the bounds from document boundaries [documents + 1], for layers with these reaches.
+
+        With `source_ends` [documents] int32, tokens before these ends see each other; `causal` holds for the others.
+        """
+        if backend == "varlen" and source_ends is None:
             return cls(backend, cu_seqlens, seq_len, causal, {})
         slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
         document = torch.bucketize(slots, cu_seqlens, right=True)
-        lengths = _worth_cutting(cu_seqlens, n, seq_len)
+        sources = None if source_ends is None else Sources.of(cu_seqlens, document - 1, source_ends)
+        if backend == "varlen":
+            return cls(backend, cu_seqlens, seq_len, causal, {}, sources=sources)
+        lengths = None if sources else _worth_cutting(cu_seqlens, n, seq_len)
         pairs = sum(length**2 for length in lengths) if lengths else n * seq_len
         banded = not causal and any(reach is not None and pairs > n * band_width(reach) for reach in reaches)
         single = _one_per_row(cu_seqlens, n, seq_len)
@@ -103,9 +146,10 @@ class DocumentBounds:
             if lengths:
                 one = _row_mask(torch.zeros_like(document[: max(lengths)]), max(lengths), True, causal, reach)
                 return None if one is None else one[0, 0]
-            return _row_mask(document, seq_len, single, causal, reach)
+            return _row_mask(document, seq_len, single, causal, reach, sources)
 
-        return cls(backend, cu_seqlens, seq_len, causal, {reach: mask(reach) for reach in reaches}, lengths, banded)
+        masks = {reach: mask(reach) for reach in reaches}
+        return cls(backend, cu_seqlens, seq_len, causal, masks, lengths, banded, sources)
 
 
 Spans = tuple[tuple[int, DocumentBounds], ...]
@@ -147,6 +191,10 @@ def attention(
         window = (left, 0 if documents.causal else right)
         bounds, longest = documents.cu_seqlens, documents.seq_len
         out: Tensor = _varlen()(q, k, v, bounds, bounds, longest, longest, window_size=window)
+        if documents.sources:
+            bounds = documents.sources.cu_seqlens
+            among = _varlen()(q, k, v, bounds, bounds, longest, longest, window_size=(left, right))
+            out = torch.where(documents.sources.inside[:, None, None], among, out)
         return out
     if documents.banded and reach is not None:
         return band_attention(q, k, v, documents.masks[reach], reach, dropout)
@@ -193,7 +241,9 @@ def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout
     return "sdpa" if attention_fallback(device.type, precision, per_head, dropout, _HAS_WINDOW) else "varlen"
 
 
-def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach) -> Tensor | None:
+def _row_mask(
+    document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach, sources: Sources | None = None
+) -> Tensor | None:
     """The keys of a row that its queries attend to, from document numbers [N]: [R, 1, S, S]; None for all."""
     if single and not causal and (reach is None or reach >= seq_len - 1):
         return None
@@ -201,7 +251,9 @@ def _row_mask(document: Tensor, seq_len: int, single: bool, causal: bool, reach:
     sees = document[..., :, None] == document[..., None, :]
     place = torch.arange(seq_len, device=document.device, dtype=torch.int32)
     ahead = place - place[:, None]
-    if causal:
+    if causal and sources:
+        sees &= (ahead <= 0) | sources.inside.view(-1, 1, 1, seq_len)
+    elif causal:
         sees &= ahead <= 0
     if reach is not None:
         sees &= ahead.abs() <= reach

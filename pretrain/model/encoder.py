@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.config import View
 from pretrain.kernels import PLAIN, Operations, Rotation, rotation
 from pretrain.masking import IGNORED, RowGroup
-from pretrain.model.attention import Backend, DocumentBounds, backend_for, cut_bounds
+from pretrain.model.attention import Backend, DocumentBounds, backend_for, cut_bounds, source_ends
 from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
@@ -153,7 +153,7 @@ class Encoder(nn.Module):
         """
         shape = self.shape
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
-        spans = tuple(self._spans(cu_seqlens, len(tokens), seq_len, views, reaches))
+        spans = tuple(self._spans(tokens, cu_seqlens, seq_len, views, reaches))
         rotations = self._rotations(positions, reaches)
         x_ND, again_ND = self._embedded(tokens, positions)
         if shape.dropout and self.training:
@@ -166,17 +166,19 @@ class Encoder(nn.Module):
         return self.final_norm(x_ND)[0] if self.final_norm else x_ND
 
     def _spans(
-        self, cu_seqlens: Tensor, n: int, seq_len: int, views: Views, reaches: tuple[int | None, ...]
+        self, tokens: Tensor, cu_seqlens: Tensor, seq_len: int, views: Views, reaches: tuple[int | None, ...]
     ) -> Iterator[tuple[int, DocumentBounds]]:
-        shape = self.shape
-        own = View.CAUSAL if shape.causal else View.BIDIRECTIONAL
+        shape, n = self.shape, len(tokens)
         per_head = shape.hidden // shape.heads
         backend = self.backend or backend_for(cu_seqlens.device, self.word_embedding.dtype, per_head, shape.dropout)
         first = 0
-        for view, rows in views or ((own, n // seq_len),):
+        for view, rows in views or ((shape.view, n // seq_len),):
             slots = rows * seq_len
             bounds = cu_seqlens if slots == n else cut_bounds(cu_seqlens, first, first + slots)
-            yield slots, DocumentBounds.of(bounds, slots, seq_len, backend, view is View.CAUSAL, reaches)
+            ends = None
+            if view is View.PREFIX and shape.sep_id is not None:
+                ends = source_ends(tokens[first : first + slots], bounds, shape.sep_id)
+            yield slots, DocumentBounds.of(bounds, slots, seq_len, backend, view.forward, reaches, ends)
             first += slots
 
     def _embedded(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:

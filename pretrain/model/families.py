@@ -139,6 +139,8 @@ def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
         "bos_token_id": None,  # the defaults of the families, here and below, belong to another vocabulary
         "eos_token_id": None,
     }
+    if shape.sep_id is not None:  # transformers has no prefix attention, and ignores it
+        common["prefix_sep_token_id"] = shape.sep_id
     if shape.arch == "modernbert":
         return _modern_config(shape, common)
     config = RobertaConfig if shape.arch == "roberta" else BertConfig
@@ -187,6 +189,8 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
         raise UserError(f"a model of the kind {kind!r} has no native form; there are {', '.join(MODELS)}")
     values: dict[str, Any] = {ours: getattr(config, theirs) for ours, theirs in _SIZES.items()}
     values |= {"arch": arch, "pad_id": config.pad_token_id or 0}
+    sep_id = getattr(config, "prefix_sep_token_id", None)
+    values["sep_id"] = sep_id if isinstance(sep_id, int) else None
     first = values["pad_id"] + 1 if arch == "roberta" else 0
     values["max_positions"] = config.max_position_embeddings - first
     if arch == "modernbert":

@@ -2,7 +2,8 @@
 
 Operations count as in publications: multiplications and additions of matrix products, three times the forward pass
 (Hoffmann et al., "Chinchilla", 2022, appendix F; Chowdhery et al., "PaLM", 2022, appendix B), for real tokens, the
-pairs of tokens that attend to each other, and predictions. Padding and recomputation do not count.
+pairs of tokens that attend to each other, and predictions. Padding and recomputation do not count. With prefix
+attention, all pairs of a document count, because the lengths do not say where its source ends.
 
 Memory: what autograd stores for a layer is counted operation by operation, as pretrain.kernels computes them and
 torch.nn.attention.varlen attends: a layer of BERT stores 8 N D + 2 N I elements, one of ModernBERT 10 N D + 4 N I, and
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pretrain.config import View
 from pretrain.model.model_description import Description, EncoderShape
 
 KINDS = ("matrix", "embedding", "vector")  # parameter groups of a native encoder (pretrain.optim), in order
@@ -185,6 +187,8 @@ def _layer(shape: EncoderShape, of: _Streams, number: int) -> int:
     attention = n * (4 * d * b + 4 * shape.heads)  # query, key, value, output; fp32 log-sum-exp of each head
     if of.masked:
         attention += n * of.seq_len * b
+    elif shape.view is View.PREFIX:  # the output and statistics of a second call, for the sources
+        attention += n * (d * b + 4 * shape.heads)
     picked = 0 if places == n else places * d * b
     if not shape.rotary:
         mlp = places * (3 * d + 2 * wide) * b + 2 * _STATISTICS * places

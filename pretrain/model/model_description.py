@@ -8,7 +8,7 @@ from data_prep.errors import UserError
 from data_prep.files import sha256_file
 from data_prep.format import TokenizerInfo
 from data_prep.reading import typed
-from pretrain.config import Config
+from pretrain.config import Config, View
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class EncoderShape:
         half of them on either side.
     rope_theta, local_rope_theta (modernbert): base of the rotary frequencies in the two kinds of layers.
     scaled_init (bert, roberta): smaller initial weights before residual sums in deeper models.
+    sep_id: the id that ends the source of a document, for models with prefix attention; None for others.
     """
 
     vocab_size: int
@@ -44,6 +45,12 @@ class EncoderShape:
     rope_theta: float = 160_000.0
     local_rope_theta: float = 10_000.0
     scaled_init: bool = False
+    sep_id: int | None = None
+
+    @property
+    def view(self) -> View:
+        """What its tokens see, where nothing else is said. Documents without a target are bidirectional in PREFIX."""
+        return View.CAUSAL if self.causal else View.BIDIRECTIONAL if self.sep_id is None else View.PREFIX
 
     @property
     def padded_vocab_size(self) -> int:
@@ -107,6 +114,7 @@ def _encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
         rope_theta=model.global_rope_theta,
         local_rope_theta=model.local_rope_theta,
         scaled_init=model.scaled_init,
+        sep_id=tokenizer.special_ids["sep"] if any(one.view is View.PREFIX for one in config.objective_kinds) else None,
     )
 
 

@@ -6,6 +6,7 @@ from pretrain.objectives.causal import CausalTokens
 from pretrain.objectives.diffusion import DiffusionTokens
 from pretrain.objectives.masked_next import MaskedNextTokens
 from pretrain.objectives.objective_mixture import Objective, ObjectiveMixture
+from pretrain.objectives.prefix import PrefixTokens
 from pretrain.objectives.repair import RepairObjective
 from pretrain.philox import derive_key
 
@@ -32,6 +33,8 @@ def _named(name: str, config: Config, vocabulary: Vocabulary, seed: int, purpose
         return CausalTokens(vocabulary)
     if name == "diffusion":
         return DiffusionTokens(vocabulary, config.masking.diffusion, seed, purpose)
+    if name == "prefix":
+        return PrefixTokens(vocabulary)
     if name == "repair":
         return RepairObjective(vocabulary, largest_mask_rate(config.masking), seed, purpose)
     masks = MaskedTokens.of(config.masking, vocabulary, seed, purpose, defer)

@@ -132,5 +132,5 @@ def test_documented_reasons():
     rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1].split("\n## ")[0], re.M)
     named = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row)]
     reasons = [*text.REASONS, *deduplication.REASONS.values(), "contaminated", "empty", "unreadable"]
-    reasons.append(task_worker.UNCHANGED)
+    reasons += [task_worker.UNCHANGED, task_worker.LONG_PAIR]
     assert sorted(named) == sorted(reasons)

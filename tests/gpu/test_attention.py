@@ -1,4 +1,4 @@
-"""Each backend and version of attention on a GPU against fp64: documents, windows, and sizes of heads."""
+"""Each backend and version of attention on a GPU against fp64: documents, sources, windows, and sizes of heads."""
 
 from collections.abc import Iterator
 
@@ -12,6 +12,7 @@ from pretrain.model.flash_attention import use_version
 
 SEQ_LEN = 256
 LENGTHS = [256, 100, 120, 36, 200, 56, 17, 239]
+SOURCES = [100, 1, 119, 36, 7, 56, 9, 200]  # slots of each document's source; two documents have nothing else
 HEADS = 3
 
 
@@ -27,11 +28,12 @@ def backend(request: pytest.FixtureRequest) -> Iterator[str]:
     use_version(2)
 
 
-def results(backend: str, dtype: torch.dtype, per_head: int, reach: int | None, causal: bool) -> list[torch.Tensor]:
+def results(backend: str, dtype: torch.dtype, per_head: int, reach: int | None, view: str) -> list[torch.Tensor]:
     """Output and gradients of q, k, v, in fp64."""
     n = sum(LENGTHS)
     bounds = torch.tensor([0, *LENGTHS]).cumsum(0).int().cuda()
-    documents = DocumentBounds.of(bounds, n, SEQ_LEN, backend, causal, (reach,))
+    ends = bounds[:-1] + torch.tensor(SOURCES).int().cuda() if view == "prefix" else None
+    documents = DocumentBounds.of(bounds, n, SEQ_LEN, backend, view != "bidirectional", (reach,), ends)
     generator = torch.Generator().manual_seed(2)
     q, k, v, gradient = torch.randn(4, n, HEADS, per_head, generator=generator).cuda().to(torch.bfloat16).to(dtype)
     leaves = [leaf.detach().requires_grad_() for leaf in (q, k, v)]
@@ -40,13 +42,13 @@ def results(backend: str, dtype: torch.dtype, per_head: int, reach: int | None, 
     return [tensor.detach().double() for tensor in found]
 
 
-@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("view", ["bidirectional", "causal", "prefix"])
 @pytest.mark.parametrize("reach", [None, 8, 64])
 @pytest.mark.parametrize("per_head", [32, 64, 80, 128])
-def test_output_and_gradients_agree_with_fp64(backend, per_head, reach, causal):
-    wanted = results("sdpa", torch.float64, per_head, reach, causal)
+def test_output_and_gradients_agree_with_fp64(backend, per_head, reach, view):
+    wanted = results("sdpa", torch.float64, per_head, reach, view)
     for name, one, exact in zip(
-        ("output", "q", "k", "v"), results(backend, torch.bfloat16, per_head, reach, causal), wanted, strict=True
+        ("output", "q", "k", "v"), results(backend, torch.bfloat16, per_head, reach, view), wanted, strict=True
     ):
         off = (one - exact).norm() / exact.norm()
         assert off < 0.01, f"{name}: {off:.4f}"

@@ -208,3 +208,11 @@ def test_workers_change_nothing_and_progress_is_told(dataset):
 def test_a_killed_worker_is_reported(dataset):
     with pytest.raises(UserError, match="worker process was killed"):
         list(ordered_map(os._exit, [1, 2, 3], 2))
+
+
+def test_separators_that_are_not_between_two_texts_are_found(tmp_path):
+    sep = make_dataset(tmp_path / "a", [[5]]).manifest.tokenizer.special_ids["sep"]
+    pair, wrong = [7, sep, 7], [[sep, 7], [7, sep], [7, sep, sep, 7]]
+    assert list(verify(make_dataset(tmp_path / "b", [pair, [7], pair]).path)) == []
+    problems = list(verify(make_dataset(tmp_path / "c", [pair, *wrong, pair]).path))
+    assert problems == ["00000-00000.tar block 00000_000000000: 3 sep tokens in the documents"]

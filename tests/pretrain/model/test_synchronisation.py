@@ -43,10 +43,24 @@ def stream() -> dict[str, torch.Tensor]:
     }
 
 
-def step(arch: str, backend: Any, dropout: float = 0.0, checkpointing: bool = False, causal: bool = False) -> None:
-    sizes = {"layers": 4, "hidden": 32, "heads": 4, "intermediate": 48, "window": 8}
+def step(
+    arch: str,
+    backend: Any,
+    dropout: float = 0.0,
+    checkpointing: bool = False,
+    causal: bool = False,
+    sep_id: int | None = None,
+) -> None:
+    sizes = {"layers": 4, "hidden": 32, "heads": 4, "intermediate": 48, "window": 8, "sep_id": sep_id}
     shape = EncoderShape(
-        arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, dropout=dropout, causal=causal, **sizes
+        arch=arch,
+        vocab_size=90,
+        max_positions=SEQ_LEN,
+        pad_id=0,
+        dropout=dropout,
+        causal=causal,
+        sep_id=sep_id,
+        **sizes,
     )
     model = Encoder(shape, LossOptions(smoothing=0.1, z_loss=1e-4), backend).to("meta", torch.bfloat16)
     if checkpointing:
@@ -67,6 +81,11 @@ def test_a_step_asks_for_no_value(arch, backend, dropout, checkpointing):
 @pytest.mark.parametrize("backend", ["varlen", "sdpa"])
 def test_a_causal_step_asks_for_no_value(backend):
     step("bert", backend, causal=True)
+
+
+@pytest.mark.parametrize("backend", ["varlen", "sdpa"])
+def test_a_step_with_prefix_attention_asks_for_no_value(backend):
+    step("modernbert", backend, sep_id=3)
 
 
 @pytest.mark.parametrize(

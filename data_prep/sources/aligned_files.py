@@ -1,0 +1,52 @@
+"""Two text files whose lines belong together, `pair:SOURCE,TARGET`: a text and its translation in each line."""
+
+import contextlib
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+
+from data_prep.errors import UserError
+from data_prep.sources.input_types import PAIR, InputRange, SourceInput, SourceRow
+from data_prep.sources.text_lines import read_lines
+from data_prep.urls import shown
+
+
+def sides_of(pair: SourceInput) -> list[SourceInput]:
+    """The two files of a pair."""
+    return [SourceInput("", location, "txt") for location in pair.location.removeprefix(PAIR).split(",")]
+
+
+def read_aligned(part: InputRange) -> Iterator[SourceRow]:
+    """A row for each line of the source that is not blank, with the same line of the target.
+
+    Raises UserError at the end if the files have different numbers of lines, or one cannot be opened.
+    """
+    options = replace(part.options, separator="line")
+    sides: list[InputRange] = []
+    with contextlib.ExitStack() as stack:
+        rows: list[Iterator[SourceRow]] = []
+        for source in sides_of(part.source):
+            path = stack.enter_context(part.cache.local(source.location))
+            sides.append(InputRange(source, 0, path.stat().st_size, options, part.cache, part.max_bytes))
+            rows.append(read_lines(path, sides[-1]))
+        target = next(rows[1], None)
+        for row in rows[0]:
+            while target is not None and target.line < row.line:
+                target = next(rows[1], None)
+            same = target if target is not None and target.line == row.line else SourceRow(row.line, "")
+            part.bytes_read, part.text_bytes, part.lines = _totals(sides)
+            yield row._replace(reason=row.reason or (same.reason and f"target: {same.reason}"), other=same.text)
+        deque(rows[1], maxlen=0)
+    part.bytes_read, part.text_bytes, part.lines = _totals(sides)
+    lines = [side.lines for side in sides]
+    if lines[0] != lines[1]:
+        names = [shown(side.source.location) for side in sides]
+        raise UserError(
+            f"{names[0]} has {lines[0]} lines, and {names[1]} has {lines[1]}: line {min(lines) + 1} is only in one. "
+            "Give two files whose lines belong together."
+        )
+
+
+def _totals(sides: list[InputRange]) -> tuple[int, int, int]:
+    """Bytes read and bytes of text of both sides, and lines."""
+    return sum(side.bytes_read for side in sides), sum(side.text_bytes for side in sides), sides[0].lines

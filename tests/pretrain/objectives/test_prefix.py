@@ -1,0 +1,219 @@
+"""The objective prefix: which tokens are predicted, from what, and the loss of a plain twin."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from data_prep.errors import UserError
+from pretrain.config import OBJECTIVES, Config, View
+from pretrain.data import BatchRows, Sources
+from pretrain.masking import IGNORED, Vocabulary, mask_rate
+from pretrain.model import native_encoder
+from pretrain.model.families import MODELS, hugging_face_config, to_hugging_face
+from pretrain.objectives import objective_of
+from pretrain.objectives.prefix import PrefixTokens
+from tests.support import masks
+from tests.support.batches import batch_of
+from tests.support.datasets import make_dataset
+from tests.support.encoders import shape
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+VOCABULARY = Vocabulary(size=101, pad=PAD, cls=CLS, sep=SEP, mask=MASK, special_ids=frozenset(range(5)))
+TEXT = st.lists(st.sampled_from([UNK, MASK, *range(5, 101)]), min_size=1, max_size=8)
+PAIR = st.tuples(TEXT, TEXT)
+CASES = ["bert", "roberta", "modernbert"]
+S = 24
+# Documents of three rows of 24 slots: pairs, a text without a target, and padding.
+PAIRS = [[([9, 8, 7], [6, 5, 10, 11]), ([20, 21], [22, UNK, 23])], [([30] * 10 + [31], [32] * 9)], [([40, 41, 42], [])]]
+
+
+def document(source: list[int], target: list[int]) -> list[int]:
+    return [CLS, *source, SEP, *target, SEP] if target else [CLS, *source, SEP]
+
+
+def row(seq_len: int, pairs: list[tuple[list[int], list[int]]]) -> list[int]:
+    tokens = [id for pair in pairs for id in document(*pair)]
+    return tokens + [PAD] * (seq_len - len(tokens))
+
+
+@given(st.lists(st.lists(st.one_of(PAIR, st.tuples(TEXT, st.just([]))), max_size=3), min_size=1, max_size=4))
+def test_every_token_of_a_target_and_its_end_is_predicted_from_the_slot_before_it(rows):
+    seq_len = max(8, *(sum(len(document(*pair)) for pair in pairs) for pairs in rows))
+    tokens = np.array([row(seq_len, pairs) for pairs in rows])
+    objective = PrefixTokens(VOCABULARY)
+    found = objective(masks.rows_of(tokens), 0.15)
+    assert (found.tokens == tokens.reshape(-1)).all(), "nothing is masked"
+    positions, labels = found.positions.reshape(len(rows), -1), found.labels.reshape(len(rows), -1)
+    assert labels.shape[1] == objective.slots(seq_len) == seq_len - 3
+    for number, pairs in enumerate(rows):
+        wanted, start = [], number * seq_len
+        for source, target in pairs:
+            ends = [*target, SEP] if target else []
+            first = start + len(source) + 1  # the slot of the [SEP] after the source
+            wanted += [(first + i, id) for i, id in enumerate(ends) if id == SEP or id > MASK]
+            start += len(document(source, target))
+        pairs_found = list(zip(positions[number].tolist(), labels[number].tolist(), strict=True))
+        assert pairs_found[: len(wanted)] == wanted
+        assert set(pairs_found[len(wanted) :]) <= {(number * seq_len, IGNORED)}
+
+
+def batch(rows: list[list[tuple[list[int], list[int]]]]) -> dict[str, Tensor]:
+    """The model's input for rows of S slots."""
+    tokens = np.array([row(S, pairs) for pairs in rows])
+    lengths = [len(document(*pair)) if pair else S - filled for pairs in rows for pair, filled in with_padding(pairs)]
+    found = PrefixTokens(VOCABULARY)(masks.rows_of(tokens), 1.0)
+    return {
+        "tokens": torch.from_numpy(found.tokens),
+        "positions": torch.cat([torch.arange(length) for length in lengths]),
+        "cu_seqlens": torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32),
+        "masked_positions": torch.from_numpy(found.positions),
+        "labels": torch.from_numpy(found.labels),
+    }
+
+
+def with_padding(pairs):
+    filled = sum(len(document(*pair)) for pair in pairs)
+    return [*((pair, 0) for pair in pairs), *([(None, filled)] if filled < S else [])]
+
+
+def translator(case: str):
+    """A model of transformers, and the native encoder with prefix attention and the same weights."""
+    torch.manual_seed(0)
+    wanted = replace(shape(case), sep_id=SEP, pad_id=PAD)
+    model = MODELS[wanted.arch][False](hugging_face_config(wanted)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    encoder = native_encoder(model)
+    assert encoder.shape.sep_id == SEP
+    assert encoder.shape.view is View.PREFIX
+    return model, encoder
+
+
+def prefix_mask(source: int, length: int, reach: int | None) -> Tensor:
+    """[1, 1, S, S] bool, from the definition: the first `source` tokens see each other, the others what precedes."""
+    query, key = torch.arange(length)[:, None], torch.arange(length)[None]
+    sees = torch.where(query < source, key < source, key <= query)
+    return (sees & ((query - key).abs() <= (length if reach is None else reach)))[None, None]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_loss_and_gradients_equal_those_of_a_plain_model_under_the_mask(case):
+    """transformers computes each pair alone, under a mask of its own; its logits at i - 1 predict token i."""
+    model, encoder = translator(case)
+    wanted, predictions = torch.zeros(()), 0
+    for source, target in [pair for pairs in PAIRS for pair in pairs]:
+        ids = torch.tensor(document(source, target))
+        first = len(source) + 2
+        mask = prefix_mask(first, len(ids), None)
+        if case == "modernbert":
+            local = prefix_mask(first, len(ids), encoder.shape.window // 2)
+            mask = {"full_attention": mask, "sliding_attention": local}
+        logits = model(input_ids=ids[None], attention_mask=mask).logits[0]
+        labels = torch.where((ids > MASK) | (ids == SEP), ids, IGNORED)[first:]
+        wanted = wanted + F.cross_entropy(logits[first - 1 : -1], labels, ignore_index=IGNORED, reduction="sum")
+        predictions += int((labels != IGNORED).sum())
+    prediction = encoder(**batch(PAIRS), seq_len=S)
+    assert prediction.predictions == predictions == 5 + 3 + 10
+    torch.testing.assert_close(prediction.loss, wanted)
+    wanted.backward()
+    prediction.loss.backward()
+    gradients = to_hugging_face({name: p.grad for name, p in encoder.named_parameters()}, encoder.shape)
+    for name, parameter in model.named_parameters():
+        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(gradients[name], expected, rtol=1e-3, atol=2e-5 * expected.abs().max().item() + 1e-7)
+
+
+@pytest.mark.parametrize("case", ["bert", "modernbert"])
+def test_no_state_depends_on_later_targets_or_on_other_documents(case):
+    _, encoder = translator(case)
+    stream = batch(PAIRS)
+    bounds = stream["cu_seqlens"].long()
+    number = torch.repeat_interleave(torch.arange(len(bounds) - 1), bounds.diff())
+
+    @torch.no_grad()
+    def states(tokens: Tensor) -> Tensor:
+        return encoder.hidden(tokens, stream["positions"], stream["cu_seqlens"], S)
+
+    before = states(stream["tokens"])
+    ends = {0: 5, 1: 13, 3: 37, 5: 53}  # of the sources, by document
+    for changed in (1, 5, 7, 10, 11, 14, 25, 37, 40, 45, 49):
+        tokens = stream["tokens"].clone()
+        tokens[changed] = 5 + (tokens[changed] + 7) % 96
+        after = states(tokens)
+        of = int(number[changed])
+        first_later = int(bounds[of]) if changed < ends[of] else changed
+        sees = (number == of) & (torch.arange(len(tokens)) >= first_later)
+        assert torch.equal(before[~sees], after[~sees]), changed
+        assert ((before[sees] - after[sees]).abs().amax(dim=1) > 1e-5).all(), changed
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_exported_class_reads_a_source_as_in_training(case):
+    model, encoder = translator(case)
+    ids = torch.tensor([CLS, 9, 8, 7, 6, SEP])
+    with torch.no_grad():
+        found = encoder.logits(encoder.hidden(ids, torch.arange(6), torch.tensor([0, 6], dtype=torch.int32), 6))
+        torch.testing.assert_close(found[:, :101], model(input_ids=ids[None]).logits[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_label_of_a_slot_is_shown_at_the_next():
+    tokens = np.array([row(12, [([10, 11], [13])])])
+    found = PrefixTokens(VOCABULARY)(masks.rows_of(tokens), 1.0)
+    shown = batch_of(tokens, found.labels.reshape(1, -1), found.positions.reshape(1, -1))
+    shown.positions[:] = [*range(6), *range(6)]
+    ((first,),) = BatchRows.of([shown], [OBJECTIVES["prefix"]]).documents(VOCABULARY)
+    assert [(one.place, one.label, one.kind) for one in first.predictions] == [(4, 13, "next"), (5, SEP, "next")]
+
+
+def config(**sections) -> Config:
+    least = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}, "objective": "prefix"}
+    return Config.model_validate(least | sections)
+
+
+def test_the_configuration_chooses():
+    objective = objective_of(config(), VOCABULARY, 0, "train")
+    assert isinstance(objective, PrefixTokens)
+    assert mask_rate(config(), 3) == 1.0
+    mixture = config(objective=[{"kind": "prefix", "share": 0.5}, {"kind": "mlm", "share": 0.5}])
+    assert [kind.name for kind in mixture.objective_kinds] == ["mlm", "prefix"]
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"data": {"train": "x", "packing": "concat"}}, "needs whole pairs; set data.packing best_fit"),
+        ({"data": {"train": "x", "shuffled_ngrams": 2}}, "needs whole pairs.*data.shuffled_ngrams 0"),
+        ({"masking": {"rate": 0.3}}, "rate is not read by objective prefix"),
+        ({"track": {"models": "all"}}, "set it to none"),
+        ({"model": {"arch": "auto", "config": "c.json"}}, "needs model.arch bert, roberta or modernbert"),
+    ],
+)
+def test_settings_that_would_cut_pairs_or_are_not_read_are_refused(sections, message):
+    with pytest.raises(ValueError, match=message):
+        config(**sections)
+
+
+def test_data_without_pairs_and_pairs_longer_than_a_row_are_refused(tmp_path):
+    sep = make_dataset(tmp_path / "text", [[7, 8, 9]] * 4, 200).manifest.tokenizer.special_ids["sep"]
+    make_dataset(tmp_path / "pairs", [[7, 8, sep, 9]] * 4, 200)
+    make_dataset(tmp_path / "long", [[7, sep, 9], [7, sep, *[9] * 5]], 200)
+
+    def check(train: str, seq_len: int, **more) -> None:
+        settings = config(data={"train": str(tmp_path / train), "seq_len": seq_len}, **more)
+        Sources.open(settings.data).check(settings)
+
+    check("pairs", 8)
+    check("long", 9)
+    with pytest.raises(UserError, match=r"text holds no pairs.*--input pair:SOURCE,TARGET"):
+        check("text", 8)
+    with pytest.raises(UserError, match=r"a pair of 7 tokens, which rows of 8 would cut; set data.seq_len to 9, .* 6"):
+        check("long", 8)
+    with pytest.raises(UserError, match="holds no pairs"):
+        check("text", 8, objective=[{"kind": "prefix", "share": 0.5}, {"kind": "mlm", "share": 0.5}])

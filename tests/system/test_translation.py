@@ -1,0 +1,79 @@
+"""Translation end to end: aligned files to a data set, a run alone and in a mixture, replay, export, generation."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from launchers.app import app
+from pretrain.export import load_language_model, load_tokenizer
+from pretrain.model import native_encoder
+from tests.support import runs, text_data
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """A data set of sentences and their words in reverse, made through the command line."""
+    folder = tmp_path_factory.mktemp("pairs")
+    tokenizer = text_data.train_tokenizer(text_data.corpus(folder / "text.jsonl", 300), folder / "tok")
+    sentences = text_data.sentences(300)
+    (folder / "a.txt").write_text("\n".join(sentences))
+    (folder / "b.txt").write_text("\n".join(" ".join(reversed(text.split())) for text in sentences))
+    pair = f"pair:{folder / 'a.txt'},{folder / 'b.txt'}"
+    limits = ("--valid-fraction", "0.1", "--max-pair-tokens", "62")
+    text_data.make("prep", "run", "--input", pair, "--tokenizer", tokenizer, "--out", folder / "data", *limits)
+    return folder / "data"
+
+
+@pytest.mark.parametrize(
+    "objective", ["prefix", [{"kind": "prefix", "share": 0.5}, {"kind": "mlm", "share": 0.5}]], ids=["alone", "mixture"]
+)
+def test_a_run_translates(data, tmp_path, objective):
+    run = tmp_path / "run"
+    values = runs.tiny_config(data, run, train__steps=STEPS, checkpoint__every_steps=2, eval__every_steps=2)
+    values |= {"objective": objective}
+    values["data"]["seq_len"] = 64
+    values["track"] = values.get("track", {}) | {"models": "none"}
+    result = runs.maskwright("train", runs.write_config(run.with_suffix(".yaml"), values), "--procs", "1")
+    assert result.returncode == 0, result.stdout + result.stderr
+    losses = runs.losses(run)
+    assert list(losses) == [1, 2, 3, 4]
+    assert losses[4] < losses[1]
+    shown = CliRunner().invoke(app, ["replay", str(run), "--step", "2"])
+    assert shown.exit_code == 0, shown.output
+    result = CliRunner().invoke(app, ["export", str(run), "--view", "prefix", "--out", str(tmp_path / "model")])
+    assert result.exit_code == 0, result.output
+    assert "No class of transformers" in (tmp_path / "model" / "README.md").read_text()
+    if objective != "prefix":
+        result = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "filler")])
+        assert native_encoder(load_language_model(tmp_path / "filler")[0]).shape.sep_id is None
+
+    prompt = "the captain saw her letter."
+    command = ["generate", str(tmp_path / "model"), "--prompt", prompt, "--temperature", "0", "--length", "6", "--json"]
+    written = CliRunner().invoke(app, command)
+    assert written.exit_code == 0, written.output
+    ids = json.loads(written.stdout)["ids"]
+    assert ids == greedy(tmp_path / "model", prompt, 6)
+
+
+@torch.no_grad()
+def greedy(folder: Path, text: str, most: int) -> list[int]:
+    """The likeliest translation, with a mask of prefix attention for transformers' own class."""
+    tokenizer, (model, causal) = load_tokenizer(folder), load_language_model(folder)
+    assert not causal
+    assert native_encoder(model).shape.sep_id == tokenizer.sep_token_id
+    ids = [tokenizer.cls_token_id, *tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.sep_token_id]
+    source, unwritten = len(ids), set(tokenizer.all_special_ids) - {tokenizer.sep_token_id}
+    for _ in range(most):
+        query, key = torch.arange(len(ids))[:, None], torch.arange(len(ids))[None]
+        mask = torch.where(query < source, key < source, key <= query)[None, None]
+        logits = model(input_ids=torch.tensor([ids]), attention_mask=mask).logits[0, -1]
+        logits[[*unwritten]] = -torch.inf
+        if (id := int(logits.argmax())) == tokenizer.sep_token_id:
+            break
+        ids.append(id)
+    return ids
