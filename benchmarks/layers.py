@@ -39,7 +39,7 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     prepare(args)
     for name, own in OBJECTIVES.items():
-        train(args, name, own)
+        train(args, name, CONFIG | own)
     models = [f"models/{name}" for name in OBJECTIVES] + args.also
     text = ["--data", "data/valid", "--seq-len", str(SEQ_LEN), "--shuffled-ngrams", "1"]
     maskwright(args, "analyze", "layers", *models, *text, "--out", "layers", "--json", "layers.json")
@@ -58,12 +58,13 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def train(args: argparse.Namespace, name: str, own: dict[str, Any]) -> None:
+def train(args: argparse.Namespace, name: str, config: dict[str, Any]) -> None:
+    """Train and export models/NAME in --work, unless it exists."""
     if (args.work / "models" / name).exists():
         return
-    config = args.work / f"{name}.yaml"
-    config.write_text(yaml.safe_dump({"run": {"dir": f"runs/{name}", "seed": 0}} | CONFIG | own))
-    maskwright(args, "train", config.name, "--procs", str(args.procs))
+    file = args.work / f"{name}.yaml"
+    file.write_text(yaml.safe_dump({"run": {"dir": f"runs/{name}", "seed": 0}} | config))
+    maskwright(args, "train", file.name, "--procs", str(args.procs))
     maskwright(args, "export", f"runs/{name}", "--out", f"models/{name}")
 
 
