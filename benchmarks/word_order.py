@@ -17,62 +17,41 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import sst2_finetuning
-from benchmarks.books import maskwright, prepare
+from benchmarks import small_models, sst2_finetuning
+from benchmarks.books import maskwright
 from benchmarks.books_page import held_out_losses
 from benchmarks.harness import options, run, table, write_page
-from benchmarks.layers import train
 from benchmarks.paired import compare, share
+from benchmarks.small_models import CONFIG, NATURAL, absolute, train_all
 from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune
 from data_prep.files import atomic_writer
-from data_prep.format import Dataset
 from evaluation.layers.layer_charts import COLOURS, new_figure
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.study.paired_statistics import mean_of
-from pretrain.run import JournalReader
 
-NGRAMS = {"natural": 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
-SEQ_LEN = 128
-CONFIG: dict[str, Any] = {
-    "data": {"train": "data/train", "valid": "data/valid", "seq_len": SEQ_LEN},
-    "masking": {"rate": {"schedule": "linear", "start": 0.3, "end": 0.15}},
-    "model": {"arch": "modernbert", "size": {"layers": 4, "hidden": 192, "heads": 3, "intermediate": 288}},
-    "optim": {"name": "muon", "lr": 2e-3, "betas": [0.9, 0.98], "weight_decay": 0.01},
-    "schedule": {"kind": "wsd", "warmup_steps": 50, "decay_fraction": 0.4},
-    "train": {"steps": 1000, "global_batch_size": 16, "micro_batch_size": 16, "precision": "fp32"},
-    "checkpoint": {"every_steps": 200, "keep": 1},
-    "eval": {"every_steps": 200, "rows": 256},
-    "track": {"uri": "none"},
-}
+NGRAMS = {NATURAL: 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
 
 
 def main() -> None:
     args = arguments()
-    args.work.mkdir(parents=True, exist_ok=True)
-    prepare(args, valid_fraction="0.03")
-    for name, n in NGRAMS.items():
-        train(args, name, CONFIG | {"data": CONFIG["data"] | {"shuffled_ngrams": n}})
+    train_all(args, {name: {"data": CONFIG["data"] | {"shuffled_ngrams": n}} for name, n in NGRAMS.items()})
     if not (args.work / "evaluation.json").exists():
         models = [f"models/{name}" for name in NGRAMS]
         pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit), "--baseline", "unigram"]
         maskwright(args, "evaluate", *models, *pairs, "--counts", "data/train", "--json", "evaluation.json")
     tuned = {name: fine_tune(args, name, args.work / "models" / name) for name in NGRAMS}
-    tuned["random weights"] = fine_tune(args, "random", args.work / "models/natural", init="random")
+    tuned["random weights"] = fine_tune(args, "random", args.work / "models" / NATURAL, init="random")
     report(args, tuned)
 
 
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, "word_order")
-    parser.add_argument("--input", required=True, type=Path, help="a file of text, or a quoted glob")
+    small_models.add_options(parser)
     parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
     parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")
-    parser.add_argument("--vocab-size", type=int, default=8192)
-    parser.add_argument("--procs", type=int, default=1, help="processes of one thread")
-    parser.add_argument("--work", type=Path, default=Path("runs/word-order"), help="folder of data, runs and models")
     sst2_finetuning.add_options(parser)
     args = parser.parse_args()
-    for name in ("input", "pairs", "train", "valid", "work"):  # commands run in --work
-        setattr(args, name, getattr(args, name).absolute())
+    absolute(args, "pairs", "train", "valid")
     return args
 
 
@@ -80,8 +59,8 @@ def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
     models = json.loads((args.work / "evaluation.json").read_text(encoding="utf-8"))["models"]
     credit = {Path(name).name: by_set(results["pairs"]) for name, results in models.items()}
     pairs = next(iter(credit.values()))[1]
-    others = [name for name in credit if name != "natural"]
-    minus = dict(zip(others, compare([(credit["natural"][0], credit[name][0]) for name in others], pairs), strict=True))
+    others = [name for name in credit if name != NATURAL]
+    minus = dict(zip(others, compare([(credit[NATURAL][0], credit[name][0]) for name in others], pairs), strict=True))
     blimp = table(
         ["model", "accuracy, %", "natural minus this, points", ""],
         *(
@@ -93,7 +72,8 @@ def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
     draw_figure(picture, credit, tuned)
     page = f"""# Masked models of text with shuffled words
 
-{about_models(args)}
+As [Sinha et al. (2021)](https://arxiv.org/abs/2104.06644). "n-grams": the words of each document are shuffled as
+n-grams, once (`data.shuffled_ngrams`). {small_models.about(args, list(NGRAMS))}
 
 The held-out loss is of text in natural order, for all models.
 
@@ -111,33 +91,16 @@ Holm's procedure.
 
 ## SST-2
 
-{accuracy_table(tuned, "natural")}
+{accuracy_table(tuned, NATURAL)}
 
 - {sst2_finetuning.about(args)}.
 """
     write_page(args.out, page, ("torch", "deepspeed", "transformers"))
 
 
-def about_models(args: argparse.Namespace) -> str:
-    size, steps = CONFIG["model"]["size"], CONFIG["train"]
-    tokens = Dataset(args.work / "data/train").manifest.totals.tokens
-    minutes = [run_minutes(args.work / "runs" / name) for name in NGRAMS]
-    return f"""As [Sinha et al. (2021)](https://arxiv.org/abs/2104.06644): ModernBERTs of {size["layers"]} layers x
-{size["hidden"]}, trained from one seed on {tokens / 1e6:.2f} M tokens of books, {steps["steps"]:,} steps of
-{steps["global_batch_size"]} rows of {SEQ_LEN} tokens, {min(minutes):.0f} to {max(minutes):.0f} minutes each on one core
-that other work shared. "n-grams": the words of each document are shuffled as n-grams, once (`data.shuffled_ngrams`).
-There is one training run each, so the results describe these models."""
-
-
-def run_minutes(run: Path) -> float:
-    return (
-        sum(entry.metrics.get("speed/step_seconds", 0) for entry in JournalReader(run / "journal.jsonl").entries()) / 60
-    )
-
-
 def losses(args: argparse.Namespace) -> str:
     found = {name: held_out_losses(args.work / "runs" / name) for name in NGRAMS}
-    steps = [f"{step:,}" for step in found["natural"]]
+    steps = [f"{step:,}" for step in found[NATURAL]]
     rows = ([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in found.items())
     return table(["held-out loss (nats) after step", *steps], *rows)
 
