@@ -20,7 +20,7 @@ pointwise scores add up over them, distances are of their mean states.
 import argparse
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -63,18 +63,40 @@ class Sentence:
     edges: Edges
 
 
+@dataclass(frozen=True)
+class Arm:
+    """What the trees of one kind of scores share with the treebank's, by sentence.
+
+    hits: edges of both. far: those between words that are not neighbours. won, compared: see `wins`.
+    """
+
+    name: str
+    hits: list[int]
+    far: list[int]
+    won: list[float]
+    compared: list[int]
+
+    @classmethod
+    def of(cls, name: str, scores: Iterable[Matrix], sentences: Sequence[Sentence]) -> "Arm":
+        rows = []
+        for values, sentence in zip(scores, sentences, strict=True):
+            tree, gold = spanning_tree(values), sentence.edges
+            rows.append((attached(tree, gold), attached(tree, gold, far=True), *wins(values, gold)))
+        return cls(name, *(list(column) for column in zip(*rows, strict=True)))
+
+
 def main() -> None:
     args = arguments()
     sentences = chosen(parse(read_text(str(args.treebank))), args.shortest, args.longest, args.sentences)
-    keys = {name: key(args, name) for name in args.models}
-    found: dict[str, dict[str, list[int]]] = {}
+    random_of = [random_scores(len(one.nodes), number) for number, one in enumerate(sentences)]
+    arms = [Arm.of(RANDOM, random_of, sentences)]
     for name in args.models:
-        file = args.work / f"{keys[name]}.json"
+        file = args.work / f"{key(args, name)}.json"
         if not file.exists():
             args.work.mkdir(parents=True, exist_ok=True)
-            write_json(file, hits_of(name, sentences, args.samples))
-        found[name] = read_json(file, dict[str, list[int]])
-    report(args, sentences, found)
+            write_json(file, [asdict(arm) for arm in arms_of(Path(name), sentences, args.samples)])
+        arms += read_json(file, list[Arm])
+    report(args, sentences, arms)
 
 
 def arguments() -> argparse.Namespace:
@@ -140,16 +162,30 @@ def attached(tree: Edges, gold: Edges, far: bool = False) -> int:
     return sum(not far or high - low > 1 for low, high in tree & gold)
 
 
-def hits_of(name: str, sentences: Sequence[Sentence], samples: int) -> dict[str, list[int]]:
-    """Gold edges in the trees of a model, by score and sentence; with " far" in the name those of other distances."""
-    scorer = PairScorer(Path(name), samples)
-    hits: dict[str, list[int]] = {f"{score}{far}": [] for score in SCORES for far in ("", " far")}
-    for number, sentence in enumerate(sentences):
-        for score, values in scorer(sentence, number).items():
-            tree = spanning_tree(values)
-            hits[score].append(attached(tree, sentence.edges))
-            hits[f"{score} far"].append(attached(tree, sentence.edges, far=True))
-    return hits
+def wins(scores: Matrix, gold: Edges) -> tuple[float, int]:
+    """How often a gold edge scores higher than another pair at the same distance in the sentence, and of how many.
+
+    A tie counts half. Of unrelated scores it is half of them, whatever distances syntax prefers.
+    """
+    won, compared = 0.0, 0
+    for distance in range(1, len(scores)):
+        values, is_edge = (
+            np.diagonal(scores, distance),
+            [(i, i + distance) in gold for i in range(len(scores) - distance)],
+        )
+        edges, others = values[is_edge], values[np.logical_not(is_edge)]
+        greater = edges[:, None] - others
+        won += float((greater > 0).sum() + (greater == 0).sum() / 2)
+        compared += greater.size
+    return won, compared
+
+
+def arms_of(path: Path, sentences: Sequence[Sentence], samples: int) -> list[Arm]:
+    """The trees of a model, by score."""
+    scorer = PairScorer(path, samples)
+    scores = [scorer(sentence, number) for number, sentence in enumerate(sentences)]
+    name = model_folder(path).name
+    return [Arm.of(f"{name}, {title}", [of[key] for of in scores], sentences) for key, title in SCORES.items()]
 
 
 class PairScorer:
@@ -245,47 +281,32 @@ def _drawn(log_p: torch.Tensor, at: tuple[int, int, int]) -> torch.Tensor:
     return torch.searchsorted(sums, (levels * sums[:, -1])[:, None])[:, 0]
 
 
-@dataclass(frozen=True)
-class Arm:
-    """Gold edges in one kind of trees, by sentence. far: only those between words that are not neighbours."""
-
-    name: str
-    hits: Sequence[int]
-    far: Sequence[int]
-
-    @classmethod
-    def of(cls, name: str, trees: Iterable[Edges], sentences: Sequence[Sentence]) -> "Arm":
-        pairs = [(tree, one.edges) for tree, one in zip(trees, sentences, strict=True)]
-        return cls(name, [attached(*pair) for pair in pairs], [attached(*pair, far=True) for pair in pairs])
-
-
-def report(args: argparse.Namespace, sentences: Sequence[Sentence], found: dict[str, dict[str, list[int]]]) -> None:
-    linear = Arm.of(CHAIN, (chain(len(one.nodes)) for one in sentences), sentences)
-    random_trees = (spanning_tree(random_scores(len(one.nodes), at)) for at, one in enumerate(sentences))
-    arms = [Arm.of(RANDOM, random_trees, sentences)] + [
-        Arm(f"{model_folder(Path(name)).name}, {title}", hits[score], hits[f"{score} far"])
-        for name, hits in found.items()
-        for score, title in SCORES.items()
-    ]
+def report(args: argparse.Namespace, sentences: Sequence[Sentence], arms: Sequence[Arm]) -> None:
     gold = [len(one.edges) for one in sentences]
     far = [attached(one.edges, one.edges, far=True) for one in sentences]
-    compared = compare([(arm.hits, linear.hits) for arm in arms], gold)
-    header = ["trees", "attachment, %", "of distant words, %", "minus the chain, points", ""]
-    rows = [[linear.name, share(linear.hits, gold), share(linear.far, far), "", ""]]
+    linear = [attached(chain(len(one.nodes)), one.edges) for one in sentences]
+    against = compare([(arm.hits, linear) for arm in arms], gold)
+    halves = compare([(arm.won, np.array(arm.compared) / 2) for arm in arms], arms[0].compared)
+    header = ["trees", "attachment, %", "minus the chain, points", "", "of distant words, %", "equal distance, %", ""]
+    rows = [[CHAIN, share(linear, gold), "", "", share([0] * len(far), far), "", ""]]
     rows += [
-        [arm.name, share(arm.hits, gold), share(arm.far, far), str(against), against.verdict]
-        for arm, against in zip(arms, compared, strict=True)
+        [arm.name, share(arm.hits, gold), str(minus), minus.verdict, share(arm.far, far), share(arm.won, arm.compared)]
+        + [half.verdict]
+        for arm, minus, half in zip(arms, against, halves, strict=True)
     ]
-    above = [arm.name for arm, one in zip(arms, compared, strict=True) if one.is_significant and one.difference > 0]
+    above = [arm.name for arm, one in zip(arms, against, strict=True) if one.is_significant and one.difference > 0]
     better = (
-        "Better than a linear chain: " + "; ".join(above) if above else "No tree is significantly better than a chain"
+        f"Better than a linear chain: {'; '.join(above)}" if above else "No tree is significantly better than a chain"
+    )
+    related = [arm.name for arm, one in zip(arms, halves, strict=True) if one.is_significant and one.difference > 0]
+    beyond = (
+        f"Related to syntax beyond distance: {'; '.join(related)}" if related else "None is related beyond distance"
     )
     picture = args.out.with_suffix(".png")
     draw_figure(picture, linear, arms, gold)
     page = f"""# Do dependencies in a masked model's predictions follow syntax?
 
-{better}.
-{args.about}
+{better}. {beyond}. {args.about}
 
 {table(header, *rows)}
 
@@ -296,8 +317,11 @@ without punctuation, {sum(gold):,} edges, of which
   {sum(far):,} link words that are not neighbours ("distant").
 - Attachment is the share of the treebank's edges, without labels and directions, in the maximum spanning tree over the
   scores of all pairs of words. Brackets are 95% bootstrap intervals over sentences; differences are paired.
-- p: a paired randomization test over sentences, adjusted by Holm's procedure for the {len(arms)} comparisons. Models
-  are one training run each.
+- "Equal distance": how often an edge of the treebank scores higher than another pair of words at the same distance in
+  the same sentence, {sum(arms[0].compared):,} comparisons; 50% is chance. The attachment of a chain comes from
+  distance alone, this does not.
+- p: paired randomization tests over sentences, adjusted by Holm's procedure for the {len(arms)} comparisons of a column.
+  Models are one training run each.
 - Perturbed masking: distance of a word's last state with and without the other word
   ([Wu et al., 2020](https://arxiv.org/abs/2004.14786)). Pointwise information of the two words as they are
   ([Hoover et al., 2021](https://aclanthology.org/2021.emnlp-main.234)). Conditional mutual information as in
@@ -308,19 +332,23 @@ without punctuation, {sum(gold):,} edges, of which
     write_page(args.out, page, ("torch", "transformers", "scipy"))
 
 
-def draw_figure(path: Path, linear: Arm, arms: Sequence[Arm], gold: Sequence[int]) -> None:
-    figure = new_figure(8, 0.32 * len(arms) + 1.2)
-    axes = figure.subplots()
+def draw_figure(path: Path, linear: Sequence[int], arms: Sequence[Arm], gold: Sequence[int]) -> None:
+    figure = new_figure(11, 0.32 * len(arms) + 1.2)
+    left, right = figure.subplots(1, 2, sharey=True)
     for place, arm in enumerate(reversed(arms)):
-        value = sum(arm.hits) / sum(gold)
-        low, high = paired_bootstrap(np.array(arm.hits, dtype=float), np.array(gold, dtype=float)) or (value, value)
-        axes.barh(place, 100 * value, color=COLOURS[0], alpha=0.8)
-        axes.plot([100 * low, 100 * high], [place, place], color="black", linewidth=1)
-    axes.axvline(100 * sum(linear.hits) / sum(gold), color=COLOURS[1], linestyle="--", label=CHAIN)
-    axes.set_yticks(range(len(arms)), [arm.name for arm in reversed(arms)], fontsize=8)
-    axes.set(xlabel="% of the treebank's edges, with 95% intervals", xlim=(0, 100))
-    axes.legend(frameon=False, fontsize=8)
-    axes.spines[["top", "right"]].set_visible(False)
+        for axes, found, total in ((left, arm.hits, gold), (right, arm.won, arm.compared)):
+            value = sum(found) / sum(total)
+            interval = paired_bootstrap(np.array(found, dtype=float), np.array(total, dtype=float))
+            axes.barh(place, 100 * value, color=COLOURS[0], alpha=0.8)
+            axes.plot([100 * end for end in interval or (value, value)], [place, place], color="black", linewidth=1)
+    left.axvline(100 * sum(linear) / sum(gold), color=COLOURS[1], linestyle="--", label=CHAIN)
+    right.axvline(50, color=COLOURS[2], linestyle="--", label="chance")
+    left.set_yticks(range(len(arms)), [arm.name for arm in reversed(arms)], fontsize=8)
+    left.set(xlabel="% of the treebank's edges in the trees", xlim=(0, 100))
+    right.set(xlabel="% of comparisons at equal distance won by an edge", xlim=(0, 100))
+    for axes in (left, right):
+        axes.legend(frameon=False, fontsize=8)
+        axes.spines[["top", "right"]].set_visible(False)
     with atomic_writer(path) as file:
         figure.savefig(file, format="png")
 
