@@ -320,8 +320,8 @@ without punctuation, {sum(gold):,} edges, of which
 - "Equal distance": how often an edge of the treebank scores higher than another pair of words at the same distance in
   the same sentence, {sum(arms[0].compared):,} comparisons; 50% is chance. The attachment of a chain comes from
   distance alone, this does not.
-- p: paired randomization tests over sentences, adjusted by Holm's procedure for the {len(arms)} comparisons of a column.
-  Models are one training run each.
+- p: paired randomization tests over sentences, adjusted by Holm's procedure for the {len(arms)} comparisons of a
+  column. Models are one training run each.
 - Perturbed masking: distance of a word's last state with and without the other word
   ([Wu et al., 2020](https://arxiv.org/abs/2004.14786)). Pointwise information of the two words as they are
   ([Hoover et al., 2021](https://aclanthology.org/2021.emnlp-main.234)). Conditional mutual information as in

@@ -119,9 +119,8 @@ def joined(tokens: Sequence[str], begins_word: Sequence[bool]) -> list[str]:
     words: list[str] = []
     for token, begins in zip(tokens, begins_word, strict=True):
         if begins or not words:
-            words.append(token)
-        else:
-            words[-1] += token.removeprefix("##")
+            words.append("")
+        words[-1] += token if begins else token.removeprefix("##")
     return words
 
 
