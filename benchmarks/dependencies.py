@@ -302,6 +302,7 @@ def report(args: argparse.Namespace, sentences: Sequence[Sentence], arms: Sequen
     beyond = (
         f"Related to syntax beyond distance: {'; '.join(related)}" if related else "None is related beyond distance"
     )
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     picture = args.out.with_suffix(".png")
     draw_figure(picture, linear, arms, gold)
     page = f"""# Do dependencies in a masked model's predictions follow syntax?

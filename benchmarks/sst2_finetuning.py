@@ -37,12 +37,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def fine_tune(args: argparse.Namespace, name: str, folder: Path, init: str = "pretrained") -> Tuned:
-    """Choose the rate with one seed on held-out training sentences, then train all seeds. Results in --work resume."""
-    search = hold_out(args)
-    trials = {
-        rate: _run(args, f"{name}-{rate:g}-search", folder, init, rate, search, [_SEED_OF_SEARCH]) for rate in args.lr
-    }
-    rate = max(trials, key=lambda rate: trials[rate].by_seed[_SEED_OF_SEARCH])
+    """Choose the rate, if there are several, with one seed on held-out training sentences, then train all seeds.
+
+    Results in --work are used again.
+    """
+    rate = args.lr[0]
+    if len(args.lr) > 1:
+        search = hold_out(args)
+        trials = {
+            rate: _run(args, f"{name}-{rate:g}-search", folder, init, rate, search, [_SEED_OF_SEARCH])
+            for rate in args.lr
+        }
+        rate = max(trials, key=lambda rate: trials[rate].by_seed[_SEED_OF_SEARCH])
     files = {"train": str(args.train), "valid": str(args.valid)}
     return _run(args, f"{name}-{rate:g}", folder, init, rate, files, [*range(1, args.seeds + 1)])
 
@@ -100,11 +106,13 @@ def accuracy_table(tuned: Mapping[str, Tuned], reference: str) -> str:
 
 def about(args: argparse.Namespace) -> str:
     """How the models were fine-tuned, for a page."""
+    searched = f"""The learning rate ({", ".join(f"{rate:g}" for rate in args.lr)}) is the best for one seed on
+  {args.held_out:,} held-out sentences of the training file."""
     return f"""{args.examples:,} examples of the training file, {args.epochs} epochs, batches of 32, dropout
-  {args.dropout:g}, seeds 1 to {args.seeds}, accuracy on the development set after the last epoch. The learning rate
-  ({", ".join(f"{rate:g}" for rate in args.lr)}) is the best on {args.held_out:,} held-out sentences of the training
-  file. Intervals are Student's t over seeds of fine-tuning, and are adjusted by Holm's procedure for differences; they
-  do not cover other pretrainings or other sentences"""
+  {args.dropout:g}, seeds 1 to {args.seeds}, accuracy on the development set after the last epoch.
+  {searched if len(args.lr) > 1 else "All have the same learning rate."} Intervals are Student's t over seeds of
+  fine-tuning, and are adjusted by Holm's procedure for differences; they do not cover other pretrainings or other
+  sentences"""
 
 
 def _between(interval: tuple[float, float] | None, sign: str = "+") -> str:

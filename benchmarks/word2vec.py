@@ -245,6 +245,7 @@ def report(
         scores = {name: cosines(vectors, first, second) for name, vectors in tables.items()}
         found[one.name] = {name: spearman(values, one.human) for name, values in scores.items()}
         drawn[one.name] = resampled(scores, one.human)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     picture = args.out.with_suffix(".png")
     draw_figure(picture, found, drawn, tuned)
     size, epochs = args.size, args.epochs_of_vectors

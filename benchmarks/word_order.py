@@ -68,6 +68,7 @@ def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
             for name, (right, _) in credit.items()
         ),
     )
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     picture = args.out.with_suffix(".png")
     draw_figure(picture, credit, tuned)
     page = f"""# Masked models of text with shuffled words
