@@ -29,22 +29,19 @@ OBJECTIVES: dict[str, dict[str, Any]] = {NATURAL: {}, "clm": {"objective": "clm"
 
 def main() -> None:
     args = arguments()
-    train_all(args, OBJECTIVES)
-    models = [f"models/{name}" for name in OBJECTIVES] + args.also
+    train_all(args, {name: OBJECTIVES[name] for name in args.train})
+    models = [f"models/{name}" for name in args.train] + args.also
     text = ["--data", args.data, "--seq-len", str(SEQ_LEN)] + (["--shuffled-ngrams", "1"] if args.shuffled else [])
-    sample = ["--tokens", str(args.tokens), "--clusters", str(args.clusters), "--positions", str(args.positions)]
-    maskwright(args, "analyze", "layers", *models, *text, *sample, "--out", "layers", "--json", "layers.json")
+    maskwright(args, "analyze", "layers", *models, *text, "--out", "layers", "--json", "layers.json")
     report(args)
 
 
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, "layers")
     small_models.add_options(parser)
+    parser.add_argument("--train", nargs="+", choices=list(OBJECTIVES), default=list(OBJECTIVES), help="default: both")
     parser.add_argument("--also", nargs="*", default=[], help="models of the same tokenizer, as paths in --work")
     parser.add_argument("--data", default="data/valid", help="data set to analyze, as a path in --work")
-    parser.add_argument("--tokens", type=int, default=1000, help="most frequent tokens whose identity is measured")
-    parser.add_argument("--clusters", type=int, default=1500, help="clusters of states")
-    parser.add_argument("--positions", type=int, default=8000, help="positions of each kind")
     parser.add_argument("--shuffled", action="store_true", help="also analyze text with shuffled words")
     args = parser.parse_args()
     absolute(args)
@@ -56,15 +53,15 @@ def report(args: argparse.Namespace) -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for kind in ("similarity", "information"):
         shutil.copyfile(args.work / f"layers/{kind}.png", args.out.with_name(f"{args.out.stem}_{kind}.png"))
-    losses = {name: held_out_losses(args.work / "runs" / name) for name in OBJECTIVES}
+    losses = {name: held_out_losses(args.work / "runs" / name) for name in args.train}
     curves = table(
-        ["held-out loss (nats) after step", *(f"{step:,}" for step in losses[NATURAL])],
+        ["held-out loss (nats) after step", *(f"{step:,}" for step in next(iter(losses.values())))],
         *([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in losses.items()),
     )
-    page = f"""# Layers of a masked and of a causal model
+    page = f"""# Layers of masked and causal models
 
-"{NATURAL}" is masked, "clm" is causal; all else is equal. {small_models.about(args, list(OBJECTIVES))} The two losses
-measure different tasks and cannot be compared.
+"{NATURAL}" is a masked model, "clm" a causal one; all else is equal. {small_models.about(args, args.train)} Losses of
+different objectives cannot be compared.
 
 {curves}
 
