@@ -65,7 +65,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Arm:
-    """What the trees of one kind of scores share with the treebank's, by sentence.
+    """Agreement of the trees of one kind of scores with the treebank, by sentence.
 
     hits: edges of both. far: those between words that are not neighbours. won, compared: see `wins`.
     """
@@ -158,7 +158,7 @@ def random_scores(n: int, sentence: int) -> Matrix:
 
 
 def attached(tree: Edges, gold: Edges, far: bool = False) -> int:
-    """Number of gold edges in the tree; far: only those between words that are not neighbours."""
+    """Number of gold edges in the tree; far: only edges between words that are not neighbours."""
     return sum(not far or high - low > 1 for low, high in tree & gold)
 
 
@@ -324,7 +324,7 @@ without punctuation, {sum(gold):,} edges, of which
 - p: paired randomization tests over sentences, adjusted by Holm's procedure for the {len(arms)} comparisons of a
   column. Models are one training run each.
 - Perturbed masking: distance of a word's last state with and without the other word
-  ([Wu et al., 2020](https://arxiv.org/abs/2004.14786)). Pointwise information of the two words as they are
+  ([Wu et al., 2020](https://arxiv.org/abs/2004.14786)). Pointwise information of the two words in the text
   ([Hoover et al., 2021](https://aclanthology.org/2021.emnlp-main.234)). Conditional mutual information as in
   [Zhang and Hashimoto (2021)](https://arxiv.org/abs/2104.05694), with {args.samples} draws of each word from the model;
   they draw by Gibbs sampling.

@@ -112,7 +112,7 @@ def changes(models: dict[str, Any]) -> str:
 
 
 def marked(changes_of: Sequence[dict[str, float]], layer: int) -> str:
-    """One change, with "*" if it is significant among those of all layers."""
+    """One change, with "*" if it is significant among the changes of all layers."""
     significant = [adjusted < ALPHA for _, adjusted, _ in holm([p_value(one) for one in changes_of])]
     one = changes_of[layer]
     return f"{one['value']:+.3f} ± {one['high'] - one['value']:.3f}{'*' if significant[layer] else ''}"

@@ -1,7 +1,7 @@
 """Classifier of the mean of a text's embeddings, with ModernBERT's head: the simplest model that can be fine-tuned.
 
 It is registered with transformers when this module is imported, so that `evaluation.finetuning` treats its folders as
-those of any other model.
+folders of any other model.
 """
 
 from pathlib import Path

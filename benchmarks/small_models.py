@@ -54,7 +54,7 @@ def train_all(args: argparse.Namespace, changes: dict[str, dict[str, Any]]) -> N
 
 
 def about(args: argparse.Namespace, names: list[str]) -> str:
-    """What the models are, for a page."""
+    """Description of the models, for a page."""
     size, steps = CONFIG["model"]["size"], CONFIG["train"]
     tokens = Dataset(args.work / "data/train").manifest.totals.tokens
     minutes = [run_minutes(args.work / "runs" / name) for name in names]

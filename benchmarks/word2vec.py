@@ -285,7 +285,7 @@ def similarity_table(
     found: Mapping[str, Mapping[str, float]],
     drawn: Mapping[str, Mapping[str, NDArray[np.float64]]],
 ) -> str:
-    """Correlations by file and vectors, and each minus that of skip-gram: one family of differences."""
+    """Correlations by file and vectors, and differences from skip-gram, which are one family."""
     reference = next(iter(KINDS))
     keys = [(file, name) for file in found for name in found[file] if name != reference]
     minus = {(file, name): drawn[file][name] - drawn[file][reference] for file, name in keys}
