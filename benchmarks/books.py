@@ -67,12 +67,13 @@ def arguments() -> argparse.Namespace:
     return args
 
 
-def prepare(args: argparse.Namespace) -> None:
+def prepare(args: argparse.Namespace, valid_fraction: str = "0.005") -> None:
     text = ["--input", str(args.input)]
     if not (args.work / "tokenizer").exists():
         maskwright(args, "tokenizer", "train", *text, "--vocab-size", str(args.vocab_size), "--out", "tokenizer")
     if not (args.work / "data/valid/manifest.json").exists():
-        maskwright(args, "prep", "run", *text, "--tokenizer", "tokenizer", "--out", "data", "--valid-fraction", "0.005")
+        data = ["--out", "data", "--valid-fraction", valid_fraction]
+        maskwright(args, "prep", "run", *text, "--tokenizer", "tokenizer", *data)
 
 
 def train(args: argparse.Namespace) -> None:

@@ -1,70 +1,51 @@
-"""Layers of a masked and a causal model of the same text, which differ only in the objective.
+"""Layers of a masked and a causal model of the same text, which differ only in the objective, and of other models.
 
     python -m benchmarks.layers --input 'books/*.jsonl.zst'
 
-It runs maskwright's commands: a tokenizer, a data set, two trainings, their exports, and `analyze layers` with natural
-and with shuffled text. Run the same command again to resume. With the --work of books.py it uses that text, and can
-also analyze its model: --also models/pretrained.
+It runs maskwright's commands: a tokenizer, a data set, two trainings, their exports, and `analyze layers`. Run the same
+command again to resume. With the --work of word_order.py it uses that text and its masked model, and can also analyze
+its other models: --also models/1-grams.
 """
 
 import argparse
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
+from scipy.special import stdtr
 
-from benchmarks.books import maskwright, prepare
+from benchmarks import small_models
+from benchmarks.books import maskwright
 from benchmarks.books_page import held_out_losses
 from benchmarks.harness import options, run, table, write_page
+from benchmarks.small_models import NATURAL, SEQ_LEN, absolute, train_all
+from evaluation.layers.measures import GROUPS, JACKKNIFE_T
+from evaluation.study.paired_statistics import ALPHA, holm
 
-SEQ_LEN = 128
-CONFIG: dict[str, Any] = {
-    "data": {"train": "data/train", "valid": "data/valid", "seq_len": SEQ_LEN},
-    "model": {"arch": "modernbert", "size": {"layers": 6, "hidden": 192, "heads": 3, "intermediate": 288}},
-    "optim": {"name": "muon", "lr": 2e-3, "betas": [0.9, 0.98], "weight_decay": 0.01},
-    "schedule": {"kind": "wsd", "warmup_steps": 50, "decay_fraction": 0.4},
-    "train": {"steps": 700, "global_batch_size": 32, "micro_batch_size": 16, "precision": "fp32"},
-    "checkpoint": {"every_steps": 100, "keep": 1},
-    "eval": {"every_steps": 100, "rows": 256},
-    "track": {"uri": "none"},
-}
-OBJECTIVES: dict[str, dict[str, Any]] = {"mlm": {"masking": {"rate": 0.15}}, "clm": {"objective": "clm"}}
+OBJECTIVES: dict[str, dict[str, Any]] = {NATURAL: {}, "clm": {"objective": "clm"}}
 
 
 def main() -> None:
     args = arguments()
-    args.work.mkdir(parents=True, exist_ok=True)
-    prepare(args)
-    for name, own in OBJECTIVES.items():
-        train(args, name, own)
-    models = [f"models/{name}" for name in OBJECTIVES] + args.also
-    text = ["--data", "data/valid", "--seq-len", str(SEQ_LEN), "--shuffled-ngrams", "1"]
+    train_all(args, {name: OBJECTIVES[name] for name in args.train})
+    models = [f"models/{name}" for name in args.train] + args.also
+    text = ["--data", args.data, "--seq-len", str(SEQ_LEN)] + (["--shuffled-ngrams", "1"] if args.shuffled else [])
     maskwright(args, "analyze", "layers", *models, *text, "--out", "layers", "--json", "layers.json")
     report(args)
 
 
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, "layers")
-    parser.add_argument("--input", required=True, type=Path, help="a file of text, or a quoted glob")
-    parser.add_argument("--vocab-size", type=int, default=8192)
+    small_models.add_options(parser)
+    parser.add_argument("--train", nargs="+", choices=list(OBJECTIVES), default=list(OBJECTIVES), help="default: both")
     parser.add_argument("--also", nargs="*", default=[], help="models of the same tokenizer, as paths in --work")
-    parser.add_argument("--procs", type=int, default=1, help="processes of one thread")
-    parser.add_argument("--work", type=Path, default=Path("runs/books"), help="folder of data, runs and models")
+    parser.add_argument("--data", default="data/valid", help="data set to analyze, as a path in --work")
+    parser.add_argument("--shuffled", action="store_true", help="also analyze text with shuffled words")
     args = parser.parse_args()
-    args.input, args.work = args.input.absolute(), args.work.absolute()  # commands run in --work
+    absolute(args)
     return args
-
-
-def train(args: argparse.Namespace, name: str, own: dict[str, Any]) -> None:
-    if (args.work / "models" / name).exists():
-        return
-    config = args.work / f"{name}.yaml"
-    config.write_text(yaml.safe_dump({"run": {"dir": f"runs/{name}", "seed": 0}} | CONFIG | own))
-    maskwright(args, "train", config.name, "--procs", str(args.procs))
-    maskwright(args, "export", f"runs/{name}", "--out", f"models/{name}")
 
 
 def report(args: argparse.Namespace) -> None:
@@ -72,18 +53,15 @@ def report(args: argparse.Namespace) -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for kind in ("similarity", "information"):
         shutil.copyfile(args.work / f"layers/{kind}.png", args.out.with_name(f"{args.out.stem}_{kind}.png"))
-    losses = {name: held_out_losses(args.work / "runs" / name) for name in OBJECTIVES}
+    losses = {name: held_out_losses(args.work / "runs" / name) for name in args.train}
     curves = table(
-        ["held-out loss (nats) after step", *(f"{step:,}" for step in losses["mlm"])],
+        ["held-out loss (nats) after step", *(f"{step:,}" for step in next(iter(losses.values())))],
         *([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in losses.items()),
     )
-    size, steps = CONFIG["model"]["size"], CONFIG["train"]["steps"]
-    page = f"""# Layers of a masked and of a causal model
+    page = f"""# Layers of masked and causal models
 
-ModernBERTs of {size["layers"]} layers x {size["hidden"]}, trained on books for {steps} steps of \
-{CONFIG["train"]["global_batch_size"]} rows of {SEQ_LEN} tokens, from one seed, with the masked
-and with the causal objective; all else is equal. The two losses measure different tasks and cannot be compared. There
-is one training run each, so the results describe these models, not the objectives.
+"{NATURAL}" is a masked model, "clm" a causal one; all else is equal. {small_models.about(args, args.train)} Losses of
+different objectives cannot be compared.
 
 {curves}
 
@@ -93,21 +71,59 @@ is one training run each, so the results describe these models, not the objectiv
 
 [docs/analysis.md](../../docs/analysis.md) explains the measures, the intervals and the results.
 
+## Does a model lose the input token, and regain it?
+
+Change of the share that the states explain of the token that is shown: from the embeddings to the layer with the
+largest loss, and from there to the last layer. ± half of the 95% interval of the paired change. "*" marks changes that
+are significant (5%) by Holm's procedure over all layers, as the layer was chosen after the fact.
+
+{changes(found["models"])}
+
+## Share of the token's entropy in clusters of states
+
+For the {found["settings"]["tokens"]:,} most frequent tokens, by {found["settings"]["clusters"]:,} clusters; layer 0 is
+the embeddings.
+
+{information(found["models"])}
+
 ## Consecutive layers
 
 {found["settings"]["positions"]:,} positions of each kind; ± half of the 95% interval.
 
 {similarities(found["models"])}
-
-## Share of the token's entropy in clusters of states
-
-For the {found["settings"]["tokens"]} most frequent tokens, by {found["settings"]["clusters"]} clusters; layer 0 is the
-\
-embeddings.
-
-{information(found["models"])}
 """
     write_page(args.out, page, ("torch", "deepspeed", "transformers"))
+
+
+def changes(models: dict[str, Any]) -> str:
+    """The largest loss of the token shown, and what the last layer regains of it, by model and kind of positions."""
+    rows = []
+    for name, text, model in texts(models):
+        for one in model["information"]:
+            if one["of"] == "seen" and len(one["at"]) > 2:
+                inner = slice(1, -1)
+                lost, regained = one["since_first"][inner], one["until_last"][inner]
+                least = min(range(len(lost)), key=lambda layer: lost[layer]["value"])
+                cells = [marked(of, least) for of in (lost, regained)]
+                rows.append([name, text, one["kind"], str(least + 1), *cells])
+    return table(
+        ["model", "text", "positions", "lowest inner layer", "change to it", "from it to the last layer"], *rows
+    )
+
+
+def marked(changes_of: Sequence[dict[str, float]], layer: int) -> str:
+    """One change, with "*" if it is significant among the changes of all layers."""
+    significant = [adjusted < ALPHA for _, adjusted, _ in holm([p_value(one) for one in changes_of])]
+    one = changes_of[layer]
+    return f"{one['value']:+.3f} ± {one['high'] - one['value']:.3f}{'*' if significant[layer] else ''}"
+
+
+def p_value(change: dict[str, float]) -> float:
+    """Two-sided p-value for no change, from a jackknife interval."""
+    half = change["high"] - change["value"]
+    if half == 0:
+        return 1.0
+    return float(2 * stdtr(GROUPS - 1, -abs(change["value"]) / half * JACKKNIFE_T))
 
 
 def similarities(models: dict[str, Any]) -> str:

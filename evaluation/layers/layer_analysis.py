@@ -74,6 +74,7 @@ class Information:
 
     kind: of positions. of: "seen" (the input token) or "target" (the token to predict).
     positions: number of positions with a frequent token. tokens: number of distinct tokens. entropy: of these, in nats.
+    since_first, until_last: paired differences, of each layer minus layer 0, and of the last layer minus each layer.
     """
 
     kind: str
@@ -82,6 +83,8 @@ class Information:
     tokens: int
     entropy: float
     at: list[Estimate]
+    since_first: list[Estimate]
+    until_last: list[Estimate]
 
 
 @dataclass(frozen=True)
@@ -231,13 +234,17 @@ def _information(
     tokens, group = ids[which], places.group[which]
     if len(which) < FEWEST or len(which) <= settings.clusters:
         return None
-    at = [_told(layer[which], tokens, group, settings) for layer in states]
+    told = np.array([_told(layer[which], tokens, group, settings) for layer in states])
     whole = np.unique(tokens, return_counts=True)[1]
-    return Information(kind, of, len(which), len(whole), entropy(whole), at)
+    estimates = ([estimate(row[0], row[1:]) for row in rows] for rows in (told, told - told[0], told[-1] - told))
+    return Information(kind, of, len(which), len(whole), entropy(whole), *estimates)
 
 
-def _told(states: NDArray[np.float32], tokens: Indices, group: Indices, settings: SampleSettings) -> Estimate:
-    """Share of the tokens' entropy that clusters explain. The interval keeps the clusters fixed."""
+def _told(states: NDArray[np.float32], tokens: Indices, group: Indices, settings: SampleSettings) -> list[float]:
+    """Share of the tokens' entropy that clusters explain: of all positions, then without each group.
+
+    The clusters stay the same, so an interval does not cover their variation.
+    """
     of_state = cluster(states, settings.clusters, settings.seed)
-    left_out = [share_told(of_state[group != g], tokens[group != g]) for g in range(GROUPS)]
-    return estimate(share_told(of_state, tokens), left_out)
+    kept = [np.ones(len(group), dtype=np.bool_), *(group != g for g in range(GROUPS))]
+    return [share_told(of_state[which], tokens[which]) for which in kept]

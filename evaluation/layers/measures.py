@@ -29,7 +29,7 @@ from sklearn.metrics import mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix, expected_mutual_information
 
 GROUPS = 10  # of the jackknife
-_T = float(stdtrit(GROUPS - 1, 0.975))  # Student's t
+JACKKNIFE_T = float(stdtrit(GROUPS - 1, 0.975))  # Student's t
 _RANK_TOLERANCE = 1e-5  # relative to a layer's largest singular value; fp32 noise is below it
 _BATCH = 2048  # states of a step of mini-batch k-means
 
@@ -53,7 +53,7 @@ def estimate(value: float, left_out: Sequence[float]) -> Estimate:
     spread = np.asarray(left_out, dtype=np.float64)
     assert len(spread) == GROUPS
     deviation = np.sqrt((GROUPS - 1) / GROUPS * np.sum((spread - spread.mean()) ** 2))
-    return Estimate(value, float(value - _T * deviation), float(value + _T * deviation))
+    return Estimate(value, float(value - JACKKNIFE_T * deviation), float(value + JACKKNIFE_T * deviation))
 
 
 class Covariance(NamedTuple):

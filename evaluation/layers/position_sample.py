@@ -32,9 +32,9 @@ class SampleSettings:
     shuffled_ngrams: length in words of the n-grams that are shuffled; 0: natural text. seed: keys the sample.
     """
 
-    positions: int = 4000
-    tokens: int = 100
-    clusters: int = 300
+    positions: int = 8000
+    tokens: int = 1000
+    clusters: int = 1500
     seq_len: int = 128
     mask_rate: float = 0.15
     shuffled_ngrams: int = 0

@@ -27,9 +27,9 @@ def analyze_layers(
     ] = None,
     positions: Annotated[
         int, typer.Option(min=200, help="sampled positions of each kind, at most; use more for wide models")
-    ] = 4000,
-    tokens: Annotated[int, typer.Option(min=2, help="measure the identity of the N most frequent tokens")] = 100,
-    clusters: Annotated[int, typer.Option(min=2, help="clusters of hidden states for the information estimate")] = 300,
+    ] = 8000,
+    tokens: Annotated[int, typer.Option(min=2, help="measure the identity of the N most frequent tokens")] = 1000,
+    clusters: Annotated[int, typer.Option(min=2, help="clusters of hidden states for the information estimate")] = 1500,
     seq_len: SeqLenOption = None,
     mask_rate: Annotated[float, typer.Option(min=0.01, max=0.9, help="share of tokens to predict")] = 0.15,
     shuffled_ngrams: Annotated[

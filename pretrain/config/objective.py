@@ -166,7 +166,7 @@ OBJECTIVES = {
             view=View.PREFIX,
             lag=1,
             pipeline="feature-extraction",
-            unread=("strategy", "rate", "replacement"),
+            unread=("strategy", "rate", "replacement", "selection", "diffusion"),
             needs_pairs=True,
             predicts=lambda masking: "predicted | the target, from its source and the tokens before",
         ),

@@ -99,6 +99,22 @@ def test_a_token_that_is_forgotten_while_the_next_is_found_shows():
         assert one.low <= one.value <= one.high
 
 
+def test_changes_between_layers_are_paired():
+    rng = np.random.default_rng(3)
+    seen = rng.integers(0, 8, 2000)
+    of_seen, noise = rng.normal(size=(8, 16))[seen] * 10, rng.normal(size=(2, 2000, 16)) * 25
+    _, information = planted("all", [of_seen, of_seen + noise[0], of_seen], seen, rng.integers(0, 8, 2000))
+    one = next(one for one in information if one.of == "seen")
+    for changes, expected in (
+        (one.since_first, [0, one.at[1].value - one.at[0].value, 0]),
+        (one.until_last, [0, one.at[2].value - one.at[1].value, 0]),
+    ):
+        assert [change.value for change in changes] == pytest.approx(expected)
+        assert [change.high - change.low for change in changes[::2]] == [0, 0]  # equal clusters have no difference
+        assert changes[1].low <= changes[1].value <= changes[1].high
+    assert one.since_first[1].high < 0 < one.until_last[1].low
+
+
 def test_rare_tokens_are_not_asked_for_and_few_positions_are_left_out():
     rng = np.random.default_rng(2)
     seen, target = rng.integers(0, 8, 500), rng.integers(0, 500, 500)  # about 8 of the targets are frequent ones

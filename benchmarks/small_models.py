@@ -1,0 +1,70 @@
+"""Small models of books for layers.py and word_order.py, which differ in one setting and share a --work folder."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks.books import maskwright, prepare
+from data_prep.format import Dataset
+from pretrain.run import JournalReader
+
+SEQ_LEN = 128
+CONFIG: dict[str, Any] = {
+    "data": {"train": "data/train", "valid": "data/valid", "seq_len": SEQ_LEN},
+    "masking": {"rate": {"schedule": "linear", "start": 0.3, "end": 0.15}},
+    "model": {"arch": "modernbert", "size": {"layers": 4, "hidden": 192, "heads": 3, "intermediate": 288}},
+    "optim": {"name": "muon", "lr": 2e-3, "betas": [0.9, 0.98], "weight_decay": 0.01},
+    "schedule": {"kind": "wsd", "warmup_steps": 50, "decay_fraction": 0.4},
+    "train": {"steps": 1000, "global_batch_size": 16, "micro_batch_size": 16, "precision": "fp32"},
+    "checkpoint": {"every_steps": 200, "keep": 1},
+    "eval": {"every_steps": 200, "rows": 256},
+    "track": {"uri": "none"},
+}
+NATURAL = "natural"  # the masked model of text in its order
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--input", required=True, type=Path, help="a file of text, or a quoted glob")
+    parser.add_argument("--vocab-size", type=int, default=8192)
+    parser.add_argument("--procs", type=int, default=1, help="processes of one thread")
+    parser.add_argument("--work", type=Path, default=Path("runs/small"), help="folder of data, runs and models")
+
+
+def absolute(args: argparse.Namespace, *names: str) -> None:
+    """Make paths absolute, because commands run in --work."""
+    for name in ("input", "work", *names):
+        setattr(args, name, getattr(args, name).absolute())
+
+
+def train_all(args: argparse.Namespace, changes: dict[str, dict[str, Any]]) -> None:
+    """Prepare the data, then train and export models/NAME in --work for each name, unless it exists.
+
+    changes: by name, the sections of CONFIG that the model replaces.
+    """
+    args.work.mkdir(parents=True, exist_ok=True)
+    prepare(args, valid_fraction="0.03")
+    for name, own in changes.items():
+        if not (args.work / "models" / name).exists():
+            file = args.work / f"{name}.yaml"
+            file.write_text(yaml.safe_dump({"run": {"dir": f"runs/{name}", "seed": 0}} | CONFIG | own))
+            maskwright(args, "train", file.name, "--procs", str(args.procs))
+            maskwright(args, "export", f"runs/{name}", "--out", f"models/{name}")
+
+
+def about(args: argparse.Namespace, names: list[str]) -> str:
+    """Description of the models, for a page."""
+    size, steps = CONFIG["model"]["size"], CONFIG["train"]
+    tokens = Dataset(args.work / "data/train").manifest.totals.tokens
+    minutes = [run_minutes(args.work / "runs" / name) for name in names]
+    return f"""ModernBERTs of {size["layers"]} layers x {size["hidden"]}, trained from one seed on {tokens / 1e6:.2f} M
+tokens of books: {steps["steps"]:,} steps of {steps["global_batch_size"]} rows of {SEQ_LEN} tokens,
+{min(minutes):.0f} to {max(minutes):.0f} minutes each on one core that other work shared. There is one training run
+each, so the results describe these models."""
+
+
+def run_minutes(run: Path) -> float:
+    """Minutes of a run's steps."""
+    journal = JournalReader(run / "journal.jsonl").entries()
+    return sum(entry.metrics.get("speed/step_seconds", 0) for entry in journal) / 60

@@ -1,0 +1,123 @@
+"""SST-2 fine-tuning for word_order.py and word2vec.py: every model with the same data, seeds and search of the rate."""
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness import table
+from benchmarks.sst2_sentences import read_rows, split
+from data_prep.files import atomic_writer
+from evaluation.finetuning import FinetuneSettings, Finetuning
+from evaluation.study.paired_statistics import differences, mean_of
+
+_SEED_OF_SEARCH = 1
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Accuracy on the development set by seed, with the learning rate that was best on other sentences."""
+
+    rate: float
+    by_seed: dict[int, float]
+    baseline: float
+    seconds: float
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--train", required=True, type=Path, help="SST-2 as tsv, to fine-tune on")
+    parser.add_argument("--valid", required=True, type=Path, help="SST-2 as tsv, to measure on")
+    parser.add_argument("--examples", type=int, default=4000, help="of the training file, evenly spaced")
+    parser.add_argument("--held-out", type=int, default=1000, help="training sentences held out to choose the rate")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--lr", type=float, nargs="+", default=[3e-4, 1e-3, 3e-3], help="rates to choose from")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--seeds", type=int, default=5)
+
+
+def fine_tune(args: argparse.Namespace, name: str, folder: Path, init: str = "pretrained") -> Tuned:
+    """Choose the rate, if there are several, with one seed on held-out training sentences, then train all seeds.
+
+    Results in --work are used again.
+    """
+    rate = args.lr[0]
+    if len(args.lr) > 1:
+        search = hold_out(args)
+        trials = {
+            rate: _run(args, f"{name}-{rate:g}-search", folder, init, rate, search, [_SEED_OF_SEARCH])
+            for rate in args.lr
+        }
+        rate = max(trials, key=lambda rate: trials[rate].by_seed[_SEED_OF_SEARCH])
+    files = {"train": str(args.train), "valid": str(args.valid)}
+    return _run(args, f"{name}-{rate:g}", folder, init, rate, files, [*range(1, args.seeds + 1)])
+
+
+def hold_out(args: argparse.Namespace) -> dict[str, str]:
+    """Files of the search: whole training sentences, and the training rows without any phrase of them."""
+    folder = args.work / "sst2-search"
+    files = {name: folder / f"{name}.tsv" for name in ("train", "valid")}
+    if not all(file.exists() for file in files.values()):
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, rows in zip(files.values(), split(read_rows(args.train), args.held_out, 1)[0], strict=True):
+            lines = (f"{text}\t{label}\n" for text, label in [("sentence", "label"), *rows])
+            with atomic_writer(file) as out:
+                out.write("".join(lines).encode())
+    return {name: str(file) for name, file in files.items()}
+
+
+def _run(
+    args: argparse.Namespace, name: str, folder: Path, init: str, rate: float, files: dict[str, str], seeds: list[int]
+) -> Tuned:
+    settings = FinetuneSettings(
+        "classification", args.epochs, rate, dropout=args.dropout, init=init, limit=args.examples
+    )
+    finetuning = Finetuning(folder, settings, files)
+    path = args.work / f"sst2-{name}.json"
+    results = finetuning.open_results(path, None)
+    for seed in seeds[len(results.results) :]:
+        result, _ = finetuning.run_seed(seed, lambda done, total, line: None)
+        results.results.append(result)
+        results.write(path)
+        print(f"SST-2, {name}, seed {seed}: {result.metrics['accuracy']:.4f}, {result.seconds:.0f} s", flush=True)
+    saved = json.loads(path.read_text(encoding="utf-8"))
+    by_seed = dict(zip(seeds, saved["scores"], strict=True))
+    return Tuned(rate, by_seed, saved["baseline"]["accuracy"], sum(run["seconds"] for run in saved["runs"]))
+
+
+def accuracy_table(tuned: Mapping[str, Tuned], reference: str) -> str:
+    """Mean accuracy of each model, and the reference minus it: one family of differences, paired by seed."""
+    others = [name for name in tuned if name != reference]
+    minus = differences([(tuned[reference].by_seed, tuned[name].by_seed) for name in others])
+    against = {
+        name: [f"{100 * one.mean:+.1f}{_between(one.interval)}", _verdict(one.p_adjusted, one.told_apart)]
+        for name, one in zip(others, minus, strict=True)
+    }
+    rows = []
+    for name, one in tuned.items():
+        mean = mean_of([*one.by_seed.values()])
+        accuracy = f"{100 * mean.mean:.1f}{_between(mean.interval, sign='')}"
+        rows.append([name, accuracy, f"{one.rate:g}", f"{one.seconds / len(one.by_seed):.0f}"])
+        rows[-1] += against.get(name, ["", ""])
+    rows.append(["naive Bayes on tokens", f"{100 * next(iter(tuned.values())).baseline:.1f}", "", "", "", ""])
+    header = ["model", "accuracy, %", "learning rate", "seconds a seed", f"{reference} minus this, points", ""]
+    return table(header, *rows)
+
+
+def about(args: argparse.Namespace) -> str:
+    """How the models were fine-tuned, for a page."""
+    searched = f"""The learning rate ({", ".join(f"{rate:g}" for rate in args.lr)}) is the best for one seed on
+  {args.held_out:,} held-out sentences of the training file."""
+    return f"""{args.examples:,} examples of the training file, {args.epochs} epochs, batches of 32, dropout
+  {args.dropout:g}, seeds 1 to {args.seeds}, accuracy on the development set after the last epoch.
+  {searched if len(args.lr) > 1 else "All have the same learning rate."} Intervals are Student's t over seeds of
+  fine-tuning, and are adjusted by Holm's procedure for differences; they do not cover other pretrainings or other
+  sentences"""
+
+
+def _between(interval: tuple[float, float] | None, sign: str = "+") -> str:
+    return f" ({100 * interval[0]:{sign}.1f} to {100 * interval[1]:{sign}.1f})" if interval else ""
+
+
+def _verdict(p: float, told_apart: bool) -> str:
+    return f"p = {p:.4f}" if told_apart else "not significant"

@@ -1,0 +1,138 @@
+"""Word order: BLiMP and SST-2 of masked models that were trained on text with shuffled words.
+
+    python -m benchmarks.word_order --input books.jsonl.zst --pairs blimp.jsonl.zst
+        --train sst2-train.tsv --valid sst2-dev.tsv
+
+Sinha et al., "Masked Language Modeling and the Distributional Hypothesis: Order Word Matters Pre-training for Little",
+EMNLP 2021 (arXiv:2104.06644): one model for natural text, and one for each length of the n-grams that are shuffled in
+each document (`data.shuffled_ngrams`). The models differ in nothing else. It runs maskwright's commands. Run the same
+command again to resume: results in --work are used again.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import small_models, sst2_finetuning
+from benchmarks.books import maskwright
+from benchmarks.books_page import held_out_losses
+from benchmarks.harness import options, run, table, write_page
+from benchmarks.paired import compare, share
+from benchmarks.small_models import CONFIG, NATURAL, absolute, train_all
+from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune
+from data_prep.files import atomic_writer
+from evaluation.layers.layer_charts import COLOURS, new_figure
+from evaluation.likelihood.evaluate_models import paired_bootstrap
+from evaluation.study.paired_statistics import mean_of
+
+NGRAMS = {NATURAL: 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
+
+
+def main() -> None:
+    args = arguments()
+    train_all(args, {name: {"data": CONFIG["data"] | {"shuffled_ngrams": n}} for name, n in NGRAMS.items()})
+    if not (args.work / "evaluation.json").exists():
+        models = [f"models/{name}" for name in NGRAMS]
+        pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit), "--baseline", "unigram"]
+        maskwright(args, "evaluate", *models, *pairs, "--counts", "data/train", "--json", "evaluation.json")
+    tuned = {name: fine_tune(args, name, args.work / "models" / name) for name in NGRAMS}
+    tuned["random weights"] = fine_tune(args, "random", args.work / "models" / NATURAL, init="random")
+    report(args, tuned)
+
+
+def arguments() -> argparse.Namespace:
+    parser = options(__doc__, "word_order")
+    small_models.add_options(parser)
+    parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
+    parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")
+    sst2_finetuning.add_options(parser)
+    args = parser.parse_args()
+    absolute(args, "pairs", "train", "valid")
+    return args
+
+
+def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
+    models = json.loads((args.work / "evaluation.json").read_text(encoding="utf-8"))["models"]
+    credit = {Path(name).name: by_set(results["pairs"]) for name, results in models.items()}
+    pairs = next(iter(credit.values()))[1]
+    others = [name for name in credit if name != NATURAL]
+    minus = dict(zip(others, compare([(credit[NATURAL][0], credit[name][0]) for name in others], pairs), strict=True))
+    blimp = table(
+        ["model", "accuracy, %", "natural minus this, points", ""],
+        *(
+            [name, share(right, pairs), *((str(minus[name]), minus[name].verdict) if name in minus else ("", ""))]
+            for name, (right, _) in credit.items()
+        ),
+    )
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    picture = args.out.with_suffix(".png")
+    draw_figure(picture, credit, tuned)
+    page = f"""# Masked models of text with shuffled words
+
+As [Sinha et al. (2021)](https://arxiv.org/abs/2104.06644). "n-grams": the words of each document are shuffled as
+n-grams, once (`data.shuffled_ngrams`). {small_models.about(args, list(NGRAMS))}
+
+The held-out loss is of text in natural order, for all models.
+
+{losses(args)}
+
+![BLiMP and SST-2 by the length of the n-grams that are shuffled]({picture.name})
+
+## BLiMP
+
+{int(pairs.sum()):,} pairs of {len(pairs)} sets ([Warstadt et al., 2020](https://arxiv.org/abs/1912.00582)), by
+pseudo-log-likelihood. Intervals (95%) are a bootstrap over sets. p: a paired randomization test over sets, adjusted by
+Holm's procedure.
+
+{blimp}
+
+## SST-2
+
+{accuracy_table(tuned, NATURAL)}
+
+- {sst2_finetuning.about(args)}.
+"""
+    write_page(args.out, page, ("torch", "deepspeed", "transformers"))
+
+
+def losses(args: argparse.Namespace) -> str:
+    found = {name: held_out_losses(args.work / "runs" / name) for name in NGRAMS}
+    steps = [f"{step:,}" for step in found[NATURAL]]
+    rows = ([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in found.items())
+    return table(["held-out loss (nats) after step", *steps], *rows)
+
+
+def by_set(results: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Right pairs (a tie counts half) and all pairs of each of BLiMP's sets, in order of their names."""
+    sets = [found for name, found in sorted(results["by"].items()) if name.startswith("UID:")]
+    pairs = np.array([found["pairs"] for found in sets], dtype=np.float64)
+    return np.array([found["accuracy"] for found in sets]) * pairs, pairs
+
+
+def draw_figure(path: Path, credit: Mapping[str, tuple[np.ndarray, np.ndarray]], tuned: Mapping[str, Tuned]) -> None:
+    figure = new_figure(9, 3.6)
+    left, right = figure.subplots(1, 2)
+    for place, (found, pairs) in enumerate(credit.values()):
+        low, high = paired_bootstrap(found, pairs) or (np.nan, np.nan)
+        left.plot([place], [100 * found.sum() / pairs.sum()], "o", color=COLOURS[0])
+        left.plot([place, place], [100 * low, 100 * high], color="black", linewidth=1)
+    for place, one in enumerate(tuned.values()):
+        mean = mean_of([100 * value for value in one.by_seed.values()])
+        right.plot([place], [mean.mean], "o", color=COLOURS[1])
+        right.plot([place, place], mean.interval or (mean.mean, mean.mean), color="black", linewidth=1)
+    for axes, names, title in ((left, credit, "BLiMP accuracy, %"), (right, tuned, "SST-2 accuracy, %")):
+        axes.set_xticks(range(len(names)), list(names), rotation=20, ha="right")
+        axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
+        axes.grid(color="#e5e5e5", axis="y")
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    with atomic_writer(path) as file:
+        figure.savefig(file, format="png")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,155 @@
+"""Trees of pairwise dependencies: the tree by brute force, attachment by hand, scores by transformers."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import entropy
+
+from benchmarks.dependencies import (
+    Arm,
+    PairScorer,
+    Sentence,
+    attached,
+    chain,
+    chosen,
+    parse,
+    random_scores,
+    spanning_tree,
+    wins,
+)
+from data_prep.errors import UserError
+from tests.support.tiny_models import tiny_model
+from tests.support.wordpiece_set import WORDS, source, wordpiece_set
+
+TREEBANK = """# text = He didn't, see?
+1\tHe\the\tPRON\t_\t_\t5\tnsubj\t_\t_
+2-3\tdidn't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdid\tdo\tAUX\t_\t_\t5\taux\t_\t_
+3\tn't\tnot\tPART\t_\t_\t5\tadvmod\t_\t_
+4\t,\t,\tPUNCT\t_\t_\t5\tpunct\t_\t_
+5\tsee\tsee\tVERB\t_\t_\t0\troot\t_\t_
+5.1\tit\tit\tPRON\t_\t_\t_\t_\t5:obj\t_
+6\t?\t?\tPUNCT\t_\t_\t5\tpunct\t_\t_
+
+# text = !
+1\t!\t!\tPUNCT\t_\t_\t0\troot\t_\t_
+2\tyes\tyes\tINTJ\t_\t_\t1\tdep\t_\t_
+"""
+
+
+def test_punctuation_and_the_lines_that_are_no_words_are_left_out_of_trees():
+    first, second = parse(TREEBANK)
+    assert first.words == ("He", "did", "n't", ",", "see", "?")
+    assert first.nodes == (0, 1, 2, 4)
+    assert first.edges == {(0, 3), (1, 3), (2, 3)}
+    assert second == Sentence(("!", "yes"), (1,), frozenset())
+    assert chosen([first, second], 2, 4, 10) == [first]
+
+
+def is_tree(edges, n: int) -> bool:
+    reached, added = {0}, True
+    while added:
+        added = [edge for edge in edges if len(reached & set(edge)) == 1]
+        reached |= {node for edge in added[:1] for node in edge}
+    return len(reached) == n
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+def test_the_tree_has_the_largest_sum(n):
+    rng = np.random.default_rng(n)
+    for _ in range(20):
+        half = rng.normal(size=(n, n))
+        scores = half + half.T
+        pairs = list(itertools.combinations(range(n), 2))
+        trees = [set(edges) for edges in itertools.combinations(pairs, n - 1) if is_tree(edges, n)]
+        assert len(trees) == n ** (n - 2)  # Cayley's formula
+        assert spanning_tree(scores) == max(trees, key=lambda edges: sum(scores[edge] for edge in edges))
+
+
+def test_equal_scores_make_a_tree_too():
+    assert len(spanning_tree(np.zeros((6, 6)))) == 5
+    assert spanning_tree(np.zeros((1, 1))) == frozenset()
+
+
+def test_attachment_counts_edges_of_both():
+    gold = frozenset({(0, 1), (1, 3), (2, 3)})
+    assert chain(4) == {(0, 1), (1, 2), (2, 3)}
+    assert attached(chain(4), gold) == 2
+    assert attached(chain(4), gold, far=True) == 0
+    assert attached(frozenset({(1, 3), (0, 3)}), gold, far=True) == 1
+
+
+def test_wins_compare_pairs_of_one_distance():
+    scores = np.zeros((4, 4))
+    scores[0, 1], scores[1, 2], scores[2, 3], scores[0, 2], scores[1, 3] = 3, 1, 1, 9, 8
+    gold = frozenset({(0, 1), (1, 2), (1, 3)})
+    # distance 1: (0, 1) above (2, 3), (1, 2) equal to it; distance 2: (1, 3) below (0, 2)
+    assert wins(scores, gold) == (1.5, 3)
+
+
+def test_random_scores_attach_and_win_by_chance():
+    sentence = Sentence(tuple("abcdefgh"), tuple(range(8)), frozenset((0, n) for n in range(1, 8)))
+    arm = Arm.of("random", [random_scores(8, number) for number in range(300)], [sentence] * 300)
+    assert sum(arm.hits) / (300 * 7) == pytest.approx(2 / 8, abs=0.03)  # 7 of 28 pairs are edges
+    assert sum(arm.compared) > 300
+    assert sum(arm.won) / sum(arm.compared) == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dependencies")
+    wordpiece_set(folder / "data", [[[6, 7, 8]]], [source("text", "", 0, 1, 1, 3)])
+    tokenizer = folder / "data/tokenizer/tokenizer.json"
+    return SimpleNamespace(
+        masked=tiny_model(folder / "mlm", tokenizer), causal=tiny_model(folder / "clm", tokenizer, causal=True)
+    )
+
+
+def test_scores_are_those_of_transformers(folders):
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    words = ("the", "ships", "sailed")
+    tokenizer, model = (of.from_pretrained(folders.masked) for of in (AutoTokenizer, AutoModelForMaskedLM))
+    pieces = [tokenizer(word, add_special_tokens=False)["input_ids"] for word in words]
+    starts = np.cumsum([1, *map(len, pieces)])
+    parts = [list(range(first, end)) for first, end in itertools.pairwise(starts)]
+    ids = torch.tensor([tokenizer.cls_token_id, *itertools.chain(*pieces), tokenizer.sep_token_id])
+
+    @torch.inference_mode()
+    def read(masked: list[int], places: list[int], put: dict[int, int] | None = None):
+        row = ids.clone()
+        row[masked] = tokenizer.mask_token_id
+        for place, id in (put or {}).items():
+            row[place] = id
+        output = model(input_ids=row[None], output_hidden_states=True)
+        return output.hidden_states[-1][0, places], output.logits[0, places].softmax(-1)
+
+    found = PairScorer(folders.masked, 2000)(Sentence(words, (0, 1, 2), frozenset()), 0)
+    expected = {name: np.zeros((3, 3)) for name in found}
+    for i, j in itertools.permutations(range(3), 2):
+        (state, p), (state_ij, p_ij) = read(parts[i], parts[i]), read(parts[i] + parts[j], parts[i])
+        expected["distance"][i, j] = (state.mean(0) - state_ij.mean(0)).norm()
+        expected["pointwise"][i, j] = sum(
+            float((p[k, ids[place]] / p_ij[k, ids[place]]).log()) for k, place in enumerate(parts[i])
+        )
+        of_j = read(parts[i] + parts[j], parts[j])[1]
+        for put in itertools.product(range(len(WORDS)), repeat=len(parts[j])):  # the exact mean over all words j
+            given = read(parts[i], parts[i], dict(zip(parts[j], put, strict=True)))[1]
+            kl = sum(entropy(given[k], p_ij[k]) for k in range(len(parts[i])))
+            expected["information"][i, j] += float(of_j[range(len(put)), put].prod()) * kl
+    assert [len(part) for part in parts] == [1, 2, 2]
+    for name, values in found.items():
+        tolerance = {"rel": 0.1} if name == "information" else {"abs": 1e-3}
+        mean = (expected[name] + expected[name].T) / 2
+        np.testing.assert_array_equal(values, values.T)
+        assert values[~np.eye(3, dtype=bool)].tolist() == pytest.approx(
+            mean[~np.eye(3, dtype=bool)].tolist(), **tolerance
+        )
+
+
+def test_a_causal_model_is_refused(folders):
+    with pytest.raises(UserError, match="is not a masked model"):
+        PairScorer(folders.causal, 1)

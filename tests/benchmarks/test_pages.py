@@ -1,0 +1,46 @@
+"""Figures of benchmark pages: changes between layers, and right pairs by set."""
+
+import pytest
+
+from benchmarks.layers import changes, marked, p_value
+from benchmarks.word_order import by_set
+
+
+def change(value: float, half: float) -> dict[str, float]:
+    return {"value": value, "low": value - half, "high": value + half}
+
+
+def test_the_p_value_of_a_jackknife_interval_is_students():
+    assert p_value(change(2.0, 2.0)) == pytest.approx(0.05)
+    assert p_value(change(-2.0, 2.0)) == pytest.approx(0.05)
+    assert p_value(change(4.0, 2.0)) < 0.004
+    assert p_value(change(0.0, 0.0)) == 1
+
+
+def test_a_change_is_marked_only_if_it_is_significant_among_all_layers():
+    assert marked([change(2.1, 2.0)], 0) == "+2.100 ± 2.000*"
+    assert marked([change(2.1, 2.0), change(0, 1)], 0) == "+2.100 ± 2.000"
+    assert marked([change(-6.0, 2.0), change(0, 1)], 0) == "-6.000 ± 2.000*"
+
+
+def test_what_is_lost_and_regained_is_read_at_the_lowest_inner_layer():
+    seen = {
+        "of": "seen",
+        "kind": "unmasked",
+        "at": [{}] * 4,
+        "since_first": [change(0, 0), change(-0.1, 0.01), change(-0.2, 0.01), change(-0.5, 0.01)],
+        "until_last": [change(-0.5, 0.01), change(-0.4, 0.01), change(-0.3, 0.01), change(0, 0)],
+    }
+    row = changes({"models/m": {"natural": {"information": [seen, seen | {"of": "target"}]}}}).split("\n")[-1]
+    assert row == "| m | natural | unmasked | 2 | -0.200 ± 0.010* | -0.300 ± 0.010* |"
+
+
+def test_right_pairs_are_counted_by_set():
+    by = {
+        "UID:b": {"accuracy": 0.25, "pairs": 4},
+        "UID:a": {"accuracy": 0.5, "pairs": 3},
+        "field:x": {"accuracy": 1.0, "pairs": 7},
+    }
+    right, pairs = by_set({"by": by})
+    assert right.tolist() == [1.5, 1.0]
+    assert pairs.tolist() == [3, 4]
