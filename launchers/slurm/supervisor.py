@@ -246,13 +246,9 @@ class Supervisor:
         """Write status.json, unless the run is complete or another job holds the folder. None keeps the state."""
         if self.run.is_held() and host_of(self.run.holder(), self.job_id) is None:
             return
-        was: State = "failed"
-        done, total = max(self._checkpoint(), 0), 0
-        try:
-            old = self.run.recorded_status()
-            was, done, total = old.state if old.is_over else "failed", old.step, old.total_steps
-        except UserError:
-            pass
+        old = self.run.status_or_none()
+        was: State = old.state if old and old.is_over else "failed"
+        done, total = (old.step, old.total_steps) if old else (max(self._checkpoint(), 0), 0)
         if was == "completed":
             return
         try:
