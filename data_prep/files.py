@@ -167,10 +167,15 @@ def no_link(path: str, flags: int) -> int:
         raise
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with atomic_writer(path) as file:
+        file.write(content)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` atomically as indented JSON with a trailing newline."""
-    with atomic_writer(path) as file:
-        file.write(json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_file(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
 def refuse_file(folder: Path) -> None:

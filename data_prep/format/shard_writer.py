@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import orjson
 
-from data_prep.files import atomic_writer
+from data_prep.files import atomic_writer, write_file
 from data_prep.format.manifest import ShardInfo
 from data_prep.format.shard_format import (
     ENDS_DTYPE,
@@ -209,8 +209,7 @@ class ShardWriter:
         shard.tar.write(bytes(-shard.tar.bytes % tarfile.RECORDSIZE))
         self._stack.close()
         index = b"".join(_index_parts(shard, self._dtype, self._version))
-        with atomic_writer(self._folder / index_name(shard.name)) as file:
-            file.write(index)
+        write_file(self._folder / index_name(shard.name), index)
         self.shards.append(
             ShardInfo(
                 name=shard.name,

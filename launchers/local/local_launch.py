@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 from data_prep.processes import die_with_parent
 from data_prep.reading import read_bytes
 from launchers.local.gpus import check_device, gpu_count
@@ -123,8 +123,7 @@ def _restore(path: Path, content: bytes | None) -> None:
     if content is None:
         path.unlink(missing_ok=True)
         return
-    with atomic_writer(path) as file:
-        file.write(content)
+    write_file(path, content)
 
 
 def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:

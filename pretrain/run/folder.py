@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from data_prep.errors import NO_ROOM, MissingFile, UserError
-from data_prep.files import atomic_writer, file_lock, make_folder, no_link, write_json
+from data_prep.files import file_lock, make_folder, no_link, write_file, write_json
 from data_prep.reading import json_or_none, read_json
 from data_prep.storage import require_run
 from pretrain.run.environment_file import read_environment
@@ -193,8 +193,7 @@ class RunFolder:
         Raises:
             OSError: if the folder cannot be written.
         """
-        with atomic_writer(self.stop) as file:
-            file.write(reason.encode())
+        write_file(self.stop, reason.encode())
 
     def ask_to_pause(self) -> None:
         """Have the run stop after a checkpoint because Slurm wants it to, and continue later; `ask_to_stop`, which
