@@ -225,6 +225,14 @@ def _require_regular(path: Path | str, mode: int) -> None:
         raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
 
 
+def text_or_none(path: Path) -> str | None:
+    """The text of a file without blanks at its ends; None if it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
 def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a regular file. Raises OSError."""
     with open_plain(path) as file:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.files import text_or_none, write_json
 from data_prep.packages import installed_version
 from data_prep.processes import ask_program
 from data_prep.reading import read_json, typed
@@ -113,11 +113,11 @@ def _cuda() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
+    text = text_or_none(Path("/proc/cpuinfo"))
+    if text is None:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    names = (line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def _output(*command: str) -> str | None:
