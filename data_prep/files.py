@@ -248,6 +248,30 @@ def hash_stream(file: BinaryIO, digest: Any, progress: Callable[[int], None] | N
     return str(digest.hexdigest())
 
 
+class HashedFile:
+    """A file that hashes and counts the bytes written to it, and keeps the error of a failed write.
+
+    digest: a new hash object.
+    """
+
+    def __init__(self, file: BinaryIO, digest: Any) -> None:
+        self._file, self.digest, self.bytes = file, digest, 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            count = self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+        self.digest.update(data)
+        self.bytes += count
+        return count
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
 def read_into(descriptor: int, out: memoryview, offset: int) -> int:
     """Fill `out` with the bytes from `offset` on; return their number, which is smaller at the end of the file."""
     done = 0
