@@ -167,10 +167,15 @@ def no_link(path: str, flags: int) -> int:
         raise
 
 
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with atomic_writer(path) as file:
+        file.write(content)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` atomically as indented JSON with a trailing newline."""
-    with atomic_writer(path) as file:
-        file.write(json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_file(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
 def refuse_file(folder: Path) -> None:
@@ -220,6 +225,14 @@ def _require_regular(path: Path | str, mode: int) -> None:
         raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
 
 
+def text_or_none(path: Path) -> str | None:
+    """The text of a file without blanks at its ends; None if it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
 def sha256_file(path: Path) -> str:
     """Hexadecimal SHA-256 of a regular file. Raises OSError."""
     with open_plain(path) as file:
@@ -233,6 +246,30 @@ def hash_stream(file: BinaryIO, digest: Any, progress: Callable[[int], None] | N
         if progress:
             progress(len(chunk))
     return str(digest.hexdigest())
+
+
+class HashedFile:
+    """A file that hashes and counts the bytes written to it, and keeps the error of a failed write.
+
+    digest: a new hash object.
+    """
+
+    def __init__(self, file: BinaryIO, digest: Any) -> None:
+        self._file, self.digest, self.bytes = file, digest, 0
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            count = self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+        self.digest.update(data)
+        self.bytes += count
+        return count
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 def read_into(descriptor: int, out: memoryview, offset: int) -> int:

@@ -16,6 +16,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 
 from data_prep.errors import UserError
 
+_BLANK = " \t\r\n"  # str.strip would also remove the separators that squeue is asked for
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -108,7 +109,7 @@ class ProgramAnswer(NamedTuple):
     text: str
 
 
-def ask_program(*command: str, seconds: float = 8.0) -> ProgramAnswer | None:
+def ask_program(*command: str, seconds: float | None = 8.0) -> ProgramAnswer | None:
     """Run a program and return its output, or its error messages if it fails; None if it is not installed."""
     try:
         result = subprocess.run(
@@ -120,5 +121,6 @@ def ask_program(*command: str, seconds: float = 8.0) -> ProgramAnswer | None:
         return ProgramAnswer(False, f"{command[0]} did not answer within {seconds:g} s")
     except OSError as error:
         return ProgramAnswer(False, f"{command[0]} cannot be run ({error.strerror})")
-    text = result.stdout if result.returncode == 0 else result.stderr or result.stdout
-    return ProgramAnswer(result.returncode == 0, text.strip())
+    works = result.returncode == 0
+    text = (result.stdout if works else result.stderr or result.stdout).strip(_BLANK)
+    return ProgramAnswer(works, text if text or works else f"{command[0]} exited with {result.returncode}")

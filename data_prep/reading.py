@@ -88,6 +88,14 @@ def read_json(path: Path, kind: Any, limit: int = MAX_JSON_BYTES, hint: str = ""
         raise unusable(path, str(error), hint) from None
 
 
+def json_or_none(path: Path, kind: Any, nan: bool = False) -> Any:
+    """As read_json, but None if the file is missing or cannot be read, or has another value."""
+    try:
+        return read_json(path, kind, nan=nan)
+    except UserError:
+        return None
+
+
 def parse_json(data: bytes | str, kind: Any, nan: bool = False) -> Any:
     """The JSON value of `data`, as a `kind` (see `typed`).
 

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint, Identity, differences
@@ -345,8 +345,7 @@ def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:
         data.check_tokenizer()
     folder.tokenizer.mkdir(exist_ok=True)
     for name in info.files:
-        with atomic_writer(folder.tokenizer / name) as file:
-            file.write((data.tokenizer_path / name).read_bytes())
+        write_file(folder.tokenizer / name, (data.tokenizer_path / name).read_bytes())
 
 
 def _print(text: str) -> None:

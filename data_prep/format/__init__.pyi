@@ -5,5 +5,6 @@ from .manifest import ShardInfo as ShardInfo
 from .manifest import SourceInfo as SourceInfo
 from .manifest import TokenizerInfo as TokenizerInfo
 from .reader import Dataset as Dataset
+from .shard_check import data_set_problems as data_set_problems
 from .shard_writer import ShardWriter as ShardWriter
 from .weight_list import WeightList as WeightList

@@ -124,15 +124,6 @@ class Dataset:
         """Raise DamagedData unless every index is sound and the indexes give the manifest's fingerprint."""
         self._check_fingerprint(self._tables())
 
-    def problems(self, workers: int = 1, progress: Callable[[int, int], None] | None = None) -> Iterator[str]:
-        """Read every byte of all shards of a local data set. Yields a line for each problem, in manifest order.
-
-        `workers` processes check one shard each. `progress` receives the bytes read and all bytes. Nothing is unpacked.
-        """
-        from data_prep.format.shard_check import data_set_problems
-
-        return data_set_problems(self.path, self.manifest, workers, progress)
-
     @property
     def table(self) -> np.ndarray:
         """The records of all blocks [n_blocks]; reads and checks every index, and the fingerprint."""

@@ -13,7 +13,7 @@ from typing import Any
 import xxhash
 
 from data_prep.errors import DamagedData, UserError
-from data_prep.files import atomic_writer, read_into
+from data_prep.files import read_into, write_file
 from data_prep.format import manifest as manifest_file
 from data_prep.format.local_storage import RESTORE, STAT_THREADS, Span, check_span, index_problem
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
@@ -69,8 +69,7 @@ class RemoteStorage:
                     if _sha256(data) != digest:
                         place = self._file(f"tokenizer/{name}")[1]
                         raise DamagedData(f"{place} is not the tokenizer of the data set; restore it.")
-                    with atomic_writer(folder / name) as file:
-                        file.write(data)
+                    write_file(folder / name, data)
         return folder
 
     @contextlib.contextmanager

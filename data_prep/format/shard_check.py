@@ -34,7 +34,10 @@ _KINDS = {b"1": "hard link", b"2": "symbolic link", b"3": "device", b"4": "devic
 def data_set_problems(
     folder: Path, manifest: Manifest, workers: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[str]:
-    """All problems of the shards in `folder`/shards, and differences between their indexes and the manifest."""
+    """All problems of the shards in `folder`/shards, and differences between their indexes and the manifest.
+
+    Reads every byte, in `workers` processes; `progress` receives the bytes read and all bytes. Nothing is unpacked.
+    """
     check = functools.partial(_shard_problems, folder, dataclasses.replace(manifest, shards=[], sources=[]))
     tables = []
     done, total = 0, sum(shard.bytes for shard in manifest.shards)

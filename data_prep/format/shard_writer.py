@@ -9,12 +9,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import orjson
 
-from data_prep.files import atomic_writer
+from data_prep.files import HashedFile, atomic_writer, write_file
 from data_prep.format.manifest import ShardInfo
 from data_prep.format.shard_format import (
     ENDS_DTYPE,
@@ -52,22 +52,10 @@ def member_header(key: str, name: str, dtype: np.dtype, count: int) -> tuple[str
     return file, tar_header(file, len(npy.getvalue()) + count * dtype.itemsize) + npy.getvalue()
 
 
-class _Hashing:
-    """A file with the SHA-256 and the number of the bytes written to it."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file, self.sha256, self.bytes = file, hashlib.sha256(), 0
-
-    def write(self, data: bytes | memoryview) -> None:
-        self.file.write(data)
-        self.sha256.update(data)
-        self.bytes += len(data)
-
-
 @dataclass
 class _OpenShard:
     name: str
-    tar: _Hashing
+    tar: HashedFile
     records: list[np.ndarray] = field(default_factory=list)
     lengths: list[np.ndarray] = field(default_factory=list)  # of the documents of each block
 
@@ -198,7 +186,7 @@ class ShardWriter:
     def _open_shard(self) -> _OpenShard:
         name = shard_name(self._task, len(self.shards))
         file = self._stack.enter_context(atomic_writer(self._folder / name))
-        self._shard = _OpenShard(name, _Hashing(file))
+        self._shard = _OpenShard(name, HashedFile(file, hashlib.sha256()))
         return self._shard
 
     def _close_shard(self) -> None:
@@ -209,13 +197,12 @@ class ShardWriter:
         shard.tar.write(bytes(-shard.tar.bytes % tarfile.RECORDSIZE))
         self._stack.close()
         index = b"".join(_index_parts(shard, self._dtype, self._version))
-        with atomic_writer(self._folder / index_name(shard.name)) as file:
-            file.write(index)
+        write_file(self._folder / index_name(shard.name), index)
         self.shards.append(
             ShardInfo(
                 name=shard.name,
                 bytes=shard.tar.bytes,
-                sha256=shard.tar.sha256.hexdigest(),
+                sha256=shard.tar.digest.hexdigest(),
                 index_bytes=len(index),
                 index_sha256=hashlib.sha256(index).hexdigest(),
                 **shard.totals(),

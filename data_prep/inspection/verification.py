@@ -6,7 +6,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import sha256_file
-from data_prep.format import Dataset, TokenizerInfo
+from data_prep.format import Dataset, TokenizerInfo, data_set_problems
 from data_prep.tokenizer import describe
 
 Progress = Callable[[int, int], None]
@@ -25,7 +25,7 @@ def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> 
     """
     dataset = Dataset(folder)
     yield from _tokenizer_problems(folder / "tokenizer", dataset.manifest.tokenizer)
-    yield from dataset.problems(workers, progress)
+    yield from data_set_problems(folder, dataset.manifest, workers, progress)
     known = {name for shard in dataset.manifest.shards for name in (shard.name, shard.index_name)}
     yield from _unknown_files(folder / "shards", known)
 

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from data_prep.errors import UserError
 from data_prep.files import sha256_file, write_json
 from data_prep.format import ShardInfo, ShardWriter
 from data_prep.jobs import deduplication
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import Quarantine, TaskDocuments, Unreadable, Workbench, quarantine_path
 from data_prep.jobs.task_progress import Report, TaskProgress
-from data_prep.reading import read_json
+from data_prep.reading import json_or_none
 from data_prep.sources import SourceRow
 from data_prep.tokenizer import Arrays, targets_of
 
@@ -61,11 +60,8 @@ def record_path(out: Path, task: int) -> Path:
 
 def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | None:
     """The record of a task if it matches the plan and the dropped duplicates, else None. Its files are not read."""
-    try:
-        record: TaskRecord = read_json(record_path(out, task), TaskRecord)
-    except UserError:
-        return None
-    if not record.shards.keys() == record.text_bytes.keys() == set(plan.splits):
+    record: TaskRecord | None = json_or_none(record_path(out, task), TaskRecord)
+    if record is None or not record.shards.keys() == record.text_bytes.keys() == set(plan.splits):
         return None
     if not all(shard.has_valid_name for shards in record.shards.values() for shard in shards):
         return None

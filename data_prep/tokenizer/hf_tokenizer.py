@@ -12,7 +12,7 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data_prep.errors import UnusableInput, UserError, working_directory
-from data_prep.files import atomic_folder, atomic_writer, make_folder, write_json
+from data_prep.files import atomic_folder, make_folder, write_file, write_json
 from data_prep.format import TokenizerInfo
 from data_prep.reading import open_regular, read_json
 
@@ -171,8 +171,7 @@ def _copy(sources: dict[str, Path], into: Path) -> Path:
         if name not in sources:
             (into / name).unlink(missing_ok=True)
             continue
-        with atomic_writer(into / name) as file:
-            file.write(sources[name].read_bytes())
+        write_file(into / name, sources[name].read_bytes())
     return into
 
 

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_file, write_json
-from data_prep.reading import read_json
+from data_prep.reading import json_or_none
 from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.label_tasks import Classification, TokenTask
 from evaluation.finetuning.learner import FinetuneSettings, Learner
@@ -91,7 +91,8 @@ class Finetuning:
             check_writable(out)
             _restore(out)
             used = out.exists() and any(out.iterdir())
-            if used and not results.results and not (json_path and _is_own(out, results)):
+            is_own = json_or_none(out / _IDENTITY, dict[str, Any]) == results.identity
+            if used and not results.results and not (json_path and is_own):
                 raise UserError(f"{out} exists and is not an empty folder; choose another --out")
             if results.results and not used:
                 raise UserError(f"{out} is gone, and {json_path} has its seeds: remove that file to train them again")
@@ -150,14 +151,6 @@ def _restore(out: Path) -> None:
     """Move the previous models back if nothing replaced them."""
     if _aside(out).exists() and not (out.exists() and any(out.iterdir())):
         _aside(out).rename(out)
-
-
-def _is_own(out: Path, results: FinetuneResults) -> bool:
-    """Whether `out` was written by this fine-tuning."""
-    try:
-        return bool(read_json(out / _IDENTITY, dict[str, Any]) == results.identity)
-    except UserError:
-        return False
 
 
 def _longest(folder: Path) -> int:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, write_json
+from data_prep.files import write_file, write_json
 from evaluation.study.paired_statistics import Difference, Mean, Verdict
 from evaluation.study.study_file import Budget, Study
 from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
@@ -40,8 +40,7 @@ def write_study_report(study: Study) -> Path:
     values = _page_values(study, results)
     try:
         write_json(folder / "report.json", _as_json(study, results))
-        with atomic_writer(folder / "report.md") as file:
-            file.write(_markdown(values).encode())
+        write_file(folder / "report.md", _markdown(values).encode())
         write_page(values, folder / "report.html", _SCRIPTS)
     except OSError as error:
         raise UserError(f"{error.filename or folder}: the report cannot be written ({error.strerror})") from None

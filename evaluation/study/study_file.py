@@ -1,6 +1,5 @@
 """A study and its files: the definition (STUDY/study.json), the step times (STUDY/timing.json), and the runs."""
 
-import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import sha256_file, write_json
-from data_prep.reading import parse_json, read_bytes, read_json
+from data_prep.reading import json_or_none, parse_json, read_bytes
 from data_prep.storage import not_a
 from data_prep.urls import redact
 from pretrain.checkpoint import differences
@@ -72,11 +71,8 @@ class StudyRun:
 
     def read_record(self) -> StudyRunRecord | None:
         """Read the record; None if it is missing, damaged, or names files that are not results."""
-        try:
-            record: StudyRunRecord = read_json(self.folder / RECORD, StudyRunRecord)
-        except UserError:
-            return None
-        return record if record.files and {EVALUATION, FINETUNING}.issuperset(record.files) else None
+        record: StudyRunRecord | None = json_or_none(self.folder / RECORD, StudyRunRecord)
+        return record if record and record.files and {EVALUATION, FINETUNING}.issuperset(record.files) else None
 
     def altered(self, record: StudyRunRecord) -> list[Path]:
         """Results that are missing, are links, or differ from the record."""
@@ -209,12 +205,11 @@ class Study(BaseModel):
 
         Times in a damaged file or of another study count as not measured.
         """
-        seconds: dict[str, list[float]] = {}
         least, most = _STEP_SECONDS
-        with contextlib.suppress(UserError):
-            timing: _Timing = read_json(self.folder / "timing.json", _Timing)
-            sound = all(least <= value <= most for rounds in timing.seconds.values() for value in rounds)
-            seconds = timing.seconds if sound and timing.study == self.digest else {}
+        timing: _Timing | None = json_or_none(self.folder / "timing.json", _Timing)
+        seconds = timing.seconds if timing and timing.study == self.digest else {}
+        if not all(least <= value <= most for rounds in seconds.values() for value in rounds):
+            seconds = {}
         rounds = {arm.name: seconds.get(arm.name, []) for arm in self.arms}
         return rounds if partial or all(len(each) == TIMING_ROUNDS for each in rounds.values()) else {}
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from data_prep.errors import UserError
 from data_prep.files import LockHeldError, file_lock, sha256_file, write_json
-from data_prep.reading import read_bytes, read_json
+from data_prep.reading import json_or_none, read_bytes
 from evaluation.study.study_file import (
     EVALUATION,
     FINETUNING,
@@ -157,11 +157,8 @@ def _step_seconds(study: Study, arm: Arm, maskwright: Maskwright) -> float:
 
 def read_result(path: Path) -> dict[str, Any] | None:
     """Read the JSON object of a result; None if the file is missing or damaged."""
-    try:
-        values: dict[str, Any] = read_json(path, dict[str, Any], nan=True)
-    except UserError:
-        return None
-    return values
+    found: dict[str, Any] | None = json_or_none(path, dict[str, Any], nan=True)
+    return found
 
 
 def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:
@@ -260,11 +257,8 @@ def call(
 
 def _recorded(run: StudyRun) -> tuple[str, int]:
     """State and step in status.json; "" and 0 if the run has not started."""
-    try:
-        status = RunFolder(run.folder).recorded_status()
-    except UserError:
-        return "", 0
-    return status.state, status.step
+    status = RunFolder(run.folder).status_or_none()
+    return (status.state, status.step) if status else ("", 0)
 
 
 def _remove(path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 import psutil
 
 from data_prep.errors import one_line
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 from data_prep.processes import ask_program
 
 Status = Literal["ok", "warn", "fail", "skipped"]
@@ -70,8 +70,7 @@ def check_writes(name: str, folder: Path) -> Finding:
     path = folder / f".check-{socket.gethostname()}-{os.getpid()}"
     begin = time.perf_counter()
     try:
-        with atomic_writer(path) as file:
-            file.write(b"check")
+        write_file(path, b"check")
         seconds = time.perf_counter() - begin
         path.unlink()
     except OSError as error:

@@ -78,7 +78,8 @@ def show_scaling(
     clusters = [Cluster(nodes, asked.gpus_per_node, hardware.gpu, network) for nodes in asked.nodes]
     found = scaling_table(config, planner, hardware, clusters, asked.tokens_per_gpu)
     if as_json:
-        print(json.dumps({"source": hardware.source, "network": asked.network, "schemes": _facts(found)}, indent=1))
+        schemes = {name: [_fact(row) for row in rows] for name, rows in found.items()}
+        print(json.dumps({"source": hardware.source, "network": asked.network, "schemes": schemes}, indent=1))
         return
     console = text_console()
     console.print(f"{config.model.title}, {planner.sizes.total:,} parameters, {_batch(asked)}")
@@ -94,10 +95,6 @@ def _batch(asked: ScalingRequest) -> str:
     if asked.tokens_per_gpu:
         return f"{asked.tokens_per_gpu:,} tokens per GPU and step, {network}"
     return f"the config's batch divided over all GPUs, {network}"
-
-
-def _facts(found: dict[str, list["Scaled"]]) -> dict[str, list[dict[str, Any]]]:
-    return {name: [_fact(row) for row in rows] for name, rows in found.items()}
 
 
 def _fact(row: "Scaled") -> dict[str, Any]:

@@ -9,6 +9,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from data_prep.packages import installed_version
 from launchers.checks import Finding, judge
 from launchers.local import gpu_count
 from pretrain.config import Config
@@ -42,14 +43,6 @@ def is_always_needed(requirement: str) -> bool:
     """Whether a requirement applies to this machine without extras."""
     marker = Requirement(requirement).marker
     return marker is None or marker.evaluate({"extra": ""})
-
-
-def installed_version(package: str) -> str | None:
-    """The version of a package, from its metadata."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def check_python() -> Iterator[Finding]:

@@ -9,11 +9,11 @@ import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
+from data_prep.packages import installed_version
 from launchers.hosts.ssh import MARK
 from pretrain.distributed import listen
 
@@ -57,19 +57,12 @@ def common_facts(config: Path, overrides: list[str], token: Path) -> dict[str, A
     valid = data.open_held_out(settings.data)
     return {
         "Python": platform.python_version(),
-        **{package: _version(package) for package in PACKAGES},
+        **{package: installed_version(package) for package in PACKAGES},
         "version of maskwright": _code_digest(),
         "config": hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:12],
         "data set": f"{data.fingerprint} {valid.manifest.fingerprint if valid else ''}".strip(),
         "run folder": token.read_text() if token.exists() else "not the shared one",
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _code_digest() -> str:

@@ -7,6 +7,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from data_prep.errors import UserError
+from data_prep.files import text_or_none
 
 _NVML = "libnvidia-ml.so.1"
 _NVIDIA = "0x10de"  # its vendor number on the PCI bus
@@ -76,7 +77,8 @@ def _nvml_count(library: str) -> int | None:
 def _amd_count(root: Path) -> int:
     if not (root / "dev/kfd").exists():
         return 0
-    return sum(_read(node) not in ("", "0") for node in root.glob("sys/class/kfd/kfd/topology/nodes/*/gpu_id"))
+    nodes = root.glob("sys/class/kfd/kfd/topology/nodes/*/gpu_id")
+    return sum(text_or_none(node) not in (None, "", "0") for node in nodes)
 
 
 def _sign_of_gpu(root: Path) -> str | None:
@@ -85,7 +87,8 @@ def _sign_of_gpu(root: Path) -> str | None:
         if (root / name).exists():
             return f"/{name}"
     for device in sorted(root.glob("sys/bus/pci/devices/*")):
-        if _read(device / "vendor") == _NVIDIA and _read(device / "class").startswith(_DISPLAY_CLASS):
+        is_display = (text_or_none(device / "class") or "").startswith(_DISPLAY_CLASS)
+        if is_display and text_or_none(device / "vendor") == _NVIDIA:
             return f"PCI device {device.name}"
     return None
 
@@ -95,11 +98,5 @@ def _torch_is_for(*platforms: str) -> bool:
     found = PathFinder.find_spec("torch")
     if found is None or found.origin is None:
         return False
-    return bool(re.search(rf"(?m)^({'|'.join(platforms)})\b.*= '", _read(Path(found.origin).with_name("version.py"))))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
+    versions = text_or_none(Path(found.origin).with_name("version.py")) or ""
+    return bool(re.search(rf"(?m)^({'|'.join(platforms)})\b.*= '", versions))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 from data_prep.processes import die_with_parent
 from data_prep.reading import read_bytes
 from launchers.local.gpus import check_device, gpu_count
@@ -40,14 +40,18 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
         print(notice, flush=True)
     folder.create()
     with folder.lock() as lock:  # refused while another run holds the folder; the processes inherit it
-        before = _read(folder.status)
+        before = None
+        with contextlib.suppress(UserError):
+            before = read_bytes(folder.status)
         stop = StopSignals(folder, folder.status_time())
         with on_stop_signals(stop):
             _begin(folder, config.train.steps)
             number = f"{processes} process{'es' if processes > 1 else ''}"
             StartPhase.begin(f"Starting {folder.path} with {number}, {Threads.of(processes)}.")
             arguments = [str(config_path), *overrides]
-            command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, _free_port(), arguments)
+            with socket.create_server((_ADDRESS, 0)) as free:
+                port = free.getsockname()[1]
+            command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
             code = _run(command, lock, stop)
         with contextlib.suppress(OSError):  # the disk cannot be written
             folder.stop.unlink(missing_ok=True)  # requested again while the run ended
@@ -56,7 +60,10 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
         said_why = code == EXIT_CODES["failed"]
         if said_why and folder.recorded_status().state == "starting":
             with contextlib.suppress(OSError):
-                _restore(folder.status, before)
+                if before is None:
+                    folder.status.unlink(missing_ok=True)
+                else:
+                    write_file(folder.status, before)
             return code
         return _conclude(folder, folder.final_status(), said_why)
 
@@ -109,22 +116,6 @@ def _end_at_once(folder: RunFolder, signal_name: str) -> int:
         folder.write_status("stopped", saved, status.total_steps, reason, action, retry=False)
     print(_farewell(folder, folder.recorded_status()), file=sys.stderr)
     return EXIT_CODES["stopped"] if is_starting else _INTERRUPTED
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return read_bytes(path)
-    except UserError:
-        return None
-
-
-def _restore(path: Path, content: bytes | None) -> None:
-    """Restore a file to this content; None deletes it."""
-    if content is None:
-        path.unlink(missing_ok=True)
-        return
-    with atomic_writer(path) as file:
-        file.write(content)
 
 
 def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
@@ -195,12 +186,6 @@ def _devices(processes: int) -> list[str]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible and gpu_count() else map(str, range(processes))
     return list(names)[:processes]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_ADDRESS, 0))
-        return int(probe.getsockname()[1])
 
 
 def _run(command: list[str], lock: IO[str], stop: StopSignals) -> int:

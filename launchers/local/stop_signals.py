@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from data_prep.errors import UserError
 from data_prep.processes import leave
 from pretrain.run import EXIT_CODES, RunFolder
 
@@ -49,12 +48,8 @@ class StopSignals:
             _say(f"error: cannot write {self._folder.stop} ({error.strerror}). Press Ctrl-C again to stop now.")
 
     def _is_starting(self) -> bool:
-        if self._folder.status_time() == self._before:
-            return True
-        try:
-            return self._folder.recorded_status().state == "starting"
-        except UserError:
-            return False
+        status = self._folder.status_or_none()
+        return self._folder.status_time() == self._before or (status is not None and status.state == "starting")
 
 
 @contextlib.contextmanager

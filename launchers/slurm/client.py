@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.errors import UserError
-from data_prep.processes import die_with_parent
+from data_prep.processes import ProgramAnswer, ask_program, die_with_parent
 
 PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "squeue", "scancel")
 
@@ -29,14 +29,6 @@ _STEP_END_SECONDS = 20.0  # for srun to end its tasks after SIGTERM
 FIELDS = {"id": "%i", "state": "%T", "reason": "%r", "used": "%M", "limit": "%l", "start": "%S", "nodes": "%D"}
 FIELDS |= {"name": "%j", "task": "%K", "comment": "%k"}
 SEPARATOR = "\x1f"  # names and paths may contain any printable character
-_BLANK = " \n"  # str.strip would also remove separators
-
-
-class ProgramAnswer(NamedTuple):
-    """Output of a program (stderr if it failed), and whether it succeeded."""
-
-    works: bool
-    text: str
 
 
 class SrunOutput(NamedTuple):
@@ -85,20 +77,8 @@ class QueuedJob:
 
 def _ask(*command: str, seconds: float | None = _SECONDS) -> ProgramAnswer:
     """Run a Slurm program and wait for it."""
-    try:
-        result = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=seconds, stdin=subprocess.DEVNULL
-        )
-    except FileNotFoundError:
-        return ProgramAnswer(False, f"{command[0]} was not found: run this on a login node of a Slurm cluster")
-    except subprocess.TimeoutExpired:
-        return ProgramAnswer(False, f"{command[0]} did not answer within {seconds:g} s")
-    except OSError as error:
-        return ProgramAnswer(False, f"{command[0]} cannot be run ({error.strerror})")
-    if result.returncode == 0:
-        return ProgramAnswer(True, result.stdout.strip(_BLANK))
-    message = (result.stderr or result.stdout).strip(_BLANK)
-    return ProgramAnswer(False, message or f"{command[0]} exited with {result.returncode}")
+    missing = ProgramAnswer(False, f"{command[0]} was not found: run this on a login node of a Slurm cluster")
+    return ask_program(*command, seconds=seconds) or missing
 
 
 def missing_programs() -> list[str]:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.reading import read_json
+from data_prep.reading import json_or_none
 from launchers.slurm import client
 from launchers.slurm.batch_script import cores_of
 from pretrain.config import Config
@@ -131,19 +130,13 @@ class AttemptStatus:
 
     def refusal(self, code: int | None) -> Refusal:
         """Reason why the attempt never started. code: exit code of srun."""
-        try:
-            refusal: Refusal = read_json(self._refusal, Refusal)
-            return refusal
-        except UserError:
-            return Refusal(f"training did not start (srun exit code {code})", retry=True)
+        unknown = Refusal(f"training did not start (srun exit code {code})", retry=True)
+        return json_or_none(self._refusal, Refusal) or unknown
 
     def _own(self) -> Status | None:
         if self._run.status_time() == self._before or self._refusal.exists():  # another run may have written it
             return None
-        try:
-            return self._run.recorded_status()
-        except UserError:
-            return None
+        return self._run.status_or_none()
 
 
 def host_of(holder: str, job_id: int) -> str | None:

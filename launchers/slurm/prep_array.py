@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, log_pattern
 from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
@@ -166,8 +166,7 @@ def write_scripts(stages: Sequence[ArrayStage], array: PrepArray, folder: Path) 
         array.folder.mkdir(exist_ok=True)
         folder.mkdir()
         for name, text in texts.items():
-            with atomic_writer(folder / name) as file:
-                file.write(text.encode())
+            write_file(folder / name, text.encode())
     except FileExistsError:
         raise UserError(f"{folder} has just been made by another submission; see `squeue`") from None
     except OSError as error:

@@ -75,11 +75,6 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Complete:
-    """End the job: the run is complete."""
-
-
-@dataclass(frozen=True)
 class Restart:
     """Train on these hosts, after a pause in seconds."""
 
@@ -97,20 +92,14 @@ class Requeue:
 
 
 @dataclass(frozen=True)
-class Stop:
-    """End the job as stopped; the run has a checkpoint of its last step."""
+class End:
+    """End the job. A stopped run has a checkpoint of its last step."""
 
+    state: Literal["completed", "stopped", "failed"]
     reason: str
 
 
-@dataclass(frozen=True)
-class Fail:
-    """End the job as failed."""
-
-    reason: str
-
-
-Decision = Complete | Restart | Requeue | Stop | Fail
+Decision = Restart | Requeue | End
 
 
 def ending_of(fields: dict[str, str]) -> Ending:
@@ -144,7 +133,7 @@ def first_start(
 ) -> Decision:
     """Decide about the first start."""
     if history.requeues > cluster.max_requeues:
-        return Fail(f"started again {history.requeues} times without a new checkpoint")
+        return End("failed", f"started again {history.requeues} times without a new checkpoint")
     if healthy := _healthy(hosts, problems, cluster.nodes):
         return Restart(healthy, 0.0, "to begin with")
     return _without(hosts, problems, _named(problems), history, cluster)
@@ -153,18 +142,18 @@ def first_start(
 def _after_end(outcome: Outcome, history: LaunchHistory, cluster: ClusterConfig) -> Decision:
     """Decide where a restart on this allocation is no option."""
     if outcome.state == "completed":
-        return Complete()
+        return End("completed", outcome.reason)
     if outcome.ending == "other":
         ended = f"Slurm ended the job ({outcome.reason})"
-        return Stop(ended) if outcome.state == "stopped" else Fail(ended)
+        return End("stopped" if outcome.state == "stopped" else "failed", ended)
     if outcome.state == "stopped":
         if not (outcome.retry or outcome.warned):
-            return Stop(outcome.reason)
-        return _requeue((), "stopped with a checkpoint before Slurm ends the job", history, cluster, Stop)
+            return End("stopped", outcome.reason)
+        return _requeue((), "stopped with a checkpoint before Slurm ends the job", history, cluster, "stopped")
     if not outcome.retry:
-        return Fail(outcome.reason)
+        return End("failed", outcome.reason)
     late = f"no checkpoint in the time that Slurm left, so submit with larger --signal-seconds ({outcome.reason})"
-    return _requeue((), late, history, cluster, Fail)
+    return _requeue((), late, history, cluster, "failed")
 
 
 def _after_failure(
@@ -174,10 +163,10 @@ def _after_failure(
     ill = _named({host: problem for host, problem in problems.items() if host in outcome.hosts})
     # An unhealthy node explains the error; a start without it may succeed.
     if not ill and failure.is_like(history.failure):
-        return Fail(f"the same error twice, with no checkpoint in between: {outcome.reason}"), history
+        return End("failed", f"the same error twice, with no checkpoint in between: {outcome.reason}"), history
     if history.restarts >= cluster.max_restarts:
         again = f"{history.restarts} restarts without a new checkpoint" if history.restarts else "no restart is allowed"
-        return Fail(f"{outcome.reason} ({again})"), history
+        return End("failed", f"{outcome.reason} ({again})"), history
     history = replace(history, restarts=history.restarts + 1, failure=failure)
     if healthy := _healthy(hosts, problems, cluster.nodes):
         why = f"{ill}; {outcome.reason}" if ill else outcome.reason
@@ -196,8 +185,8 @@ def _without(
 ) -> Decision:
     """Requeue for other nodes. Fail if all of several nodes are unhealthy: other nodes would hardly be better."""
     if len(hosts) > 1 and len(problems) == len(hosts):
-        return Fail(reason)
-    return _requeue(tuple(problems), reason, history, cluster, Fail)
+        return End("failed", reason)
+    return _requeue(tuple(problems), reason, history, cluster, "failed")
 
 
 def _requeue(
@@ -205,13 +194,13 @@ def _requeue(
     reason: str,
     history: LaunchHistory,
     cluster: ClusterConfig,
-    otherwise: type[Stop] | type[Fail],
+    otherwise: Literal["stopped", "failed"],
 ) -> Decision:
     """Requeue if the limits allow it. The next start counts it."""
     if not cluster.requeue:
-        return otherwise(f"{reason}; the job may not be queued again (cluster.requeue)")
+        return End(otherwise, f"{reason}; the job may not be queued again (cluster.requeue)")
     if history.requeues >= cluster.max_requeues:
-        return otherwise(f"{reason}; {history.requeues} starts without a new checkpoint are enough")
+        return End(otherwise, f"{reason}; {history.requeues} starts without a new checkpoint are enough")
     return Requeue(exclude, reason)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 from evaluation.study import Study
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
@@ -30,8 +30,7 @@ def submit_study(study: Study, config: Config) -> str:
     made = folder / "slurm"
     made.mkdir(exist_ok=True)
     for part in PARTS:
-        with atomic_writer(made / f"{part}.sh") as file:
-            file.write(render(study, config, part).encode())
+        write_file(made / f"{part}.sh", render(study, config, part).encode())
     submitted = submit_chain(plan(numbers, study.needs_timing), made)
     return _words(folder, numbers, [job_id for ids in submitted.values() for job_id in ids])
 

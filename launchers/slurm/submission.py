@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
 from pretrain.config import Config, ContainerConfig, load_config, save_config
@@ -116,8 +116,7 @@ class Submission:
                 if not folder.is_held():  # a stop request to an earlier run
                     folder.stop.unlink(missing_ok=True)
             script.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_writer(script) as file:
-                file.write(text.encode())
+            write_file(script, text.encode())
         except OSError as error:
             raise UserError(f"{error.filename} cannot be written ({error.strerror}): choose another run.dir") from None
         return script

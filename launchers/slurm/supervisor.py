@@ -27,9 +27,7 @@ from launchers.slurm.launch_attempt import (
     train_command,
 )
 from launchers.slurm.requeue_decision import (
-    Complete,
-    Decision,
-    Fail,
+    End,
     LaunchHistory,
     Outcome,
     Requeue,
@@ -114,7 +112,7 @@ class Supervisor:
             problems = self._problems() if outcome.may_restart else {}
             decision, history = next_after(outcome, self.hosts, problems, history, self.cluster)
         self._remember(history)
-        return self._conclude(decision)
+        return self._requeue(decision) if isinstance(decision, Requeue) else self._end(decision)
 
     def _check_hosts(self) -> None:
         """Raise UserError if Slurm granted another number of nodes, for example after sbatch with --nodes."""
@@ -192,24 +190,20 @@ class Supervisor:
             problems.setdefault(host, "has a process that cannot be killed")
         return problems
 
-    def _conclude(self, decision: Decision) -> int:
-        if isinstance(decision, Complete):
+    def _end(self, end: End) -> int:
+        if end.state == "completed":
             self._say("the run is complete")
             return 0
-        assert not isinstance(decision, Restart)
-        if isinstance(decision, Requeue):
-            return self._requeue(decision)
-        state: State = "failed" if isinstance(decision, Fail) else "stopped"
-        action = "fix the cause, then submit the run again" if state == "failed" else "submit the run again to resume"
-        self._tell(state, decision.reason, action)
-        self._say(f"{state}: {decision.reason}; {action}")
-        return 1 if state == "failed" else 75
+        failed = end.state == "failed"
+        action = "fix the cause, then submit the run again" if failed else "submit the run again to resume"
+        self._tell(end.state, end.reason, action)
+        self._say(f"{end.state}: {end.reason}; {action}")
+        return 1 if failed else 75
 
     def _requeue(self, decision: Requeue) -> int:
         if self.unrecorded:  # otherwise it could requeue forever
-            return self._conclude(
-                Fail(f"{decision.reason}; {self.record} cannot be written ({self.unrecorded.strerror})")
-            )
+            why = f"{self.record} cannot be written ({self.unrecorded.strerror})"
+            return self._end(End("failed", f"{decision.reason}; {why}"))
         without = f" without {', '.join(decision.exclude)}" if decision.exclude else ""
         self._tell(None, decision.reason, f"none: Slurm starts job {self.job_id} again")
         for number in (signal.SIGUSR1, signal.SIGTERM):  # Slurm sends it for the requeue
@@ -217,7 +211,7 @@ class Supervisor:
         self._say(f"{decision.reason}; requeued to continue{without}")
         problem = client.requeue(decision.exclude)
         if problem:
-            return self._conclude(Fail(f"{decision.reason}; it could not be requeued ({problem})"))
+            return self._end(End("failed", f"{decision.reason}; it could not be requeued ({problem})"))
         if not self.run.is_asked_to_end():
             self.run.stop.unlink(missing_ok=True)
         return 75
@@ -246,13 +240,9 @@ class Supervisor:
         """Write status.json, unless the run is complete or another job holds the folder. None keeps the state."""
         if self.run.is_held() and host_of(self.run.holder(), self.job_id) is None:
             return
-        was: State = "failed"
-        done, total = max(self._checkpoint(), 0), 0
-        try:
-            old = self.run.recorded_status()
-            was, done, total = old.state if old.is_over else "failed", old.step, old.total_steps
-        except UserError:
-            pass
+        old = self.run.status_or_none()
+        was: State = old.state if old and old.is_over else "failed"
+        done, total = (old.step, old.total_steps) if old else (max(self._checkpoint(), 0), 0)
         if was == "completed":
             return
         try:

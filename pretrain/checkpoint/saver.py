@@ -14,13 +14,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, BinaryIO, cast
+from typing import IO, Any, cast
 
 import torch.distributed as dist
 import xxhash
 
 from data_prep.errors import UserError
-from data_prep.files import fsync_path
+from data_prep.files import HashedFile, fsync_path
 from pretrain.checkpoint.manifest import Checkpoint, Files
 from pretrain.checkpoint.remote_copies import RemoteCopies
 from pretrain.checkpoint.retention import committed, remove_leftovers, retained
@@ -227,7 +227,7 @@ def write_parts(folder: Path, parts: Parts, problem: OSError | None = None) -> F
 
 def _written(path: Path, write: Callable[[IO[bytes]], None]) -> dict[str, Any]:
     with open(path, "wb") as file:
-        hashed = HashedFile(file)
+        hashed = HashedFile(file, xxhash.xxh3_128())
         try:
             write(cast(IO[bytes], hashed))
             file.flush()
@@ -238,25 +238,3 @@ def _written(path: Path, write: Callable[[IO[bytes]], None]) -> dict[str, Any]:
                 raise
             raise OSError(cause.errno, cause.strerror, str(path)) from None
     return {"bytes": hashed.bytes, "xxh3_128": hashed.digest.hexdigest()}
-
-
-class HashedFile:
-    """A file that hashes its bytes during the write, so that no second read is needed."""
-
-    def __init__(self, file: BinaryIO):
-        self._file = file
-        self.digest, self.bytes = xxhash.xxh3_128(), 0
-        self.error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        try:
-            count = self._file.write(data)
-        except OSError as error:
-            self.error = error
-            raise
-        self.digest.update(data)
-        self.bytes += count
-        return count
-
-    def flush(self) -> None:
-        self._file.flush()

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from data_prep.urls import assigned_secret, is_secret
 from pretrain.config.section import Section
@@ -25,12 +25,9 @@ _OWN_OPTIONS = (
 )
 
 
-def _word(value: Any) -> Any:
-    """YAML reads an account `1234`, a time `30` or a value `1` as a number."""
-    return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
-
-
-Word = Annotated[str, BeforeValidator(_word), Field(min_length=1)]
+# YAML reads an account `1234`, a time `30` or a value `1` as a number.
+Text = Annotated[str, Field(coerce_numbers_to_str=True)]
+Word = Annotated[Text, Field(min_length=1)]
 
 
 class ContainerConfig(Section):
@@ -72,9 +69,7 @@ class ClusterConfig(Section):
     options: list[Word] = Field(default_factory=list, description="more options of sbatch: --NAME or --NAME=VALUE")
     modules: list[Word] = Field(default_factory=list, description="environment modules to load")
     setup: str | None = Field(None, description="lines of bash to run before, such as conda activate")
-    environment: dict[str, Annotated[str, BeforeValidator(_word)]] = Field(
-        default_factory=dict, description="environment variables, none of them secret"
-    )
+    environment: dict[str, Text] = Field(default_factory=dict, description="environment variables, none of them secret")
     container: ContainerConfig | None = Field(None, description="run each node's part in a container")
     interface: Word | None = Field(
         None, description="network interface of gloo and NCCL; by default the one that leads to the others"

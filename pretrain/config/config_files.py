@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from data_prep.errors import MissingFile, UnusableInput, working_directory
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.error_text import nearest, shown, value_refusal, yaml_problem
@@ -83,8 +83,7 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 def save_config(config: Config, path: Path) -> None:
     """Write every value, defaults included, as YAML that `load_config` reads back to an equal Config."""
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    with atomic_writer(path) as file:
-        file.write(text.encode())
+    write_file(path, text.encode())
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

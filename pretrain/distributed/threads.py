@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.files import text_or_none
+
 _QUOTA = ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # of control groups version 1; version 2 has both in cpu.max
 _NUMBER = "OMP_NUM_THREADS"
 _SPINS = "1000"
@@ -93,11 +95,8 @@ def local_processes(environment: Mapping[str, str]) -> int:
 
 def limits_of(name: str) -> list[str]:
     """The contents of the files of this name in the Linux control groups of this process (version 1 or 2)."""
-    try:
-        table = Path("/proc/self/cgroup").read_text()
-    except OSError:
-        return []
-    return [text for folder in control_groups(table) if (text := _read(folder / name)) is not None]
+    table = text_or_none(Path("/proc/self/cgroup")) or ""
+    return [text for folder in control_groups(table) if (text := text_or_none(folder / name)) is not None]
 
 
 def control_groups(table: str) -> list[Path]:
@@ -120,10 +119,3 @@ def least_quota(limits: Sequence[str]) -> float | None:
     """The least number of cores that control groups grant: of `QUOTA PERIOD` in microseconds, or `max PERIOD`."""
     pairs = [limit.split() for limit in limits]
     return min((int(quota) / int(period) for quota, period in pairs if quota.isdecimal()), default=None)
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None

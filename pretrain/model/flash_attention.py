@@ -7,12 +7,12 @@ process. Both are young, so a run compares them with version 2 before it uses th
 
 import ast
 import functools
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.errors import UserError, one_line
+from data_prep.packages import installed_version
 
 BUILT_IN = 2  # the version in torch
 
@@ -108,7 +108,8 @@ class FlashAttention(NamedTuple):
         """
         for number, one in _PACKAGES.items():
             if one.generation == generation and _has_module(one.module):
-                return cls(number, f"{one.name} {_version(one.name)}")
+                version = installed_version(one.name) or "of unknown version"  # a source folder has no metadata
+                return cls(number, f"{one.name} {version}")
         return cls()
 
     def require(self, wanted: int | str) -> None:
@@ -150,13 +151,6 @@ def use_version(number: int) -> None:
             f"FlashAttention {number} cannot be loaded ({one_line(str(error), 200)}); install the package "
             f"{_PACKAGES[number].name}, or set train.flash_attention to auto"
         ) from error
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # a module without metadata, as in the folder of its source
-        return "of unknown version"
 
 
 def _has_module(name: str) -> bool:

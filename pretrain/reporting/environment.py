@@ -9,7 +9,6 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ import torch
 import torch.distributed as dist
 
 from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.files import text_or_none, write_json
+from data_prep.packages import installed_version
 from data_prep.processes import ask_program
 from data_prep.reading import read_json, typed
 from data_prep.urls import redact
@@ -46,7 +46,7 @@ def record_environment(path: Path, steps_done: int, more: dict[str, Any]) -> dic
     environment = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _PACKAGES},
+        "packages": {name: installed_version(name) for name in _PACKAGES},
         "git_commit": _output("git", "rev-parse", "HEAD"),  # of the working directory
         "git_changes": bool(_output("git", "status", "--porcelain")),
         "command": redact(shlex.join(sys.orig_argv)),
@@ -113,21 +113,14 @@ def _cuda() -> dict[str, Any]:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
+    text = text_or_none(Path("/proc/cpuinfo"))
+    if text is None:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    names = (line.split(":", 1)[1].strip() for line in text.splitlines() if line.startswith("model name"))
+    return next(names, platform.machine())
 
 
 def _output(*command: str) -> str | None:
     """The output of a program; None if it is not installed, fails or does not answer."""
     answer = ask_program(*command)
     return answer.text if answer and answer.works else None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from data_prep.errors import cannot_write
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 
 SCRIPTS = ("page.js", "chart.js", "predictions.js", "main.js")
 
@@ -24,8 +24,7 @@ def write_page(report: dict[str, Any], out: Path, scripts: Sequence[str] = SCRIP
         UserError: if `out` cannot be written.
     """
     try:
-        with atomic_writer(out) as file:
-            file.write(page(report, scripts).encode())
+        write_file(out, page(report, scripts).encode())
     except OSError as error:
         raise cannot_write(out, error) from None
 

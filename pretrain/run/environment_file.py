@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.reading import read_json, typed
+from data_prep.reading import json_or_none, typed
 
 _GPU = {"name": str, "memory_gb": float}
 _HOST = {"host": str, "ranks": list[int], "system": str, "processor": str, "cores": int, "gpus": [_GPU], "driver": str}
@@ -37,11 +36,8 @@ _FILE = _START | {"earlier_starts": [_START]}
 
 def read_environment(path: Path) -> dict[str, Any] | None:
     """The recorded environment of a run's starts, with the types above; None if the file is missing or damaged."""
-    try:
-        values = read_json(path, dict[str, Any])
-    except UserError:
-        return None
-    return _sound(_FILE, values)
+    values = json_or_none(path, dict[str, Any])
+    return None if values is None else _sound(_FILE, values)
 
 
 def _sound(kinds: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from data_prep.errors import NO_ROOM, MissingFile, UserError
-from data_prep.files import atomic_writer, file_lock, make_folder, no_link, write_json
-from data_prep.reading import read_json
+from data_prep.files import file_lock, make_folder, no_link, write_file, write_json
+from data_prep.reading import json_or_none, read_json
 from data_prep.storage import require_run
 from pretrain.run.environment_file import read_environment
 
@@ -193,8 +193,7 @@ class RunFolder:
         Raises:
             OSError: if the folder cannot be written.
         """
-        with atomic_writer(self.stop) as file:
-            file.write(reason.encode())
+        write_file(self.stop, reason.encode())
 
     def ask_to_pause(self) -> None:
         """Have the run stop after a checkpoint because Slurm wants it to, and continue later; `ask_to_stop`, which
@@ -243,9 +242,9 @@ class RunFolder:
 
     def enter(self, phase: str) -> None:
         """Record the phase of a starting run that holds the folder. Later phases report a full disk."""
-        with contextlib.suppress(UserError, OSError):
-            status = self.recorded_status()
-            if status.state == "starting":
+        status = self.status_or_none()
+        if status and status.state == "starting":
+            with contextlib.suppress(OSError):
                 self.write_status("starting", status.step, status.total_steps, phase, "none")
 
     def progress(self, step: int, total_steps: int, reason: str, next_action: str) -> None:
@@ -255,10 +254,9 @@ class RunFolder:
             OSError: if it cannot be written.
         """
         with self._turn():
-            with contextlib.suppress(UserError):  # an unreadable file is replaced
-                if self.recorded_status().state == "failed":
-                    return
-            self.write_status("running", step, total_steps, reason, next_action)
+            status = self.status_or_none()  # an unreadable file is replaced
+            if not status or status.state != "failed":
+                self.write_status("running", step, total_steps, reason, next_action)
 
     def fail(self, reason: str, next_action: str, retry: bool = True) -> bool:
         """Record a failure, unless another rank has, or the run is over. Returns whether it was recorded.
@@ -315,6 +313,11 @@ class RunFolder:
         except MissingFile:
             require_run(self.path)
             raise UserError(f"{self.path} has no status.json: its run has not started. Start it.") from None
+
+    def status_or_none(self) -> Status | None:
+        """As recorded_status, but None if status.json is missing or cannot be read."""
+        status: Status | None = json_or_none(self.status, Status)
+        return status
 
 
 def report_failure(folder: RunFolder | None, reason: str, retry: bool = True) -> bool:

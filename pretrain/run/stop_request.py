@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from data_prep.files import text_or_none
+
 _POLL_SECONDS = 0.5
 _LONGEST_REASON = 200  # characters
 
@@ -23,15 +25,9 @@ class StopRequest:
         if self.reason is None and time.monotonic() >= self._next_poll:
             self._next_poll = time.monotonic() + _POLL_SECONDS
             if self._file.exists():
-                self.reason = self._written() or f"the file {self._file} was there"
+                origin = (text_or_none(self._file) or "")[:_LONGEST_REASON].strip()
+                self.reason = origin or f"the file {self._file} was there"
         return self.reason is not None
-
-    def _written(self) -> str:
-        """The origin of the request, from the STOP file."""
-        try:
-            return self._file.read_text(errors="replace")[:_LONGEST_REASON].strip()
-        except OSError:
-            return ""
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self.reason = f"received {signal.Signals(number).name}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.errors import UserError
-from data_prep.files import no_link
+from data_prep.files import no_link, text_or_none
 from data_prep.processes import die_with_parent
 from pretrain.config import TrackConfig
 from pretrain.run import RunFolder
@@ -80,10 +80,7 @@ class ModelLogger:
 
 
 def _last_line(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").splitlines()
-    except OSError:
-        lines = []
+    lines = (text_or_none(log) or "").splitlines()
     return lines[-1].removeprefix("error: ") if lines else "it took too long"
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from data_prep.errors import UserError
-from data_prep.format import Dataset, Manifest
+from data_prep.format import Dataset, Manifest, data_set_problems
 from data_prep.format.shard_format import index_name
 from data_prep.inspection import verify
 from data_prep.processes import ordered_map
@@ -147,7 +147,7 @@ def test_specials_are_found_in_every_part_of_a_block(tmp_path):
     dataset = make_dataset(tmp_path / "set", [document])
     assert list(verify(dataset.path)) == ["00000-00000.tar block 00000_000000000: 3 pad tokens in the documents"]
     tracemalloc.start()
-    assert len(list(dataset.problems())) == 1
+    assert len(list(data_set_problems(dataset.path, dataset.manifest, 1, None))) == 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < len(document) // 2, "a mask of the whole block"

@@ -9,14 +9,12 @@ import pytest
 from hypothesis import given, settings
 
 from launchers.slurm.requeue_decision import (
-    Complete,
-    Fail,
+    End,
     Failure,
     LaunchHistory,
     Outcome,
     Requeue,
     Restart,
-    Stop,
     first_start,
     next_after,
     pause,
@@ -35,9 +33,13 @@ def after(
     return next_after(replace(CRASH, **changes), HOSTS, problems or {}, history, limits)[0]
 
 
+def is_end(decision: Any, state: str) -> bool:
+    return isinstance(decision, End) and decision.state == state
+
+
 def test_a_complete_run_is_complete_whatever_else_is_seen() -> None:
-    assert after(state="completed", warned=True, ending="limit") == Complete()
-    assert after(state="completed", ending="other", problems={"n1": "gone"}) == Complete()
+    assert after(state="completed", warned=True, ending="limit") == End("completed", CRASH.reason)
+    assert after(state="completed", ending="other", problems={"n1": "gone"}) == End("completed", CRASH.reason)
 
 
 def test_a_failure_starts_again_on_healthy_nodes() -> None:
@@ -51,13 +53,13 @@ def test_without_a_spare_the_job_is_queued_again_without_the_node() -> None:
     ill = {"n1": "gave no answer", "n3": "has 3 of 4 GPUs"}
     assert after(ill).exclude == ("n1", "n3")
     found = after(ill, limits=LIMITS.model_copy(update={"requeue": False}))
-    assert isinstance(found, Fail)
+    assert is_end(found, "failed")
     assert "node n1: gave no answer, node n3: has 3 of 4 GPUs" in found.reason
 
 
 def test_what_a_restart_cannot_mend_is_not_tried_again() -> None:
-    assert after(retry=False) == Fail(CRASH.reason)
-    assert after(retry=False, state=None, warned=True) == Fail(CRASH.reason)
+    assert after(retry=False) == End("failed", CRASH.reason)
+    assert after(retry=False, state=None, warned=True) == End("failed", CRASH.reason)
 
 
 def test_the_same_error_at_the_same_step_ends_the_job() -> None:
@@ -68,26 +70,26 @@ def test_the_same_error_at_the_same_step_ends_the_job() -> None:
     assert isinstance(after(history=replace(same, failure=Failure(12, "another"))), Restart)
     assert isinstance(after(history=same, checkpoint=20), Restart), "a newer checkpoint is progress"
     assert isinstance(after({"n1": "ill"}, history=same), Restart), "an unhealthy node explains the error"
-    assert isinstance(after({"n3": "ill"}, history=same), Fail), "but not one that was not used"
+    assert is_end(after({"n3": "ill"}, history=same), "failed"), "but not one that was not used"
 
 
 def test_a_stop_on_request_ends_the_job_and_one_by_slurm_requeues_it() -> None:
-    assert after(state="stopped", retry=False) == Stop(CRASH.reason)
+    assert after(state="stopped", retry=False) == End("stopped", CRASH.reason)
     assert isinstance(after(state="stopped", retry=True), Requeue), "a preemption's SIGTERM"
     assert isinstance(after(state="stopped", retry=False, warned=True), Requeue)
     assert isinstance(after(state="stopped", retry=False, warned=True, ending="limit"), Requeue)
-    assert isinstance(after(state="stopped", warned=True, limits=LIMITS.model_copy(update={"requeue": False})), Stop)
+    assert is_end(after(state="stopped", warned=True, limits=LIMITS.model_copy(update={"requeue": False})), "stopped")
 
 
 def test_what_slurm_ends_is_left_to_slurm() -> None:
-    assert isinstance(after(state="stopped", warned=True, ending="other"), Stop)
-    assert isinstance(after(warned=True, ending="other"), Fail)
+    assert is_end(after(state="stopped", warned=True, ending="other"), "stopped")
+    assert is_end(after(warned=True, ending="other"), "failed")
 
 
 def test_a_time_limit_without_a_checkpoint_requeues_and_not_for_ever() -> None:
     assert isinstance(after(ending="limit"), Requeue)
     worn = replace(NEW.seen(10), requeues=2)
-    assert isinstance(after(ending="limit", history=worn), Fail)
+    assert is_end(after(ending="limit", history=worn), "failed")
     assert isinstance(after(ending="limit", history=worn, checkpoint=20), Requeue)
 
 
@@ -98,13 +100,13 @@ def test_the_first_start_takes_healthy_nodes() -> None:
     assert decision.hosts == ("n2", "n3")
     decision = first_start(HOSTS, {"n1": "ill", "n2": "ill"}, NEW, LIMITS)
     assert decision == Requeue(("n1", "n2"), "node n1: ill, node n2: ill")
-    assert isinstance(first_start(HOSTS, {}, replace(NEW, requeues=3), LIMITS), Fail)
+    assert is_end(first_start(HOSTS, {}, replace(NEW, requeues=3), LIMITS), "failed")
 
 
 def test_where_all_of_several_nodes_are_ill_others_are_not_asked_for() -> None:
     ill = dict.fromkeys(HOSTS, "cannot write the run folder")
-    assert isinstance(first_start(HOSTS, ill, NEW, LIMITS), Fail)
-    assert isinstance(after(problems=ill), Fail)
+    assert is_end(first_start(HOSTS, ill, NEW, LIMITS), "failed")
+    assert is_end(after(problems=ill), "failed")
     alone = LIMITS.model_copy(update={"nodes": 1})
     assert first_start(["n1"], {"n1": "ill"}, NEW, alone) == Requeue(("n1",), "node n1: ill")
 
@@ -157,7 +159,7 @@ def test_no_sequence_of_ends_goes_round_for_ever(
     history, starts = NEW, 0
     for outcome, problems in islice(cycle(ends), 70):
         decision, history = next_after(outcome, HOSTS, problems, history, limits)
-        assert isinstance(decision, Complete) == (outcome.state == "completed")
+        assert is_end(decision, "completed") == (outcome.state == "completed")
         assert history.restarts <= limits.max_restarts
         if isinstance(decision, Restart):
             assert len(decision.hosts) == limits.nodes
@@ -165,7 +167,7 @@ def test_no_sequence_of_ends_goes_round_for_ever(
         elif isinstance(decision, Requeue):
             assert limits.requeue
             history = replace(history, requeues=history.requeues + 1)
-            if isinstance(first_start(HOSTS, {}, history, limits), Fail):
+            if is_end(first_start(HOSTS, {}, history, limits), "failed"):
                 break
         else:
             break
@@ -188,10 +190,10 @@ def test_only_what_may_be_tried_again_is(
         assert outcome.retry or outcome.warned
         assert outcome.ending != "other"
         assert requeues < limits.max_requeues
-    if isinstance(decision, Stop):
+    if is_end(decision, "stopped"):
         assert outcome.state == "stopped"
 
 
 @pytest.mark.parametrize("ending", ["no", "limit", "other"])
 def test_a_user_s_stop_is_never_requeued(ending: str) -> None:
-    assert isinstance(after(state="stopped", retry=False, ending=ending), Stop)
+    assert is_end(after(state="stopped", retry=False, ending=ending), "stopped")
