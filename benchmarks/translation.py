@@ -175,10 +175,11 @@ def page(args: argparse.Namespace, scores: list[list[str]], how: str, sources: i
     epochs = args.steps * 16 * 128 / (facts["tokens"] + 2 * facts["documents"])
     return f"""# Translation
 
-A ModernBERT of {args.layers} layers x {args.hidden} learns to translate with `objective: prefix`, from {args.train[0].name}
-to {args.train[1].name}: {facts["documents"]:,} pairs, {args.steps:,} steps of 16 rows of 128 slots, about {epochs:.1f}
-epochs. This took {minutes:.0f} minutes in one thread at a low priority, beside other work. Then it translates the
-{sources:,} sources of {args.valid[0].name} greedily. One training run.
+A ModernBERT of {args.layers} layers x {args.hidden} learns to translate with `objective: prefix`, from
+{args.train[0].name} to {args.train[1].name}: {facts["documents"]:,} pairs,
+{args.steps:,} steps of 16 rows of 128 slots, about {epochs:.1f} epochs. This took {minutes:.0f} minutes in one thread
+at a low priority, beside other work. Then it translates the {sources:,} sources of
+{args.valid[0].name} greedily. One training run.
 
 {table(["", "BLEU", "chrF"], *scores)}
 
