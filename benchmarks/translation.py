@@ -36,7 +36,8 @@ eval: {{every_steps: 200}}
 track: {{models: none}}
 """
 _AT_ONCE = 64  # sentences
-_SHOWN = 5
+_SHOWN = 5  # examples
+_LAST = 50  # steps
 
 
 def main() -> None:
@@ -51,15 +52,13 @@ def main() -> None:
     found = translations(args, sources)
     bleu, chrf = BLEU(), CHRF()
     scores = [
-        [name, *(metric.corpus_score(texts, [references]).score for metric in (bleu, chrf))]
+        [name, *(f"{metric.corpus_score(texts, [references]).score:.1f}" for metric in (bleu, chrf))]
         for name, texts in (("model", found), ("the source itself", sources))
     ]
-    interval = BLEU().corpus_score(found, [references], n_bootstrap=1000)
-    write_page(
-        args.out,
-        page(args, scores, interval.format(width=1), bleu.get_signature().format(), (sources, references, found)),
-        ("torch", "transformers", "sacrebleu"),
-    )
+    interval = BLEU().corpus_score(found, [references], n_bootstrap=1000).format(width=1)
+    how = f"BLEU with a 95% interval: {interval.split(') ')[0]}), by `{bleu.get_signature().format()}`."
+    examples = [list(row) for row in zip(sources, references, found, strict=True)][:_SHOWN]
+    write_page(args.out, page(args, scores, how, len(sources), examples), ("torch", "transformers", "sacrebleu"))
 
 
 def arguments() -> argparse.Namespace:
@@ -167,34 +166,32 @@ def likeliest(encoder: Encoder, documents: list[list[int]]) -> list[int]:
     return encoder.logits(states)[:, : encoder.shape.vocab_size].argmax(dim=1).tolist()
 
 
-def page(
-    args: argparse.Namespace, scores: list[list], interval: str, signature: str, texts: tuple[list[str], ...]
-) -> str:
+def page(args: argparse.Namespace, scores: list[list[str]], how: str, sources: int, examples: list[list[str]]) -> str:
     journal = [json.loads(line) for line in (args.work / "run/journal.jsonl").read_text().splitlines()]
-    last = [one for one in journal if "eval/loss" in one.get("metrics", {})][-1]["metrics"]
+    last = [one["metrics"] for one in journal if "eval/loss" in one.get("metrics", {})][-1]
+    trained = [one["metrics"]["train/loss"] for one in journal if "train/loss" in one.get("metrics", {})][-_LAST:]
     facts = json.loads((args.work / "data/train/manifest.json").read_text())["totals"]
     minutes = json.loads((args.work / "train.json").read_text())["seconds"] / 60
     epochs = args.steps * 16 * 128 / (facts["tokens"] + 2 * facts["documents"])
-    lines = [f"| {name} | {bleu:.1f} | {chrf:.1f} |" for name, bleu, chrf in scores]
-    shown = [text for row in list(zip(*texts, strict=True))[:_SHOWN] for text in ["", *row]]
-    names = ["", "source", "reference", "model"] * _SHOWN
-    examples = "\n".join(f"| {name} | {text} |" if name else "| | |" for name, text in zip(names, shown, strict=True))
     return f"""# Translation
 
-A ModernBERT of {args.layers} layers x {args.hidden} learns to translate with `objective: prefix`: {args.train[0].name}
-to {args.train[1].name}, {facts["documents"]:,} pairs, {args.steps:,} steps of 16 rows of 128 slots (about
-{epochs:.1f} epochs), {minutes:.0f} minutes in one thread at a low priority. The {len(texts[0]):,} held-out sources of
-{args.valid[0].name} are translated greedily.
+A ModernBERT of {args.layers} layers x {args.hidden} learns to translate with `objective: prefix`, from
+{args.train[0].name} to {args.train[1].name}: {facts["documents"]:,} pairs,
+{args.steps:,} steps of 16 rows of 128 slots, about {epochs:.1f} epochs. This took {minutes:.0f} minutes in one thread
+at a low priority, beside other work. Then it translates the {sources:,} sources of
+{args.valid[0].name} greedily. One training run.
 
-| | BLEU | chrF |
-|---|---:|---:|
-{chr(10).join(lines)}
+{table(["", "BLEU", "chrF"], *scores)}
 
-With a 95% interval from 1,000 resamplings of the sentences: {interval}. Signature: `{signature}`.
-Held-out loss {last["eval/loss"]:.3f} nats a token, {last["eval/masked_accuracy"]:.1%} of target tokens right.
+{how}
 
-{table(["", "the first held-out sentences"], left=2)}
-{examples}"""
+Loss of the target tokens: {last["eval/loss"]:.3f} nats on held-out pairs, {last["eval/masked_accuracy"]:.1%} of them
+right; {sum(trained) / len(trained):.3f} in the last {len(trained)} steps of training.
+
+## The first held-out sentences
+
+{table(["source", "reference", "model"], *examples, left=3)}
+"""
 
 
 if __name__ == "__main__":
