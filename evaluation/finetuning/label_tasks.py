@@ -31,10 +31,8 @@ from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import classification_metrics, names_entities, token_metrics
 from evaluation.text_files import spread
 
-_GOLD, _UNDECIDED = (
-    "gold_label",
-    "-",
-)  # SNLI and MultiNLI: column name; label of pairs without agreement of three annotators
+_GOLD = "gold_label"  # the label's column in SNLI and MultiNLI
+_UNDECIDED = "-"  # its value for pairs without agreement of three annotators
 _TEXTS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"))
 _LAYOUTS = tuple((*texts, label) for texts, label in product((*_TEXTS, ("sentence",), ("text",)), ("label", _GOLD)))
 COLA = ("4", "2")  # text and label, without a header

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from data_prep.errors import UserError
 from data_prep.processes import ProgramAnswer, ask_program, die_with_parent
@@ -29,14 +28,6 @@ _STEP_END_SECONDS = 20.0  # for srun to end its tasks after SIGTERM
 FIELDS = {"id": "%i", "state": "%T", "reason": "%r", "used": "%M", "limit": "%l", "start": "%S", "nodes": "%D"}
 FIELDS |= {"name": "%j", "task": "%K", "comment": "%k"}
 SEPARATOR = "\x1f"  # names and paths may contain any printable character
-
-
-class SrunOutput(NamedTuple):
-    """Output of a job step. `code` is None if the step did not finish in time."""
-
-    code: int | None
-    output: str
-    errors: str
 
 
 @dataclass(frozen=True)
@@ -144,8 +135,10 @@ def run_on_hosts(
     tasks_per_node: int = 1,
     cpus_per_task: int | None = None,
     options: Sequence[str] = (),
-) -> SrunOutput:
+) -> tuple[int | None, str, str]:
     """Run a job step (see srun), and end it after `seconds`.
+
+    Returns the exit code, None for a step that did not end in time, and what it wrote to stdout and stderr.
 
     Raises:
         UserError: if srun is not installed.
@@ -166,8 +159,8 @@ def run_on_hosts(
         output, errors = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         end_step(process)  # its output is not read: a helper of srun may keep the pipe open while a node hangs
-        return SrunOutput(None, "", "")
-    return SrunOutput(process.returncode, output, errors)
+        return None, "", ""
+    return process.returncode, output, errors
 
 
 def start_step(step: Sequence[str], environment: Mapping[str, str]) -> "subprocess.Popen[bytes]":

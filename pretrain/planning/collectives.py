@@ -60,23 +60,31 @@ class Gpu:
     hop: float = _INSIDE_HOP
 
 
-def _gpu(memory: float, link: float) -> Gpu:
-    """memory, link: GB/s of the maker's data sheet, the link in one direction."""
-    return Gpu(memory * _GB * _SHARE_MEMORY, link * _GB * _SHARE_INSIDE)
+@dataclass(frozen=True)
+class GpuModel:
+    """A model of GPU. gigabytes: 10**9 bytes of memory, of which PyTorch can use slightly more or less."""
+
+    gigabytes: int
+    links: Gpu
 
 
-# GB/s of NVIDIA's data sheets. NVLink: half of the bandwidth that they state for both directions. PCIe without NVLink:
-# 16 lanes of generation 4 or 5.
-GPU_LINKS = {
-    "A100-40GB": _gpu(1555, 300),
-    "A100-80GB": _gpu(2039, 300),
-    "H100": _gpu(3350, 450),
-    "H100 PCIe": _gpu(2000, 64),
-    "H100 NVL": _gpu(3938, 300),
-    "H200": _gpu(4800, 450),
-    "GH200": _gpu(4000, 450),
-    "B200": _gpu(8000, 900),
-    "L40S": _gpu(864, 32),
+def _model(gigabytes: int, memory: float, link: float) -> GpuModel:
+    """memory, link: GB/s, the link in one direction."""
+    return GpuModel(gigabytes, Gpu(memory * _GB * _SHARE_MEMORY, link * _GB * _SHARE_INSIDE))
+
+
+# By NVIDIA's data sheets. NVLink: half of the bandwidth that they state for both directions. PCIe without NVLink: 16
+# lanes of generation 4 or 5.
+GPUS = {
+    "A100-40GB": _model(40, 1555, 300),
+    "A100-80GB": _model(80, 2039, 300),
+    "H100": _model(80, 3350, 450),
+    "H100 PCIe": _model(80, 2000, 64),
+    "H100 NVL": _model(94, 3938, 300),
+    "H200": _model(141, 4800, 450),
+    "GH200": _model(96, 4000, 450),
+    "B200": _model(180, 8000, 900),
+    "L40S": _model(48, 864, 32),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from data_prep.errors import UserError
 from pretrain.model import EncoderShape
-from pretrain.planning.collectives import GPU_LINKS, NETWORKS, Gpu, Network
+from pretrain.planning.collectives import GPUS, NETWORKS, Gpu, Network
 from pretrain.planning.speed import Rate
 
 
@@ -118,10 +118,10 @@ def hardware_of(rate: Rate | None, gpu: str | None, measured: Constants | None, 
         raise UserError(
             "The scaling table needs the speed of one GPU: give --from RUN, --mfu with --gpu, --tflops or --constants."
         )
-    known = GPU_LINKS.get(gpu or "")
+    known = GPUS[gpu].links if gpu in GPUS else None
     links = _links(known, measured)
     if links is None:
-        raise UserError(f"The links of the GPU are not known. Write --gpu with one of {', '.join(GPU_LINKS)}.")
+        raise UserError(f"The links of the GPU are not known. Write --gpu with one of {', '.join(GPUS)}.")
     sources = [f"compute: {rate.source}"]
     if links == known:
         sources.append(f"memory and links: data sheet of {gpu}, assumed, not measured")

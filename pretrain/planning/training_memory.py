@@ -15,19 +15,8 @@ from pretrain.config import Config
 from pretrain.engine import bucket_size, matrix_groups, uses_flat_gradients
 from pretrain.model import Activations, Sizes
 from pretrain.optim import depth_slices
+from pretrain.planning.collectives import GPUS
 
-# In GB (10**9 bytes) by the makers' data sheets. PyTorch can use slightly more or less.
-GPU_GB = {
-    "A100-40GB": 40,
-    "A100-80GB": 80,
-    "H100": 80,
-    "H100 PCIe": 80,
-    "H100 NVL": 94,
-    "H200": 141,
-    "GH200": 96,
-    "B200": 180,
-    "L40S": 48,
-}
 _AHEAD = 4  # batches on the device: one in use, two waiting (pretrain.data.feed), one being prepared
 _FP32 = 4
 _PERSISTENT, _MAX_LIVE = 100_000, 1_000_000_000  # DeepSpeed's stage3_param_persistence_threshold, stage3_max_live_..
@@ -56,9 +45,9 @@ class GpuMemory:
         Raises:
             UserError: if the GPU model is not known.
         """
-        if name is not None and gigabytes is None and name not in GPU_GB:
-            raise UserError(f"--gpu {name!r} is not known; write one of {', '.join(GPU_GB)}, or give --gpu-memory")
-        size = gigabytes or (GPU_GB[name] if name else None)
+        if name is not None and gigabytes is None and name not in GPUS:
+            raise UserError(f"--gpu {name!r} is not known; write one of {', '.join(GPUS)}, or give --gpu-memory")
+        size = gigabytes or (GPUS[name].gigabytes if name else None)
         return cls(f"{name or 'a GPU'} of {size:g} GB", round(size * 1e9)) if size else None
 
 

@@ -105,10 +105,7 @@ def summarize(run: Path) -> RunSummary:
         status = folder.read_status()
     except UserError as error:
         return RunSummary(run, problem=str(error))
-    try:
-        entries = JournalReader(folder.journal).latest()
-    except OSError:
-        entries = []
+    entries = JournalReader(folder.journal).latest()
     last = {name: value for entry in entries for name, value in entry.metrics.items()}
     losses = [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
     finite = [loss for loss in losses if math.isfinite(loss)]

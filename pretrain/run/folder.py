@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from data_prep.errors import NO_ROOM, MissingFile, UserError
-from data_prep.files import file_lock, make_folder, no_link, write_file, write_json
+from data_prep.files import file_lock, make_folder, no_link, text_or_none, write_file, write_json
 from data_prep.reading import json_or_none, read_json
 from data_prep.storage import require_run
 from pretrain.run.environment_file import read_environment
@@ -178,10 +178,7 @@ class RunFolder:
 
     def holder(self) -> str:
         """The last holder of the folder: `process P on HOST`, and `, Slurm job J`; empty if no process held it."""
-        try:
-            return (self.path / ".lock").read_text()
-        except OSError:
-            return ""
+        return text_or_none(self.path / ".lock") or ""
 
     def break_lock(self) -> None:
         """Break the lock of a holder that the caller knows to be lost, for example on an unreachable machine."""

@@ -64,7 +64,10 @@ def _number(value: Any) -> float:
 
 
 class JournalReader:
-    """Reads the journal at `path`, also while it is written. The methods raise OSError if it cannot be read."""
+    """Reads the journal at `path`, also while it is written.
+
+    Methods that read it from the start raise OSError if it cannot be read.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -94,19 +97,19 @@ class JournalReader:
         return found if step in steps else None, sorted(steps)
 
     def latest(self, size: int = 1 << 18) -> list[Entry]:
-        """The entries in the last `size` bytes, unchanged, without their `batch`."""
-        with open_plain(self._path) as file:
-            start = max(0, file.seek(0, os.SEEK_END) - size)
-            file.seek(start)
-            lines = file.read().splitlines()[1 if start else 0 :]
+        """The entries in the last `size` bytes, unchanged, without their `batch`; none if they cannot be read."""
+        try:
+            with open_plain(self._path) as file:
+                start = max(0, file.seek(0, os.SEEK_END) - size)
+                file.seek(start)
+                lines = file.read().splitlines()[1 if start else 0 :]
+        except OSError:
+            return []
         return [replace(entry, batch=None) for line in lines if (entry := Entry.from_line(line))]
 
     def last_step(self) -> int:
         """The step of the last line, read from the end of the file; -1 if no line is readable."""
-        try:
-            found = self.latest(1 << 16)
-        except OSError:
-            return -1
+        found = self.latest(1 << 16)
         return found[-1].step if found else -1
 
     def lines(self, start: int = 0, stop: float = math.inf) -> Iterator[tuple[int, Entry | None]]:

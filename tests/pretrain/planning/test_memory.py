@@ -12,7 +12,8 @@ from pretrain.config.training import ZeroConfig
 from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
 from pretrain.model.model_costs import PEAK_TFLOPS
 from pretrain.optim import build_optimizer
-from pretrain.planning.training_memory import GPU_GB, Item, groups, last_gradients, peak_bytes, states
+from pretrain.planning.collectives import GPUS
+from pretrain.planning.training_memory import Item, groups, last_gradients, peak_bytes, states
 from tests.support.streams import stream
 from tests.support.tensor_memory import TensorMemory
 
@@ -153,8 +154,8 @@ def test_the_peak_is_that_of_the_pass_or_of_the_step():
 
 
 def test_every_gpu_that_has_memory_has_a_peak():
-    assert all(peak_tflops(name) for name in GPU_GB)
-    assert all(any(peak in name for name in GPU_GB) for peak in PEAK_TFLOPS)
+    assert all(peak_tflops(name) for name in GPUS)
+    assert all(any(peak in name for name in GPUS) for peak in PEAK_TFLOPS)
 
 
 def test_the_same_bytes_wherever_they_are_offloaded():
