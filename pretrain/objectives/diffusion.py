@@ -1,4 +1,4 @@
-"""Masked diffusion: each row is masked at a rate of its own, and the rate weights its predictions.
+"""Masked diffusion: each row draws a mask rate, and the rate weights its predictions.
 
 Sahoo et al., "Simple and effective masked diffusion language models", NeurIPS 2024 (arXiv:2406.07524).
 """
