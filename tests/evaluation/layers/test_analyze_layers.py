@@ -210,8 +210,8 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
         ([tmp_path, *data], "not a Hugging Face model folder or a run folder"),
         ([folder / "mlm", *data, "--clusters", 100], "--clusters 100 is too low for --tokens 100"),
         (
-            [folder / "mlm", *data, "--clusters", 200, "--positions", 200],
-            "--clusters 200 must be lower than --positions 200",
+            [folder / "mlm", *data, "--clusters", 1100, "--positions", 1100],
+            "--clusters 1100 must be lower than --positions 1100",
         ),
         ([folder / "mlm", *data, "--out", "/proc/layers"], "Cannot write to /proc/layers"),
         ([folder / "mlm", *data, "--seq-len", 64], "takes texts of 48 tokens at most"),

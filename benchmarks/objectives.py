@@ -1,0 +1,188 @@
+"""Objectives: BLiMP, held-out likelihood and SST-2 of one model trained by each, at equal tokens and at equal time.
+
+    python -m benchmarks.objectives --input books.jsonl.zst --pairs blimp.jsonl.zst
+        --train sst2-train.tsv --valid sst2-dev.tsv
+
+Masked and causal models, mixtures of masked next-token prediction with causal language modelling (GPT-BERT: Charpentier
+and Samuel, 2024, arXiv:2410.24159), and masked diffusion, with several seeds of weights and data order. It runs
+maskwright's commands. Run the same command again to resume: results in --work are used again.
+"""
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from benchmarks import small_models, sst2_finetuning
+from benchmarks.books import maskwright, prepare
+from benchmarks.harness import options, run, table, write_page
+from benchmarks.small_models import CONFIG, SEQ_LEN, absolute, run_minutes
+from benchmarks.sst2_finetuning import fine_tune
+from data_prep.format import Dataset
+from evaluation.study.paired_statistics import Seeds, differences, mean_of
+
+MASKED = "masked"
+_FREE = "masking"  # the section of CONFIG that only masked models read
+RECIPES: dict[str, dict[str, Any]] = {
+    MASKED: {_FREE: CONFIG[_FREE]},
+    "causal": {"objective": "clm"},
+    **{
+        f"masked and causal {masked}:{4 - masked}": {
+            "objective": [{"kind": "mntp", "share": masked / 4}, {"kind": "clm", "share": 1 - masked / 4}],
+            _FREE: CONFIG[_FREE],
+        }
+        for masked in (3, 2, 1)
+    },
+    "diffusion": {"objective": "diffusion"},
+}
+VIEWS = {name: ("causal",) if name == "causal" else ("bidirectional",) for name in RECIPES}
+VIEWS |= {name: ("bidirectional", "causal") for name in RECIPES if " and " in name}
+Measured = dict[str, dict[str, Seeds]]
+"""By measure and recipe: the values of its seeds."""
+
+
+def main() -> None:
+    args = arguments()
+    args.work.mkdir(parents=True, exist_ok=True)
+    prepare(args, valid_fraction="0.03")
+    seeds = range(1, args.pretrainings + 1)
+    steps = dict.fromkeys(RECIPES, CONFIG["train"]["steps"])
+    for seed in seeds:  # seed by seed, so that an interrupted benchmark has all recipes
+        for name in RECIPES:
+            pretrain(args, name, seed, steps[name])
+    at_equal_time = equal_time_steps(args, seeds)
+    for seed in seeds:
+        for name, fewer in at_equal_time.items():
+            pretrain(args, name, seed, fewer)
+    pages = [measure(args, which, seeds) for which in (steps, steps | at_equal_time)]
+    report(args, steps | at_equal_time, *pages)
+
+
+def arguments() -> argparse.Namespace:
+    parser = options(__doc__, "objectives")
+    small_models.add_options(parser)
+    parser.add_argument("--steps", type=int, default=2000, help="of each recipe, at equal tokens")
+    parser.add_argument("--pretrainings", type=int, default=3, help="seeds of each recipe")
+    parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
+    parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")
+    sst2_finetuning.add_options(parser)
+    args = parser.parse_args()
+    CONFIG["train"]["steps"] = args.steps
+    absolute(args, "pairs", "train", "valid")
+    return args
+
+
+def run_name(name: str, seed: int, steps: int) -> str:
+    words = name.replace(" and ", "-").replace(" ", "-").replace(":", "to")
+    return f"{words}-{steps}-{seed}"
+
+
+def pretrain(args: argparse.Namespace, name: str, seed: int, steps: int) -> None:
+    """Train one model and export it for each of its views, unless that is done."""
+    folder = run_name(name, seed, steps)
+    config = {key: value for key, value in CONFIG.items() if key != _FREE} | RECIPES[name]
+    config["train"] = CONFIG["train"] | {"steps": steps}
+    config["run"] = {"dir": f"runs/{folder}", "seed": seed}
+    missing = [view for view in VIEWS[name] if not (args.work / "models" / f"{folder}-{view}").exists()]
+    if missing:
+        (args.work / f"{folder}.yaml").write_text(yaml.safe_dump(config))
+        maskwright(args, "train", f"{folder}.yaml", "--procs", str(args.procs))
+    for view in missing:
+        maskwright(args, "export", f"runs/{folder}", "--view", view, "--out", f"models/{folder}-{view}")
+
+
+def equal_time_steps(args: argparse.Namespace, seeds: range) -> dict[str, int]:
+    """Steps of the slower recipes in the time that the masked models took; whole hundreds."""
+    steps = CONFIG["train"]["steps"]
+    minutes = {
+        name: sum(run_minutes(args.work / "runs" / run_name(name, seed, steps)) for seed in seeds) for name in RECIPES
+    }
+    fewer = {name: round(steps * minutes[MASKED] / taken / 100) * 100 for name, taken in minutes.items()}
+    return {name: max(100, count) for name, count in fewer.items() if count < steps}
+
+
+def measure(args: argparse.Namespace, steps: Mapping[str, int], seeds: range) -> Measured:
+    """All measures of the recipes at these steps."""
+    found: Measured = {}
+    for name, count in steps.items():
+        for seed in seeds:
+            for measure, value in of_run(args, run_name(name, seed, count), VIEWS[name]).items():
+                found.setdefault(measure, {}).setdefault(name, {})[seed] = value
+    return found
+
+
+def of_run(args: argparse.Namespace, folder: str, views: tuple[str, ...]) -> dict[str, float]:
+    """The measures of a run, by name."""
+    file, found = args.work / f"{folder}-evaluation.json", {}
+    if not file.exists():
+        pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit)]
+        data = ["--data", "data/valid", "--likelihood", "8", "--rows", "500", "--seq-len", str(SEQ_LEN)]
+        models = [f"models/{folder}-{view}" for view in views]
+        maskwright(args, "evaluate", *models, *pairs, *data, "--json", file.name)
+    for name, results in json.loads(file.read_text(encoding="utf-8"))["models"].items():
+        view = "causal" if name.endswith("-causal") else "masked"
+        found[f"BLiMP, {view}, %"] = 100 * results["pairs"]["accuracy"]
+        found[f"nats a token, {'exact' if view == 'causal' else 'bound'}"] = results["likelihood"]["nats_per_token"]
+        found[f"loss of 15% of tokens, {view}"] = results["held_out"]["loss"]
+    model = args.work / "models" / f"{folder}-{views[0]}"
+    found["SST-2, %"] = 100 * mean_of([*fine_tune(args, folder, model).by_seed.values()]).mean
+    return found
+
+
+def report(args: argparse.Namespace, steps: Mapping[str, int], tokens: Measured, time: Measured) -> None:
+    size, train = CONFIG["model"]["size"], CONFIG["train"]
+    data = Dataset(args.work / "data/train").manifest.totals.tokens
+    page = f"""# Objectives
+
+ModernBERTs of {size["layers"]} layers x {size["hidden"]} with {args.vocab_size:,} ids, trained on books \
+({data / 1e6:.1f} M tokens) with {args.pretrainings} seeds each. Mixtures are of masked next-token prediction and causal
+language modelling, by shares of the rows. Intervals (95%) are Student's t over seeds of pretraining; differences are
+from the masked models with the same seeds, adjusted by Holm's procedure for each measure.
+
+- BLiMP: {args.pairs_limit} pairs of each set, by pseudo-log-likelihood (masked) or log-likelihood (causal).
+- Nats a token over all ordinary tokens: exact for a causal view, a bound for a masked one
+  ([docs/evaluation.md](../../docs/evaluation.md#likelihood-of-all-tokens)).
+- SST-2: of the bidirectional model; the causal recipe has only its causal one. {sst2_finetuning.about(args)}.
+
+## At equal tokens
+
+{train["steps"]:,} steps of {train["global_batch_size"]} rows of {SEQ_LEN} tokens.
+
+{results(tokens)}
+
+## At equal time
+
+The masked models as above; the others took fewer steps, so that they trained as long on the same machine:
+{", ".join(f"{name} {count:,}" for name, count in steps.items())}.
+
+{results(time)}
+"""
+    write_page(args.out, page, ("torch", "deepspeed", "transformers"))
+
+
+def results(found: Measured) -> str:
+    rows = []
+    for measure, by_recipe in found.items():
+        others = [name for name in by_recipe if name != MASKED] if MASKED in by_recipe else []
+        minus = differences([(by_recipe[name], by_recipe[MASKED]) for name in others])
+        against = dict(zip(others, minus, strict=True))
+        for name, by_seed in by_recipe.items():
+            mean = mean_of([*by_seed.values()])
+            row = [measure, name, _value(mean.mean, mean.interval, "")]
+            if one := against.get(name):
+                verdict = f"p = {one.p_adjusted:.3f}" if one.told_apart else "not significant"
+                row += [_value(one.mean, one.interval, "+"), verdict]
+            rows.append(row + [""] * (5 - len(row)))
+    return table(["measure", "recipe", "mean", "minus masked", ""], *rows)
+
+
+def _value(value: float, interval: tuple[float, float] | None, sign: str) -> str:
+    between = f" ({interval[0]:{sign}.2f} to {interval[1]:{sign}.2f})" if interval else ""
+    return f"{value:{sign}.2f}{between}"
+
+
+if __name__ == "__main__":
+    run(main)
