@@ -56,18 +56,7 @@ def arguments() -> argparse.Namespace:
 
 
 def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
-    models = json.loads((args.work / "evaluation.json").read_text(encoding="utf-8"))["models"]
-    credit = {Path(name).name: by_set(results["pairs"]) for name, results in models.items()}
-    pairs = next(iter(credit.values()))[1]
-    others = [name for name in credit if name != NATURAL]
-    minus = dict(zip(others, compare([(credit[NATURAL][0], credit[name][0]) for name in others], pairs), strict=True))
-    blimp = table(
-        ["model", "accuracy, %", "natural minus this, points", ""],
-        *(
-            [name, share(right, pairs), *((str(minus[name]), minus[name].verdict) if name in minus else ("", ""))]
-            for name, (right, _) in credit.items()
-        ),
-    )
+    credit = credits_of(args)
     args.out.parent.mkdir(parents=True, exist_ok=True)
     picture = args.out.with_suffix(".png")
     draw_figure(picture, credit, tuned)
@@ -78,17 +67,13 @@ n-grams, once (`data.shuffled_ngrams`). {small_models.about(args, list(NGRAMS))}
 
 The held-out loss is of text in natural order, for all models.
 
-{losses(args)}
+{losses(args, list(NGRAMS))}
 
 ![BLiMP and SST-2 by the length of the n-grams that are shuffled]({picture.name})
 
 ## BLiMP
 
-{int(pairs.sum()):,} pairs of {len(pairs)} sets ([Warstadt et al., 2020](https://arxiv.org/abs/1912.00582)), by
-pseudo-log-likelihood. Intervals (95%) are a bootstrap over sets. p: a paired randomization test over sets, adjusted by
-Holm's procedure.
-
-{blimp}
+{blimp(credit)}
 
 ## SST-2
 
@@ -99,8 +84,31 @@ Holm's procedure.
     write_page(args.out, page, ("torch", "deepspeed", "transformers"))
 
 
-def losses(args: argparse.Namespace) -> str:
-    found = {name: held_out_losses(args.work / "runs" / name) for name in NGRAMS}
+def credits_of(args: argparse.Namespace) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """By model, what evaluation.json says of BLiMP's sets, see by_set."""
+    models = json.loads((args.work / "evaluation.json").read_text(encoding="utf-8"))["models"]
+    return {Path(name).name: by_set(results["pairs"]) for name, results in models.items()}
+
+
+def blimp(credit: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> str:
+    """Table of BLiMP with the differences from NATURAL, and how they were found."""
+    pairs = next(iter(credit.values()))[1]
+    others = [name for name in credit if name != NATURAL]
+    minus = dict(zip(others, compare([(credit[NATURAL][0], credit[name][0]) for name in others], pairs), strict=True))
+    rows = (
+        [name, share(right, pairs), *((str(minus[name]), minus[name].verdict) if name in minus else ("", ""))]
+        for name, (right, _) in credit.items()
+    )
+    return f"""{int(pairs.sum()):,} pairs of {len(pairs)} sets ([Warstadt et al., 2020]\
+(https://arxiv.org/abs/1912.00582)), by
+pseudo-log-likelihood. Intervals (95%) are a bootstrap over sets. p: a paired randomization test over sets, adjusted by
+Holm's procedure.
+
+{table(["model", "accuracy, %", f"{NATURAL} minus this, points", ""], *rows)}"""
+
+
+def losses(args: argparse.Namespace, names: list[str]) -> str:
+    found = {name: held_out_losses(args.work / "runs" / name) for name in names}
     steps = [f"{step:,}" for step in found[NATURAL]]
     rows = ([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in found.items())
     return table(["held-out loss (nats) after step", *steps], *rows)

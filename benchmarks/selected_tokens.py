@@ -1,0 +1,91 @@
+"""Which tokens are masked: BLiMP and SST-2 of masked models that select some tokens more often than others.
+
+    python -m benchmarks.selected_tokens --input books.jsonl.zst --pairs blimp.jsonl.zst
+        --train sst2-train.tsv --valid sst2-dev.tsv
+
+Uniform selection, rarer tokens, tokens that depend on their neighbours (after Zhang and Hashimoto, "On the inductive
+bias of masked language modeling: from statistical to syntactic dependencies", NAACL 2021), and cloze masks: one content
+word a sentence. The lists are those of `maskwright prep weights`. The models differ in nothing else. It runs
+maskwright's commands. Run the same command again to resume: results in --work are used again.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks import small_models, sst2_finetuning
+from benchmarks.books import maskwright, prepare
+from benchmarks.harness import options, run, write_page
+from benchmarks.small_models import CONFIG, NATURAL, absolute, train_all
+from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune
+from benchmarks.word_order import blimp, credits_of, losses
+
+LISTS = {"rare": ("--frequency", "0.5"), "dependent": ("--dependence", "5"), "content": ("--content", "200")}
+SELECTIONS: dict[str, dict[str, Any]] = {
+    NATURAL: {},
+    "rare": {"selection": {"weights": "lists/rare.json"}},
+    "dependent": {"selection": {"weights": "lists/dependent.json"}},
+    "cloze": {"strategy": "whole_word", "selection": {"weights": "lists/content.json", "per": "sentence"}},
+}
+
+
+def main() -> None:
+    args = arguments()
+    (args.work / "lists").mkdir(parents=True, exist_ok=True)
+    prepare(args, valid_fraction="0.03")
+    for name, how in LISTS.items():
+        if not (args.work / f"lists/{name}.json").exists():
+            maskwright(args, "prep", "weights", "data/train", "--out", f"lists/{name}.json", *how)
+    common = {"eval": CONFIG["eval"] | {"masks": "common"}}
+    train_all(args, {name: {"masking": CONFIG["masking"] | own} | common for name, own in SELECTIONS.items()})
+    if not (args.work / "evaluation.json").exists():
+        models = [f"models/{name}" for name in SELECTIONS]
+        pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit), "--baseline", "unigram"]
+        maskwright(args, "evaluate", *models, *pairs, "--counts", "data/train", "--json", "evaluation.json")
+    report(args, {name: fine_tune(args, name, args.work / "models" / name) for name in SELECTIONS})
+
+
+def arguments() -> argparse.Namespace:
+    parser = options(__doc__, "selected_tokens")
+    small_models.add_options(parser)
+    parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
+    parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")
+    sst2_finetuning.add_options(parser)
+    args = parser.parse_args()
+    absolute(args, "pairs", "train", "valid")
+    return args
+
+
+def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
+    page = f"""# Masked models that select some tokens more often
+
+{small_models.about(args, list(SELECTIONS))}
+
+- {NATURAL}: all tokens have the same chance.
+- rare: a token's weight is its count to the power -0.5.
+- dependent: a token's weight is what its five neighbours on either side say about it (mean pointwise mutual
+  information).
+- cloze: one content word of each sentence is masked; the 200 most frequent words are not content words.
+
+All have the same limit of predicted tokens. [Which tokens](../../docs/masking.md) explains the settings.
+
+The held-out loss is of the same uniform masks for all models.
+
+{losses(args, list(SELECTIONS))}
+
+## BLiMP
+
+{blimp(credits_of(args))}
+
+## SST-2
+
+{accuracy_table(tuned, NATURAL)}
+
+- {sst2_finetuning.about(args)}.
+"""
+    write_page(args.out, page, ("torch", "deepspeed", "transformers"))
+
+
+if __name__ == "__main__":
+    run(main)
