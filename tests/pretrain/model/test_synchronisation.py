@@ -51,7 +51,7 @@ def step(
     causal: bool = False,
     sep_id: int | None = None,
 ) -> None:
-    sizes = {"layers": 4, "hidden": 32, "heads": 4, "intermediate": 48, "window": 8, "sep_id": sep_id}
+    sizes = {"layers": 4, "hidden": 32, "heads": 4, "intermediate": 48, "window": 8}
     shape = EncoderShape(
         arch=arch,
         vocab_size=90,
