@@ -103,7 +103,7 @@ def arguments() -> argparse.Namespace:
     parser = options(__doc__, "dependencies")
     parser.add_argument("models", nargs="+", help="masked models: Hugging Face folders or runs")
     parser.add_argument("--treebank", required=True, type=Path, help="a CoNLL-U file, also compressed")
-    parser.add_argument("--sentences", type=int, default=400, help="evenly spaced among those of the right length")
+    parser.add_argument("--sentences", type=int, default=400, help="evenly spaced among sentences of the right length")
     parser.add_argument("--shortest", type=int, default=4, help="words of a sentence, without punctuation")
     parser.add_argument("--longest", type=int, default=12)
     parser.add_argument("--samples", type=int, default=4, help="draws of a word for the mutual information")

@@ -5,7 +5,7 @@
 
 Uniform selection, rarer tokens, tokens that depend on their neighbours (after Zhang and Hashimoto, "On the inductive
 bias of masked language modeling: from statistical to syntactic dependencies", NAACL 2021), and cloze masks: one content
-word a sentence. The lists are those of `maskwright prep weights`. The models differ in nothing else. It runs
+word a sentence. `maskwright prep weights` writes the lists. The models differ in nothing else. It runs
 maskwright's commands. Run the same command again to resume: results in --work are used again.
 """
 

@@ -87,7 +87,7 @@ class TokenWeights:
         return np.where(times, sums / np.maximum(times, 1), other), found.count(-1)
 
     def listed(self, weights: NDArray[np.float64]) -> WeightList:
-        """The list of these weights. A sentence ends with a token of signs, one of them a full stop or the like."""
+        """The list of these weights. A sentence ends with a token of signs, one of them a full stop or similar."""
         ends = [id for id in self._signs if _SENTENCE_ENDS & set(self._texts[id])]
         try:
             return WeightList(self._dataset.manifest.tokenizer.sha256, ends, weights.tolist())

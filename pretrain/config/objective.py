@@ -48,7 +48,7 @@ class ObjectiveConfig(Section):
 
 
 def block_rows(objectives: tuple[ObjectiveConfig, ...]) -> int:
-    """The fewest rows in which all constant shares are whole rows; 1 for shares that change, which are rounded."""
+    """The fewest rows that give each constant share whole rows; 1 for shares that change, which are rounded."""
     shares = [one.share for one in objectives if not isinstance(one.share, ShareSchedule)]
     return math.lcm(*(Fraction(share).limit_denominator(_FINEST).denominator for share in shares))
 

@@ -58,7 +58,7 @@ class Config(Section):
 
     @property
     def objectives(self) -> tuple[ObjectiveConfig, ...]:
-        """The objectives in the order of their rows in a batch: those of one view lie together."""
+        """The objectives in the order of their rows in a batch: objectives of one view are neighbours."""
         if isinstance(self.objective, str):
             return (ObjectiveConfig(kind=self.objective, share=1.0),)
         views = [*View]

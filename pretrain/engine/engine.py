@@ -209,7 +209,7 @@ class Engine:
         weights = weights.reshape(-1)
         of_all = weights.sum().clamp(min=1)
         scale = (1 if self._flat else dist.get_world_size()) / of_all
-        # The loss of an objective is divided by its own weights, not by those of all: factors near 1 suit 16 bits.
+        # The loss of an objective is divided by its own weights, not by all weights: factors near 1 suit 16 bits.
         factors = [weight * of_all / own.where(own > 0, 1) for weight, own in zip(objectives, weights, strict=True)]
         n = len(factors)
         sums = torch.zeros(2 * n + 1, dtype=torch.float64, device=self.device)

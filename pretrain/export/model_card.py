@@ -91,7 +91,7 @@ A model pretrained with Maskwright for {titles}: {config.model.title} (layers x 
 
 
 def _objective_lines(config: Config) -> str:
-    """Lines of the table: what each objective predicts, and on which share of the rows."""
+    """Lines of the table: what each objective predicts, and its share of the rows."""
     if len(config.objectives) == 1:
         return f"| {config.objective_kind.predicts(config.masking)} |"
     lines = []

@@ -139,7 +139,7 @@ class Masked:
     labels [K] int64: the ids to predict; IGNORED in unused places.
     to_mask: input of masking on the device; tokens are then unmasked, and there are no positions and labels.
     weights [K] float32: how much each prediction counts, 0 in unused places; None if all count the same.
-    order [R]: for a mixture, the row of the input that each row was; None if they are as they were.
+    order [R]: for a mixture, the row of the input that each row was; None if they are unchanged.
     groups: the rows of each objective of a mixture, in order.
     """
 

@@ -36,7 +36,7 @@ class Objective(Protocol):
 class ObjectiveMixture:
     """A mixture of objectives. Shares of the rows are exact in each micro-batch, so that shapes are constant.
 
-    Rows are divided in blocks, the smallest ones in which all shares are whole rows. In each block a keyed draw orders
+    Rows are divided into the smallest blocks that give each share whole rows. In each block a keyed draw orders
     the rows, and the first ones get the first objective. So an objective does not depend on how the global batch is
     split over ranks and micro-batches, as long as these hold whole blocks.
 
@@ -75,7 +75,7 @@ class ObjectiveMixture:
         return math.ceil(max(means) - _ROUNDING)
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
-        """Mask rows; those of one objective lie together afterwards, see Masked.order."""
+        """Mask rows; rows of one objective are neighbours afterwards, see Masked.order."""
         quotas = row_quotas(self._shares, len(rows.tokens))
         order = np.argsort(row_objectives(self._key, rows.row_ids, quotas), kind="stable")
         seq_len, first = rows.tokens.shape[1], 0

@@ -38,7 +38,7 @@ class RunSummary:
         status: the content of status.json. problem: the reason that it cannot be read.
         loss, masked_accuracy, tokens_per_second: of the last measured step.
         loss_average: over the last 100 measured steps.
-        eval_loss: of the last evaluation. eval_losses: those of the objectives of a mixture.
+        eval_loss: of the last evaluation. eval_losses: of each objective of a mixture.
         seconds_left: of a running run, estimated from the median time between its last steps.
         starts: number of starts.
         slurm_job: the last job that trained the run.

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pretrain.config import View
+from pretrain.masking import RowGroup
 from pretrain.model import Encoder, EncoderShape
 
 SEQ_LEN = 256
@@ -51,6 +53,30 @@ def test_loss_and_gradients_agree_with_fp32(name):
         found[dtype] = prediction.loss.double(), gradients
     (exact, wanted), (loss, gradients) = found[torch.float32], found[torch.bfloat16]
     torch.testing.assert_close(loss, exact, rtol=1e-2, atol=0)
+    for parameter, gradient in gradients.items():
+        off = (gradient - wanted[parameter]).norm() / wanted[parameter].norm().clamp(min=1e-9)
+        assert off < 0.1, f"{parameter}: {off:.3f}"
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "modernbert"])
+def test_a_mixture_agrees_with_fp32(name):
+    """Two views, whose documents outside are empty in each call of varlen, and weights of predictions."""
+    batch = stream()
+    first = int((batch["masked_positions"] < SEQ_LEN).sum())
+    groups = (
+        RowGroup(0, View.BIDIRECTIONAL, 1, first),
+        RowGroup(1, View.CAUSAL, 3, len(batch["labels"]) - first),
+    )
+    weights = torch.rand(len(batch["labels"]), generator=torch.Generator().manual_seed(4)).cuda()
+    found = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        model = encoder(name, dtype)
+        prediction = model(**batch, seq_len=SEQ_LEN, weights=weights, groups=groups)
+        prediction.loss.backward()
+        gradients = {n: parameter.grad.double() for n, parameter in model.named_parameters()}
+        found[dtype] = prediction.cross_entropy.double(), gradients
+    (exact, wanted), (sums, gradients) = found[torch.float32], found[torch.bfloat16]
+    torch.testing.assert_close(sums, exact, rtol=1e-2, atol=0)
     for parameter, gradient in gradients.items():
         off = (gradient - wanted[parameter]).norm() / wanted[parameter].norm().clamp(min=1e-9)
         assert off < 0.1, f"{parameter}: {off:.3f}"
