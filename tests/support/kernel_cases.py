@@ -160,8 +160,9 @@ def loss_errors(
         mine = logits.to(device, copy=True)
         kept = using.cross_entropy(mine, labels.to(device), n_ids, smoothing, z_loss, False)
         assert torch.equal(mine.cpu(), logits), "the logits of a model that does not learn have changed"
-        sums = using.cross_entropy(mine, labels.to(device), n_ids, smoothing, z_loss, True)
-        assert torch.equal(sums, kept)
+        of_rows = using.cross_entropy(mine, labels.to(device), n_ids, smoothing, z_loss, True)
+        assert torch.equal(of_rows, kept)
+        sums = of_rows.sum(0)
         assert not mine.cpu()[labels == IGNORED].any()
         right.append(sums[2].item())
         found.append({"loss": sums[0], "cross-entropy": sums[1], "gradient": mine})
@@ -256,13 +257,13 @@ def _exact() -> Operations:
         with torch.enable_grad():
             values = logits.detach()[:, :n_ids].requires_grad_()
             plain, loss = (
-                F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=by)
+                F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="none", label_smoothing=by)
                 for by in (0.0, smoothing)
             )
-            loss = loss + z_loss * (values.logsumexp(1).square() * (labels != IGNORED)).sum()
-            (gradient,) = torch.autograd.grad(loss, values)
+            loss = loss + z_loss * (values.logsumexp(1).square() * (labels != IGNORED))
+            (gradient,) = torch.autograd.grad(loss.sum(), values)
         logits.zero_()[:, :n_ids] = gradient
-        return torch.stack([loss, plain, torch.zeros_like(plain)]).detach().float()
+        return torch.stack([loss, plain, torch.zeros_like(plain)], dim=1).detach().float()
 
     return PLAIN._replace(cross_entropy=cross_entropy)
 
