@@ -75,7 +75,8 @@ different objectives cannot be compared.
 
 Change of the share that the states explain of the token that is shown: from the embeddings to the layer with the
 largest loss, and from there to the last layer. ± half of the 95% interval of the paired change. "*" marks changes that
-are significant (5%) by Holm's procedure over all layers, as the layer was chosen after the fact.
+are significant (5%) by Holm's procedure over all layers, as the layer was chosen after the fact. The intervals keep the
+clusters fixed: other clusters would also change the figures.
 
 {changes(found["models"])}
 
