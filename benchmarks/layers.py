@@ -24,6 +24,7 @@ from benchmarks.small_models import NATURAL, SEQ_LEN, absolute, train_all
 from evaluation.layers.measures import GROUPS, JACKKNIFE_T
 from evaluation.study.paired_statistics import ALPHA, holm
 
+TITLES = {NATURAL: "masked", "clm": "causal"}
 OBJECTIVES: dict[str, dict[str, Any]] = {NATURAL: {}, "clm": {"objective": "clm"}}
 
 
@@ -60,8 +61,9 @@ def report(args: argparse.Namespace) -> None:
     )
     page = f"""# Layers of masked and causal models
 
-"{NATURAL}" is a masked model, "clm" a causal one; all else is equal. {small_models.about(args, args.train)} Losses of
-different objectives cannot be compared.
+{" and ".join(f'"{name}" ({TITLES[name]})' for name in args.train)}: {small_models.about(args, args.train)}
+Losses of different objectives cannot be compared. Other models are described where they come from, such as
+[word_order](word_order.md).
 
 {curves}
 

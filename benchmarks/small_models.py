@@ -58,9 +58,11 @@ def about(args: argparse.Namespace, names: list[str]) -> str:
     size, steps = CONFIG["model"]["size"], CONFIG["train"]
     tokens = Dataset(args.work / "data/train").manifest.totals.tokens
     minutes = [run_minutes(args.work / "runs" / name) for name in names]
+    shortest, longest = (f"{of(minutes):.0f}" for of in (min, max))
+    took = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"""ModernBERTs of {size["layers"]} layers x {size["hidden"]}, trained from one seed on {tokens / 1e6:.2f} M
 tokens of books: {steps["steps"]:,} steps of {steps["global_batch_size"]} rows of {SEQ_LEN} tokens,
-{min(minutes):.0f} to {max(minutes):.0f} minutes each on one core that other work shared. There is one training run
+{took} minutes each on one core that other work shared. There is one training run
 each, so the results describe these models."""
 
 
