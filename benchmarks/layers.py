@@ -25,7 +25,7 @@ from evaluation.layers.measures import GROUPS, JACKKNIFE_T
 from evaluation.study.paired_statistics import ALPHA, holm
 
 TITLES = {NATURAL: "masked", "clm": "causal"}
-OBJECTIVES: dict[str, dict[str, Any]] = {NATURAL: {}, "clm": {"objective": "clm"}}
+OBJECTIVES: dict[str, dict[str, Any]] = {NATURAL: {}, "clm": {"objective": "clm", "masking": None}}
 
 
 def main() -> None:
