@@ -24,7 +24,8 @@ from benchmarks.small_models import NATURAL, SEQ_LEN, absolute, train_all
 from evaluation.layers.measures import GROUPS, JACKKNIFE_T
 from evaluation.study.paired_statistics import ALPHA, holm
 
-OBJECTIVES: dict[str, dict[str, Any]] = {NATURAL: {}, "clm": {"objective": "clm"}}
+TITLES = {NATURAL: "masked", "clm": "causal"}
+OBJECTIVES: dict[str, dict[str, Any]] = {NATURAL: {}, "clm": {"objective": "clm", "masking": None}}
 
 
 def main() -> None:
@@ -60,8 +61,9 @@ def report(args: argparse.Namespace) -> None:
     )
     page = f"""# Layers of masked and causal models
 
-"{NATURAL}" is a masked model, "clm" a causal one; all else is equal. {small_models.about(args, args.train)} Losses of
-different objectives cannot be compared.
+{" and ".join(f'"{name}" ({TITLES[name]})' for name in args.train)}: {small_models.about(args, args.train)}
+Losses of different objectives cannot be compared. Other models are described where they come from, such as
+[word_order](word_order.md).
 
 {curves}
 
@@ -75,7 +77,8 @@ different objectives cannot be compared.
 
 Change of the share that the states explain of the token that is shown: from the embeddings to the layer with the
 largest loss, and from there to the last layer. ± half of the 95% interval of the paired change. "*" marks changes that
-are significant (5%) by Holm's procedure over all layers, as the layer was chosen after the fact.
+are significant (5%) by Holm's procedure over all layers, as the layer was chosen after the fact. The intervals keep the
+clusters fixed: other clusters would also change the figures.
 
 {changes(found["models"])}
 

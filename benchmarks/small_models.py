@@ -41,16 +41,22 @@ def absolute(args: argparse.Namespace, *names: str) -> None:
 def train_all(args: argparse.Namespace, changes: dict[str, dict[str, Any]]) -> None:
     """Prepare the data, then train and export models/NAME in --work for each name, unless it exists.
 
-    changes: by name, the sections of CONFIG that the model replaces.
+    changes: see config_of.
     """
     args.work.mkdir(parents=True, exist_ok=True)
     prepare(args, valid_fraction="0.03")
     for name, own in changes.items():
         if not (args.work / "models" / name).exists():
             file = args.work / f"{name}.yaml"
-            file.write_text(yaml.safe_dump({"run": {"dir": f"runs/{name}", "seed": 0}} | CONFIG | own))
+            file.write_text(yaml.safe_dump(config_of(name, own)))
             maskwright(args, "train", file.name, "--procs", str(args.procs))
             maskwright(args, "export", f"runs/{name}", "--out", f"models/{name}")
+
+
+def config_of(name: str, own: dict[str, Any]) -> dict[str, Any]:
+    """Config of a run. own: the sections of CONFIG that it replaces, or leaves out if they are None."""
+    sections = {"run": {"dir": f"runs/{name}", "seed": 0}} | CONFIG | own
+    return {section: values for section, values in sections.items() if values is not None}
 
 
 def about(args: argparse.Namespace, names: list[str]) -> str:
@@ -58,9 +64,11 @@ def about(args: argparse.Namespace, names: list[str]) -> str:
     size, steps = CONFIG["model"]["size"], CONFIG["train"]
     tokens = Dataset(args.work / "data/train").manifest.totals.tokens
     minutes = [run_minutes(args.work / "runs" / name) for name in names]
+    shortest, longest = (f"{of(minutes):.0f}" for of in (min, max))
+    took = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"""ModernBERTs of {size["layers"]} layers x {size["hidden"]}, trained from one seed on {tokens / 1e6:.2f} M
 tokens of books: {steps["steps"]:,} steps of {steps["global_batch_size"]} rows of {SEQ_LEN} tokens,
-{min(minutes):.0f} to {max(minutes):.0f} minutes each on one core that other work shared. There is one training run
+{took} minutes each on one core that other work shared. There is one training run
 each, so the results describe these models."""
 
 

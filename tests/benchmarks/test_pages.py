@@ -2,8 +2,18 @@
 
 import pytest
 
-from benchmarks.layers import changes, marked, p_value
+from benchmarks.layers import OBJECTIVES, changes, marked, p_value
+from benchmarks.small_models import CONFIG, config_of
 from benchmarks.word_order import by_set
+from pretrain.config import Config
+
+
+def test_the_models_are_valid_runs_which_differ_in_the_objective_alone():
+    runs = {name: Config.model_validate(config_of(name, own)) for name, own in OBJECTIVES.items()}
+    assert [run.objective for run in runs.values()] == ["mlm", "clm"]
+    assert len({(run.train.model_dump_json(), run.model.model_dump_json()) for run in runs.values()}) == 1
+    assert "masking" in CONFIG
+    assert "masking" not in config_of("clm", OBJECTIVES["clm"])
 
 
 def change(value: float, half: float) -> dict[str, float]:

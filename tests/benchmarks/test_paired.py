@@ -14,7 +14,9 @@ def exact_p(differences: list[float]) -> float:
     return float(np.mean(np.array(sums) >= abs(sum(differences)) - 1e-9))
 
 
-@pytest.mark.parametrize("differences", [[1, 2, 3, 4, 5, 6], [1, -2, 3, 0, 0, 2], [0, 0, 0], [1, -1, 2, -2]])
+@pytest.mark.parametrize(
+    "differences", [[1, 2, 3, 4, 5, 6], [-1, -2, -3, -4, -5, -6], [1, -2, 3, 0, 0, 2], [0, 0, 0], [1, -1, 2, -2]]
+)
 def test_p_is_that_of_all_signs(differences):
     assert sign_flip(differences) == pytest.approx(exact_p(differences), abs=0.02)
 
