@@ -86,7 +86,7 @@ def open_unchanged(folder: Path) -> Study:
 
 
 def _check(config: Config, budget: str) -> None:
-    if config.objective_text != "mlm":
+    if not config.only_fills_drawn_masks:
         raise UserError(f"a masking study needs objective mlm, not {config.objective_text}")
     if config.data.valid is None:
         raise UserError("data.valid is not set: a study compares its runs by a held-out data set; name one")

@@ -75,6 +75,12 @@ class Config(Section):
         return next((kind for kind in self.objective_kinds if kind.fills_masks), self.objective_kinds[0])
 
     @property
+    def only_fills_drawn_masks(self) -> bool:
+        """Whether the objective is masked language modelling and nothing else."""
+        kind = self.objective_kind
+        return len(self.objectives) == 1 and kind.draws_masks and kind.fills_masks
+
+    @property
     def block_rows(self) -> int:
         """The fewest rows of a micro-batch: a multiple has a whole number of rows for each constant share."""
         return block_rows(self.objectives)
@@ -129,7 +135,7 @@ class Config(Section):
             self._predicts()
         elif self.eval.masks == "common":
             raise ValueError(f"eval.masks common is for objective mlm, not {name}; set it to own")
-        if self.masking.device == "gpu" and name != "mlm":
+        if self.masking.device == "gpu" and not self.only_fills_drawn_masks:
             raise ValueError(f"masking.device gpu is for objective mlm, not {name}")
         if self.model.arch == "auto" and any(kind.view is not View.BIDIRECTIONAL for kind in kinds):
             raise ValueError(f"objective {name} needs model.arch bert, roberta or modernbert, not auto")
