@@ -7,6 +7,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from evaluation.generation import GenerationRequest, Writer
 from launchers.app import app
 from pretrain.export import load_language_model, load_tokenizer
 from pretrain.model import native_encoder
@@ -58,6 +59,11 @@ def test_a_run_translates(data, tmp_path, objective):
     assert written.exit_code == 0, written.output
     ids = json.loads(written.stdout)["ids"]
     assert ids == greedy(tmp_path / "model", prompt, 6)
+    several = [ids for ids, _ in Writer(tmp_path / "model").write(GenerationRequest(prompt, length=50, samples=16))]
+    ends = load_tokenizer(tmp_path / "model").sep_token_id
+    source = len(ids) - 6
+    assert len({len(ids) for ids in several}) > 1, "each text ends where the model ends it"
+    assert not any(ends in ids[source:] for ids in several)
 
 
 @torch.no_grad()
