@@ -95,13 +95,13 @@ def pretrain(args: argparse.Namespace, name: str, seed: int, steps: int) -> None
 
 
 def equal_time_steps(args: argparse.Namespace, seeds: range) -> dict[str, int]:
-    """Steps of the slower recipes in the time that the masked models took; whole hundreds."""
+    """Steps of the slower recipes in the time that the masked models took."""
     steps = CONFIG["train"]["steps"]
     minutes = {
         name: sum(run_minutes(args.work / "runs" / run_name(name, seed, steps)) for seed in seeds) for name in RECIPES
     }
-    fewer = {name: round(steps * minutes[MASKED] / taken / 100) * 100 for name, taken in minutes.items()}
-    return {name: max(100, count) for name, count in fewer.items() if count < steps}
+    fewer = {name: max(1, round(steps * minutes[MASKED] / taken)) for name, taken in minutes.items()}
+    return {name: count for name, count in fewer.items() if count < steps}
 
 
 def measure(args: argparse.Namespace, steps: Mapping[str, int], seeds: range) -> Measured:

@@ -58,7 +58,7 @@ class BatchPhase:
         if uneven := next((phase.micro for phase in phases if phase.micro % block), None):
             raise UserError(
                 f"a micro-batch of {uneven} rows cannot be split into objective {config.objective_text}; make "
-                f"train.micro_batch_size a multiple of {block}, or choose shares that are whole rows"
+                f"batch and train.micro_batch_size multiples of {block}, or choose shares that give whole rows"
             )
         return phases
 
