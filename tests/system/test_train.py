@@ -340,7 +340,7 @@ def test_exports_that_cannot_be(reference, tmp_path):
 # The causal objective
 
 
-@pytest.fixture(scope="module", params=["bert", "modernbert"])
+@pytest.fixture(scope="module", params=[pytest.param("bert", marks=pytest.mark.slow), "modernbert"])
 def causal(data, folder, request) -> Path:
     """A causal run in two parts."""
     run = folder / f"causal-{request.param}"
