@@ -83,7 +83,7 @@ class StepInfo:
 def objective_metrics(
     stage: Literal["train", "eval"], config: Config, shares: Sequence[float], sums: Sequence[Sequence[float]]
 ) -> dict[str, float]:
-    """Loss and accuracy of all objectives and, if there are several, of each.
+    """Loss and accuracy of all objectives and, if there are several, of each that has predictions.
 
     The loss of all is the weighted sum of their losses; for the accuracy, all predictions count the same.
 
@@ -95,9 +95,9 @@ def objective_metrics(
     correct, predictions = (sum(values) for values in list(zip(*sums, strict=True))[1:3])
     weighted = sum(weight * loss for weight, loss in zip(loss_weights(config, shares), losses, strict=True))
     metrics = {f"{stage}/loss": weighted, f"{stage}/masked_accuracy": correct / max(predictions, 1)}
-    if shares:
-        for one, loss, (_, right, count, _) in zip(config.objectives, losses, sums, strict=True):
-            metrics |= {f"{stage}/loss/{one.kind}": loss, f"{stage}/masked_accuracy/{one.kind}": right / max(count, 1)}
+    for one, loss, (_, right, count, _) in zip(config.objectives, losses, sums, strict=True):
+        if shares and count:
+            metrics |= {f"{stage}/loss/{one.kind}": loss, f"{stage}/masked_accuracy/{one.kind}": right / count}
     return metrics
 
 

@@ -1,10 +1,12 @@
-"""The time of a step on a CPU; tests/gpu/test_step_time.py has a GPU."""
+"""Metrics of objectives, and the time of a step on a CPU; tests/gpu/test_step_time.py has a GPU."""
 
 import time
 
+import pytest
 import torch
 
-from pretrain.loop.step_metrics import Instant
+from pretrain.config import Config
+from pretrain.loop.step_metrics import Instant, objective_metrics
 
 
 def test_a_cpu_works_with_the_host():
@@ -14,3 +16,21 @@ def test_a_cpu_works_with_the_host():
     ended = Instant(cpu)
     assert 0.05 <= ended.seconds_since(began) < 5
     assert began.seconds_since(began) == 0
+
+
+def test_losses_of_objectives_are_weighted_and_those_without_predictions_are_left_out():
+    mixture = [{"kind": "clm", "share": 0.25}, {"kind": "mlm", "share": 0.75, "weight": 2.0}]
+    values = {"run": {"dir": "r"}, "data": {"train": "d"}, "train": {"steps": 1}, "objective": mixture}
+    config = Config.model_validate(values)  # masked rows come first
+    masked, causal = [30.0, 4.0, 10.0, 5.0], [40.0, 2.0, 20.0, 20.0]
+    found = objective_metrics("train", config, (0.75, 0.25), [masked, causal])
+    assert found == {
+        "train/loss": pytest.approx(2.0 * 6.0 + 0.25 * 2.0),
+        "train/masked_accuracy": pytest.approx(6 / 30),
+        "train/loss/mlm": 6.0,
+        "train/masked_accuracy/mlm": 0.4,
+        "train/loss/clm": 2.0,
+        "train/masked_accuracy/clm": 0.1,
+    }
+    later = objective_metrics("eval", config, (1.0, 0.0), [masked, [0.0, 0.0, 0.0, 0.0]])
+    assert set(later) == {"eval/loss", "eval/masked_accuracy", "eval/loss/mlm", "eval/masked_accuracy/mlm"}
