@@ -1,7 +1,7 @@
 """Training objectives: what the model sees of a row, which tokens it predicts, and from which states.
 
-`objective_of` creates the `Objective` of a config: masked tokens, the next token, or the repair of a wrong token. The
-masks themselves are drawn in pretrain/masking. What follows from the name of an objective alone, such as what a
+`objective_of` creates the `Objective` of a config, an `ObjectiveMixture` if there are several. Masks of `mlm` and `mntp`
+are drawn in pretrain/masking. What follows from the name of an objective alone, such as what a
 position attends to, is its ObjectiveKind in pretrain/config.
 """
 
