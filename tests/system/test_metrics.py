@@ -30,6 +30,10 @@ SETTINGS = {
 ELSEWHERE = {
     "speed/mfu": "tests/pretrain/model/test_flops.py",
     "data/epoch/NAME": "tests/system/test_curriculum.py",
+    "train/loss/NAME": "tests/pretrain/loop/test_step_metrics.py",
+    "train/masked_accuracy/NAME": "tests/pretrain/loop/test_step_metrics.py",
+    "eval/loss/NAME": "tests/pretrain/loop/test_step_metrics.py",
+    "eval/masked_accuracy/NAME": "tests/pretrain/loop/test_step_metrics.py",
     "train/skipped": "tests/system/faults/test_guards.py",
     "train/spike": "tests/system/faults/test_guards.py",
     "train/rollback_to": "tests/system/faults/test_guards.py",

@@ -361,7 +361,7 @@ def test_a_causal_run_learns_and_is_replayed(causal, data):
     assert found[-1].metrics["eval/loss"] == pytest.approx(wanted, rel=1e-5)
 
 
-@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+@pytest.mark.parametrize("arch", [pytest.param("bert", marks=pytest.mark.slow), "modernbert"])
 def test_a_mixture_is_exported_for_each_view_with_equal_logits(data, folder, arch):
     run = folder / f"views-{arch}"
     both = [{"kind": "clm", "share": 0.5}, {"kind": "mntp", "share": 0.5}]

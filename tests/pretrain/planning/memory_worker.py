@@ -4,6 +4,7 @@
 """
 
 import gc
+import time
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from tests.pretrain.engine.varying_worker import global_batches
 
 # Odd sizes, so that what fills partitions up is seen, and parameters on either side of stage 3's threshold.
 SHAPE = EncoderShape(vocab_size=101, layers=1, hidden=330, heads=3, intermediate=333, max_positions=33, pad_id=0)
+SMALL = 8192  # bytes: a few scalars, and the memory of the process group
+LETS_GO_SECONDS = 10.0  # for gloo's threads on a busy machine
 CASES = [("fp32", str(stage), "adamw") for stage in range(4)] + [("bf16", str(stage), "adamw") for stage in (1, 2, 3)]
 CASES += [("bf16", f"{stage}-cpu", "adamw") for stage in (1, 2, 3)] + [("bf16", "3-cpu-all", "adamw")]
 CASES += [("bf16", "1", "muon"), ("fp32", "0", "muon"), ("bf16", "2", "ema")]
@@ -51,6 +54,11 @@ def living() -> dict[int, torch.UntypedStorage]:
     return {storage.data_ptr(): storage for storage in storages}
 
 
+def size(before: dict[int, torch.UntypedStorage]) -> int:
+    """The bytes of all storages that were not there before."""
+    return sum(storage.nbytes() for address, storage in living().items() if address not in before)
+
+
 def step(engine: Engine) -> None:
     batches = global_batches(0, dist.get_world_size())[dist.get_rank()]
     predictions = engine.total([sum(batch.n_predictions for batch in batches)])
@@ -73,11 +81,11 @@ def check(precision: str, zero: str, optimizer: str) -> None:
     encoder.initialize(0)
     engine = Engine(settings, encoder)
     step(engine)
-    found = sum(storage.nbytes() for address, storage in living().items() if address not in before)
     items = states(settings, EncoderCosts(SHAPE).sizes, dist.get_world_size(), "cpu")
-    wanted = expected(items, zero)
-    # In addition there are a few scalars, and the memory of the process group.
-    assert 0 <= found - wanted < 8192, (
+    wanted, give_up = expected(items, zero), time.monotonic() + LETS_GO_SECONDS
+    while (found := size(before)) - wanted >= SMALL and time.monotonic() < give_up:
+        time.sleep(0.1)
+    assert 0 <= found - wanted < SMALL, (
         f"{precision} {zero} {optimizer}: {found} bytes, by the formula {wanted}: {items}"
     )
     state = [value for values in engine.deepspeed.basic_optimizer.state.values() for value in values.values()]
