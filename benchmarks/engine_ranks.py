@@ -96,7 +96,6 @@ def batch_of(settings: dict[str, Any], number: int) -> Batch:
         labels=rng.integers(FIRST_ID, settings["vocab_size"], rows * predicted),
         seq_len=seq_len,
         n_tokens=rows * seq_len,
-        n_predictions=rows * predicted,
         n_replaced=0,
     )
 

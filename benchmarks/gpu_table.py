@@ -119,7 +119,7 @@ def end_group(child: "subprocess.Popen[bytes]") -> None:
 
 
 def measure_here(args: argparse.Namespace) -> None:
-    """Measure one phase in this process, and write each value to the file at once."""
+    """Measure one phase in this process, and write each value to the file immediately."""
     request = Request(args.data, args.device, args.threads, args.quick)
     (phase,) = (phase for phase in phases(request) if phase.name == args.phase)
     found: dict[str, Any] = {}

@@ -11,32 +11,29 @@ maskwright's commands. Run the same command again to resume: results in --work a
 import argparse
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
 
-from benchmarks import small_models, sst2_finetuning
+from benchmarks import sst2_finetuning
 from benchmarks.books import maskwright, prepare
-from benchmarks.harness import options, run, table, write_page
-from benchmarks.small_models import CONFIG, SEQ_LEN, absolute, run_minutes
+from benchmarks.harness import run, table, write_page
+from benchmarks.small_models import CONFIG, SEQ_LEN, config_of, parsed, run_minutes, task_options
 from benchmarks.sst2_finetuning import fine_tune
 from data_prep.format import Dataset
 from evaluation.study.paired_statistics import Seeds, differences, mean_of
 
 MASKED = "masked"
-_FREE = "masking"  # the section of CONFIG that only masked models read
 RECIPES: dict[str, dict[str, Any]] = {
-    MASKED: {_FREE: CONFIG[_FREE]},
-    "causal": {"objective": "clm"},
+    MASKED: {},
+    "causal": {"objective": "clm", "masking": None},
     **{
         f"masked and causal {masked}:{4 - masked}": {
             "objective": [{"kind": "mntp", "share": masked / 4}, {"kind": "clm", "share": 1 - masked / 4}],
-            _FREE: CONFIG[_FREE],
         }
         for masked in (3, 2, 1)
     },
-    "diffusion": {"objective": "diffusion"},
+    "diffusion": {"objective": "diffusion", "masking": None},
 }
 VIEWS = {name: ("causal",) if name == "causal" else ("bidirectional",) for name in RECIPES}
 VIEWS |= {name: ("bidirectional", "causal") for name in RECIPES if " and " in name}
@@ -62,16 +59,11 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "objectives")
-    small_models.add_options(parser)
+    parser = task_options(__doc__, "objectives")
     parser.add_argument("--steps", type=int, default=2000, help="of each recipe, at equal tokens")
     parser.add_argument("--pretrainings", type=int, default=3, help="seeds of each recipe")
-    parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
-    parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")
-    sst2_finetuning.add_options(parser)
-    args = parser.parse_args()
+    args = parsed(parser)
     CONFIG["train"]["steps"] = args.steps
-    absolute(args, "pairs", "train", "valid")
     return args
 
 
@@ -83,9 +75,8 @@ def run_name(name: str, seed: int, steps: int) -> str:
 def pretrain(args: argparse.Namespace, name: str, seed: int, steps: int) -> None:
     """Train one model and export it for each of its views, unless that is done."""
     folder = run_name(name, seed, steps)
-    config = {key: value for key, value in CONFIG.items() if key != _FREE} | RECIPES[name]
-    config["train"] = CONFIG["train"] | {"steps": steps}
-    config["run"] = {"dir": f"runs/{folder}", "seed": seed}
+    run_of = {"run": {"dir": f"runs/{folder}", "seed": seed}, "train": CONFIG["train"] | {"steps": steps}}
+    config = config_of(folder, RECIPES[name] | run_of)
     missing = [view for view in VIEWS[name] if not (args.work / "models" / f"{folder}-{view}").exists()]
     if missing:
         (args.work / f"{folder}.yaml").write_text(yaml.safe_dump(config))

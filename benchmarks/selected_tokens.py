@@ -11,13 +11,12 @@ maskwright's commands. Run the same command again to resume: results in --work a
 
 import argparse
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from benchmarks import small_models, sst2_finetuning
 from benchmarks.books import maskwright, prepare
-from benchmarks.harness import options, run, write_page
-from benchmarks.small_models import CONFIG, NATURAL, absolute, train_all
+from benchmarks.harness import run, write_page
+from benchmarks.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
 from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune
 from benchmarks.word_order import blimp, credits_of, losses
 
@@ -31,7 +30,7 @@ SELECTIONS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    args = arguments()
+    args = parsed(task_options(__doc__, "selected_tokens"))
     (args.work / "lists").mkdir(parents=True, exist_ok=True)
     prepare(args, valid_fraction="0.03")
     for name, how in LISTS.items():
@@ -39,22 +38,8 @@ def main() -> None:
             maskwright(args, "prep", "weights", "data/train", "--out", f"lists/{name}.json", *how)
     common = {"eval": CONFIG["eval"] | {"masks": "common"}}
     train_all(args, {name: {"masking": CONFIG["masking"] | own} | common for name, own in SELECTIONS.items()})
-    if not (args.work / "evaluation.json").exists():
-        models = [f"models/{name}" for name in SELECTIONS]
-        pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit), "--baseline", "unigram"]
-        maskwright(args, "evaluate", *models, *pairs, "--counts", "data/train", "--json", "evaluation.json")
+    evaluate_pairs(args, SELECTIONS)
     report(args, {name: fine_tune(args, name, args.work / "models" / name) for name in SELECTIONS})
-
-
-def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "selected_tokens")
-    small_models.add_options(parser)
-    parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
-    parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")
-    sst2_finetuning.add_options(parser)
-    args = parser.parse_args()
-    absolute(args, "pairs", "train", "valid")
-    return args
 
 
 def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:

@@ -1,12 +1,15 @@
 """Small models of books for layers.py and word_order.py, which differ in one setting and share a --work folder."""
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from benchmarks import sst2_finetuning
 from benchmarks.books import maskwright, prepare
+from benchmarks.harness import options
 from data_prep.format import Dataset
 from pretrain.run import JournalReader
 
@@ -32,6 +35,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--work", type=Path, default=Path("runs/small"), help="folder of data, runs and models")
 
 
+def task_options(doc: str | None, name: str) -> argparse.ArgumentParser:
+    """Options of a page with BLiMP and SST-2; see `parsed`."""
+    parser = options(doc, name)
+    add_options(parser)
+    parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
+    parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")
+    sst2_finetuning.add_options(parser)
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The arguments of `task_options`."""
+    args = parser.parse_args()
+    absolute(args, "pairs", "train", "valid")
+    return args
+
+
+def evaluate_pairs(args: argparse.Namespace, names: Iterable[str]) -> None:
+    """Measure BLiMP of models/NAME, and of a unigram model, for evaluation.json in --work, unless it exists."""
+    if not (args.work / "evaluation.json").exists():
+        models = [f"models/{name}" for name in names]
+        pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit), "--baseline", "unigram"]
+        maskwright(args, "evaluate", *models, *pairs, "--counts", "data/train", "--json", "evaluation.json")
+
+
 def absolute(args: argparse.Namespace, *names: str) -> None:
     """Make paths absolute, because commands run in --work."""
     for name in ("input", "work", *names):
@@ -54,7 +82,7 @@ def train_all(args: argparse.Namespace, changes: dict[str, dict[str, Any]]) -> N
 
 
 def config_of(name: str, own: dict[str, Any]) -> dict[str, Any]:
-    """Config of a run. own: the sections of CONFIG that it replaces, or leaves out if they are None."""
+    """Config of a run. own: sections that replace those of CONFIG; None leaves a section out."""
     sections = {"run": {"dir": f"runs/{name}", "seed": 0}} | CONFIG | own
     return {section: values for section, values in sections.items() if values is not None}
 

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import small_models, sst2_finetuning
-from benchmarks.books import maskwright
 from benchmarks.books_page import held_out_losses
-from benchmarks.harness import options, run, table, write_page
+from benchmarks.harness import run, table, write_page
 from benchmarks.paired import compare, share
-from benchmarks.small_models import CONFIG, NATURAL, absolute, train_all
+from benchmarks.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
 from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune
 from data_prep.files import atomic_writer
 from evaluation.layers.layer_charts import COLOURS, new_figure
@@ -33,26 +32,12 @@ NGRAMS = {NATURAL: 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
 
 
 def main() -> None:
-    args = arguments()
+    args = parsed(task_options(__doc__, "word_order"))
     train_all(args, {name: {"data": CONFIG["data"] | {"shuffled_ngrams": n}} for name, n in NGRAMS.items()})
-    if not (args.work / "evaluation.json").exists():
-        models = [f"models/{name}" for name in NGRAMS]
-        pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit), "--baseline", "unigram"]
-        maskwright(args, "evaluate", *models, *pairs, "--counts", "data/train", "--json", "evaluation.json")
+    evaluate_pairs(args, NGRAMS)
     tuned = {name: fine_tune(args, name, args.work / "models" / name) for name in NGRAMS}
     tuned["random weights"] = fine_tune(args, "random", args.work / "models" / NATURAL, init="random")
     report(args, tuned)
-
-
-def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "word_order")
-    small_models.add_options(parser)
-    parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
-    parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")
-    sst2_finetuning.add_options(parser)
-    args = parser.parse_args()
-    absolute(args, "pairs", "train", "valid")
-    return args
 
 
 def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from data_prep.errors import DamagedData, MissingFile, UnusableInput, one_line
-from data_prep.files import atomic_writer
+from data_prep.files import write_file
 from data_prep.reading import parse_json, read_bytes, shown_path
 
 
@@ -31,8 +31,7 @@ class WeightList:
 
     def write(self, path: Path) -> None:
         """Write the list atomically."""
-        with atomic_writer(path) as file:
-            file.write(json.dumps(asdict(self)).encode())
+        write_file(path, json.dumps(asdict(self)).encode())
 
     @staticmethod
     def read(path: Path) -> "WeightList":

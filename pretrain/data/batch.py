@@ -29,7 +29,7 @@ class Batch:
     positions [N] int64: position in the document, from 0.
     cu_seqlens [documents + 1] int32: where documents start and end, padding counted as documents.
     masked_positions [K], labels [K] int64: see pretrain.masking.rows.Masked.
-    n_tokens, n_replaced: see LaidOut. n_predictions: labels that are not IGNORED.
+    n_tokens, n_replaced: see LaidOut.
     to_mask: input of masking on the device (pretrain.masking.rows.Masked); there are then no predictions yet.
     weights [K] float32, groups: see pretrain.masking.rows.Masked.
     """
@@ -41,11 +41,15 @@ class Batch:
     masked_positions: NDArray[np.int64]
     labels: NDArray[np.int64]
     n_tokens: int
-    n_predictions: int
     n_replaced: int
     to_mask: ToMask | None = None
     weights: NDArray[np.float32] | None = None
     groups: tuple[RowGroup, ...] = ()
+
+    @property
+    def n_predictions(self) -> int:
+        """The number of labels that are not IGNORED."""
+        return int(np.count_nonzero(self.labels != IGNORED))
 
     def checksum(self) -> int:
         """The sum of the hashes of the rows, below 2**32 times their number; see pretrain.data.checksum."""
@@ -114,7 +118,6 @@ class LaidOut:
             masked_positions=masked.positions,
             labels=masked.labels,
             n_tokens=self.n_tokens,
-            n_predictions=int((masked.labels != IGNORED).sum()),
             n_replaced=self.n_replaced,
             to_mask=masked.to_mask,
             weights=masked.weights,

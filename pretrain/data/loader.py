@@ -227,7 +227,9 @@ class Loader:
             parts, _ = self.mixture.take(at, stage.rows, stage.seq_len)
             first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
             starts = [first + number * stage.micro for number in range(min(stage.accumulation, 2))]
-            objective, _ = self._objective(steps_done)
+            objective = self.objective
+            if isinstance(objective, ObjectiveMixture):
+                objective = objective.largest(stage.seq_len)
             yield [self._build(_rows(parts, start, stage.micro), stage, rate, objective) for start in starts]
 
     def held_out(self, steps_done: int, max_rows: int, objective: int = 0) -> Iterator[Batch]:

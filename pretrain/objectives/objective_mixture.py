@@ -68,11 +68,17 @@ class ObjectiveMixture:
         """The objective with this number for all rows."""
         return self.with_shares([float(number == other) for other in range(len(self._objectives))])
 
+    def largest(self, seq_len: int) -> "ObjectiveMixture":
+        """The mixture with the shares that need the most places for predictions: of the first step, or of the last."""
+        return max(map(self.with_shares, zip(*self._ends, strict=True)), key=lambda one: one._mean_places(seq_len))
+
     def slots(self, seq_len: int) -> int:
         """Places for predictions in a row, at most, averaged over the rows of a micro-batch and rounded up."""
-        places = [objective.slots(seq_len) for objective in self._objectives]
-        means = [sum(end[at] * of_row for end, of_row in zip(self._ends, places, strict=True)) for at in (0, 1)]
-        return math.ceil(max(means) - _ROUNDING)
+        return math.ceil(self.largest(seq_len)._mean_places(seq_len) - _ROUNDING)
+
+    def _mean_places(self, seq_len: int) -> float:
+        places = (objective.slots(seq_len) for objective in self._objectives)
+        return sum(share * of_row for share, of_row in zip(self._shares, places, strict=True))
 
     def __call__(self, rows: Rows, rate: float) -> Masked:
         """Mask rows; rows of one objective are neighbours afterwards, see Masked.order."""

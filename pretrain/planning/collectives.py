@@ -62,7 +62,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class GpuModel:
-    """A model of GPU. gigabytes: 10**9 bytes of memory, of which PyTorch can use slightly more or less."""
+    """A model of GPU. gigabytes: 10**9 bytes of memory. PyTorch can use slightly more or less."""
 
     gigabytes: int
     links: Gpu

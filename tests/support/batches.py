@@ -32,6 +32,4 @@ def batch_of(tokens: np.ndarray, labels: np.ndarray, columns: np.ndarray) -> Bat
     places = (np.arange(rows)[:, None] * seq_len + columns).reshape(-1)
     positions = np.tile(np.arange(seq_len), rows)
     ends = np.arange(rows + 1, dtype=np.int32) * seq_len
-    flat = labels.reshape(-1)
-    predictions = int((flat >= 0).sum())
-    return Batch(seq_len, tokens.reshape(-1), positions, ends, places, flat, rows, tokens.size, predictions, 0)
+    return Batch(seq_len, tokens.reshape(-1), positions, ends, places, labels.reshape(-1), tokens.size, 0)

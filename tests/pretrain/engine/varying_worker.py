@@ -62,7 +62,6 @@ def _batch(rng: np.random.Generator, rows: int, seq_len: int) -> Batch:
         labels=labels,
         seq_len=seq_len,
         n_tokens=slots,
-        n_predictions=int((labels >= 0).sum()),
         n_replaced=0,
     )
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -137,6 +138,16 @@ def test_shares_change_over_the_run_by_whole_rows():
     rows = Rows(tokens, np.arange(24).reshape(8, 3), np.zeros((8, SEQ_LEN), np.uint8))
     quotas = [[(g.objective, g.rows) for g in mixture.with_shares(shares_at(run, n))(rows, 0.3).groups] for n in (0, 1)]
     assert quotas == [[(1, 8)], [(0, 1), (1, 7)]]
+
+
+def test_a_trial_has_the_shares_with_the_most_predictions_of_the_run():
+    rising = {"schedule": "linear", "start": 0.25, "end": 0.75}
+    falling = {"schedule": "linear", "start": 0.75, "end": 0.25}
+    mixture = made([{"kind": "clm", "share": rising}, {"kind": "mlm", "share": falling}])
+    loader = memory_loader([BLOCKS], VOCABULARY, mixture, one_stage(SEQ_LEN, micro=8), rate=0.3)
+    ((batch,),) = loader.examples(0, loader.mixture.start())
+    assert [(group.objective, group.rows) for group in batch.groups] == [(0, 2), (1, 6)]
+    assert mixture.slots(SEQ_LEN) == math.ceil(len(batch.labels) / 8), "as the plan of memory has it"
 
 
 def test_a_micro_batch_must_hold_whole_shares():
