@@ -10,15 +10,18 @@ maskwright's commands. Run the same command again to resume: results in --work a
 
 import argparse
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import yaml
 
 from benchmarks import sst2_finetuning
 from benchmarks.books import maskwright, prepare
 from benchmarks.harness import run, table, write_page
-from benchmarks.small_models import CONFIG, SEQ_LEN, config_of, parsed, run_minutes, task_options
+from benchmarks.small_models import CONFIG, SEQ_LEN, config_of, parsed, step_seconds, task_options
 from benchmarks.sst2_finetuning import fine_tune
 from data_prep.format import Dataset
 from evaluation.study.paired_statistics import Seeds, differences, mean_of
@@ -37,6 +40,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 VIEWS = {name: ("causal",) if name == "causal" else ("bidirectional",) for name in RECIPES}
 VIEWS |= {name: ("bidirectional", "causal") for name in RECIPES if " and " in name}
+_FINE_TUNING = threading.Lock()  # it seeds the generator of this process
 Measured = dict[str, dict[str, Seeds]]
 """By measure and recipe: the values of its seeds."""
 
@@ -47,13 +51,9 @@ def main() -> None:
     prepare(args, valid_fraction="0.03")
     seeds = range(1, args.pretrainings + 1)
     steps = dict.fromkeys(RECIPES, CONFIG["train"]["steps"])
-    for seed in seeds:  # seed by seed, so that an interrupted benchmark has all recipes
-        for name in RECIPES:
-            pretrain(args, name, seed, steps[name])
+    make(args, steps, seeds)
     at_equal_time = equal_time_steps(args, seeds)
-    for seed in seeds:
-        for name, fewer in at_equal_time.items():
-            pretrain(args, name, seed, fewer)
+    make(args, at_equal_time, seeds)
     pages = [measure(args, which, seeds) for which in (steps, steps | at_equal_time)]
     report(args, steps | at_equal_time, *pages)
 
@@ -61,10 +61,24 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = task_options(__doc__, "objectives")
     parser.add_argument("--steps", type=int, default=2000, help="of each recipe, at equal tokens")
+    parser.add_argument("--jobs", type=int, default=1, help="models trained at the same time")
     parser.add_argument("--pretrainings", type=int, default=3, help="seeds of each recipe")
     args = parsed(parser)
     CONFIG["train"]["steps"] = args.steps
     return args
+
+
+def make(args: argparse.Namespace, steps: Mapping[str, int], seeds: Iterable[int]) -> None:
+    """Train and measure recipes, seed by seed: an interrupted benchmark has all recipes with the first seeds."""
+    with ThreadPoolExecutor(args.jobs) as pool:
+        jobs = [pool.submit(make_one, args, name, seed, steps[name]) for seed in seeds for name in steps]
+        for job in jobs:
+            job.result()
+
+
+def make_one(args: argparse.Namespace, name: str, seed: int, steps: int) -> None:
+    pretrain(args, name, seed, steps)
+    of_run(args, run_name(name, seed, steps), VIEWS[name])
 
 
 def run_name(name: str, seed: int, steps: int) -> str:
@@ -86,12 +100,14 @@ def pretrain(args: argparse.Namespace, name: str, seed: int, steps: int) -> None
 
 
 def equal_time_steps(args: argparse.Namespace, seeds: range) -> dict[str, int]:
-    """Steps of the slower recipes in the time that the masked models took."""
+    """Steps of the slower recipes in the time that the masked models took.
+
+    A recipe's time is the first quartile of its steps, because other work may slow some of them.
+    """
     steps = CONFIG["train"]["steps"]
-    minutes = {
-        name: sum(run_minutes(args.work / "runs" / run_name(name, seed, steps)) for seed in seeds) for name in RECIPES
-    }
-    fewer = {name: max(1, round(steps * minutes[MASKED] / taken)) for name, taken in minutes.items()}
+    runs = {name: [args.work / "runs" / run_name(name, seed, steps) for seed in seeds] for name in RECIPES}
+    seconds = {name: np.quantile([one for run in of for one in step_seconds(run)], 0.25) for name, of in runs.items()}
+    fewer = {name: max(1, round(steps * seconds[MASKED] / one)) for name, one in seconds.items()}
     return {name: count for name, count in fewer.items() if count < steps}
 
 
@@ -119,7 +135,8 @@ def of_run(args: argparse.Namespace, folder: str, views: tuple[str, ...]) -> dic
         found[f"nats a token, {'exact' if view == 'causal' else 'bound'}"] = results["likelihood"]["nats_per_token"]
         found[f"loss of 15% of tokens, {view}"] = results["held_out"]["loss"]
     model = args.work / "models" / f"{folder}-{views[0]}"
-    found["SST-2, %"] = 100 * mean_of([*fine_tune(args, folder, model).by_seed.values()]).mean
+    with _FINE_TUNING:
+        found["SST-2, %"] = 100 * mean_of([*fine_tune(args, folder, model).by_seed.values()]).mean
     return found
 
 

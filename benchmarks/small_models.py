@@ -20,7 +20,7 @@ CONFIG: dict[str, Any] = {
     "model": {"arch": "modernbert", "size": {"layers": 4, "hidden": 192, "heads": 3, "intermediate": 288}},
     "optim": {"name": "muon", "lr": 2e-3, "betas": [0.9, 0.98], "weight_decay": 0.01},
     "schedule": {"kind": "wsd", "warmup_steps": 50, "decay_fraction": 0.4},
-    "train": {"steps": 1000, "global_batch_size": 16, "micro_batch_size": 16, "precision": "fp32"},
+    "train": {"steps": 1000, "global_batch_size": 16, "micro_batch_size": 16, "precision": "bf16"},
     "checkpoint": {"every_steps": 200, "keep": 1},
     "eval": {"every_steps": 200, "rows": 256},
     "track": {"uri": "none"},
@@ -96,11 +96,16 @@ def about(args: argparse.Namespace, names: list[str]) -> str:
     took = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"""ModernBERTs of {size["layers"]} layers x {size["hidden"]}, trained from one seed on {tokens / 1e6:.2f} M
 tokens of books: {steps["steps"]:,} steps of {steps["global_batch_size"]} rows of {SEQ_LEN} tokens,
-{took} minutes each on one core that other work shared. There is one training run
+{took} minutes each in bf16 on one core that other work shared. There is one training run
 each, so the results describe these models."""
 
 
 def run_minutes(run: Path) -> float:
     """Minutes of a run's steps."""
+    return sum(step_seconds(run)) / 60
+
+
+def step_seconds(run: Path) -> list[float]:
+    """Seconds of each step of a run."""
     journal = JournalReader(run / "journal.jsonl").entries()
-    return sum(entry.metrics.get("speed/step_seconds", 0) for entry in journal) / 60
+    return [entry.metrics.get("speed/step_seconds", 0.0) for entry in journal]

@@ -9,6 +9,7 @@ from .feed import Prefetcher as Prefetcher
 from .loader import BatchPhase as BatchPhase
 from .loader import Loader as Loader
 from .loader import LoaderStep as LoaderStep
+from .loader import factors_digest as factors_digest
 from .mixture import MixturePosition as MixturePosition
 from .stream import PLAN_VERSION as PLAN_VERSION
 from .training_sources import Filling as Filling

@@ -5,6 +5,10 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from pretrain.config import Config, MaskingConfig
@@ -13,7 +17,7 @@ from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.stream import Part
 from pretrain.data.training_sources import Sources, row_stream
 from pretrain.masking import Vocabulary, mask_rate
-from pretrain.objectives import Objective, ObjectiveMixture, objective_of, shares_at
+from pretrain.objectives import Objective, ObjectiveMixture, objective_of, shares_at, with_factors
 from pretrain.philox import derive_key
 
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
@@ -96,6 +100,7 @@ class LoaderStep:
     """This rank's micro-batches of one global batch, the stream positions before and after, and the mask rate.
 
     shares: of the rows, for each objective of a mixture; empty without one.
+    factors: digest of the factors on the weights of ids; empty without them.
     """
 
     batches: list[Batch]
@@ -103,6 +108,7 @@ class LoaderStep:
     after: MixturePosition
     mask_rate: float
     shares: tuple[float, ...] = ()
+    factors: str = ""
 
 
 class Loader:
@@ -114,6 +120,9 @@ class Loader:
         vocabulary, objective: what to predict. mask_rate: the rate after a number of steps.
         shares: of a mixture's objectives after a number of steps.
         rank: this rank. Rows are assigned rank by rank, micro-batch by micro-batch.
+
+    Attributes:
+        factors: after a number of steps, the factors [size] on the weights of ids in masking; None: all are 1.
     """
 
     def __init__(
@@ -128,6 +137,7 @@ class Loader:
     ):
         self.mixture, self._stages, self._rank = mixture, stages, rank
         self.vocabulary, self.objective, self._mask_rate, self._shares = vocabulary, objective, mask_rate, shares
+        self.factors: Callable[[int], NDArray[np.float32]] | None = None
 
     @classmethod
     def for_training(
@@ -173,14 +183,16 @@ class Loader:
     def for_held_out(cls, config: Config, dataset: Dataset, stages: Sequence[BatchPhase], rank: int) -> "Loader":
         """The loader of the held-out set: natural word order; damage is an error.
 
-        The mask rate is the final one of the schedule. With `eval.masks: common`, the defaults of masking apply, so the
-        masks are the same for every run. The masks depend on the final rate only, not on the rates before it.
+        The mask rate is the final one of the schedule, and selection does not adapt: masks do not depend on the steps
+        before. With `eval.masks: common`, the defaults of masking apply, so the masks are the same for every run.
         """
         if config.eval.masks == "common":
             config = config.model_copy(update={"masking": MaskingConfig()})
         data, last = config.data, mask_rate(config, config.train.steps - 1)
         vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
-        constant = config.model_copy(update={"masking": config.masking.model_copy(update={"rate": last})})
+        selection = config.masking.selection.model_copy(update={"adapt_steps": 0})
+        masking = config.masking.model_copy(update={"rate": last, "selection": selection})
+        constant = config.model_copy(update={"masking": masking})
         objective = objective_of(constant, vocabulary, _EVALUATION_SEED, "valid")
         stream = row_stream(dataset, _EVALUATION_SEED, data.window_blocks, data.packing, flags=objective.flags)
         mixture = Mixture([stream], [1.0], _EVALUATION_SEED)
@@ -194,12 +206,12 @@ class Loader:
         """
         stage, parts, after = self._take(steps_done, position)
         first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
-        objective, shares = self._objective(steps_done)
+        objective, shares, digest = self._objective(steps_done)
         batches = [
             self._build(_rows(parts, start, stage.micro), stage, rate, objective)
             for start in range(first, first + stage.rank_rows, stage.micro)
         ]
-        return LoaderStep(batches, position, after, rate, shares)
+        return LoaderStep(batches, position, after, rate, shares, digest)
 
     def skip(self, steps_done: int, position: MixturePosition, steps: int, to: int) -> MixturePosition:
         """Position to resume from after `to` steps, past the rows of `steps` steps from `position`.
@@ -270,18 +282,27 @@ class Loader:
         before = position.after_seq_len(ended.seq_len) if ended and ended.seq_len != stage.seq_len else position
         return stage, *self.mixture.take(before, stage.rows, stage.seq_len)
 
-    def _objective(self, steps_done: int) -> tuple[Objective, tuple[float, ...]]:
-        """The objective of the step after `steps_done` steps, and its shares if it is a mixture."""
-        if self._shares is None or not isinstance(self.objective, ObjectiveMixture):
-            return self.objective, ()
+    def _objective(self, steps_done: int) -> tuple[Objective, tuple[float, ...], str]:
+        """The objective of the step after `steps_done` steps, with the `shares` and `factors` of LoaderStep."""
+        objective, digest = self.objective, ""
+        if self.factors:
+            factors = self.factors(steps_done)
+            objective, digest = with_factors(objective, factors), factors_digest(factors)
+        if self._shares is None or not isinstance(objective, ObjectiveMixture):
+            return objective, (), digest
         shares = self._shares(steps_done)
-        return self.objective.with_shares(shares), shares
+        return objective.with_shares(shares), shares, digest
 
     def _alone(self, number: int) -> Objective:
         return self.objective.alone(number) if isinstance(self.objective, ObjectiveMixture) else self.objective
 
     def _build(self, parts: list[Part], stage: BatchPhase, rate: float, objective: Objective) -> Batch:
         return build_batch(parts, stage.micro, stage.seq_len, self.vocabulary, objective, rate)
+
+
+def factors_digest(factors: NDArray[np.float32]) -> str:
+    """A digest of factors on the weights of ids: 16 hex digits."""
+    return xxhash.xxh3_64_hexdigest(factors.tobytes())
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:

@@ -1,6 +1,7 @@
 """Resume state of a run, apart from weights and optimizer: read it from a checkpoint, and check that it fits."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -23,6 +24,7 @@ class ResumeState:
     replaced_tokens: the number of tokens that replaced damaged tokens.
     init: the digest of the weights that the run began with; None if they were random.
     history: the state of the guards.
+    checkpoint: the folder that this was read from.
     """
 
     steps_done: int
@@ -30,6 +32,7 @@ class ResumeState:
     replaced_tokens: int = 0
     init: str | None = None
     history: GuardHistory = field(default_factory=GuardHistory)
+    checkpoint: Path | None = field(default=None, compare=False)
 
     @classmethod
     def of(cls, saved: Checkpoint) -> "ResumeState":
@@ -37,7 +40,7 @@ class ResumeState:
         state = saved.state
         position = MixturePosition.from_json(state["position"])
         init, history = state["identity"].get("model.init (weights)"), GuardHistory.from_json(state["guards"])
-        return cls(saved.step, position, typed(int, state["replaced_tokens"]), init, history)
+        return cls(saved.step, position, typed(int, state["replaced_tokens"]), init, history, saved.path)
 
 
 def state_problem(saved: Checkpoint) -> str | None:

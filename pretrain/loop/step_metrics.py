@@ -41,7 +41,7 @@ class StepInfo:
     """The values of a step that the host knows before the step's sums arrive from the device.
 
     before: the position of its batch in the stream. rows, seq_len: the shape of the batch.
-    mask_rate, shares: see LoaderStep.
+    mask_rate, shares, factors: see LoaderStep.
     times: when it began and ended on the device. waited: seconds that this rank waited for data.
     """
 
@@ -52,6 +52,7 @@ class StepInfo:
     seq_len: int
     mask_rate: float
     shares: tuple[float, ...]
+    factors: str
     times: tuple[Instant, Instant]
     waited: float
 
@@ -74,6 +75,7 @@ class StepInfo:
             "rows": self.rows,
             "mask_rate": self.mask_rate,
             **({"shares": self.shares} if self.shares else {}),
+            **({"factors": self.factors} if self.factors else {}),
             "checksum": int(sums.checksum),
             "replaced": int(sums.replaced),
             "settings": settings,

@@ -238,6 +238,7 @@ class Encoder(nn.Module):
         x_KD = self.transformed(self.hidden(*stream))
         decoder = self.word_embedding, self.decoder_bias
         how = self.options, self.operations, weights, places
-        loss, plain, correct = VocabularyLoss.apply(x_KD, *decoder, labels, self.shape.vocab_size, *how)
-        # Without detach, torch.compile of torch 2.11 takes plain and correct for differentiable, and fails.
-        return Prediction(loss, plain.detach(), correct.detach(), by_group((labels != IGNORED).float(), places))
+        loss, *others = VocabularyLoss.apply(x_KD, *decoder, labels, self.shape.vocab_size, *how)
+        # Without detach, torch.compile of torch 2.11 takes the others for differentiable, and fails.
+        plain, correct, right = (other.detach() for other in others)
+        return Prediction(loss, plain, correct, by_group((labels != IGNORED).float(), places), right)

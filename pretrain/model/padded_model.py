@@ -59,8 +59,8 @@ class PaddedModel(nn.Module):
         if top:
             return choices_of(logits, labels, top)
         places = tuple(group.places for group in groups)
-        sums = cross_entropy_sums(logits, labels, self.options, weights, places)
-        return Prediction(*sums, by_group((labels != IGNORED).float(), places))
+        loss, plain, correct, right = cross_entropy_sums(logits, labels, self.options, weights, places)
+        return Prediction(loss, plain, correct, by_group((labels != IGNORED).float(), places), right)
 
 
 def document_logits(

@@ -7,6 +7,7 @@ Charpentier and Samuel, "GPT or BERT: why not both?", 2024).
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows
 
@@ -16,6 +17,10 @@ class MaskedNextTokens:
 
     def __init__(self, masks: MaskedTokens):
         self._masks = masks
+
+    def with_factors(self, factors: NDArray[np.float32]) -> "MaskedNextTokens":
+        """See MaskedTokens.with_factors."""
+        return MaskedNextTokens(self._masks.with_factors(factors))
 
     flags = property(lambda self: self._masks.flags)
 

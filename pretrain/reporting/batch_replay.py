@@ -1,16 +1,20 @@
 """Rebuild the batch of a training step from the run's journal, its config and the shards."""
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.reading import cannot_read, typed, unusable
 from data_prep.storage import require_run
 from pretrain.checkpoint import Identity, committed, read
 from pretrain.config import Config, load_config
-from pretrain.data import BatchPhase, BatchRows, Loader, MixturePosition, Sources
+from pretrain.data import BatchPhase, BatchRows, Loader, MixturePosition, Sources, factors_digest
 from pretrain.masking import Vocabulary
 from pretrain.run import JournalReader, RunFolder
 
@@ -48,6 +52,7 @@ class _Batch:
     replaced: int
     settings: str
     shares: tuple[float, ...] = ()
+    factors: str = ""
 
 
 def replay(run: Path, step: int) -> Replayed:
@@ -72,6 +77,8 @@ def replay(run: Path, step: int) -> Replayed:
         )
     loader = Loader.for_training(config, data, stages, rank=0, rate=batch.mask_rate, shares=batch.shares)
     try:
+        if batch.factors:
+            loader.factors = _factors(folder, config, step, batch.factors)
         batches = loader.step(step - 1, position).batches
     finally:
         loader.close()
@@ -83,6 +90,21 @@ def replay(run: Path, step: int) -> Replayed:
         raise UserError(f"{run}: step {step} has checksum {checksum}, and the journal has {batch.checksum}: {why}.")
     rows, vocabulary = BatchRows.of(batches, config.objective_kinds), Vocabulary.of(data.tokenizer)
     return Replayed(step, metrics, position, data.names, rows, checksum, vocabulary, folder.tokenizer)
+
+
+def _factors(folder: RunFolder, config: Config, step: int, digest: str) -> Callable[[int], NDArray[np.float32]]:
+    """The factors on the weights of ids at a step, as the run recorded them."""
+    every = config.masking.selection.adapt_steps
+    path = folder.mask_factors_from((step - 1) // every * every)
+    try:
+        factors = np.load(path, allow_pickle=False)
+    except OSError as error:
+        raise cannot_read(path, error) from None
+    except ValueError:
+        raise unusable(path, "it is not an array of numpy") from None
+    if factors_digest(factors) != digest:
+        raise unusable(path, f"it is not what step {step} was trained with")
+    return lambda steps_done: factors
 
 
 def _record(folder: RunFolder, step: int) -> tuple[dict[str, float], _Batch, MixturePosition]:
