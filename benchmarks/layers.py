@@ -1,10 +1,12 @@
-"""Layers of a masked and a causal model of the same text, which differ only in the objective, and of other models.
+"""Layers of models of the same text that differ only in the objective, and of other models.
 
     python -m benchmarks.layers --input 'books/*.jsonl.zst'
+    python -m benchmarks.layers --input train.en.txt.zst --target train.de.txt.zst --out layers_translation.md
 
-It runs maskwright's commands: a tokenizer, a data set, two trainings, their exports, and `analyze layers`. Run the same
-command again to resume. With the --work of word_order.py it uses that text and its masked model, and can also analyze
-its other models: --also models/1-grams.
+It runs maskwright's commands: a tokenizer, a data set, trainings, their exports, and `analyze layers`. The models are
+masked and causal. With --target, a third one translates the lines of --input. Run the same command again to resume.
+With the --work of word_order.py it uses that text and its masked model, and can also analyze its other models: --also
+models/1-grams.
 """
 
 import argparse
@@ -20,16 +22,25 @@ from benchmarks import small_models
 from benchmarks.books import maskwright
 from benchmarks.books_page import held_out_losses
 from benchmarks.harness import options, run, table, write_page
-from benchmarks.small_models import NATURAL, SEQ_LEN, absolute, train_all
+from benchmarks.small_models import CONFIG, NATURAL, SEQ_LEN, absolute, train_all
+from data_prep.errors import UserError
 from evaluation.layers.measures import GROUPS, JACKKNIFE_T
 from evaluation.study.paired_statistics import ALPHA, holm
 
-TITLES = {NATURAL: "masked", "clm": "causal"}
-OBJECTIVES: dict[str, dict[str, Any]] = {NATURAL: {}, "clm": {"objective": "clm", "masking": None}}
+TRANSLATION = "translation"
+TITLES = {NATURAL: "masked", "clm": "causal", TRANSLATION: "prefix"}
+PAIRS = {"train": "pairs/train", "valid": "pairs/valid"}
+OBJECTIVES: dict[str, dict[str, Any]] = {
+    NATURAL: {},
+    "clm": {"objective": "clm", "masking": None},
+    TRANSLATION: {"objective": "prefix", "masking": None, "data": CONFIG["data"] | PAIRS},
+}
 
 
 def main() -> None:
     args = arguments()
+    if args.target:
+        prepare_pairs(args)
     train_all(args, {name: OBJECTIVES[name] for name in args.train})
     models = [f"models/{name}" for name in args.train] + args.also
     text = ["--data", args.data, "--seq-len", str(SEQ_LEN)] + (["--shuffled-ngrams", "1"] if args.shuffled else [])
@@ -40,13 +51,30 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, "layers")
     small_models.add_options(parser)
-    parser.add_argument("--train", nargs="+", choices=list(OBJECTIVES), default=list(OBJECTIVES), help="default: both")
+    parser.add_argument("--train", nargs="+", choices=list(OBJECTIVES), help="default: all that the text allows")
+    parser.add_argument("--target", type=Path, help="a text file with a translation of each line of --input")
     parser.add_argument("--also", nargs="*", default=[], help="models of the same tokenizer, as paths in --work")
     parser.add_argument("--data", default="data/valid", help="data set to analyze, as a path in --work")
     parser.add_argument("--shuffled", action="store_true", help="also analyze text with shuffled words")
     args = parser.parse_args()
-    absolute(args)
+    args.train = args.train or [name for name in OBJECTIVES if args.target or name != TRANSLATION]
+    if TRANSLATION in args.train and not args.target:
+        raise UserError(f"--train {TRANSLATION} needs --target, a translation of each line of --input")
+    absolute(args, *(["target"] if args.target else []))
     return args
+
+
+def prepare_pairs(args: argparse.Namespace) -> None:
+    """A tokenizer of both languages, the pairs, and the sources alone for the models that do not translate."""
+    args.work.mkdir(parents=True, exist_ok=True)
+    pair, size = ["--input", f"pair:{args.input},{args.target}"], ["--vocab-size", str(args.vocab_size)]
+    if not (args.work / "tokenizer").exists():
+        maskwright(args, "tokenizer", "train", *pair, *size, "--out", "tokenizer")
+    common = ["--tokenizer", "tokenizer", "--valid-fraction", "0.03"]
+    sources = ["--input", str(args.input), "--separator", "line"]
+    for out, text in (("pairs", [*pair, "--max-pair-tokens", str(SEQ_LEN - 2)]), ("data", sources)):
+        if not (args.work / out / "valid/manifest.json").exists():
+            maskwright(args, "prep", "run", *text, *common, "--out", out)
 
 
 def report(args: argparse.Namespace) -> None:
@@ -59,7 +87,7 @@ def report(args: argparse.Namespace) -> None:
         ["held-out loss (nats) after step", *(f"{step:,}" for step in next(iter(losses.values())))],
         *([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in losses.items()),
     )
-    page = f"""# Layers of masked and causal models
+    page = f"""# Layers of models by objective
 
 {" and ".join(f'"{name}" ({TITLES[name]})' for name in args.train)}: {small_models.about(args, args.train)}
 Losses of different objectives cannot be compared. Other models are described where they come from, such as

@@ -95,7 +95,7 @@ def about(args: argparse.Namespace, names: list[str]) -> str:
     shortest, longest = (f"{of(minutes):.0f}" for of in (min, max))
     took = shortest if shortest == longest else f"{shortest} to {longest}"
     return f"""ModernBERTs of {size["layers"]} layers x {size["hidden"]}, trained from one seed on {tokens / 1e6:.2f} M
-tokens of books: {steps["steps"]:,} steps of {steps["global_batch_size"]} rows of {SEQ_LEN} tokens,
+tokens of text: {steps["steps"]:,} steps of {steps["global_batch_size"]} rows of {SEQ_LEN} tokens,
 {took} minutes each in bf16 on one core that other work shared. There is one training run
 each, so the results describe these models."""
 

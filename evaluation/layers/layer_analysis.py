@@ -29,9 +29,9 @@ from evaluation.layers.position_sample import (
     Places,
     PositionSample,
     SampleSettings,
-    causal_sample,
     held_out_rows,
     masked_sample,
+    plain_sample,
 )
 from pretrain.export import check_vocabulary, load_language_model, load_tokenizer, model_folder
 from pretrain.masking import Vocabulary
@@ -91,7 +91,7 @@ class Information:
 class ModelMeasures:
     """Measures of one model on one text.
 
-    objective: "mlm" or "clm". text: "natural", or the kind of shuffling. layers: their number. hidden: their width.
+    objective: "mlm", "clm" or "prefix". text: "natural", or the kind of shuffling. layers: their number. hidden: their width.
     """
 
     model: str
@@ -136,15 +136,16 @@ def _measure(folders: dict[str, Path], dataset: Dataset, settings: SampleSetting
         rows["shuffled words" if n == 1 else f"shuffled {n}-grams"] = held_out_rows(dataset, settings, vocabulary)
     for name, folder in folders.items():
         model, causal = load_language_model(folder)
+        objective = "prefix" if hasattr(model.config, "prefix_sep_token_id") else "clm" if causal else "mlm"
         for text, read in rows.items():
-            sample = (causal_sample if causal else masked_sample)(read, vocabulary, settings)
+            sample = (masked_sample if objective == "mlm" else plain_sample)(read, vocabulary, settings)
             try:
                 states = states_of(model, sample, vocabulary.pad)
                 found = analyze(states, sample, settings)
             except UserError as error:
                 raise UserError(f"{name}: {error}") from error
             n_states, _, hidden = next(iter(states.values())).shape
-            yield ModelMeasures(name, "clm" if causal else "mlm", text, n_states - 1, hidden, *found)
+            yield ModelMeasures(name, objective, text, n_states - 1, hidden, *found)
 
 
 @torch.inference_mode()

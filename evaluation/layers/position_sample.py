@@ -1,4 +1,4 @@
-"""Sample of positions in held-out rows: with training masks for masked models, unmasked for causal ones.
+"""Sample of positions in held-out rows: with training masks for masked models, without masks for others.
 
 All draws are keyed, so models with the same tokenizer use the same positions.
 """
@@ -103,7 +103,7 @@ def frequent_tokens(rows: Rows, vocabulary: Vocabulary, number: int) -> Indices:
     return np.sort(best[counts[best] > 0])
 
 
-def causal_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) -> PositionSample:
+def plain_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) -> PositionSample:
     """Sample ordinary tokens that are followed by an ordinary token, which is the target."""
     ordinary = vocabulary.is_ordinary[rows.tokens]
     row, column = np.nonzero(ordinary[:, :-1] & ordinary[:, 1:])

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -16,9 +17,9 @@ from evaluation.layers.position_sample import (
     Places,
     PositionSample,
     SampleSettings,
-    causal_sample,
     held_out_rows,
     masked_sample,
+    plain_sample,
 )
 from launchers.app import app
 from pretrain.export import load_language_model
@@ -51,7 +52,7 @@ def rows_of(folder):
     return held_out_rows(dataset, SETTINGS, vocabulary), vocabulary
 
 
-@pytest.mark.parametrize("name,make", [("mlm", masked_sample), ("clm", causal_sample)])
+@pytest.mark.parametrize("name,make", [("mlm", masked_sample), ("clm", plain_sample)])
 def test_states_are_those_of_the_text_alone_at_each_position(folder, name, make):
     rows, vocabulary = rows_of(folder)
     sample = make(rows, vocabulary, SETTINGS)
@@ -164,6 +165,17 @@ def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_pat
             )
     causal = found["models"][str(folder / "clm")]
     assert causal["natural"]["similarities"] != causal["shuffled words"]["similarities"]
+
+
+def test_a_translation_model_is_measured_without_masks(folder, tmp_path):
+    model = shutil.copytree(folder / "mlm", tmp_path / "prefix")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"prefix_sep_token_id": 3}))
+    options = ["--positions", 300, "--tokens", 6, "--clusters", 20, "--seq-len", 24, "--json", tmp_path / "found.json"]
+    assert run(model, "--data", folder / "data", *options).exit_code == 0
+    text = json.loads((tmp_path / "found.json").read_text())["models"][str(model)]["natural"]
+    assert text["objective"] == "prefix"
+    assert {one["kind"] for one in text["similarities"]} == {"all"}
 
 
 def test_what_too_little_text_leaves_out_is_said_and_not_drawn(folder, tmp_path):

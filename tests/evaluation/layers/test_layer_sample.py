@@ -10,10 +10,10 @@ from evaluation.layers.measures import GROUPS
 from evaluation.layers.position_sample import (
     PositionSample,
     SampleSettings,
-    causal_sample,
     frequent_tokens,
     held_out_rows,
     masked_sample,
+    plain_sample,
 )
 from pretrain.masking import Vocabulary
 from tests.support.datasets import make_dataset
@@ -95,7 +95,7 @@ def test_a_row_that_comes_again_has_other_masks_and_stays_in_its_group(dataset, 
 
 def test_a_causal_target_is_the_next_token(dataset, vocabulary):
     rows = held_out_rows(dataset, SETTINGS, vocabulary)
-    sample = causal_sample(rows, vocabulary, SETTINGS)
+    sample = plain_sample(rows, vocabulary, SETTINGS)
     places = sample.places["all"]
     np.testing.assert_array_equal(sample.tokens, rows.tokens)
     np.testing.assert_array_equal(rows.tokens[places.row, places.column], places.seen)
