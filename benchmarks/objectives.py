@@ -126,7 +126,7 @@ def of_run(args: argparse.Namespace, folder: str, views: tuple[str, ...]) -> dic
     file, found = args.work / f"{folder}-evaluation.json", {}
     if not file.exists():
         pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit)]
-        data = ["--data", "data/valid", "--likelihood", "8", "--rows", "500", "--seq-len", str(SEQ_LEN)]
+        data = ["--data", "data/valid", "--likelihood", "4", "--rows", "300", "--seq-len", str(SEQ_LEN)]
         models = [f"models/{folder}-{view}" for view in views]
         maskwright(args, "evaluate", *models, *pairs, *data, "--json", file.name)
     for name, results in json.loads(file.read_text(encoding="utf-8"))["models"].items():
