@@ -91,7 +91,8 @@ class Information:
 class ModelMeasures:
     """Measures of one model on one text.
 
-    objective: "mlm", "clm" or "prefix". text: "natural", or the kind of shuffling. layers: their number. hidden: their width.
+    objective: "mlm", "clm" or "prefix". text: "natural", or the kind of shuffling. layers: their number. hidden: their
+    width.
     """
 
     model: str

@@ -1,12 +1,13 @@
 from .deepspeed_import import import_deepspeed as import_deepspeed
 from .engine import Engine as Engine
-from .engine import init_distributed as init_distributed
-from .engine import make_deterministic as make_deterministic
 from .gradient_buckets import MATRIX_GROUPS as MATRIX_GROUPS
 from .gradient_buckets import bucket_size as bucket_size
 from .gradient_buckets import group_buckets as group_buckets
 from .gradient_buckets import matrix_groups as matrix_groups
 from .gradient_buckets import uses_flat_gradients as uses_flat_gradients
+from .process_group import init_distributed as init_distributed
+from .process_group import make_deterministic as make_deterministic
+from .process_group import slow_precision as slow_precision
 from .resharding import layout_of as layout_of
 from .resharding import load_weights as load_weights
 from .step_sums import StepOutput as StepOutput

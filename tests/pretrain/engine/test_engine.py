@@ -6,8 +6,8 @@ import pytest
 import torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
+from pretrain.engine import slow_precision
 from pretrain.engine.clipping import Clipping
-from pretrain.engine.engine import slow_precision
 
 
 @pytest.mark.parametrize(
