@@ -10,7 +10,7 @@ from pretrain.config import Config
 
 def test_the_models_are_valid_runs_which_differ_in_the_objective_alone():
     runs = {name: Config.model_validate(config_of(name, own)) for name, own in OBJECTIVES.items()}
-    assert [run.objective for run in runs.values()] == ["mlm", "clm"]
+    assert [run.objective for run in runs.values()] == ["mlm", "clm", "prefix"]
     assert len({(run.train.model_dump_json(), run.model.model_dump_json()) for run in runs.values()}) == 1
     assert "masking" in CONFIG
     assert "masking" not in config_of("clm", OBJECTIVES["clm"])
