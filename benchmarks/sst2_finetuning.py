@@ -5,6 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import table
 from benchmarks.sst2_sentences import read_rows, split
@@ -102,6 +103,16 @@ def accuracy_table(tuned: Mapping[str, Tuned], reference: str) -> str:
     rows.append(["naive Bayes on tokens", f"{100 * next(iter(tuned.values())).baseline:.1f}", "", "", "", ""])
     header = ["model", "accuracy, %", "learning rate", "seconds a seed", f"{reference} minus this, points", ""]
     return table(header, *rows)
+
+
+def plot_accuracy(axes: Any, tuned: Mapping[str, Tuned], colour: str) -> None:
+    """Draw the mean accuracy of each model with its interval."""
+    for place, one in enumerate(tuned.values()):
+        mean = mean_of([100 * value for value in one.by_seed.values()])
+        axes.plot([place], [mean.mean], "o", color=colour)
+        axes.plot([place, place], mean.interval or (mean.mean, mean.mean), color="black", linewidth=1)
+    axes.set_xticks(range(len(tuned)), list(tuned), rotation=20, ha="right")
+    axes.set_ylabel("SST-2 accuracy, %")
 
 
 def about(args: argparse.Namespace) -> str:
