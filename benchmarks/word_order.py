@@ -91,7 +91,7 @@ Holm's procedure.
 
 def losses(args: argparse.Namespace, names: list[str]) -> str:
     found = {name: held_out_losses(args.work / "runs" / name) for name in names}
-    steps = [f"{step:,}" for step in found[NATURAL]]
+    steps = [f"{step:,}" for step in next(iter(found.values()))]
     rows = ([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in found.items())
     return table(["held-out loss (nats) after step", *steps], *rows)
 
