@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.books_page import PARTS, PRETRAINED, SIDES, UNTRAINED, page
-from benchmarks.harness import ROOT, options, run, warn_if_busy, write_page
-from benchmarks.sst2_sentences import correct_labels, read_rows, split
+from benchmarks.harness import ROOT, existing, options, run, warn_if_busy, write_page
+from benchmarks.sst2_sentences import correct_labels, write_parts
 from benchmarks.train_vs_hf import side_environment
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, write_json
+from data_prep.files import write_json
 
 CONFIG = ROOT / "configs/modernbert-mini.yaml"
 _TINY_RATE = "1e-12"  # one step with it keeps the initial weights
@@ -59,11 +59,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--procs", type=int, default=2, help="processes of one thread")
     parser.add_argument("--work", type=Path, default=Path("runs/books"), help="folder of data, runs and models")
     args = parser.parse_args()
-    for name in ("input", "pairs", "train", "valid", "work"):  # commands run in --work
-        setattr(args, name, getattr(args, name).absolute())
-    for path in (args.pairs, args.train, args.valid):  # they are read an hour later
-        if not path.is_file():
-            raise UserError(f"there is no file {path}")
+    args.input, args.work = args.input.absolute(), args.work.absolute()  # commands run in --work
+    args.pairs, args.train, args.valid = map(existing, (args.pairs, args.train, args.valid))
     return args
 
 
@@ -122,16 +119,7 @@ def accuracy(args: argparse.Namespace, report: str) -> float:
 
 def hold_out(args: argparse.Namespace) -> None:
     """Split the whole sentences of the training file into parts: the first to choose rates, all to measure."""
-    if all((args.work / part / "valid.tsv").exists() for part in PARTS):
-        return
-    rows = read_rows(args.train)
-    for part, tables in zip(PARTS, split(rows, args.held_out, len(PARTS) - 1), strict=True):
-        (args.work / part).mkdir(exist_ok=True)
-        for name, part_rows in zip(("train", "valid"), tables, strict=True):
-            with atomic_writer(args.work / part / f"{name}.tsv") as file:
-                file.write(
-                    "".join(f"{text}\t{label}\n" for text, label in [("sentence", "label"), *part_rows]).encode()
-                )
+    write_parts(args.train, args.held_out, [args.work / part for part in PARTS])
 
 
 def answer(args: argparse.Namespace) -> None:

@@ -32,10 +32,10 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from benchmarks.harness import options, run, table, write_page
 from benchmarks.paired import compare, share
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer, write_json
+from data_prep.files import write_json
 from data_prep.reading import read_json
 from evaluation.finetuning.label_tasks import first_tokens
-from evaluation.layers.layer_charts import COLOURS, new_figure
+from evaluation.layers.layer_charts import COLOURS, chart
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.likelihood.sentence_scores import model_identity
 from evaluation.text_files import read_text, spread
@@ -302,7 +302,6 @@ def report(args: argparse.Namespace, sentences: Sequence[Sentence], arms: Sequen
     beyond = (
         f"Related to syntax beyond distance: {'; '.join(related)}" if related else "None is related beyond distance"
     )
-    args.out.parent.mkdir(parents=True, exist_ok=True)
     picture = args.out.with_suffix(".png")
     draw_figure(picture, linear, arms, gold)
     page = f"""# Do dependencies in a masked model's predictions follow syntax?
@@ -334,24 +333,21 @@ without punctuation, {sum(gold):,} edges, of which
 
 
 def draw_figure(path: Path, linear: Sequence[int], arms: Sequence[Arm], gold: Sequence[int]) -> None:
-    figure = new_figure(11, 0.32 * len(arms) + 1.2)
-    left, right = figure.subplots(1, 2, sharey=True)
-    for place, arm in enumerate(reversed(arms)):
-        for axes, found, total in ((left, arm.hits, gold), (right, arm.won, arm.compared)):
-            value = sum(found) / sum(total)
-            interval = paired_bootstrap(np.array(found, dtype=float), np.array(total, dtype=float))
-            axes.barh(place, 100 * value, color=COLOURS[0], alpha=0.8)
-            axes.plot([100 * end for end in interval or (value, value)], [place, place], color="black", linewidth=1)
-    left.axvline(100 * sum(linear) / sum(gold), color=COLOURS[1], linestyle="--", label=CHAIN)
-    right.axvline(50, color=COLOURS[2], linestyle="--", label="chance")
-    left.set_yticks(range(len(arms)), [arm.name for arm in reversed(arms)], fontsize=8)
-    left.set(xlabel="% of the treebank's edges in the trees", xlim=(0, 100))
-    right.set(xlabel="% of comparisons at equal distance won by an edge", xlim=(0, 100))
-    for axes in (left, right):
-        axes.legend(frameon=False, fontsize=8)
-        axes.spines[["top", "right"]].set_visible(False)
-    with atomic_writer(path) as file:
-        figure.savefig(file, format="png")
+    with chart(path, 11, 0.32 * len(arms) + 1.2) as figure:
+        left, right = figure.subplots(1, 2, sharey=True)
+        for place, arm in enumerate(reversed(arms)):
+            for axes, found, total in ((left, arm.hits, gold), (right, arm.won, arm.compared)):
+                value = sum(found) / sum(total)
+                interval = paired_bootstrap(np.array(found, dtype=float), np.array(total, dtype=float))
+                axes.barh(place, 100 * value, color=COLOURS[0], alpha=0.8)
+                axes.plot([100 * end for end in interval or (value, value)], [place, place], color="black", linewidth=1)
+        left.axvline(100 * sum(linear) / sum(gold), color=COLOURS[1], linestyle="--", label=CHAIN)
+        right.axvline(50, color=COLOURS[2], linestyle="--", label="chance")
+        left.set_yticks(range(len(arms)), [arm.name for arm in reversed(arms)], fontsize=8)
+        left.set(xlabel="% of the treebank's edges in the trees", xlim=(0, 100))
+        right.set(xlabel="% of comparisons at equal distance won by an edge", xlim=(0, 100))
+        left.legend()
+        right.legend()
 
 
 if __name__ == "__main__":

@@ -29,6 +29,13 @@ def options(description: str | None, page: str) -> argparse.ArgumentParser:
     return parser
 
 
+def existing(path: Path) -> Path:
+    """The absolute path of a file, which is read later from another folder."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    return path.absolute()
+
+
 def run(main: Callable[[], None]) -> None:
     """Call `main`; a UserError ends the process with one line."""
     try:

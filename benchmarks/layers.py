@@ -20,9 +20,9 @@ from scipy.special import stdtr
 
 from benchmarks import small_models
 from benchmarks.books import maskwright
-from benchmarks.books_page import held_out_losses
 from benchmarks.harness import options, run, table, write_page
 from benchmarks.small_models import CONFIG, NATURAL, SEQ_LEN, absolute, train_all
+from benchmarks.word_order import losses
 from data_prep.errors import UserError
 from evaluation.layers.measures import GROUPS, JACKKNIFE_T
 from evaluation.study.paired_statistics import ALPHA, holm
@@ -82,18 +82,13 @@ def report(args: argparse.Namespace) -> None:
     args.out.parent.mkdir(parents=True, exist_ok=True)
     for kind in ("similarity", "information"):
         shutil.copyfile(args.work / f"layers/{kind}.png", args.out.with_name(f"{args.out.stem}_{kind}.png"))
-    losses = {name: held_out_losses(args.work / "runs" / name) for name in args.train}
-    curves = table(
-        ["held-out loss (nats) after step", *(f"{step:,}" for step in next(iter(losses.values())))],
-        *([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in losses.items()),
-    )
     page = f"""# Layers of models by objective
 
 {" and ".join(f'"{name}" ({TITLES[name]})' for name in args.train)}: {small_models.about(args, args.train)}
 Losses of different objectives cannot be compared. Other models are described where they come from, such as
 [word_order](word_order.md).
 
-{curves}
+{losses(args, args.train)}
 
 ![Similarity of consecutive layers]({args.out.stem}_similarity.png)
 

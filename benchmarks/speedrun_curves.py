@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.files import atomic_writer
-from evaluation.layers.layer_charts import new_figure
+from evaluation.layers.layer_charts import chart
 
 STEP = 1.25  # ratio of consecutive lengths
 
@@ -75,27 +74,16 @@ def row(curve: Curve, target: float, usual: Point) -> list[str]:
 
 def draw(curves: Sequence[Curve], target: float, path: Path, title: str) -> None:
     """Write a PNG: loss against seconds, and against tokens, of each curve."""
-    figure = new_figure(11, 5)
-    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
-    panels = figure.subplots(1, 2, sharey=True)
-    for axes, name, unit in zip(panels, ("seconds", "tokens"), (1.0, 1e6), strict=True):
-        for number, curve in enumerate(curves):
-            xs = [getattr(point, name) / unit for point in curve.points]
-            strong = number < 2
-            axes.plot(
-                xs,
-                [point.loss for point in curve.points],
-                "o-" if strong else "-" if number < 10 else "--",  # there are ten colours
-                markersize=3.5,
-                linewidth=2.0 if strong else 0.9,
-                label=curve.name,
-            )
-        axes.axhline(target, color="#777777", linewidth=0.8, linestyle="--")
-        axes.set_xlabel("seconds of training" if name == "seconds" else "million tokens")
-        axes.grid(color="#e5e5e5", linewidth=0.8)
-        axes.set_axisbelow(True)
-    panels[0].set_ylabel("held-out loss, nats")
-    panels[1].legend(frameon=False, fontsize=8)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(path) as file:
-        figure.savefig(file, format="png")
+    with chart(path, 11, 5) as figure:
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, name, unit in zip(panels, ("seconds", "tokens"), (1.0, 1e6), strict=True):
+            for number, curve in enumerate(curves):
+                xs, ys = [getattr(point, name) / unit for point in curve.points], [one.loss for one in curve.points]
+                strong = number < 2
+                line = "o-" if strong else "-" if number < 10 else "--"  # there are ten colours
+                axes.plot(xs, ys, line, markersize=3.5, linewidth=2.0 if strong else 0.9, label=curve.name)
+            axes.axhline(target, color="#777777", linewidth=0.8, linestyle="--")
+            axes.set_xlabel("seconds of training" if name == "seconds" else "million tokens")
+        panels[0].set_ylabel("held-out loss, nats")
+        panels[1].legend()

@@ -5,10 +5,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import table
-from benchmarks.sst2_sentences import read_rows, split
-from data_prep.files import atomic_writer
+from benchmarks.sst2_sentences import write_parts
 from evaluation.finetuning import FinetuneSettings, Finetuning
 from evaluation.study.paired_statistics import differences, mean_of
 
@@ -43,7 +43,7 @@ def fine_tune(args: argparse.Namespace, name: str, folder: Path, init: str = "pr
     """
     rate = args.lr[0]
     if len(args.lr) > 1:
-        search = hold_out(args)
+        (search,) = write_parts(args.train, args.held_out, [args.work / "sst2-search"])
         trials = {
             rate: _run(args, f"{name}-{rate:g}-search", folder, init, rate, search, [_SEED_OF_SEARCH])
             for rate in args.lr
@@ -51,19 +51,6 @@ def fine_tune(args: argparse.Namespace, name: str, folder: Path, init: str = "pr
         rate = max(trials, key=lambda rate: trials[rate].by_seed[_SEED_OF_SEARCH])
     files = {"train": str(args.train), "valid": str(args.valid)}
     return _run(args, f"{name}-{rate:g}", folder, init, rate, files, [*range(1, args.seeds + 1)])
-
-
-def hold_out(args: argparse.Namespace) -> dict[str, str]:
-    """Files of the search: whole training sentences, and the training rows without any phrase of them."""
-    folder = args.work / "sst2-search"
-    files = {name: folder / f"{name}.tsv" for name in ("train", "valid")}
-    if not all(file.exists() for file in files.values()):
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, rows in zip(files.values(), split(read_rows(args.train), args.held_out, 1)[0], strict=True):
-            lines = (f"{text}\t{label}\n" for text, label in [("sentence", "label"), *rows])
-            with atomic_writer(file) as out:
-                out.write("".join(lines).encode())
-    return {name: str(file) for name, file in files.items()}
 
 
 def _run(
@@ -102,6 +89,16 @@ def accuracy_table(tuned: Mapping[str, Tuned], reference: str) -> str:
     rows.append(["naive Bayes on tokens", f"{100 * next(iter(tuned.values())).baseline:.1f}", "", "", "", ""])
     header = ["model", "accuracy, %", "learning rate", "seconds a seed", f"{reference} minus this, points", ""]
     return table(header, *rows)
+
+
+def plot_accuracy(axes: Any, tuned: Mapping[str, Tuned], colour: str) -> None:
+    """Draw the mean accuracy of each model with its interval."""
+    for place, one in enumerate(tuned.values()):
+        mean = mean_of([100 * value for value in one.by_seed.values()])
+        axes.plot([place], [mean.mean], "o", color=colour)
+        axes.plot([place, place], mean.interval or (mean.mean, mean.mean), color="black", linewidth=1)
+    axes.set_xticks(range(len(tuned)), list(tuned), rotation=20, ha="right")
+    axes.set_ylabel("SST-2 accuracy, %")
 
 
 def about(args: argparse.Namespace) -> str:

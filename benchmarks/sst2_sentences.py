@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from data_prep.files import write_file
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.feature_batches import Feature
 from evaluation.finetuning.label_tasks import find_columns, naive_bayes
@@ -45,6 +46,21 @@ def _words(text: str) -> Text:
 
 def _parts(text: Text) -> Iterator[Text]:
     return (text[first:last] for first in range(len(text)) for last in range(first + 1, len(text) + 1))
+
+
+def write_parts(path: Path, count: int, folders: Sequence[Path]) -> list[dict[str, str]]:
+    """Write the parts of `split` of a training file as FOLDER/train.tsv and FOLDER/valid.tsv, unless they exist.
+
+    Returns the paths of "train" and "valid" of each part.
+    """
+    parts = [{name: folder / f"{name}.tsv" for name in ("train", "valid")} for folder in folders]
+    if not all(file.exists() for files in parts for file in files.values()):
+        for files, tables in zip(parts, split(read_rows(path), count, len(folders) - 1), strict=True):
+            for file, rows in zip(files.values(), tables, strict=True):
+                file.parent.mkdir(exist_ok=True)
+                lines = (f"{text}\t{label}\n" for text, label in [("sentence", "label"), *rows])
+                write_file(file, "".join(lines).encode())
+    return [{name: str(file) for name, file in files.items()} for files in parts]
 
 
 def correct_labels(folder: Path, models: tuple[str, ...]) -> dict[str, np.ndarray]:

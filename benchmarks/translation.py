@@ -12,20 +12,16 @@ import json
 import time
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from benchmarks.harness import maskwright, options, run, table, warn_if_busy, write_page
-from data_prep.errors import UserError
-from data_prep.files import atomic_writer, write_json
+from benchmarks.harness import existing, maskwright, options, run, table, warn_if_busy, write_page
+from data_prep.files import write_json
+from data_prep.reading import read_json
 from data_prep.storage import decompressed_chunks
 from data_prep.tokenizer import Spelling
-from pretrain.export import load_language_model, load_tokenizer
-from pretrain.model import Encoder, native_encoder
+from evaluation.generation import GenerationRequest, Writer
 
 CONFIG = """
 run: {{dir: run}}
-data: {{train: data/train, valid: data/valid, seq_len: 128}}
+data: {{train: data/train, valid: data/valid, seq_len: {slots}}}
 objective: prefix
 model: {{arch: modernbert, size: {{layers: {layers}, hidden: {hidden}, heads: 4, intermediate: {intermediate}}}}}
 optim: {{name: muon, lr: 2.0e-3, betas: [0.9, 0.98], weight_decay: 0.01}}
@@ -35,7 +31,7 @@ checkpoint: {{every_steps: 200, keep: 2}}
 eval: {{every_steps: 200}}
 track: {{models: none}}
 """
-_AT_ONCE = 64  # sentences
+_SLOTS = 128  # of a row
 _SHOWN = 5  # examples
 _LAST = 50  # steps
 
@@ -71,27 +67,22 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--vocab-size", type=int, default=6000, help="of the tokenizer of both languages")
     parser.add_argument("--work", type=Path, default=Path("runs/translation"), help="folder of data, run and model")
     args = parser.parse_args()
-    for name in ("train", "valid"):
-        setattr(args, name, [path.absolute() for path in getattr(args, name)])
-        if missing := next((path for path in getattr(args, name) if not path.is_file()), None):
-            raise UserError(f"there is no file {missing}")
+    args.train, args.valid = ([existing(path) for path in paths] for paths in (args.train, args.valid))
     args.work = args.work.absolute()
     return args
 
 
 def prepare(args: argparse.Namespace) -> None:
     """A tokenizer that loses nothing (byte-level BPE), and data sets of the pairs."""
-    pairs = {name: ("--input", f"pair:{source},{target}") for name, (source, target) in inputs(args).items()}
+    files = {"train": args.train, "valid": args.valid}
+    pairs = {name: ("--input", f"pair:{source},{target}") for name, (source, target) in files.items()}
     tokenizer = ("--tokenizer", args.work / "tokenizer")
     if not tokenizer[1].exists():
         size = ("--vocab-size", args.vocab_size)
         maskwright("tokenizer", "train", *pairs["train"], "--kind", "bpe", *size, "--out", tokenizer[1])
     for name, pair in pairs.items():
-        maskwright("prep", "run", *pair, *tokenizer, "--max-pair-tokens", 126, "--out", args.work / "data" / name)
-
-
-def inputs(args: argparse.Namespace) -> dict[str, list[Path]]:
-    return {"train": args.train, "valid": args.valid}
+        out = ("--max-pair-tokens", _SLOTS - 2, "--out", args.work / "data" / name)
+        maskwright("prep", "run", *pair, *tokenizer, *out)
 
 
 def train(args: argparse.Namespace) -> None:
@@ -99,7 +90,7 @@ def train(args: argparse.Namespace) -> None:
     if (args.work / "model").exists():
         return
     sizes = {"layers": args.layers, "hidden": args.hidden, "intermediate": 3 * args.hidden // 2}
-    config = CONFIG.format(**sizes, steps=args.steps, warmup=args.steps // 12)
+    config = CONFIG.format(**sizes, slots=_SLOTS, steps=args.steps, warmup=args.steps // 12)
     (args.work / "config.yaml").write_text(config, encoding="utf-8")
     begin = time.perf_counter()
     maskwright("train", "config.yaml", "--procs", 1, cwd=args.work)
@@ -117,53 +108,18 @@ def translations(args: argparse.Namespace, sources: list[str]) -> list[str]:
     path = args.work / "valid.json"
     if not path.exists():
         folder = args.work / "model"
-        tokenizer, spelling = load_tokenizer(folder), Spelling.open(folder)
-        encoder = native_encoder(load_language_model(folder)[0])
-        assert encoder is not None
-        documents = [
-            [tokenizer.cls_token_id, *ids, tokenizer.sep_token_id]
-            for ids in tokenizer(sources, add_special_tokens=False)["input_ids"]
-        ]
-        order = sorted(range(len(documents)), key=lambda number: len(documents[number]))
-        found = [""] * len(documents)
-        for first in range(0, len(order), _AT_ONCE):
-            numbers = order[first : first + _AT_ONCE]
-            targets = translate(encoder, [documents[number] for number in numbers], tokenizer.sep_token_id)
-            for number, ids in zip(numbers, targets, strict=True):
-                found[number] = spelling.text(ids).strip()
-        with atomic_writer(path) as file:
-            file.write(json.dumps(found, ensure_ascii=False).encode())
-    kept: list[str] = json.loads(path.read_text(encoding="utf-8"))
+        writer, spelling = Writer(folder), Spelling.open(folder)
+        write_json(path, [translate(writer, spelling, source) for source in sources])
+    kept: list[str] = read_json(path, list[str])
     return kept
 
 
-@torch.no_grad()
-def translate(encoder: Encoder, sources: list[list[int]], end: int) -> list[list[int]]:
-    """Append the likeliest next id to each document, until it is `end` or the document is as long as the model reads.
-
-    A target has at most three times the tokens of its source, plus 10.
-    """
-    documents, begins = [list(source) for source in sources], [len(source) for source in sources]
-    open_ = list(range(len(documents)))
-    while open_:
-        for number, id in zip(open_, likeliest(encoder, [documents[number] for number in open_]), strict=True):
-            documents[number].append(id)
-        most = {number: min(4 * begins[number] + 10, encoder.shape.max_positions) for number in open_}
-        open_ = [n for n in open_ if documents[n][-1] != end and len(documents[n]) < most[n]]
-    return [[id for id in document[begin:] if id != end] for document, begin in zip(documents, begins, strict=True)]
-
-
-def likeliest(encoder: Encoder, documents: list[list[int]]) -> list[int]:
-    """The likeliest id after each document; a row holds one document and padding."""
-    lengths = torch.tensor([len(document) for document in documents])
-    width = int(lengths.max())
-    rows = [document + [encoder.shape.pad_id] * (width - len(document)) for document in documents]
-    starts = torch.arange(len(documents)) * width
-    bounds = torch.stack([starts, starts + lengths], dim=1).flatten()
-    cu_seqlens = torch.cat([bounds, torch.tensor([width * len(documents)])]).int()
-    positions = torch.arange(width).repeat(len(documents))
-    states: Tensor = encoder.hidden(torch.tensor(rows).flatten(), positions, cu_seqlens, width, starts + lengths - 1)
-    return encoder.logits(states)[:, : encoder.shape.vocab_size].argmax(dim=1).tolist()
+def translate(writer: Writer, spelling: Spelling, source: str) -> str:
+    """The greedy translation of a text: at most three times as many tokens, plus 10, and no more than a row holds."""
+    size = len(writer.tokenizer(source, add_special_tokens=False)["input_ids"])
+    length = min(3 * size + 10, _SLOTS - size - 2)
+    ((ids, new),) = writer.write(GenerationRequest(source, length, temperature=0))
+    return spelling.text(id for id, is_new in zip(ids, new, strict=True) if is_new).strip()
 
 
 def page(args: argparse.Namespace, scores: list[list[str]], how: str, sources: int, examples: list[list[str]]) -> str:
@@ -172,13 +128,13 @@ def page(args: argparse.Namespace, scores: list[list[str]], how: str, sources: i
     trained = [one["metrics"]["train/loss"] for one in journal if "train/loss" in one.get("metrics", {})][-_LAST:]
     facts = json.loads((args.work / "data/train/manifest.json").read_text())["totals"]
     minutes = json.loads((args.work / "train.json").read_text())["seconds"] / 60
-    epochs = args.steps * 16 * 128 / (facts["tokens"] + 2 * facts["documents"])
+    epochs = args.steps * 16 * _SLOTS / (facts["tokens"] + 2 * facts["documents"])
     return f"""# Translation
 
 A ModernBERT of {args.layers} layers x {args.hidden} learns to translate with `objective: prefix`, from
 {args.train[0].name} to {args.train[1].name}: {facts["documents"]:,} pairs,
-{args.steps:,} steps of 16 rows of 128 slots, about {epochs:.1f} epochs. This took {minutes:.0f} minutes in one thread
-at a low priority, beside other work. Then it translates the {sources:,} sources of
+{args.steps:,} steps of 16 rows of {_SLOTS} slots, about {epochs:.1f} epochs. This took {minutes:.0f} minutes in one
+thread at a low priority, beside other work. Then it translates the {sources:,} sources of
 {args.valid[0].name} greedily. One training run.
 
 {table(["", "BLEU", "chrF"], *scores)}

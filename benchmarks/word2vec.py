@@ -26,12 +26,11 @@ from scipy.stats import rankdata
 from benchmarks import sst2_finetuning
 from benchmarks.harness import options, run, table, write_page
 from benchmarks.mean_of_embeddings import save_word_vectors
-from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune
+from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 from data_prep.errors import UserError
-from data_prep.files import atomic_writer
 from data_prep.format import Dataset
-from evaluation.layers.layer_charts import COLOURS, new_figure
-from evaluation.study.paired_statistics import ALPHA, holm, mean_of
+from evaluation.layers.layer_charts import COLOURS, chart
+from evaluation.study.paired_statistics import ALPHA, holm
 from evaluation.text_files import read_lines
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
 
@@ -245,7 +244,6 @@ def report(
         scores = {name: cosines(vectors, first, second) for name, vectors in tables.items()}
         found[one.name] = {name: spearman(values, one.human) for name, values in scores.items()}
         drawn[one.name] = resampled(scores, one.human)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
     picture = args.out.with_suffix(".png")
     draw_figure(picture, found, drawn, tuned)
     size, epochs = args.size, args.epochs_of_vectors
@@ -323,30 +321,20 @@ def draw_figure(
     drawn: Mapping[str, Mapping[str, NDArray[np.float64]]],
     tuned: Mapping[str, Tuned],
 ) -> None:
-    figure = new_figure(11, 4)
-    left, right = figure.subplots(1, 2, width_ratios=[3, 2])
     names = list(next(iter(found.values())))
-    for at, (name, colour) in enumerate(zip(names, itertools.cycle(COLOURS), strict=False)):
-        places = [place + (at - len(names) / 2) * 0.8 / len(names) for place in range(len(found))]
-        left.bar(places, [of[name] for of in found.values()], 0.8 / len(names), align="edge", color=colour, label=name)
-        for place, samples in zip(places, drawn.values(), strict=True):
-            middle = place + 0.4 / len(names)
-            left.plot([middle, middle], np.percentile(samples[name], [2.5, 97.5]), color="black", linewidth=1)
-    left.set_xticks(range(len(found)), list(found))
-    left.set_ylabel("Spearman's correlation with human scores")
-    left.legend(frameon=False, fontsize=8)
-    for place, one in enumerate(tuned.values()):
-        mean = mean_of([100 * value for value in one.by_seed.values()])
-        right.plot([place], [mean.mean], "o", color=COLOURS[0])
-        right.plot([place, place], mean.interval or (mean.mean, mean.mean), color="black", linewidth=1)
-    right.set_xticks(range(len(tuned)), list(tuned), rotation=30, ha="right")
-    right.set_ylabel("SST-2 accuracy, %")
-    for axes in (left, right):
-        axes.grid(color="#e5e5e5", axis="y")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    with atomic_writer(path) as file:
-        figure.savefig(file, format="png")
+    with chart(path, 11, 4) as figure:
+        left, right = figure.subplots(1, 2, width_ratios=[3, 2])
+        for at, (name, colour) in enumerate(zip(names, itertools.cycle(COLOURS), strict=False)):
+            places = [place + (at - len(names) / 2) * 0.8 / len(names) for place in range(len(found))]
+            values = [of[name] for of in found.values()]
+            left.bar(places, values, 0.8 / len(names), align="edge", color=colour, label=name)
+            for place, samples in zip(places, drawn.values(), strict=True):
+                middle = place + 0.4 / len(names)
+                left.plot([middle, middle], np.percentile(samples[name], [2.5, 97.5]), color="black", linewidth=1)
+        left.set_xticks(range(len(found)), list(found))
+        left.set_ylabel("Spearman's correlation with human scores")
+        left.legend()
+        plot_accuracy(right, tuned, COLOURS[0])
 
 
 if __name__ == "__main__":

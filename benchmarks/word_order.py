@@ -22,11 +22,9 @@ from benchmarks.books_page import held_out_losses
 from benchmarks.harness import run, table, write_page
 from benchmarks.paired import compare, share
 from benchmarks.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
-from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune
-from data_prep.files import atomic_writer
-from evaluation.layers.layer_charts import COLOURS, new_figure
+from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
+from evaluation.layers.layer_charts import COLOURS, chart
 from evaluation.likelihood.evaluate_models import paired_bootstrap
-from evaluation.study.paired_statistics import mean_of
 
 NGRAMS = {NATURAL: 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
 
@@ -42,7 +40,6 @@ def main() -> None:
 
 def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
     credit = credits_of(args)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
     picture = args.out.with_suffix(".png")
     draw_figure(picture, credit, tuned)
     page = f"""# Masked models of text with shuffled words
@@ -94,7 +91,7 @@ Holm's procedure.
 
 def losses(args: argparse.Namespace, names: list[str]) -> str:
     found = {name: held_out_losses(args.work / "runs" / name) for name in names}
-    steps = [f"{step:,}" for step in found[NATURAL]]
+    steps = [f"{step:,}" for step in next(iter(found.values()))]
     rows = ([name, *(f"{loss:.3f}" for loss in of.values())] for name, of in found.items())
     return table(["held-out loss (nats) after step", *steps], *rows)
 
@@ -107,24 +104,15 @@ def by_set(results: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw_figure(path: Path, credit: Mapping[str, tuple[np.ndarray, np.ndarray]], tuned: Mapping[str, Tuned]) -> None:
-    figure = new_figure(9, 3.6)
-    left, right = figure.subplots(1, 2)
-    for place, (found, pairs) in enumerate(credit.values()):
-        low, high = paired_bootstrap(found, pairs) or (np.nan, np.nan)
-        left.plot([place], [100 * found.sum() / pairs.sum()], "o", color=COLOURS[0])
-        left.plot([place, place], [100 * low, 100 * high], color="black", linewidth=1)
-    for place, one in enumerate(tuned.values()):
-        mean = mean_of([100 * value for value in one.by_seed.values()])
-        right.plot([place], [mean.mean], "o", color=COLOURS[1])
-        right.plot([place, place], mean.interval or (mean.mean, mean.mean), color="black", linewidth=1)
-    for axes, names, title in ((left, credit, "BLiMP accuracy, %"), (right, tuned, "SST-2 accuracy, %")):
-        axes.set_xticks(range(len(names)), list(names), rotation=20, ha="right")
-        axes.set_title(title, loc="left", fontsize=10, fontweight="bold")
-        axes.grid(color="#e5e5e5", axis="y")
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-    with atomic_writer(path) as file:
-        figure.savefig(file, format="png")
+    with chart(path, 9, 3.6) as figure:
+        left, right = figure.subplots(1, 2)
+        for place, (found, pairs) in enumerate(credit.values()):
+            low, high = paired_bootstrap(found, pairs) or (np.nan, np.nan)
+            left.plot([place], [100 * found.sum() / pairs.sum()], "o", color=COLOURS[0])
+            left.plot([place, place], [100 * low, 100 * high], color="black", linewidth=1)
+        left.set_xticks(range(len(credit)), list(credit), rotation=20, ha="right")
+        left.set_ylabel("BLiMP accuracy, %")
+        plot_accuracy(right, tuned, COLOURS[1])
 
 
 if __name__ == "__main__":

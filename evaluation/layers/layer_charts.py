@@ -1,7 +1,8 @@
 """PNG charts of layer measures: similarity of consecutive layers, and information about tokens by layer."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#1f6fb4", "#d9660d", "#2a8a4a", "#8a4fa8", "#b8323c", "#6b5b2a", "#12808a", "#b27700")
+_STYLE: Any = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e5e5e5",
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+}
 _MEASURES = {"pwcca": "PWCCA", "cka": "linear CKA"}
 _LINES = {  # (kind of positions, "seen" or "target"): colour, marker, label
     ("all", "seen"): (COLOURS[0], "o", "the token itself"),
@@ -32,7 +45,6 @@ def draw_charts(measured: Sequence[ModelMeasures], folder: Path) -> list[Path]:
 
     The other one is removed if it exists, because an old chart would be mistaken for these models.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     short = _short_names([one.model for one in measured])
     shown = [replace(one, model=f"{short[one.model]} ({one.objective})") for one in measured]
     written = []
@@ -58,21 +70,21 @@ def _draw_similarity(shown: Sequence[ModelMeasures], path: Path) -> None:
     """Write one panel per measure, with one line per model, text and kind of positions, and a dotted one of chance."""
     colours = dict(zip(dict.fromkeys(one.model for one in shown), itertools.cycle(COLOURS), strict=False))
     several = len({one.text for one in shown}) > 1
-    figure = new_figure(11, 4.2)
-    panels = dict(zip(_MEASURES, figure.subplots(1, len(_MEASURES)), strict=True))
-    for one in shown:
-        for similarity in one.similarities:
-            axes, colour = panels[similarity.measure], colours[one.model]
-            layers = [layer + 0.5 for layer in range(len(similarity.between))]
-            unmasked = similarity.kind == "unmasked"
-            style: dict[str, Any] = {"marker": "s" if unmasked else "o", "alpha": 0.45 if unmasked else 0.9}
-            style["linestyle"] = "-" if one.text == "natural" else (0, (4, 2))
-            label = f"{one.model}{f', {one.text}' if several else ''}: {similarity.kind} positions"
-            _plot(axes, layers, similarity.between, color=colour, label=label, **style)
-            axes.plot(layers, similarity.chance, color=colour, linestyle=":", linewidth=0.8, alpha=0.7)
-    for name, axes in panels.items():
-        _label(axes, f"{_MEASURES[name]} of consecutive layers", "between layers (dotted: chance)")
-    _save(figure, path, legend_columns=2)
+    with chart(path, 11, 4.2) as figure:
+        panels = dict(zip(_MEASURES, figure.subplots(1, len(_MEASURES)), strict=True))
+        for one in shown:
+            for similarity in one.similarities:
+                axes, colour = panels[similarity.measure], colours[one.model]
+                layers = [layer + 0.5 for layer in range(len(similarity.between))]
+                unmasked = similarity.kind == "unmasked"
+                style: dict[str, Any] = {"marker": "s" if unmasked else "o", "alpha": 0.45 if unmasked else 0.9}
+                style["linestyle"] = "-" if one.text == "natural" else (0, (4, 2))
+                label = f"{one.model}{f', {one.text}' if several else ''}: {similarity.kind} positions"
+                _plot(axes, layers, similarity.between, color=colour, label=label, **style)
+                axes.plot(layers, similarity.chance, color=colour, linestyle=":", linewidth=0.8, alpha=0.7)
+        for name, axes in panels.items():
+            _label(axes, f"{_MEASURES[name]} of consecutive layers", "between layers (dotted: chance)")
+        _add_legend(figure, columns=2)
 
 
 def _draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
@@ -80,17 +92,17 @@ def _draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
     models, texts = (
         list(dict.fromkeys(names)) for names in zip(*((one.model, one.text) for one in shown), strict=True)
     )
-    figure = new_figure(max(4.2 * len(models), 6), 3.4 * len(texts) + 0.5)
-    panels = figure.subplots(len(texts), len(models), squeeze=False, sharey=True)
-    for one in shown:
-        axes = panels[texts.index(one.text)][models.index(one.model)]
-        for found in one.information:
-            colour, marker, label = _LINES[found.kind, found.of]
-            _plot(axes, range(len(found.at)), found.at, color=colour, marker=marker, label=label)
-        _label(axes, one.model if len(texts) == 1 else f"{one.model}, {one.text}", "layer (0: embeddings)")
-    for row in panels:
-        row[0].set_ylabel("share of the token's entropy\nthat the states explain")
-    _save(figure, path, legend_columns=2 if len(models) < 3 else 4)
+    with chart(path, max(4.2 * len(models), 6), 3.4 * len(texts) + 0.5) as figure:
+        panels = figure.subplots(len(texts), len(models), squeeze=False, sharey=True)
+        for one in shown:
+            axes = panels[texts.index(one.text)][models.index(one.model)]
+            for found in one.information:
+                colour, marker, label = _LINES[found.kind, found.of]
+                _plot(axes, range(len(found.at)), found.at, color=colour, marker=marker, label=label)
+            _label(axes, one.model if len(texts) == 1 else f"{one.model}, {one.text}", "layer (0: embeddings)")
+        for row in panels:
+            row[0].set_ylabel("share of the token's entropy\nthat the states explain")
+        _add_legend(figure, columns=2 if len(models) < 3 else 4)
 
 
 def _plot(axes: "Axes", places: Sequence[float], estimates: Sequence[Estimate], **style: Any) -> None:
@@ -102,11 +114,8 @@ def _plot(axes: "Axes", places: Sequence[float], estimates: Sequence[Estimate], 
 
 
 def _label(axes: "Axes", title: str, xlabel: str) -> None:
-    axes.set_title(_plain(title), loc="left", fontsize=10, fontweight="bold")
+    axes.set_title(_plain(title))
     axes.set(xlabel=xlabel, ylim=(-0.08, 1.05))
-    axes.grid(color="#e5e5e5", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _plain(text: str) -> str:
@@ -114,19 +123,23 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-def new_figure(width: float, height: float) -> "Figure":
-    """Create an empty figure, in inches. It needs neither a display nor matplotlib's global state."""
+@contextmanager
+def chart(path: Path, width: float, height: float) -> Iterator["Figure"]:
+    """An empty figure, in inches. It is written to `path` as PNG when the block ends, and needs no display."""
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=120, layout="constrained")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context(_STYLE), atomic_writer(path) as file:
+        figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
+        yield figure
+        figure.savefig(file, format="png")
 
 
-def _save(figure: "Figure", path: Path, legend_columns: int) -> None:
-    """Write the figure atomically, with one legend below all panels."""
+def _add_legend(figure: "Figure", columns: int) -> None:
+    """Add one legend below all panels."""
     lines: dict[str, Any] = {}
     for axes in figure.axes:
         lines |= {label: line for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.set_figheight(figure.get_figheight() + 0.22 * -(-len(lines) // legend_columns))
-    figure.legend(lines.values(), lines, loc="outside lower center", ncols=legend_columns, frameon=False, fontsize=8)
-    with atomic_writer(path) as file:
-        figure.savefig(file, format="png")
+    figure.set_figheight(figure.get_figheight() + 0.22 * -(-len(lines) // columns))
+    figure.legend(lines.values(), lines, loc="outside lower center", ncols=columns)

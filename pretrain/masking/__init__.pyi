@@ -11,7 +11,7 @@ from .rows import Rows as Rows
 from .rows import TokenFlag as TokenFlag
 from .rows import ToMask as ToMask
 from .rows import Vocabulary as Vocabulary
-from .rows import compact as compact
+from .rows import labelled as labelled
 from .selection import count as count
 from .selection import of_rows as of_rows
 from .selection import random_subset as random_subset

@@ -1,5 +1,9 @@
 """Masked language modelling objective: select tokens of a row, replace them, and label them.
 
+With a lag of one, the state of the slot before a masked token predicts it (masked next-token prediction). Causal
+language modelling predicts from there too, so both can share one head (BehnamGhader et al., "LLM2Vec", 2024;
+Charpentier and Samuel, "GPT or BERT: why not both?", 2024).
+
 A mask is a pure function of (seed, source and epoch, window, row, slot, rate) and the settings.
 """
 
@@ -96,6 +100,7 @@ class MaskedTokens:
         seed: keys every draw.
         purpose: draws of two purposes ("train", "valid") are independent.
         weights: what is selected more often than other units; None: all units have the same chance.
+        lag: slots from the state that predicts to the token that it predicts.
     """
 
     def __init__(
@@ -107,7 +112,9 @@ class MaskedTokens:
         seed: int,
         purpose: str,
         weights: UnitWeights | None = None,
+        lag: int = 0,
     ):
+        self.lag = lag
         self.vocabulary, self._rate, self.replacement = vocabulary, rate, replacement
         self.strategies = [strategy for strategy, _ in strategies]
         shares = np.cumsum([weight for _, weight in strategies])
@@ -119,7 +126,7 @@ class MaskedTokens:
 
     @classmethod
     def of(
-        cls, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool = False
+        cls, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool = False, lag: int = 0
     ) -> "MaskedTokens":
         """The objective with these settings.
 
@@ -134,7 +141,7 @@ class MaskedTokens:
         replacement = Replacement(shares.mask, shares.random, shares.per)
         kind = DeferredMasks if defer and masking.device == "gpu" else cls
         weights = UnitWeights.of(masking.selection, vocabulary)
-        return kind(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose, weights)
+        return kind(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose, weights, lag)
 
     @property
     def by_token(self) -> bool:
@@ -180,7 +187,9 @@ class MaskedTokens:
         replaced = replace(original, used, lag, self.vocabulary, self.replacement, fates)
         seen = tokens.reshape(-1).copy()
         seen[positions[used]] = replaced[used]
-        return Masked(seen, positions.reshape(-1), np.where(used, original, IGNORED).reshape(-1))
+        # A row begins with [CLS] or padding, so the slot before an ordinary token is in the same document.
+        predicting = positions - self.lag * used
+        return Masked(seen, predicting.reshape(-1), np.where(used, original, IGNORED).reshape(-1))
 
     def units(self, rows: Rows, ordinary: NDArray[np.bool_]) -> Units | None:
         """The units of rows, from a strategy drawn for each row; None if each token is a unit."""

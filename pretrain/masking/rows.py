@@ -168,3 +168,12 @@ def compact(predicted: NDArray[np.bool_], slots: int) -> tuple[NDArray[np.int64]
     positions = np.repeat(np.arange(n_rows) * seq_len, slots).reshape(n_rows, slots)
     positions[used] = np.flatnonzero(predicted)
     return positions, used
+
+
+def labelled(
+    seen: NDArray[np.int64], original: NDArray[np.int64], predicted: NDArray[np.bool_], slots: int, lag: int = 0
+) -> Masked:
+    """Rows that the model sees as `seen` [R, S]; states `lag` slots before the `predicted` tokens predict them."""
+    positions, used = compact(predicted, slots)
+    labels = np.where(used, original.reshape(-1)[positions], IGNORED)
+    return Masked(seen.reshape(-1), (positions - lag * used).reshape(-1), labels.reshape(-1))

@@ -1,8 +1,9 @@
 """Causal language modelling: the state before each token predicts it (Radford et al., 2018)."""
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pretrain.masking import IGNORED, Masked, Rows, Vocabulary, compact
+from pretrain.masking import Masked, Rows, Vocabulary, labelled
 
 
 class CausalTokens:
@@ -21,10 +22,12 @@ class CausalTokens:
         """The number of ordinary tokens in a full row of one document."""
         return seq_len - 2
 
+    def predicted(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[R, S] the tokens to predict."""
+        return self.vocabulary.is_ordinary[tokens]
+
     def __call__(self, rows: Rows, rate: float) -> Masked:
-        """Label all ordinary tokens; `rate` is not used."""
-        tokens = rows.tokens.reshape(-1)
-        predicted, used = compact(self.vocabulary.is_ordinary[rows.tokens], self.slots(rows.tokens.shape[1]))
-        labels = np.where(used, tokens[predicted], IGNORED)
-        # A row begins with [CLS] or padding, so the slot before an ordinary token is in the same document.
-        return Masked(tokens, (predicted - used).reshape(-1), labels.reshape(-1))
+        """Label the tokens to predict; `rate` is not used."""
+        # A row begins with [CLS] or padding, so the slot before a predicted token is in the same document.
+        tokens = rows.tokens
+        return labelled(tokens, tokens, self.predicted(tokens), self.slots(tokens.shape[1]), lag=1)

@@ -4,13 +4,14 @@ Sahoo et al., "Simple and effective masked diffusion language models", NeurIPS 2
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.config import DiffusionConfig, RateMode
-from pretrain.masking import IGNORED, Masked, Rows, Vocabulary, compact, of_rows, random_subset
+from pretrain.masking import IGNORED, Masked, Rows, Vocabulary, labelled, of_rows, random_subset
 from pretrain.philox import derive_key
 
 
@@ -51,14 +52,12 @@ class DiffusionTokens:
             rates, densities = np.full(len(tokens), rate), np.ones(len(tokens))
         counts = np.clip(np.ceil(rates * n_ordinary).astype(np.int64), np.minimum(1, n_ordinary), n_ordinary)
         masked = random_subset(ordinary, counts, self._key, rows.row_ids)
-        positions, used = compact(masked, self.slots(tokens.shape[1]))
-        labels = np.where(used, tokens.reshape(-1)[positions], IGNORED)
-        seen = np.where(masked, self.vocabulary.mask, tokens)
+        made = labelled(np.where(masked, self.vocabulary.mask, tokens), tokens, masked, self.slots(tokens.shape[1]))
         weights = densities**-settings.density_power
         if settings.weight == "inverse_rate":
             weights = weights * n_ordinary / np.maximum(counts, 1)
-        of_places = np.where(used, weights[:, None], 0).astype(np.float32)
-        return Masked(seen.reshape(-1), positions.reshape(-1), labels.reshape(-1), weights=of_places.reshape(-1))
+        of_places = np.where(made.labels != IGNORED, np.repeat(weights, len(made.labels) // len(weights)), 0)
+        return replace(made, weights=of_places.astype(np.float32))
 
 
 def drawn_rates(uniform: NDArray[np.float64], modes: Sequence[RateMode]) -> NDArray[np.float64]:

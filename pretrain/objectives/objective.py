@@ -1,10 +1,9 @@
 """The objective of a config."""
 
-from pretrain.config import Config
+from pretrain.config import Config, ObjectiveKind
 from pretrain.masking import MaskedTokens, Vocabulary, largest_mask_rate
 from pretrain.objectives.causal import CausalTokens
 from pretrain.objectives.diffusion import DiffusionTokens
-from pretrain.objectives.masked_next import MaskedNextTokens
 from pretrain.objectives.objective_mixture import Objective, ObjectiveMixture
 from pretrain.objectives.prefix import PrefixTokens
 from pretrain.objectives.repair import RepairObjective
@@ -20,7 +19,7 @@ def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str
     Raises:
         UserError: if a required file is missing, damaged, or made with another tokenizer.
     """
-    made = [_named(kind.name, config, vocabulary, seed, purpose, defer) for kind in config.objective_kinds]
+    made = [_of_kind(kind, config, vocabulary, seed, purpose, defer) for kind in config.objective_kinds]
     if len(made) == 1:
         return made[0]
     views = [kind.view for kind in config.objective_kinds]
@@ -28,14 +27,13 @@ def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str
     return ObjectiveMixture(made, views, ends, derive_key(seed, f"{purpose}-objectives"))
 
 
-def _named(name: str, config: Config, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool) -> Objective:
-    if name == "clm":
-        return CausalTokens(vocabulary)
-    if name == "diffusion":
+def _of_kind(
+    kind: ObjectiveKind, config: Config, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool
+) -> Objective:
+    if kind.draws_masks:
+        return MaskedTokens.of(config.masking, vocabulary, seed, purpose, defer, kind.lag)
+    if kind.name == "diffusion":
         return DiffusionTokens(vocabulary, config.masking.diffusion, seed, purpose)
-    if name == "prefix":
-        return PrefixTokens(vocabulary)
-    if name == "repair":
+    if kind.name == "repair":
         return RepairObjective(vocabulary, largest_mask_rate(config.masking), seed, purpose)
-    masks = MaskedTokens.of(config.masking, vocabulary, seed, purpose, defer)
-    return MaskedNextTokens(masks) if name == "mntp" else masks
+    return PrefixTokens(vocabulary) if kind.name == "prefix" else CausalTokens(vocabulary)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from pretrain.config import Config, View
 from pretrain.masking import IGNORED, Masked, MaskedTokens, RowGroup, Rows, mask_rate, of_rows, scheduled
-from pretrain.objectives.masked_next import MaskedNextTokens
 
 _ROUNDING = 1e-6  # of a share of rows, relative to a row
 
@@ -111,9 +110,7 @@ class ObjectiveMixture:
 
 def with_factors(objective: Objective, factors: NDArray[np.float32]) -> Objective:
     """The objective with the weight of each id multiplied by its factor [size]; the same if it draws no masks."""
-    if isinstance(objective, MaskedTokens | MaskedNextTokens | ObjectiveMixture):
-        return objective.with_factors(factors)
-    return objective
+    return objective.with_factors(factors) if isinstance(objective, MaskedTokens | ObjectiveMixture) else objective
 
 
 def row_quotas(shares: Sequence[float], rows: int) -> tuple[int, ...]:

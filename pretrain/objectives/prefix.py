@@ -5,32 +5,25 @@ A document is [CLS] source [SEP] target [SEP] (Dong et al., "Unified language mo
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pretrain.masking import IGNORED, Masked, Rows, Vocabulary, compact
+from pretrain.objectives.causal import CausalTokens
 
 
-class PrefixTokens:
+class PrefixTokens(CausalTokens):
     """Prefix objective: each ordinary token after the first [SEP] of a document is predicted, and its last [SEP].
 
     Attention must be of View.PREFIX. A document without a second text has no predictions.
     """
 
-    def __init__(self, vocabulary: Vocabulary):
-        self.vocabulary = vocabulary
-
-    flags = 0
-
     def slots(self, seq_len: int) -> int:
         """The slots of a row after [CLS], one token and [SEP]."""
         return seq_len - 3
 
-    def __call__(self, rows: Rows, rate: float) -> Masked:
-        """Label all targets; `rate` is not used."""
-        tokens, is_sep = rows.tokens, rows.tokens == self.vocabulary.sep
+    def predicted(self, tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """[R, S] the targets."""
+        is_sep = tokens == self.vocabulary.sep
         before = np.cumsum(is_sep, axis=1) - is_sep  # separators in the row before each slot
         begins = np.where(tokens == self.vocabulary.cls, before, 0)
         in_target = before - np.maximum.accumulate(begins, axis=1) == 1
-        wanted = in_target & (self.vocabulary.is_ordinary[tokens] | is_sep)
-        predicted, used = compact(wanted, self.slots(tokens.shape[1]))
-        labels = np.where(used, tokens.reshape(-1)[predicted], IGNORED)
-        return Masked(tokens.reshape(-1), (predicted - used).reshape(-1), labels.reshape(-1))
+        return in_target & (self.vocabulary.is_ordinary[tokens] | is_sep)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pretrain.masking import IGNORED, Masked, Rows, TokenFlag, Vocabulary, compact, count, random_subset
+from pretrain.masking import Masked, Rows, TokenFlag, Vocabulary, count, labelled, random_subset
 from pretrain.philox import derive_key
 
 
@@ -35,7 +35,4 @@ class RepairObjective:
         wanted = targets & self.vocabulary.is_ordinary[tokens]
         counts = np.minimum(np.count_nonzero(wanted, axis=1), max(1, int(count(rate, seq_len - 2))))
         predicted = random_subset(wanted, counts, self.key, rows.row_ids)
-        positions, used = compact(predicted, self.slots(seq_len))
-        labels = np.where(used, tokens.reshape(-1)[positions], IGNORED)
-        seen = np.where(targets, self.vocabulary.mask, tokens)
-        return Masked(seen.reshape(-1), positions.reshape(-1), labels.reshape(-1))
+        return labelled(np.where(targets, self.vocabulary.mask, tokens), tokens, predicted, self.slots(seq_len))
