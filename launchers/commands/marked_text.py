@@ -7,6 +7,7 @@ from rich.text import Text
 
 from data_prep.errors import printable
 from data_prep.tokenizer import Spelling
+from pretrain.config import View
 from pretrain.data import BatchDocument
 
 Segment = tuple[str, str | None]
@@ -19,7 +20,11 @@ LEGEND: list[Segment] = [
     (" it sees the word itself", None),
 ]
 _STYLES = {"mask": "bold yellow", "random": "bold red", "kept": "bold cyan", None: ""}
-CAUSAL_LEGEND: list[Segment] = [("every token but special ones is predicted from those before it", None)]
+LEGENDS: dict[View, list[Segment]] = {
+    View.BIDIRECTIONAL: LEGEND,
+    View.CAUSAL: [("every token but special ones is predicted from those before it", None)],
+    View.PREFIX: [("the second text is predicted, from the first one and the tokens before it", None)],
+}
 
 
 def marked(

@@ -96,7 +96,7 @@ def _spelling(found: "Replayed") -> "Spelling | None":
 
 
 def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
-    from launchers.commands.marked_text import CAUSAL_LEGEND, LEGEND, coloured, listed
+    from launchers.commands.marked_text import LEGENDS, coloured, listed
 
     spelling = _spelling(found)
     if spelling is None:
@@ -104,8 +104,8 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
     kinds = dict.fromkeys(found.rows.kinds)
-    for legend in dict.fromkeys(kind.unmasked for kind in kinds):
-        console.print(coloured(CAUSAL_LEGEND if legend else LEGEND))
+    for view in dict.fromkeys(kind.view for kind in kinds):
+        console.print(coloured(LEGENDS[view]))
     for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         predictions = sum(len(document.predictions) for document in documents)
         filled = sum(len(document.original) for document in documents)

@@ -46,6 +46,8 @@ def test_a_run_translates(data, tmp_path, objective):
     assert losses[4] < losses[1]
     shown = CliRunner().invoke(app, ["replay", str(run), "--step", "2"])
     assert shown.exit_code == 0, shown.output
+    assert "the second text is predicted, from the first one and the tokens before it" in shown.output
+    assert "every token but special ones is predicted" not in shown.output
     result = CliRunner().invoke(app, ["export", str(run), "--view", "prefix", "--out", str(tmp_path / "model")])
     assert result.exit_code == 0, result.output
     assert "No class of transformers" in (tmp_path / "model" / "README.md").read_text()
