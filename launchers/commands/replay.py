@@ -104,7 +104,7 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
     console = Console(highlight=False, soft_wrap=True)
     console.print(Text(_head(found, run), style="bold"))
     kinds = dict.fromkeys(found.rows.kinds)
-    for legend in dict.fromkeys(kind.unmasked for kind in kinds):
+    for legend in dict.fromkeys(kind.view.forward for kind in kinds):
         console.print(coloured(CAUSAL_LEGEND if legend else LEGEND))
     for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
         predictions = sum(len(document.predictions) for document in documents)
