@@ -32,14 +32,15 @@ def main() -> None:
     args.work.mkdir(parents=True, exist_ok=True)
     prepare(args)
     train(args)
-    hold_out(args)
+    # Whole sentences of the training file: the first part chooses rates, all measure.
+    write_parts(args.train, args.held_out, [args.work / part for part in PARTS])
     with ThreadPoolExecutor(args.procs) as pool:  # each runs processes of one thread
         jobs = [pool.submit(finetune, args, init) for init in SIDES]
         jobs.append(pool.submit(evaluate, args))
         for job in jobs:
             job.result()
     answer(args)
-    report(args)
+    write_page(args.out, page(args.work), ("torch", "deepspeed", "transformers"))
 
 
 def arguments() -> argparse.Namespace:
@@ -117,11 +118,6 @@ def accuracy(args: argparse.Namespace, report: str) -> float:
     return float(json.loads((args.work / report).read_text(encoding="utf-8"))["mean"])
 
 
-def hold_out(args: argparse.Namespace) -> None:
-    """Split the whole sentences of the training file into parts: the first to choose rates, all to measure."""
-    write_parts(args.train, args.held_out, [args.work / part for part in PARTS])
-
-
 def answer(args: argparse.Namespace) -> None:
     """Store which sentences each side labels correctly, and compare their share with the fine-tuning report."""
     for part in PARTS:
@@ -142,10 +138,6 @@ def maskwright(args: argparse.Namespace, *words: str) -> None:
         raise UserError(
             f"maskwright {words[0]} ended with exit code {done.returncode}; run the command again to resume"
         )
-
-
-def report(args: argparse.Namespace) -> None:
-    write_page(args.out, page(args.work), ("torch", "deepspeed", "transformers"))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ A phase yields names with JSON values as soon as it has measured them. A name ca
 
 import platform
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -50,6 +50,7 @@ VARIANTS = {
 PACKED = Setting("transformers", autocast=True, packed=True)
 HEADS, PER_HEAD = 12, 64
 MEDIAN_LENGTH, SIGMA = 250, 1.0  # log-normal lengths of documents, in tokens, for the phase of attention
+SHAPES = ((512, None), (1024, None), (1024, 64), (8192, None), (8192, 64))  # slots of a row; reach of local attention
 SWITCH = {"off": False, "on": True}  # run.deterministic
 RESULTS = ("output", "dQ", "dK", "dV")  # of a layer's attention
 Result = dict[str, Any]
@@ -197,13 +198,17 @@ def summary(work: Work, rounds: list[Round]) -> Result:
 
 def attention_of_backends(request: Request) -> Results:
     """A layer's attention, forward and backward, for each backend: 12 heads of 64 dimensions."""
-    rows: list[tuple[int, int | None]] = [(512, None), (1024, None), (1024, 64), (8192, None), (8192, 64)]
-    for seq_len, reach in rows[:1] if request.quick else rows:
+    return by_shape(SHAPES[:1] if request.quick else SHAPES, request.device, partial(_attention, request.device))
+
+
+def by_shape(
+    shapes: Iterable[tuple[int, int | None]], device: str, measure: Callable[[Backend, int, int, int | None], Result]
+) -> Results:
+    """What `measure` finds for each shape with each backend and version of flash attention."""
+    for seq_len, reach in shapes:
         width = "all tokens" if reach is None else f"{reach} tokens on either side"
-        found = {
-            name: _attention(request.device, backend, flash, seq_len, reach)
-            for name, backend, flash in attention_backends(request.device)
-        }
+        backends = attention_backends(device)
+        found = {name: measure(backend, flash, seq_len, reach) for name, backend, flash in backends}
         yield f"rows of {seq_len:,}, {width}", found
 
 
@@ -297,17 +302,14 @@ def _two_runs(request: Request, case: str, setting: Setting) -> Result:
 
 def repeated_attention(request: Request) -> Results:
     """A layer's output and gradients, several times with each backend, without and with run.deterministic."""
-    rows: list[tuple[int, int | None]] = [(1024, None), (1024, 64), (8192, None), (8192, 64)]
-    for seq_len, reach in rows[:2] if request.quick else rows:
-        width = "all tokens" if reach is None else f"{reach} tokens on either side"
-        found = {
-            name: {switch: _repeated(request, backend, flash, seq_len, reach, on) for switch, on in SWITCH.items()}
-            for name, backend, flash in attention_backends(request.device)
-        }
-        yield f"rows of {seq_len:,}, {width}", found
+
+    def switched(*of: Any) -> Result:
+        return {switch: _repeated(request, on, *of) for switch, on in SWITCH.items()}
+
+    return by_shape(SHAPES[1:3] if request.quick else SHAPES[1:], request.device, switched)
 
 
-def _repeated(request: Request, backend: Backend, flash: int, seq_len: int, reach: int | None, on: bool) -> Result:
+def _repeated(request: Request, on: bool, backend: Backend, flash: int, seq_len: int, reach: int | None) -> Result:
     def compute() -> tuple[Tensor, ...]:
         out = attention(*leaves, documents, reach)
         return out, *torch.autograd.grad(out, leaves, gradient)

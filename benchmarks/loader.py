@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ROOT, call, options, run, table, warn_if_busy, write_page
-from benchmarks.loader_sides import BUFFER, SHARD_BYTES, SIDES, SLOTS, WINDOW_BLOCKS, Side
+from benchmarks.loader_sides import BUFFER, SHARD_BYTES, SIDES, SLOTS, WINDOW_BLOCKS
 from data_prep.format import Dataset
 
 SEQ_LENS = (128, 512)
@@ -33,9 +33,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="each measures every side once; the best counts")
     args = parser.parse_args()
     warn_if_busy()
-    missing = {name: gone for name, side in SIDES.items() if (gone := not_installed(side))}
+    installed = {distribution.name for distribution in distributions()}
+    missing = {name: gone for name, side in SIDES.items() if (gone := {*side.packages} - installed)}
     for name, packages in missing.items():
-        print(f"{SIDES[name].title} is left out: {', '.join(packages)} not installed", flush=True)
+        print(f"{SIDES[name].title} is left out: {', '.join(sorted(packages))} not installed", flush=True)
     names = [name for name in SIDES if name not in missing]
     sections = []
     with tempfile.TemporaryDirectory(prefix="loader-") as folder:
@@ -47,11 +48,6 @@ def main() -> None:
     packages = sorted({package for name in names for package in SIDES[name].packages} | {"numpy"})
     notes = [f"{SIDES[name].title} was not installed and is left out." for name in missing]
     write_page(args.out, page(sections, args.rounds, notes), packages)
-
-
-def not_installed(side: Side) -> list[str]:
-    installed = {distribution.name for distribution in distributions()}
-    return [package for package in side.packages if package not in installed]
 
 
 def rounds_of(names: list[str], data: Path, seq_len: int, rounds: int, folder: Path) -> dict[str, dict[str, Any]]:

@@ -99,19 +99,15 @@ def _streams(
     if predictor.causal:
         take = max(1, slots // (length + 1))
         for first in range(0, n, take):
-            yield _causal_stream(ids[first : first + take], predictor.tokenizer)
+            taken = ids[first : first + take]
+            rows = np.pad(taken, ((0, 0), (1, 0)), constant_values=predictor.tokenizer.first)
+            before = np.arange(rows.size).reshape(rows.shape)[:, :-1]  # the state there predicts the next token
+            yield Stream.of_rows(rows, before.reshape(-1), taken.reshape(-1))
         return
     take = max(1, slots // (length + 2))
     for first in range(0, n * length, take):
         sentence, place = np.divmod(np.arange(first, min(first + take, n * length)), length)
         yield _masked_stream(ids[sentence], words[sentence], place, predictor.tokenizer, form)
-
-
-def _causal_stream(ids: NDArray[np.int64], tokenizer: SentenceTokenizer) -> Stream:
-    """Stream of whole sentences; the state before each token predicts it."""
-    rows = np.pad(ids, ((0, 0), (1, 0)), constant_values=tokenizer.first)
-    places = np.arange(rows.size).reshape(rows.shape)[:, :-1]
-    return Stream.of_rows(rows, places.reshape(-1), ids.reshape(-1))
 
 
 def _masked_stream(

@@ -75,10 +75,12 @@ def refuse_unread(context: typer.Context, reader: str, *parameters: str) -> None
             raise UserError(f"{option} is used only with {reader}. Add {reader}, or remove {option}.")
 
 
-def check_folder_of(file: Path) -> None:
-    """Raise UserError if the parent folder of an output file is missing."""
+def check_new_file(file: Path) -> None:
+    """Raise UserError if the output file --out cannot be new: its folder is missing, or it exists."""
     if not file.resolve().parent.is_dir():
         raise UserError(f"No folder {file.resolve().parent}. Create it, or write {file.name} to another folder.")
+    if file.exists():
+        raise UserError(f"{file} exists; choose another --out.")
 
 
 def check_inputs(

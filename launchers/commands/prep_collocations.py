@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.errors import UserError, printable
-from launchers.commands.arguments import DataSet, check_folder_of, local
+from data_prep.errors import printable
+from launchers.commands.arguments import DataSet, check_new_file, local
 from launchers.display import CommandProgress
 
 if TYPE_CHECKING:
@@ -37,9 +37,7 @@ def prep_collocations(
     from data_prep.format import Dataset
     from data_prep.inspection import find_collocations
 
-    check_folder_of(out)
-    if out.exists():
-        raise UserError(f"{out} exists; choose another --out.")
+    check_new_file(out)
     dataset = Dataset(location)
     with CommandProgress() as line:
         found = find_collocations(dataset, size, min_count, max_words, tokens, lambda s, n, of: line.show(n, of, s))

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from data_prep.errors import UserError
-from launchers.commands.arguments import DataSet, check_folder_of, local
+from launchers.commands.arguments import DataSet, check_new_file, local
 from launchers.display import CommandProgress
 
 
@@ -32,9 +32,7 @@ def prep_weights(
 
     if sum(option is not None for option in (frequency, content, dependence, words)) != 1 or (other and not words):
         raise UserError("Give one of --frequency, --content, --dependence and --words; --other is for --words.")
-    check_folder_of(out)
-    if out.exists():
-        raise UserError(f"{out} exists; choose another --out.")
+    check_new_file(out)
     left_out = 0
     with CommandProgress() as line:
         maker = TokenWeights(Dataset(location), lambda n, of: line.show(n, of, "reading"))

@@ -99,6 +99,8 @@ def print_run(seen: Seen) -> None:
     average = "" if summary.loss_average is None else f" (last steps on average {summary.loss_average:.4f})"
     losses = ", ".join(f"{name} {loss:.4f}" for name, loss in summary.eval_losses.items())
     each = f" ({losses})" if losses else ""
+    flash = summary.flash_attention
+    backend = f"FlashAttention {flash}" if flash else summary.attention_reason
     rows = {
         "state": seen.state,
         "step": _step(seen) + share if summary.status else "",
@@ -109,7 +111,7 @@ def print_run(seen: Seen) -> None:
         "time left": _left(seen),
         "updated": f"{_age(seen)} ago" if summary.status else "",
         "checkpoint": "" if last is None else _checkpoint(last.step, last.age_seconds, last.problem),
-        "attention": _with_reason(summary.attention, _flash(summary) or summary.attention_reason),
+        "attention": _with_reason(summary.attention, backend),
         "kernels": _with_reason(summary.kernels, summary.kernels_reason),
         "micro-batch": _number(summary.micro_batch_size, ",") and f"{summary.micro_batch_size:,} rows",
         "starts": str(summary.starts or ""),
@@ -120,10 +122,6 @@ def print_run(seen: Seen) -> None:
         "next": seen.next_action,
     }
     text_console(PIPE_WIDTH).print(facts_table(rows))
-
-
-def _flash(summary: "RunSummary") -> str:
-    return f"FlashAttention {summary.flash_attention}" if summary.flash_attention else ""
 
 
 def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:

@@ -66,7 +66,7 @@ class View(Enum):
 
     @property
     def forward(self) -> bool:
-        """Whether positions that predict see none after them."""
+        """Whether positions that predict see none after them, so that no token that they predict needs a mask."""
         return self is not View.BIDIRECTIONAL
 
 
@@ -77,10 +77,10 @@ class ObjectiveKind:
     Attributes:
         name: the value of the setting `objective`.
         title: the name in words.
+        predicts: one line about the predicted tokens, as "what | which", given the masking.
         view: see View.
         lag: slots from the state that predicts to the token that it predicts.
         pipeline: the task of the trained model, as transformers names its pipelines.
-        predicts: one line about the predicted tokens, as "what | which", given the masking.
         unread: settings of `masking` that it does not read.
         draws_masks: whether masking.strategy and masking.rate choose the predicted tokens.
         needs_targets: whether the data mark the predicted tokens.
@@ -89,19 +89,14 @@ class ObjectiveKind:
 
     name: str
     title: str
-    view: View
-    lag: int
-    pipeline: str
     predicts: Callable[[MaskingConfig], str]
+    view: View = View.BIDIRECTIONAL
+    lag: int = 0
+    pipeline: str = "fill-mask"
     unread: tuple[str, ...] = ()
     draws_masks: bool = False
     needs_targets: bool = False
     needs_pairs: bool = False
-
-    @property
-    def unmasked(self) -> bool:
-        """Whether the model sees the tokens that it predicts, because the positions that predict do not see them."""
-        return self.view.forward
 
     @property
     def causal(self) -> bool:
@@ -130,9 +125,6 @@ OBJECTIVES = {
         ObjectiveKind(
             name="mlm",
             title="masked language modelling",
-            view=View.BIDIRECTIONAL,
-            lag=0,
-            pipeline="fill-mask",
             unread=("diffusion",),
             draws_masks=True,
             predicts=lambda masking: (
@@ -151,7 +143,6 @@ OBJECTIVES = {
         ObjectiveKind(
             name="mntp",
             title="masked next-token prediction",
-            view=View.BIDIRECTIONAL,
             lag=1,
             pipeline="feature-extraction",  # transformers' fill-mask reads the state of the mask itself
             unread=("diffusion",),
@@ -173,9 +164,6 @@ OBJECTIVES = {
         ObjectiveKind(
             name="repair",
             title="cloze repair",
-            view=View.BIDIRECTIONAL,
-            lag=0,
-            pipeline="fill-mask",
             unread=("strategy", "replacement", "selection", "diffusion"),
             needs_targets=True,
             predicts=lambda masking: (
@@ -185,9 +173,6 @@ OBJECTIVES = {
         ObjectiveKind(
             name="diffusion",
             title="masked diffusion",
-            view=View.BIDIRECTIONAL,
-            lag=0,
-            pipeline="fill-mask",
             unread=("strategy", "rate", "replacement", "selection"),
             predicts=lambda masking: f"masking | token, {_modes(masking)} rates drawn for each row, all as [MASK]",
         ),

@@ -139,7 +139,7 @@ class BatchRows:
 
 
 def _kind(seen: int, original: int, vocabulary: Vocabulary, objective: ObjectiveKind) -> Kind:
-    if objective.unmasked:
+    if objective.view.forward:
         return "next"
     return "mask" if seen == vocabulary.mask else "kept" if seen == original else "random"
 

@@ -40,7 +40,7 @@ def write_export(out: Path, saved: Checkpoint, folder: RunFolder, averaged: bool
     sep_id = shape.get("sep_id") if kind.view is View.PREFIX else None
     view = {} if shape["arch"] == "auto" else {"causal": kind.causal, "sep_id": sep_id}
     model = exported(native_state(saved, averaged), shape | view)
-    if kind.lag and not kind.unmasked:
+    if kind.lag and not kind.view.forward:
         model.config.update({"prediction_lag": kind.lag})
     longest = _longest_text(model, saved)
     write_model(model, folder.tokenizer, longest, out)

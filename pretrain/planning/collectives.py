@@ -113,12 +113,9 @@ class Cluster:
         """Seconds of a reduce-scatter or an all-gather; an all-reduce takes both. size: bytes of the whole tensor."""
         if self.ranks == 1:
             return 0.0
-        return _START + self._ring_latency + ring_seconds(size, self.ranks, self.bandwidth)
-
-    @property
-    def _ring_latency(self) -> float:
         crossing = self.nodes - 1
-        return crossing * self.network.hop + (self.ranks - 1 - crossing) * self.gpu.hop
+        latency = crossing * self.network.hop + (self.ranks - 1 - crossing) * self.gpu.hop
+        return _START + latency + ring_seconds(size, self.ranks, self.bandwidth)
 
     @property
     def small(self) -> float:

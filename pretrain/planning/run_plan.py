@@ -109,7 +109,7 @@ class RunPlan:
 
 
 class Planner:
-    """Plans a config, and the memory of variants of it, for the same vocabulary and data.
+    """Plans a config, and the memory of variants of it, for the same vocabulary and data; `sizes`: of the parameters.
 
     Args:
         sources: the data. With None, each row is one document without padding.
@@ -124,14 +124,9 @@ class Planner:
         self._config, self._sources = config, sources
         description = describe(config, tokenizer)
         self._costs = EncoderCosts.of(description)
-        self._sizes = self._costs.sizes if self._costs else _sizes_of_auto(description)
+        self.sizes = self._costs.sizes if self._costs else _sizes_of_auto(description)
         self._objective = objective_of(config, Vocabulary.of(tokenizer), config.run.seed, "train")
         self._filled: dict[int, list[Filling]] = {}
-
-    @property
-    def sizes(self) -> Sizes:
-        """Elements of the parameters."""
-        return self._sizes
 
     @property
     def shape(self) -> EncoderShape | None:
@@ -154,7 +149,7 @@ class Planner:
         planned = [self._stage(stage, count, processes) for stage, count in zip(stages, counts, strict=True) if count]
         return RunPlan(
             processes,
-            self._sizes.total,
+            self.sizes.total,
             tuple(planned),
             self._epochs(stages, counts) if self._sources else None,
             self._costs is not None,
@@ -197,7 +192,7 @@ class Planner:
         """Memory of one process in a stage."""
         rows, seq_len, of_row = stage.micro, stage.seq_len, self._objective.slots(stage.seq_len)
         slots, predictions, data = rows * seq_len, rows * of_row, stage.rank_bytes(of_row)
-        items = states(config, self._sizes, processes)
+        items = states(config, self.sizes, processes)
         if self._costs is None:
             return (*items, Item("batches", data))
         train = config.train
@@ -210,7 +205,7 @@ class Planner:
             checkpointing=train.activation_checkpointing,
             masked=ComputeBackends.of(config, "cuda", window=True).attention == "sdpa",
         )
-        return (*items, *pass_items(activations, self._sizes, config, data))
+        return (*items, *pass_items(activations, self.sizes, config, data))
 
     def _stage(self, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
         tokens, flops = self._of_row(stage.seq_len)

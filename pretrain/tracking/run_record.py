@@ -61,7 +61,7 @@ class RunRecord:
             data: fingerprint of the training data, and its data sets.
             files: names of files in the run folder that MLflow gets.
         """
-        (fingerprint, datasets), unmasked = data, all(kind.unmasked for kind in config.objective_kinds)
+        (fingerprint, datasets), unmasked = data, all(kind.view.forward for kind in config.objective_kinds)
         params = {
             "model": config.model.title,
             "objective": config.objective_text,
