@@ -58,7 +58,7 @@ def plan_audit(folder: RunFolder, steps: tuple[int, int] | None) -> AuditPlan:
 
 
 def overrides(plan: AuditPlan, run_dir: Path) -> list[str]:
-    """Settings of the repeated run, which differ from those of the run."""
+    """Settings of the repeated run that replace the settings of the run."""
     # Paths are quoted as YAML: a folder may be named "1e3".
     values: dict[str, Any] = {
         "run.dir": f'"{run_dir}"',
@@ -98,7 +98,7 @@ def allowed_difference(config: Config, before: Mapping[str, Any], now: Mapping[s
 
 
 def first_difference(run: Path, repeated: Path, plan: AuditPlan, allowed: float) -> str | None:
-    """The first repeated step whose batch, loss or gradient norm is not that of the journal; None if there is none."""
+    """The first repeated step whose batch, loss or gradient norm differs from the journal; None if no step does."""
     recorded, again = (_steps(RunFolder(folder).journal) for folder in (run, repeated))
     for step in range(plan.start + 1, plan.end + 1):
         if (before := recorded.get(step)) is None:

@@ -19,7 +19,7 @@ class RunConfig(Section):
     trust_checkpoint: bool = Field(False, description="start from a checkpoint of another run; trust whoever made it")
     allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
     stop_after: int | None = Field(
-        None, ge=1, description="stop after this step, with a checkpoint; schedules are those of train.steps"
+        None, ge=1, description="stop after this step, with a checkpoint; schedules still end at train.steps"
     )
     deterministic: bool = Field(False, description="on a GPU, only operations that give the same bits each time")
 

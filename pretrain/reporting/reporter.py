@@ -82,7 +82,7 @@ class Reports:
         retry = state == "completed" or not (planned or self._folder.stop.exists())
         with contextlib.suppress(OSError):  # a full or failed disk
             self._folder.stop.unlink(missing_ok=True)  # honoured, or too late
-        again = "raise run.stop_after to go on" if planned else "run the same command again to resume"
+        again = "raise run.stop_after to continue" if planned else "run the same command again to resume"
         action = {"completed": "export the model", "stopped": again}.get(state)
         if action:  # first, as the process may be killed during the rest
             asked = "run.stop_after is reached" if planned else reason or "asked to stop"
