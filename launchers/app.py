@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 COMMANDS = (
-    *("demo", "doctor", "plan", "train", "stop", "status", "logs", "report", "checkpoints", "replay"),
+    *("demo", "doctor", "plan", "train", "stop", "status", "logs", "report", "checkpoints", "replay", "audit"),
     *("export", "evaluate", "finetune", "generate", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),

@@ -18,6 +18,9 @@ class RunConfig(Section):
     resume: str = Field("auto", description="auto, required, never, or the path of a checkpoint folder")
     trust_checkpoint: bool = Field(False, description="start from a checkpoint of another run; trust whoever made it")
     allow_changes: bool = Field(False, description="resume although a setting that decides a step's result differs")
+    stop_after: int | None = Field(
+        None, ge=1, description="stop after this step, with a checkpoint; schedules still end at train.steps"
+    )
     deterministic: bool = Field(False, description="on a GPU, only operations that give the same bits each time")
 
     @field_validator("dir", mode="before")

@@ -1,3 +1,4 @@
+from .hugging_face_export import native_state as native_state
 from .resolve_model import check_model as check_model
 from .resolve_model import check_vocabulary as check_vocabulary
 from .resolve_model import ids_around as ids_around

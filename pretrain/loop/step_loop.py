@@ -99,9 +99,10 @@ class Loop:
 
     def _run_steps(self, collections: ChosenCollections) -> Outcome:
         config, total = self._config, self._config.train.steps
+        last = min(total, config.run.stop_after or total)
         batches = Prefetcher(self._loader, self._step, self._position, self._prepare)
         try:
-            while self._step < total and not self._stopping and not self.guard.rollback_due:
+            while self._step < last and not self._stopping and not self.guard.rollback_due:
                 step = self._load(batches)
                 self._train(step)
                 collections.after_step(self._step)

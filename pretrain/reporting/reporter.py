@@ -77,12 +77,16 @@ class Reports:
         self._nodes.close()
         if not self._is_rank_zero:
             return
-        retry = state == "completed" or not self._folder.stop.exists()
+        limit = self._config.run.stop_after
+        planned = state == "stopped" and limit is not None and self._last_step >= limit
+        retry = state == "completed" or not (planned or self._folder.stop.exists())
         with contextlib.suppress(OSError):  # a full or failed disk
             self._folder.stop.unlink(missing_ok=True)  # honoured, or too late
-        action = {"completed": "export the model", "stopped": "run the same command again to resume"}.get(state)
+        again = "raise run.stop_after to continue" if planned else "run the same command again to resume"
+        action = {"completed": "export the model", "stopped": again}.get(state)
         if action:  # first, as the process may be killed during the rest
-            why = "all steps are done" if state == "completed" else reason or "asked to stop"
+            asked = "run.stop_after is reached" if planned else reason or "asked to stop"
+            why = "all steps are done" if state == "completed" else asked
             self._end = (state, self._last_step, self._config.train.steps, why, action, retry)
             with contextlib.suppress(OSError):  # `check_recorded` tries again
                 self._record_end()

@@ -19,6 +19,7 @@ OPTIONS = {
     "run.resume": "auto",
     "run.trust_checkpoint": False,
     "run.allow_changes": False,
+    "run.stop_after": None,
     "run.deterministic": False,
     "data.train": "required",
     "data.valid": None,

@@ -1,0 +1,138 @@
+"""Audit of a run: what to repeat, and how losses, batches and weights differ from those that the run recorded."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from data_prep.errors import UserError
+from pretrain import checkpoint
+from pretrain.config import Config
+from pretrain.export import native_state
+from pretrain.run import Entry, JournalReader, RunFolder
+
+METRICS = ("train/loss", "train/grad_norm")
+_MACHINE = ("python", "packages", "processes", "threads", "backend", "cuda", "attention", "kernels")
+
+
+@dataclass(frozen=True)
+class AuditPlan:
+    """The steps after `start`, up to `end`, which are repeated.
+
+    begins: the checkpoint of `start`; None for step 0. ends: the checkpoint of `end`; None if it was not kept.
+    """
+
+    start: int
+    end: int
+    begins: Path | None
+    ends: Path | None
+
+
+def plan_audit(folder: RunFolder, steps: tuple[int, int] | None) -> AuditPlan:
+    """Choose what to repeat: from the last checkpoint before the steps to the first one after them.
+
+    Args:
+        steps: the first and last step to check; by default those between the two newest checkpoints, or up to the only
+            one.
+
+    Raises:
+        UserError: if the run has not taken the steps, has no checkpoint, or a checkpoint is damaged.
+    """
+    saved = dict(checkpoint.committed(folder.checkpoints))
+    if steps is None:
+        if not saved:
+            raise UserError(f"{folder.path} has no checkpoint, so its weights cannot be compared. Give --steps A:B.")
+        newest = sorted(saved)[-2:]
+        start, end = newest if len(newest) == 2 else (0, newest[0])
+    else:
+        start = max((step for step in saved if step < steps[0]), default=0)
+        end = min((step for step in saved if step >= steps[1]), default=steps[1])
+    plan = AuditPlan(start, end, saved.get(start), saved.get(end))
+    for path in (plan.begins, plan.ends):
+        if path and (problem := checkpoint.verify(path)):
+            raise UserError(f"{path} is damaged: {problem}")
+    return plan
+
+
+def overrides(plan: AuditPlan, run_dir: Path) -> list[str]:
+    """Settings of the repeated run that replace the settings of the run."""
+    # Paths are quoted as YAML: a folder may be named "1e3".
+    values: dict[str, Any] = {
+        "run.dir": f'"{run_dir}"',
+        "run.stop_after": plan.end,
+        "eval.every_steps": plan.end + 1,
+        "checkpoint.every_steps": plan.end + 1,
+        "checkpoint.every_minutes": "null",
+        "checkpoint.keep_every": "null",
+        "checkpoint.remote": "null",
+        "track.uri": "none",
+        "track.models": "none",
+    }
+    if plan.begins:
+        values |= {"run.resume": f'"{plan.begins.resolve()}"', "run.trust_checkpoint": "true"}
+    else:
+        values["run.resume"] = "auto"
+    return [f"{name}={value}" for name, value in values.items()]
+
+
+def machine_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two recorded environments and may change the last bits of results."""
+    found = [name for name in _MACHINE if before.get(name) != now.get(name)]
+    return found + (["hardware"] if _hardware(before) != _hardware(now) else [])
+
+
+def _hardware(environment: Mapping[str, Any]) -> set[str]:
+    hosts = environment.get("hosts") or []
+    return {str(host.get("processor")) for host in hosts} | {
+        str(gpu.get("name")) for host in hosts for gpu in host.get("gpus") or []
+    }
+
+
+def allowed_difference(config: Config, before: Mapping[str, Any], now: Mapping[str, Any], tolerance: float) -> float:
+    """The relative difference that two results may have: none where the same bits are expected."""
+    exact = not machine_differences(before, now) and (now.get("backend") == "gloo" or config.run.deterministic)
+    return 0.0 if exact else tolerance
+
+
+def first_difference(run: Path, repeated: Path, plan: AuditPlan, allowed: float) -> str | None:
+    """The first repeated step whose batch, loss or gradient norm differs from the journal; None if no step does."""
+    recorded, again = (_steps(RunFolder(folder).journal) for folder in (run, repeated))
+    for step in range(plan.start + 1, plan.end + 1):
+        if (before := recorded.get(step)) is None:
+            return f"step {step} is not in {RunFolder(run).journal}"
+        if problem := _difference(before, again[step], allowed):
+            return f"step {step} is the first that differs: {problem}"
+    return None
+
+
+def _steps(journal: Path) -> dict[int, Entry]:
+    return {entry.step: entry for entry in JournalReader(journal).entries(batches=True) if entry.batch}
+
+
+def _difference(before: Entry, now: Entry, allowed: float) -> str | None:
+    assert before.batch
+    assert now.batch
+    if before.batch.get("checksum") != now.batch["checksum"]:
+        return f"its batch has checksum {before.batch.get('checksum')} in the journal and {now.batch['checksum']} now"
+    for name in METRICS:
+        value, again = before.metrics.get(name, math.nan), now.metrics[name]
+        if not (value == again or abs(value - again) <= allowed * abs(again)):
+            return f"{name} is {value!r} in the journal and {again!r} now"
+    return None
+
+
+def weights_difference(ends: Path, repeated: Path, allowed: float) -> str | None:
+    """The weights of two checkpoints that differ most, by the norm of the difference; None if none does."""
+    before, now = (native_state(checkpoint.read(path)) for path in (ends, repeated))
+    shares = {
+        name: float((weights - now[name]).norm() / now[name].norm().clamp(min=1e-30))
+        for name, weights in before.items()
+        if not torch.equal(weights, now[name])
+    }
+    name = max(shares, key=lambda one: shares[one], default=None)
+    if name is None or shares[name] <= allowed:
+        return None
+    return f"{len(shares)} weights of {ends} differ, most {name}, by {shares[name]:.1e} of its norm"

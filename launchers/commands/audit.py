@@ -1,0 +1,116 @@
+"""`maskwright audit`: repeat steps of a run and compare the results with its journal and checkpoints."""
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from data_prep.errors import UserError
+from data_prep.storage import require_run
+from launchers.commands.arguments import JsonFlag, ProcessCount, RunArgument
+
+if TYPE_CHECKING:
+    from evaluation.run_audit import AuditPlan
+
+
+def audit(
+    run: RunArgument,
+    steps: Annotated[
+        str | None, typer.Option(metavar="A:B", help="first and last step; by default up to the newest checkpoint")
+    ] = None,
+    procs: ProcessCount = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0, max=1, help="relative difference allowed where other bits are expected")
+    ] = 1e-3,
+    as_json: JsonFlag = False,
+) -> None:
+    """Repeat steps of a run, and compare batches, losses, gradient norms and weights. Exit code 1 if they differ.
+
+    The steps start from the checkpoint before them, in the folder RUN-audit, which is removed if all is equal. On the
+    same kind of machine, with as many processes, every bit must be equal; on a GPU only with run.deterministic. The
+    checkpoint is loaded as at a resume: audit only runs whose author you trust.
+
+    Examples:
+
+        maskwright audit runs/demo
+
+        maskwright audit runs/demo --steps 40:80
+    """
+    require_run(run)
+    from evaluation.run_audit import allowed_difference, first_difference, plan_audit, weights_difference
+    from pretrain.config import load_config
+    from pretrain.run import RunFolder, step_name
+
+    folder = RunFolder(run)
+    config = load_config(folder.config)
+    plan = plan_audit(folder, _range(steps, config.train.steps))
+    before = folder.read_environment() or {}
+    work = run.with_name(f"{run.name}-audit")
+    _repeat(folder, plan, work, procs or before.get("processes") or 1)
+    again = RunFolder(work)
+    now = again.read_environment() or {}
+    allowed = allowed_difference(config, before, now, tolerance)
+    problem = first_difference(run, work, plan, allowed)
+    if problem is None and plan.ends:
+        problem = weights_difference(plan.ends, again.checkpoints / step_name(plan.end), allowed)
+    _report(run, plan, allowed, problem, as_json)
+    if problem:
+        sys.exit(1)
+    shutil.rmtree(work)
+
+
+def _range(steps: str | None, last: int) -> tuple[int, int] | None:
+    if steps is None:
+        return None
+    found = re.fullmatch(r"(\d+):(\d+)", steps)
+    if not found or not 1 <= int(found[1]) <= int(found[2]) <= last:
+        raise UserError(f"--steps {steps}: write a first and a last step from 1 to {last}, for example 1:{last}")
+    return int(found[1]), int(found[2])
+
+
+def _repeat(folder: Any, plan: "AuditPlan", work: Path, processes: int) -> None:
+    """Train the steps of the plan in `work`, again from the start if it holds something else."""
+    from evaluation.run_audit import overrides
+    from evaluation.study import Stopped
+    from launchers.commands.study_run import STOPPED, child_commands
+    from launchers.display import CommandProgress
+    from pretrain.run import JournalReader
+
+    log, journal = work / "train.log", JournalReader(work / "journal.jsonl")
+    if work.exists():
+        if (work / "config.yaml").exists() and not log.exists():
+            raise UserError(f"{work} is another run; move it away, as the audit repeats steps there")
+        shutil.rmtree(work)
+    words = ["train", str(folder.config), *overrides(plan, work), "--procs", str(processes)]
+    with child_commands() as maskwright, CommandProgress() as line:
+
+        def look() -> None:
+            line.show(max(journal.last_step(), plan.start) - plan.start, plan.end - plan.start, "repeating steps")
+
+        try:
+            code = maskwright(words, log, look)
+        except Stopped:
+            print("stopped; run the same command to start again", file=sys.stderr)
+            sys.exit(STOPPED)
+    if code not in (0, STOPPED) or journal.last_step() < plan.end:
+        lines = log.read_text(errors="replace").splitlines()
+        error = next((line for line in lines if line.startswith("error: ")), f"its log is {log}")
+        raise UserError(f"{folder.path} cannot be repeated: {error.removeprefix('error: ')}")
+
+
+def _report(run: Path, plan: "AuditPlan", allowed: float, problem: str | None, as_json: bool) -> None:
+    how = "bit for bit" if not allowed else f"within {allowed:g}"
+    if as_json:
+        found = {"start": plan.start, "end": plan.end, "weights": plan.ends is not None, "allowed": allowed}
+        print(json.dumps(found | {"difference": problem}))
+    elif problem:
+        print(f"{run}: {problem} (compared {how}; the repeated steps are in {run}-audit)")
+    else:
+        weights = f"and the weights of {plan.ends.name}" if plan.ends else "and no weights, as no checkpoint was kept"
+        print(
+            f"{run}: steps {plan.start + 1} to {plan.end} are equal {how}: batches, losses, gradient norms, {weights}"
+        )

@@ -1,0 +1,133 @@
+"""`maskwright audit`: a clean run passes, and each kind of change is named."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support import runs
+
+STEPS = 24
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with data and a run of two processes, with checkpoints of steps 8, 16 and 24."""
+    folder = tmp_path_factory.mktemp("audit")
+    data = runs.tiny_data(folder / "data")
+    config = runs.tiny_config(data, folder / "run", train__steps=STEPS, checkpoint__every_steps=8, checkpoint__keep=3)
+    done = runs.maskwright("train", runs.write_config(folder / "run.yaml", config), "--procs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture
+def run(place, tmp_path) -> Path:
+    """A copy of the run, to change."""
+    return shutil.copytree(place / "run", tmp_path / "run")
+
+
+def audit(run: Path, *options: str) -> tuple[int, str]:
+    done = runs.maskwright("audit", run, *options)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_clean_run_passes_bit_for_bit(place, run):
+    code, said = audit(run)
+    assert code == 0, said
+    assert (
+        "steps 17 to 24 are equal bit for bit: batches, losses, gradient norms, and the weights of step-00000024"
+        in said
+    )
+    assert not run.with_name("run-audit").exists()
+    code, said = audit(run, "--steps", "3:9", "--json")
+    assert (code, json.loads(said.splitlines()[-1])) == (
+        0,
+        {"start": 0, "end": 16, "weights": True, "allowed": 0.0, "difference": None},
+    )
+
+
+def test_other_processes_are_equal_within_the_tolerance(run):
+    code, said = audit(run, "--procs", "1")
+    assert code == 0, said
+    assert "equal within 0.001" in said
+    code, said = audit(run, "--procs", "1", "--tolerance", "0")
+    assert code == 1
+    assert "is the first that differs" in said or "weights" in said
+
+
+def test_an_edited_loss_is_named(run):
+    journal = run / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    for line in lines:
+        if line["step"] == 20 and "train/loss" in line["metrics"]:
+            line["metrics"]["train/loss"] -= 0.01
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, said = audit(run)
+    assert code == 1
+    assert "step 20 is the first that differs: train/loss is" in said
+    assert run.with_name("run-audit").exists()
+    assert audit(run, "--steps", "9:16")[0] == 0, "the folder of an earlier audit is used again"
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_named(run):
+    (file,) = (run / "checkpoints" / "step-00000024").rglob("mp_rank_00_model_states.pt")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    code, said = audit(run)
+    assert code == 1
+    assert "step-00000024 is damaged" in said
+    assert "mp_rank_00_model_states.pt" in said
+
+
+def test_another_seed_and_another_shard_are_named(place, run, tmp_path):
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    (run / "config.yaml").write_text(yaml.safe_dump(config | {"run": config["run"] | {"seed": 8}}))
+    code, said = audit(run)
+    assert code == 1
+    assert "run.seed was 7 and is 8" in said
+    data = shutil.copytree(place / "data", tmp_path / "data")
+    (shard,) = (data / "train").rglob("*.tar")
+    content = bytearray(shard.read_bytes())
+    for place_ in range(2000, len(content), 3000):
+        content[place_] ^= 1
+    shard.write_bytes(content)
+    config["data"]["train"][0]["path"] = str(data / "train")
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    code, said = audit(run)
+    assert code == 1
+    assert "cannot be repeated" in said
+    assert shard.name in said
+
+
+def test_mistakes_are_said(run, tmp_path):
+    for steps in ("9", "9:3", "0:4", "4:99"):
+        code, said = audit(run, "--steps", steps)
+        assert code == 1
+        assert f"--steps {steps}: write a first and a last step from 1 to {STEPS}" in said
+    other = run.with_name("run-audit")
+    other.mkdir()
+    (other / "config.yaml").write_text("")
+    code, said = audit(run)
+    assert code == 1
+    assert "is another run" in said
+    shutil.rmtree(run / "checkpoints")
+    code, said = audit(run)
+    assert code == 1
+    assert "has no checkpoint" in said
+
+
+def test_a_run_stops_after_the_named_step_and_goes_on_when_it_is_raised(place, tmp_path):
+    config = runs.tiny_config(place / "data", tmp_path / "run", train__steps=STEPS, checkpoint__every_steps=8)
+    config["run"]["stop_after"] = 10
+    file = runs.write_config(tmp_path / "run.yaml", config)
+    for _ in range(2):
+        assert runs.maskwright("train", file, "--procs", "2").returncode == 75
+        status = json.loads((tmp_path / "run/status.json").read_text())
+        assert (status["state"], status["step"], status["retry"]) == ("stopped", 10, False)
+        assert status["reason"] == "run.stop_after is reached"
+    assert runs.maskwright("train", file, "run.stop_after=null", "--procs", "2").returncode == 0
+    assert runs.losses(tmp_path / "run") == runs.losses(place / "run")
