@@ -38,13 +38,13 @@ def merge(
         Path | None, typer.Option("--json", parser=local, metavar="FILE", help="write all results to a JSON file")
     ] = None,
 ) -> None:
-    """Average the weights of checkpoints, and evaluate the result beside each of them.
+    """Average the weights of checkpoints, and compare the result with each of them on held-out text.
 
     After a phase with a constant learning rate, this replaces a decay of the learning rate.
 
     Examples:
 
-        maskwright merge runs/demo@600..1000 --out models/demo
+        maskwright merge runs/demo@800..1000 --out models/demo
 
         maskwright merge runs/books@8000..10000 --weights linear-decay --out models/books --json merge.json
 
@@ -93,7 +93,7 @@ def merge(
 
 
 def _held_out(data: str | None, run: Path | None) -> str | None:
-    """The location of the held-out data set; None if there is none, or the user wants none."""
+    """The location of the held-out data set; None if the user wants none, the run names none, or it is missing."""
     from data_prep.format import Dataset
 
     location = data or (load_config(RunFolder(run).config).data.valid if run else None)

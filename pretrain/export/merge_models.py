@@ -23,7 +23,7 @@ def merge_models(
     """Write the weighted mean of models as a Hugging Face folder. Memory holds its fp64 sum and one model at a time.
 
     Args:
-        title: of the weights, for the model card. The rest of the card is that of the last model.
+        title: of the weights, for the model card. The last model's card gives the rest.
         out: folder to write, which must be new or empty.
         progress: (models done, number of models, current task).
 

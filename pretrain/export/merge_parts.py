@@ -49,7 +49,7 @@ def merge_parts(name: str, view: View | None) -> list[MergePart]:
     """The models that an argument names: RUN@A..B, a checkpoint, or a Hugging Face folder; oldest first.
 
     Raises:
-        UserError: if it is none of these, or the run keeps fewer than two checkpoints from step A to step B.
+        UserError: if it names something else, or the run keeps fewer than two checkpoints from step A to step B.
     """
     path = Path(name)
     if (found := _RANGE.fullmatch(name)) and not path.exists():
@@ -74,7 +74,7 @@ def _parts_of_run(run: Path, first: int, last: int, view: View | None) -> list[M
     if len(chosen) < 2:
         raise UserError(
             f"{run} has {len(chosen) or 'no'} checkpoint from step {first} to {last}, and a merge needs two. It keeps "
-            f"those of steps {', '.join(map(str, kept)) or '(none)'}; see checkpoint.keep and checkpoint.keep_every."
+            f"{'steps ' if kept else 'none'}{', '.join(map(str, kept))}; see checkpoint.keep and checkpoint.keep_every."
         )
     return [MergePart.of_checkpoint(run, step, view) for step in chosen]
 

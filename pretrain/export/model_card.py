@@ -94,7 +94,7 @@ A model pretrained with Maskwright for {titles}: {config.model.title} (layers x 
 
 
 def merged_card(card: str, title: str, parts: Iterable[tuple[str, float]]) -> str:
-    """The model card of a merge, from that of its last part.
+    """The model card of a merge, made from the card of its last part.
 
     Args:
         title: of the weights.
