@@ -8,7 +8,7 @@ import typer
 
 COMMANDS = (
     *("demo", "doctor", "plan", "train", "stop", "status", "logs", "report", "checkpoints", "replay", "audit"),
-    *("export", "evaluate", "finetune", "generate", "tokenizer train"),
+    *("export", "merge", "evaluate", "finetune", "generate", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
     *("mask show", "analyze layers", "study masking", "study run", "study time", "study report"),

@@ -38,17 +38,17 @@ class EvaluationRequest:
     """
 
     models: tuple[str, ...]
-    baseline: bool
-    data: str | None
-    counts: str | None
-    rows: int
-    seq_len: int | None
-    mask_rate: float
-    strategy: StrategyName
-    likelihood: int | None
-    pairs: str | None
-    form: Form
-    limit: int | None
+    baseline: bool = False
+    data: str | None = None
+    counts: str | None = None
+    rows: int = 1000
+    seq_len: int | None = None
+    mask_rate: float = 0.15
+    strategy: StrategyName = "token"
+    likelihood: int | None = None
+    pairs: str | None = None
+    form: Form = "original"
+    limit: int | None = None
 
 
 def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = None) -> dict[str, Any]:

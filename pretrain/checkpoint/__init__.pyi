@@ -11,5 +11,6 @@ from .retention import committed as committed
 from .retention import remove_leftovers as remove_leftovers
 from .retention import retained as retained
 from .retention import set_aside as set_aside
+from .retention import step_of as step_of
 from .saver import Parts as Parts
 from .saver import Saver as Saver

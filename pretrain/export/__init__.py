@@ -2,7 +2,8 @@
 
 `export_run` writes the folder; `pretrain.model` maps the weights to transformers' names. `model_folder` finds the
 folder of a model or a run, and `load_model`, `load_language_model` and `load_tokenizer` load from it. `check_model` and
-`check_vocabulary` refuse unsuitable models early.
+`check_vocabulary` refuse unsuitable models early. `merge_models` averages exports with `merge_weights`; `merge_parts`
+finds them.
 """
 
 import lazy_loader

@@ -1,4 +1,7 @@
 from .hugging_face_export import native_state as native_state
+from .merge_models import merge_models as merge_models
+from .merge_parts import merge_parts as merge_parts
+from .merge_parts import merge_weights as merge_weights
 from .resolve_model import check_model as check_model
 from .resolve_model import check_vocabulary as check_vocabulary
 from .resolve_model import ids_around as ids_around
@@ -8,4 +11,5 @@ from .resolve_model import load_tokenizer as load_tokenizer
 from .resolve_model import model_folder as model_folder
 from .resolve_model import prediction_lag as prediction_lag
 from .run_export import export_run as export_run
+from .run_export import free_folder as free_folder
 from .transformers_folder import save_model as save_model

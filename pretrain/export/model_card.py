@@ -1,5 +1,8 @@
 """The model card of an export: how the model was trained, and how to use it."""
 
+import re
+from collections.abc import Iterable
+
 from transformers import PreTrainedModel
 
 from pretrain.checkpoint import Checkpoint
@@ -88,6 +91,18 @@ A model pretrained with Maskwright for {titles}: {config.model.title} (layers x 
 | seed | {config.run.seed} |
 
 {use}{_VERSION_5 if needs_version_5(model.config) else ""}"""
+
+
+def merged_card(card: str, title: str, parts: Iterable[tuple[str, float]]) -> str:
+    """The model card of a merge, made from the card of its last part.
+
+    Args:
+        title: of the weights.
+        parts: names and weights.
+    """
+    card = re.sub(r"(?<=^\| weights \| ).*(?= \|$)", lambda _: title, card, count=1, flags=re.MULTILINE)
+    rows = "".join(f"| {name} | {weight:.4g} |\n" for name, weight in parts)
+    return f"{card.rstrip()}\n\nThe weights are {title}:\n\n| model | weight |\n|---|---|\n{rows}"
 
 
 def _objective_lines(config: Config) -> str:

@@ -11,8 +11,9 @@ from data_prep.format import Dataset
 from data_prep.reading import MAX_CONFIG_BYTES, read_json, typed, unusable
 from data_prep.storage import is_run, not_a
 from pretrain.checkpoint import committed
-from pretrain.export.run_export import chosen_checkpoint, export_run
-from pretrain.run import RunFolder
+from pretrain.config import View
+from pretrain.export.run_export import chosen_checkpoint, default_export, export_run
+from pretrain.run import RunFolder, step_name
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -41,16 +42,19 @@ def model_folder(path: Path) -> Path:
     check_model(path)
     if (path / "config.json").is_file():
         return path
-    folder = RunFolder(path)
-    step, newest = max(committed(folder.checkpoints))
-    exported = folder.exports / newest.name
-    if not (exported / "config.json").is_file():
+    return exported_folder(path, max(committed(RunFolder(path).checkpoints))[0])
+
+
+def exported_folder(run: Path, step: int, view: View | None = None) -> Path:
+    """The Hugging Face folder of a checkpoint in RUN/exports, made if missing; see export_run."""
+    folder = default_export(RunFolder(run), step_name(step), view=view)
+    if not (folder / "config.json").is_file():
         try:
-            export_run(path, step, None)
+            export_run(run, step, None, view=view)
         except UserError:
-            if not (exported / "config.json").is_file():  # else another process has made it meanwhile
+            if not (folder / "config.json").is_file():  # else another process has made it meanwhile
                 raise
-    return exported
+    return folder
 
 
 def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options: Any) -> "PreTrainedModel":

@@ -1,6 +1,8 @@
 """Export a run: choose the checkpoint, check it and the output folder, and write a Hugging Face folder."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from data_prep.errors import UserError
@@ -30,8 +32,7 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
     """
     folder = RunFolder(run)
     found = chosen_checkpoint(folder, step)
-    suffix = ("-ema" if averaged else "") + (f"-{view.value}" if view else "")
-    out = _free_folder(out or folder.exports / f"{found.name}{suffix}")
+    out = free_folder(out or default_export(folder, found.name, averaged, view))
     problem = checkpoint.verify(found) or state_problem(checkpoint.read(found))
     if problem:
         raise UserError(f"{found} is damaged and cannot be exported: {problem}")
@@ -42,14 +43,14 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
         raise UserError(f"{folder.tokenizer} is not the tokenizer that the run was trained with")
     from pretrain.export.hugging_face_export import write_export  # imports torch, which takes seconds
 
-    try:
-        with atomic_folder(out) as temporary:
-            write_export(temporary, saved, folder, averaged, kind)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
-            raise UserError(f"{out} was made by another process meanwhile") from error
-        raise
+    with new_folder(out) as temporary:
+        write_export(temporary, saved, folder, averaged, kind)
     return out
+
+
+def default_export(folder: RunFolder, name: str, averaged: bool = False, view: View | None = None) -> Path:
+    """The folder of an export of the checkpoint `name`, unless the user names one."""
+    return folder.exports / f"{name}{'-ema' if averaged else ''}{f'-{view.value}' if view else ''}"
 
 
 def _kind_of_view(folder: RunFolder, config: Config, view: View | None) -> ObjectiveKind:
@@ -80,9 +81,21 @@ def chosen_checkpoint(folder: RunFolder, step: int | None) -> Path:
     return checkpoints[max(checkpoints) if step is None else step]
 
 
-def _free_folder(out: Path) -> Path:
+def free_folder(out: Path) -> Path:
     """The absolute path of a folder to write. Raises UserError if something is there."""
     place = out.absolute()
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise UserError(f"{place} exists and is not an empty folder. Remove it, or choose another --out.")
     return place
+
+
+@contextmanager
+def new_folder(out: Path) -> Iterator[Path]:
+    """As atomic_folder. Raises UserError if another process makes the folder first."""
+    try:
+        with atomic_folder(out) as temporary:
+            yield temporary
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            raise UserError(f"{out} was made by another process meanwhile") from error
+        raise

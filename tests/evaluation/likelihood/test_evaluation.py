@@ -230,22 +230,8 @@ def test_accuracy_by_group_with_ties_as_halves():
     }
 
 
-def task(**settings) -> EvaluationRequest:
-    defaults = {
-        "models": (),
-        "baseline": False,
-        "data": None,
-        "counts": None,
-        "rows": 1000,
-        "seq_len": None,
-        "mask_rate": 0.15,
-        "strategy": "token",
-        "likelihood": None,
-        "pairs": None,
-        "form": "original",
-        "limit": None,
-    }
-    return EvaluationRequest(**defaults | settings)
+def task(models=(), **settings) -> EvaluationRequest:
+    return EvaluationRequest(models, **settings)
 
 
 def run(**settings) -> dict:

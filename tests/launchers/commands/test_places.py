@@ -10,11 +10,11 @@ from launchers.commands.arguments import local
 
 COMMANDS = (
     *("prep run", "prep plan", "prep collocations", "prep weights"),
-    *("tokenizer train", "export", "evaluate", "finetune", "report"),
+    *("tokenizer train", "export", "merge", "evaluate", "finetune", "report"),
 )
 OPTIONS = [
     *((command, "--out") for command in COMMANDS if command != "evaluate"),
-    *((command, "--json") for command in ("evaluate", "finetune", "analyze layers")),
+    *((command, "--json") for command in ("evaluate", "finetune", "merge", "analyze layers")),
     ("analyze layers", "--out"),
     ("demo", "--dir"),
 ]

@@ -1,0 +1,181 @@
+"""Merging models: weights, the mean, the model card, and models that do not fit together."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForMaskedLM, EsmConfig, EsmForMaskedLM, PreTrainedModel
+
+from data_prep.errors import UserError
+from pretrain.config import View
+from pretrain.export import load_tokenizer, merge_models, merge_parts, merge_weights
+from pretrain.run import RunFolder, step_name
+from tests.support.finetuning import WORDS, tiny_tokenizer
+
+SIZES = {"vocab_size": len(WORDS), "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+SIZES |= {"intermediate_size": 32, "max_position_embeddings": 32}
+CARD = "# books\n\n| | |\n|---|---|\n| steps | 9 of 9 |\n| weights | of the last step |\n| seed | 7 |\n"
+
+
+def saved(folder: Path, seed: int = 0, model: PreTrainedModel | None = None, **sizes: int) -> Path:
+    torch.manual_seed(seed)
+    (model or BertForMaskedLM(BertConfig(**SIZES | sizes))).save_pretrained(folder)
+    tiny_tokenizer(folder)
+    return folder
+
+
+def merged(folders: list[Path], weights: list[float]) -> dict[str, torch.Tensor]:
+    """The weights of a merge, written beside its first model."""
+    out = folders[0].with_name("merge")
+    merge_models(folders, weights, "a test", out, lambda *_: None)
+    return load_file(out / "model.safetensors")
+
+
+def test_the_merge_of_two_is_the_mean(tmp_path):
+    folders = [saved(tmp_path / str(seed), seed) for seed in (1, 2)]
+    one, other = (load_file(folder / "model.safetensors") for folder in folders)
+    found = merged(folders, [0.5, 0.5])
+    assert found.keys() == one.keys()
+    for name, value in found.items():
+        assert torch.equal(value, ((one[name].double() + other[name].double()) / 2).float()), name
+    assert (tmp_path / "merge/config.json").read_bytes() == (folders[0] / "config.json").read_bytes()
+    assert load_tokenizer(tmp_path / "merge").get_vocab() == load_tokenizer(folders[0]).get_vocab()
+
+
+def test_weights_are_those_of_the_models_in_order(tmp_path):
+    """Weights in bf16 are averaged in more than fp32, and tied weights once."""
+    folders = [saved(tmp_path / str(seed), seed) for seed in range(3)]
+    for folder in folders:
+        halves = {name: value.bfloat16() for name, value in load_file(folder / "model.safetensors").items()}
+        save_file(halves, folder / "model.safetensors", {"format": "pt"})
+    parts = [load_file(folder / "model.safetensors") for folder in folders]
+    for name, value in merged(folders, [0.7, 0.2, 0.1]).items():
+        wanted = sum(weight * part[name].double() for weight, part in zip((0.7, 0.2, 0.1), parts, strict=True))
+        assert torch.equal(value, wanted.float()), name
+
+
+def test_the_card_is_that_of_the_last_model_with_the_parts(tmp_path):
+    folders = [saved(tmp_path / name / "model") for name in "ab"]
+    (folders[1] / "README.md").write_text(CARD)
+    merge_models(folders, [0.25, 0.75], "a merge of 2 models (ema)", tmp_path / "out", lambda *_: None)
+    text = (tmp_path / "out/README.md").read_text()
+    assert text.startswith(CARD.replace("of the last step", "a merge of 2 models (ema)"))
+    assert f"| {folders[0]} | 0.25 |\n| {folders[1]} | 0.75 |\n" in text
+    merge_models(folders[::-1], [0.25, 0.75], "a merge", tmp_path / "plain", lambda *_: None)
+    assert (tmp_path / "plain/README.md").read_text().startswith("# plain\n")
+
+
+@pytest.mark.parametrize(
+    "other, what",
+    [
+        ({"hidden_size": 32}, "hidden_size is 16 and 32"),
+        ({"vocab_size": 30}, f"vocab_size is {len(WORDS)} and 30"),
+        ({"model": EsmForMaskedLM(EsmConfig(**SIZES, pad_token_id=0))}, "model_type is bert and esm"),
+    ],
+)
+def test_another_architecture_is_refused(tmp_path, other, what):
+    folders = [saved(tmp_path / "a"), saved(tmp_path / "b", **other)]
+    with pytest.raises(UserError, match=rf"a and .*b cannot be merged: {what}"):
+        merged(folders, [0.5, 0.5])
+    assert {path.name for path in tmp_path.iterdir()} == {"a", "b"}
+
+
+def test_dropout_may_differ(tmp_path):
+    merged([saved(tmp_path / "a"), saved(tmp_path / "b", hidden_dropout_prob=0.0)], [0.5, 0.5])
+
+
+def test_another_tokenizer_is_refused(tmp_path):
+    folders = [saved(tmp_path / name) for name in "ab"]
+    file = folders[1] / "tokenizer.json"
+    values = json.loads(file.read_text())
+    values["model"]["vocab"] |= {"ship": values["model"]["vocab"]["old"], "old": values["model"]["vocab"]["ship"]}
+    file.write_text(json.dumps(values))
+    with pytest.raises(UserError, match=r"a and .*b cannot be merged: their tokenizers differ"):
+        merged(folders, [0.5, 0.5])
+
+
+def test_another_buffer_is_refused(tmp_path):
+    config = EsmConfig(**SIZES, pad_token_id=0, position_embedding_type="rotary")
+    folders = [saved(tmp_path / name, model=EsmForMaskedLM(config)) for name in "ab"]
+    assert any("inv_freq" in name for name in merged(folders, [0.5, 0.5]))
+    weights = load_file(folders[1] / "model.safetensors")
+    name = next(name for name in weights if "inv_freq" in name)
+    save_file(weights | {name: 2 * weights[name]}, folders[1] / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UserError, match=r"cannot be merged: .*inv_freq, which is not trained, differs"):
+        merged(folders, [0.5, 0.5])
+
+
+def test_uniform_and_moving_average():
+    assert merge_weights("uniform", [1, 2, 9, None], 0.9) == [0.25] * 4
+    ema = np.array(merge_weights("ema", [5, 6, 7], 0.5))
+    np.testing.assert_allclose(ema, np.array([1, 2, 4]) / 7, rtol=1e-15)
+
+
+@pytest.mark.parametrize("steps", [range(100, 141), [100, 110, 111, 125, 140]], ids=["each step", "few"])
+def test_linear_decay_is_a_decay_of_the_updates(steps):
+    """Between checkpoints, all updates get the mean of their factors."""
+    steps = list(steps)
+    rng = np.random.default_rng(0)
+    updates = rng.normal(size=(steps[-1], 3))  # of steps 1, 2, ...
+    path = np.concatenate([np.zeros((1, 3)), updates.cumsum(axis=0)])  # after 0, 1, ... steps
+    merge = np.array(merge_weights("linear-decay", steps, 0.9)) @ path[steps]
+    factors = 1 - (np.arange(steps[-1] - steps[0]) + 0.5) / (steps[-1] - steps[0])  # in the middle of each step
+    for start, end in itertools.pairwise(steps):
+        factors[start - steps[0] : end - steps[0]] = factors[start - steps[0] : end - steps[0]].mean()
+    decayed = path[steps[0]] + factors @ updates[steps[0] :]
+    np.testing.assert_allclose(merge, decayed, rtol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [[None, None, None], [4, None, 9], [9, 8, 1], [4, 4, 9]])
+def test_models_without_steps_in_order_are_evenly_spaced(steps):
+    assert merge_weights("linear-decay", steps, 0.9) == [0.25, 0.5, 0.25]
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    """A run folder with the folders of checkpoints, as far as names go."""
+    folder = RunFolder(tmp_path / "a run@home")
+    for name in (*map(step_name, (200, 400, 600)), "step-00000300.aside-1", "step-00000500.tmp"):
+        (folder.checkpoints / name).mkdir(parents=True)
+    folder.journal.touch()
+    return folder.path
+
+
+def test_a_range_takes_the_checkpoints_of_these_steps(run):
+    parts = merge_parts(f"{run}@200..400", None)
+    assert [part.step for part in parts] == [200, 400]
+    assert [part.folder for part in parts] == [run / "exports" / step_name(step) for step in (200, 400)]
+    assert len(merge_parts(f"{run}@0..9999", View.CAUSAL)) == 3
+    (part,) = merge_parts(str(run / "checkpoints" / step_name(600)), View.CAUSAL)
+    assert part.folder == run / "exports" / "step-00000600-causal"
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        (
+            "@201..400",
+            "has 1 checkpoint from step 201 to 400, and a merge needs two. It keeps steps 200, 400, 600;",
+        ),
+        ("@400..200", "has no checkpoint from step 400 to 200"),
+        ("", "is a run folder, not a Hugging Face model folder or a checkpoint of a run"),
+        ("/checkpoints/step-00000300.aside-1", "not a Hugging Face model folder or a checkpoint"),
+        ("/checkpoints/step-00000700", "does not exist"),
+        ("s@200..400", "does not exist"),
+    ],
+)
+def test_what_cannot_be_merged_is_said(run, name, said):
+    with pytest.raises(UserError, match=said):
+        merge_parts(f"{run}{name}", None)
+
+
+def test_a_model_has_one_view(tmp_path):
+    saved(tmp_path / "step-00000700")
+    (part,) = merge_parts(str(tmp_path / "step-00000700"), None)
+    assert (part.run, part.step) == (None, 700)
+    with pytest.raises(UserError, match="is a model with one view"):
+        merge_parts(str(tmp_path / "step-00000700"), View.CAUSAL)
