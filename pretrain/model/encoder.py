@@ -67,7 +67,7 @@ def token_dropout(tokens: Tensor, cu_seqlens: Tensor, mask_id: int) -> Tensor:
     seen = lengths - F.pad(masked.cumsum(0), (1, 0))[cu_seqlens].diff()
     slots = torch.arange(len(tokens), device=tokens.device, dtype=cu_seqlens.dtype)
     document = torch.bucketize(slots, cu_seqlens, right=True) - 1
-    return (_SEEN_BY_ESM * lengths / seen.clamp(min=1))[document].masked_fill(masked, 0.0)
+    return (_SEEN_BY_ESM * lengths / seen)[document].masked_fill(masked, 0.0)
 
 
 class Encoder(nn.Module):

@@ -91,8 +91,11 @@ def test_a_eurobert_and_an_esm_come_back(form, wanted, tmp_path):
     state = initial_state(tmp_path, replace(shape, max_positions=512, rope_theta=20_000.0), say=said.append)
     assert state.keys() == encoder.state_dict().keys()
     assert [line.split(" was trained with ")[1].split()[0] for line in said] == ["model.global_rope_theta"]
-    for name, tensor in state.items():
-        assert torch.equal(tensor[:70], encoder.state_dict()[name][:70]), name
+    other = Encoder(shape)
+    other.load_state_dict(state)
+    other.reset_padding_rows()
+    for name, tensor in encoder.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
     message = refusal(tmp_path, replace(shape, **wanted))
     assert {"kv_heads": "num_key_value_heads is 1", "mask_id": "mask_id is 4"}[next(iter(wanted))] in message
 

@@ -145,6 +145,9 @@ def test_round_trip_is_lossless(case):
     model = hugging_face(case)
     encoder = native_encoder(model)
     assert encoder.shape == shape(case)
+    copy = Encoder(encoder.shape)
+    copy.load_state_dict(encoder.state_dict())
+    assert copy(**stream(), seq_len=SEQ_LEN).loss == encoder(**stream(), seq_len=SEQ_LEN).loss
     again = hugging_face_model(encoder.state_dict(), encoder.shape)
     assert type(again) is type(model)
     for (name, before), (_, after) in zip(model.state_dict().items(), again.state_dict().items(), strict=True):
