@@ -265,7 +265,7 @@ class PairScorer:
             bounds = torch.arange(count + 1, dtype=torch.int32) * length
             positions = torch.arange(length).repeat(count)
             hidden = self._encoder.hidden(some.reshape(-1), positions, bounds, length, slots)
-            weight, bias = self._encoder.word_embedding[: self._size], self._encoder.decoder_bias[: self._size]
+            weight, bias = self._encoder.decoder_weight[: self._size], self._encoder.decoder_bias[: self._size]
             logits = F.linear(self._encoder.transformed(hidden), weight, bias)
             sizes = [len(here) for here in at]
             states += hidden.split(sizes)

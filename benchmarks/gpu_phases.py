@@ -176,7 +176,7 @@ def summary(work: Work, rounds: list[Round]) -> Result:
     layer's MLP that Maskwright skips, because only predicted tokens pass it.
     """
     shape = work.shape
-    matrices = 3 if shape.rotary else 2
+    matrices = 3 if shape.gated else 2
     rates = [one.rate for one in rounds]
     skipped = [6 * (one.tokens - one.predictions) * matrices * shape.hidden * shape.intermediate for one in rounds]
     return {

@@ -133,7 +133,7 @@ def rotary(using: Operations) -> Call:
     """As for geglu."""
     leaves = [numbers(TOKENS, 3 * HIDDEN)]
     by = rotation(torch.arange(TOKENS, device="cuda") % 1024, HIDDEN // HEADS, 160_000.0, torch.bfloat16)
-    return both_ways(lambda: list(using.rotate_qkv(*leaves, HEADS, by)), leaves)
+    return both_ways(lambda: list(using.rotate_qkv(*leaves, HEADS, HEADS, by)), leaves)
 
 
 def loss(using: Operations, n_ids: int) -> Call:

@@ -150,7 +150,7 @@ def gemm_tflops(work: Work, tokens: int, predictions: int) -> dict[str, float]:
     """The best TFLOP/s of each matrix product of a step, forward and backward."""
     shape, device = work.shape, work.device
     dtype = torch.bfloat16 if work.half else torch.float32
-    wide = shape.intermediate * (2 if shape.arch == "modernbert" else 1)
+    wide = shape.intermediate * (2 if shape.gated else 1)
     products = {
         "query, key, value": (tokens, shape.hidden, 3 * shape.hidden),
         "attention out": (tokens, shape.hidden, shape.hidden),

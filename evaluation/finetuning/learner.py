@@ -176,7 +176,8 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
         if getattr(config, "pad_token_id", None) is None:
             options["pad_token_id"] = pad_id
         if settings.dropout is not None:
-            names = [name for name in config.to_dict() if "dropout" in name or name.endswith("_pdrop")]
+            rates = {name: value for name, value in config.to_dict().items() if not isinstance(value, bool)}
+            names = [name for name in rates if "dropout" in name or name.endswith("_pdrop")]
             if not names:
                 raise UserError(f"--dropout: a {config.model_type} model has no dropout")
             options |= dict.fromkeys(names, settings.dropout)

@@ -192,7 +192,7 @@ class EncoderLogits:
 
     def __call__(self, stream: Stream) -> Iterator[Tensor]:
         encoder, size = self.encoder, self.encoder.shape.vocab_size
-        weight, bias = encoder.word_embedding[:size], encoder.decoder_bias[:size]
+        weight, bias = encoder.decoder_weight[:size], encoder.decoder_bias[:size]
         tokens, positions, cu_seqlens, places = _tensors(stream, weight.device)
         states = encoder.hidden(tokens, positions, cu_seqlens, stream.seq_len, places)
         for part in encoder.transformed(states).split(max(1, self.max_bytes // (4 * size))):

@@ -18,6 +18,7 @@ from .error_text import value_refusal as value_refusal
 from .mlflow_address import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from .mlflow_address import OFFLINE as OFFLINE
 from .mlflow_address import address_problem as address_problem
+from .model import ROTARY_BASES as ROTARY_BASES
 from .objective import OBJECTIVES as OBJECTIVES
 from .objective import ObjectiveConfig as ObjectiveConfig
 from .objective import ObjectiveKind as ObjectiveKind

@@ -27,7 +27,33 @@ _MODERN_SIZES: dict[str, Preset] = {
     "large": {"layers": 28, "hidden": 1024, "heads": 16, "intermediate": 2624},
     "1b": {"layers": 28, "hidden": 1792, "heads": 28, "intermediate": 3840},
 }
-PRESETS = {"bert": _BERT_SIZES, "roberta": _BERT_SIZES, "modernbert": _MODERN_SIZES}
+# EuroBERT's published sizes (Boizard et al., 2025), and two to try things with.
+_EURO_SIZES: dict[str, Preset] = {
+    "tiny": {"layers": 4, "hidden": 128, "heads": 4, "kv_heads": 2, "intermediate": 384},
+    "mini": {"layers": 6, "hidden": 256, "heads": 4, "kv_heads": 2, "intermediate": 768},
+    "210m": {"layers": 12, "hidden": 768, "heads": 12, "kv_heads": 12, "intermediate": 3072},
+    "610m": {"layers": 26, "hidden": 1152, "heads": 18, "kv_heads": 6, "intermediate": 4096},
+    "2.1b": {"layers": 32, "hidden": 2304, "heads": 18, "kv_heads": 6, "intermediate": 6144},
+}
+# ESM-2's published sizes (Lin et al., 2023), and two to try things with.
+_ESM_SIZES: dict[str, Preset] = {
+    "tiny": {"layers": 4, "hidden": 128, "heads": 8},
+    "mini": {"layers": 6, "hidden": 192, "heads": 12},
+    "8m": {"layers": 6, "hidden": 320, "heads": 20},
+    "35m": {"layers": 12, "hidden": 480, "heads": 20},
+    "150m": {"layers": 30, "hidden": 640, "heads": 20},
+    "650m": {"layers": 33, "hidden": 1280, "heads": 20},
+    "3b": {"layers": 36, "hidden": 2560, "heads": 40},
+    "15b": {"layers": 48, "hidden": 5120, "heads": 40},
+}
+PRESETS = {
+    "bert": _BERT_SIZES,
+    "roberta": _BERT_SIZES,
+    "modernbert": _MODERN_SIZES,
+    "eurobert": _EURO_SIZES,
+    "esm": _ESM_SIZES,
+}
+ROTARY_BASES = {"modernbert": 160_000.0, "eurobert": 250_000.0, "esm": 10_000.0}  # families with rotary positions
 
 
 class SizeConfig(Section):
@@ -35,29 +61,34 @@ class SizeConfig(Section):
     hidden: int = Field(ge=8)
     heads: int = Field(ge=1)
     intermediate: int | None = Field(None, ge=8, description="4 x hidden by default, 1.5 x for modernbert")
+    kv_heads: int | None = Field(None, ge=1, description="eurobert: heads of key and value; as heads by default")
 
     @model_validator(mode="after")
     def _divisible(self) -> "SizeConfig":
         if self.hidden % self.heads:
             raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
+        if self.kv_heads and self.heads % self.kv_heads:
+            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         return self
 
 
 class ModelConfig(Section):
-    arch: Literal["bert", "roberta", "modernbert", "auto"] = Field("bert", description="the form of the model")
+    arch: Literal["bert", "roberta", "modernbert", "eurobert", "esm", "auto"] = Field(
+        "bert", description="the form of the model"
+    )
     config: str | dict[str, Any] | None = Field(
         None, description="arch auto: a configuration of transformers: a folder, a config.json, or {model_type, ...}"
     )
     size: SizeConfig = Field(
-        SizeConfig(**_BERT_SIZES["mini"]), description=f"layers/hidden/heads, or one of {[*_BERT_SIZES]}"
+        SizeConfig(**_BERT_SIZES["mini"]), description="layers/hidden/heads, or the name of a preset of the form"
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="share of activations and attention that a step leaves out")
     max_positions: int | None = Field(None, ge=8, description="length of the position table; data.seq_len by default")
     local_attention: int = Field(128, ge=2, multiple_of=2, description="modernbert: tokens that most layers see")
-    global_rope_theta: float = Field(160_000.0, gt=0, description="modernbert: rotary base where layers see all")
+    global_rope_theta: float = Field(160_000.0, gt=0, description="rotary base; modernbert: where layers see all")
     local_rope_theta: float = Field(10_000.0, gt=0, description="modernbert: rotary base where they see near tokens")
-    scaled_init: bool = Field(False, description="bert, roberta: smaller initial weights into the residual stream")
-    init: Path | None = Field(None, description="a Hugging Face BERT folder to start from; random weights by default")
+    scaled_init: bool = Field(False, description="not modernbert: smaller initial weights into the residual stream")
+    init: Path | None = Field(None, description="a Hugging Face folder to start from; random weights by default")
 
     @property
     def title(self) -> str:
@@ -77,11 +108,17 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _of_one_form(self) -> "ModelConfig":
-        if self.arch != "modernbert":
-            modern = ("local_attention", "global_rope_theta", "local_rope_theta")
-            self.refuse_unread(*modern, why=f"is for arch modernbert, not {self.arch}")
-        if self.arch not in ("bert", "roberta"):
-            self.refuse_unread("scaled_init", why=f"is for arch bert and roberta, not {self.arch}")
+        unread = {
+            ("local_attention", "local_rope_theta"): ["modernbert"],
+            ("global_rope_theta",): [*ROTARY_BASES],
+            ("scaled_init",): ["bert", "roberta", "eurobert", "esm"],
+            ("dropout",): ["bert", "roberta", "modernbert"],
+        }
+        for names, archs in unread.items():
+            if self.arch not in archs:
+                self.refuse_unread(*names, why=f"is for arch {', '.join(archs)}, not {self.arch}")
+        if self.size.kv_heads and self.arch != "eurobert":
+            raise ValueError(f"size.kv_heads is for arch eurobert, not {self.arch}; remove it")
         if self.scaled_init and self.init is not None:
             raise ValueError("scaled_init is for random weights, and init gives others; remove one of the two")
         return self
@@ -89,8 +126,13 @@ class ModelConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _preset(cls, values: Any) -> Any:
-        if isinstance(values, dict) and isinstance(name := values.get("size", "mini"), str):
-            presets = PRESETS.get(str(values.get("arch", "bert")), _BERT_SIZES)
+        if not isinstance(values, dict):
+            return values
+        arch = str(values.get("arch", "bert"))
+        if arch in ROTARY_BASES:
+            values = {"global_rope_theta": ROTARY_BASES[arch]} | values
+        if isinstance(name := values.get("size", "mini"), str):
+            presets = PRESETS.get(arch, _BERT_SIZES)
             if name not in presets:
                 raise ValueError(f"size {name!r} is no preset; write one of {', '.join(presets)}")
             return values | {"size": presets[name]}

@@ -137,8 +137,9 @@ class Config(Section):
             raise ValueError(f"eval.masks common is for objective mlm, not {name}; set it to own")
         if self.masking.device == "gpu" and not self.only_fills_drawn_masks:
             raise ValueError(f"masking.device gpu is for objective mlm, not {name}")
-        if self.model.arch == "auto" and any(kind.view is not View.BIDIRECTIONAL for kind in kinds):
-            raise ValueError(f"objective {name} needs model.arch bert, roberta or modernbert, not auto")
+        native = ("bert", "roberta", "modernbert")
+        if self.model.arch not in native and any(kind.view is not View.BIDIRECTIONAL for kind in kinds):
+            raise ValueError(f"objective {name} needs model.arch bert, roberta or modernbert, not {self.model.arch}")
         if any(kind.needs_pairs for kind in kinds) and (self.data.packing == "concat" or self.data.shuffled_ngrams):
             raise ValueError(f"objective {name} needs whole pairs; set data.packing best_fit, data.shuffled_ngrams 0")
         if not self.objective_kind.fills_masks and self.track.models != "none":

@@ -36,7 +36,7 @@ As an encoder whose tokens see both sides, to fine-tune:
 `AutoModel.from_pretrained("PATH_OF_THIS_FOLDER", is_decoder=False)`.
 """
 _VERSION_5 = """
-Needs transformers 5. Version 4 cannot have these rotary bases or attention layers, and computes something else.
+Needs transformers 5. Version 4 lacks this kind of model, or its rotary bases or attention layers.
 """
 _PREDICT_NEXT = """A masked token is predicted by the logits of the position before it, so that pipelines of
 transformers for masked models do not fit. The states serve as features, and for fine-tuning.

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 _CAUSAL = "modernbert-decoder"
 _MODERNBERT = ("modernbert", _CAUSAL)
+_ESM_BASE = 10_000.0
 _ONLY_IN_5 = ("backend", "is_local", "local_files_only")
 
 
@@ -32,8 +33,11 @@ def save_model(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", f
 def needs_version_5(config: "PretrainedConfig") -> bool:
     """Whether version 4 cannot compute what this model computes.
 
-    Its ModernBERTs see the whole text in every n-th layer, and its causal ones have one rotary base for all layers.
+    Its ModernBERTs see the whole text in every n-th layer, and its causal ones have one rotary base for all layers. It
+    has no EuroBERT, and one rotary base for all ESMs.
     """
+    if config.model_type == "eurobert" or (config.model_type == "esm" and config.rope_theta != _ESM_BASE):
+        return True
     if config.model_type not in _MODERNBERT:
         return False
     every, kinds = _full_attention_every(config), config.layer_types

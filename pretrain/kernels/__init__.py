@@ -9,9 +9,9 @@ import os
 import torch
 
 from data_prep.errors import UserError
-from pretrain.kernels.plain import PLAIN, Operations, Rotation, rotation
+from pretrain.kernels.plain import PLAIN, Operations, Rotation, add_rms_norm, rotation, swiglu
 
-__all__ = ["PLAIN", "Operations", "Rotation", "operations", "rotation"]
+__all__ = ["PLAIN", "Operations", "Rotation", "add_rms_norm", "operations", "rotation", "swiglu"]
 
 
 def operations(fused: bool) -> Operations:

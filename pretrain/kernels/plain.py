@@ -1,6 +1,6 @@
 """Layer operations in plain torch, with the documentation of each operation.
 
-Shapes: N slots, D hidden, I width of an MLP, H heads of E dimensions, K rows of V logits.
+Shapes: N slots, D hidden, I width of an MLP, H heads of E dimensions (G of keys), K rows of V logits.
 """
 
 from collections.abc import Callable
@@ -45,6 +45,13 @@ def add_norm(
     return normed, normed, total
 
 
+def add_rms_norm(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """RMSNorm (Zhang & Sennrich, 2019) of x + residual, or of x alone; returns as add_norm. There is no kernel."""
+    total = x if residual is None else x + residual
+    normed = F.rms_norm(total, weight.shape, weight, eps)
+    return normed, normed, total
+
+
 def embed_norm(
     tokens: Tensor,
     words: Tensor,
@@ -79,12 +86,18 @@ def geglu(halves: Tensor) -> Tensor:
     return F.gelu(value) * gate
 
 
-def rotate_qkv(qkv: Tensor, heads: int, by: Rotation) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value [N, H, E] of qkv [N, 3 * H * E], the first two rotated by their positions.
+def swiglu(halves: Tensor) -> Tensor:
+    """SiLU of the first half of [N, 2I], times the second half (Shazeer, 2020): [N, I]. There is no kernel."""
+    value, gate = halves.chunk(2, dim=-1)
+    return F.silu(value) * gate
+
+
+def rotate_qkv(qkv: Tensor, heads: int, kv_heads: int, by: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+    """Query [N, H, E], key and value [N, G, E] of qkv [N, (H + 2G) * E], the first two rotated by their positions.
 
     The kernel rotates them in place: do not use `qkv` afterwards.
     """
-    q, k, v = qkv.unflatten(1, (3, heads, -1)).unbind(1)
+    q, k, v = qkv.unflatten(1, (heads + 2 * kv_heads, -1)).split([heads, kv_heads, kv_heads], dim=1)
     return rotate(q, by), rotate(k, by), v
 
 
@@ -121,7 +134,7 @@ class Operations(NamedTuple):
     add_norm: Callable[[Tensor, Tensor | None, Tensor, Tensor | None, float], tuple[Tensor, Tensor, Tensor]]
     linear_gelu: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     geglu: Callable[[Tensor], Tensor]
-    rotate_qkv: Callable[[Tensor, int, Rotation], tuple[Tensor, Tensor, Tensor]]
+    rotate_qkv: Callable[[Tensor, int, int, Rotation], tuple[Tensor, Tensor, Tensor]]
     cross_entropy: Callable[[Tensor, Tensor, int, float, float, bool], Tensor]
 
 

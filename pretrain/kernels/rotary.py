@@ -10,12 +10,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pretrain.kernels import plain
 from pretrain.kernels.norm import whole_rows
 from pretrain.kernels.plain import Rotation
 
 
-def rotate_qkv(qkv: Tensor, heads: int, by: Rotation) -> tuple[Tensor, Tensor, Tensor]:
-    """See pretrain.kernels.plain.rotate_qkv."""
+def rotate_qkv(qkv: Tensor, heads: int, kv_heads: int, by: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+    """See pretrain.kernels.plain.rotate_qkv, which grouped heads take."""
+    if kv_heads != heads:
+        return plain.rotate_qkv(qkv, heads, kv_heads, by)
     q, k, v = _RotateQKV.apply(qkv, heads, *by)
     return q, k, v
 

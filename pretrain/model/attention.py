@@ -169,7 +169,12 @@ def cut_bounds(cu_seqlens: Tensor, first: int, last: int) -> Tensor:
 def attention_of_spans(
     q: Tensor, k: Tensor, v: Tensor, spans: Spans, reach: Reach = None, dropout: float = 0.0
 ) -> Tensor:
-    """`attention` of each span of a stream, q, k, v [N, H, E] to [N, H, E]."""
+    """`attention` of each span of a stream, q [N, H, E] and k, v [N, G, E] to [N, H, E].
+
+    Each of G heads of key and value serves H / G heads of the query (Ainslie et al., "GQA", 2023).
+    """
+    if (group := q.shape[1] // k.shape[1]) > 1:
+        k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
     if len(spans) == 1:
         return attention(q, k, v, spans[0][1], reach, dropout)
     sizes = [slots for slots, _ in spans]

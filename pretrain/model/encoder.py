@@ -27,15 +27,16 @@ _GRAPHS = 2  # of a shape: training and evaluation
 Views = tuple[tuple[View, int], ...]  # and how many rows have it
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
 _CUTOFF = 2.0  # standard deviations; ModernBERT draws again beyond them
+_SEEN_BY_ESM = 1 - 0.15 * 0.8  # a constant of its form, whatever share of tokens a run masks
 _INTO_RESIDUAL = ("attention_out.weight", "mlp_out.weight")
 
 
 def draw_weights(parameters: Iterable[tuple[str, nn.Parameter]], shape: EncoderShape, seed: int) -> None:
     """Draw an encoder's weights, the same on every rank: zero biases, unit norms, and
 
-    - BERT and RoBERTa: normal(0, init_std) everywhere else, zeros for the padding token; with scaled_init, the
-      deviation of what is added to the residual stream is divided by sqrt(2 * layers), as in Megatron-LM (Shoeybi et
-      al., 2019) after GPT-2 (Radford et al., 2019);
+    - normal(0, init_std) everywhere else, zeros for the padding token; with scaled_init, the deviation of what is added
+      to the residual stream is divided by sqrt(2 * layers), as in Megatron-LM (Shoeybi et al., 2019) after GPT-2
+      (Radford et al., 2019);
     - ModernBERT: normal(0, init_std) cut off at two standard deviations; scaled in that way always, the head too.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -56,11 +57,25 @@ def draw_weights(parameters: Iterable[tuple[str, nn.Parameter]], shape: EncoderS
                     parameter[shape.pad_id].zero_()
 
 
+def token_dropout(tokens: Tensor, cu_seqlens: Tensor, mask_id: int) -> Tensor:
+    """ESM's factors of embeddings (Lin et al., 2023): [N] fp32 for tokens [N] of documents [documents + 1].
+
+    Mask tokens get 0. The others of a document get 0.88, the share that is not masked in ESM's training, divided by
+    the document's own share. transformers computes the same for a padded row, but NaN if all tokens are masked.
+    """
+    masked, lengths = tokens == mask_id, cu_seqlens.diff()
+    seen = lengths - F.pad(masked.cumsum(0), (1, 0))[cu_seqlens].diff()
+    slots = torch.arange(len(tokens), device=tokens.device, dtype=cu_seqlens.dtype)
+    document = torch.bucketize(slots, cu_seqlens, right=True) - 1
+    return (_SEEN_BY_ESM * lengths / seen)[document].masked_fill(masked, 0.0)
+
+
 class Encoder(nn.Module):
-    """A language model over a stream of documents, in the form of BERT, RoBERTa or ModernBERT.
+    """A language model over a stream of documents, in the form of one of the families of `model.arch`.
 
     The word embedding is a parameter of this module itself, not of a child: it is used at both ends (tied decoder),
-    and ZeRO-3 gathers a module's own parameters for the whole of its forward pass.
+    and ZeRO-3 gathers a module's own parameters for the whole of its forward pass. EuroBERT's decoder is a matrix of
+    its own without a bias: there, `decoder_bias` is a constant that only excludes the vocabulary's padding.
 
     Args:
         options: additions to the loss; none by default.
@@ -77,18 +92,25 @@ class Encoder(nn.Module):
     ):
         super().__init__()
         self.shape, self.options, self.backend, self.operations = shape, options or LossOptions(), backend, operations
-        d, modern = shape.hidden, shape.rotary
-        self.word_embedding = nn.Parameter(torch.empty(shape.padded_vocab_size, d))
-        if not modern:
+        d, ids = shape.hidden, shape.padded_vocab_size
+        self.word_embedding = nn.Parameter(torch.empty(ids, d))
+        if not shape.rotary:
             self.position_embedding = nn.Parameter(torch.empty(shape.first_position + shape.max_positions, d))
             self.type_embedding = nn.Parameter(torch.empty(shape.type_rows, d))
-        self.embedding_norm = EmbedNorm(shape, operations, bias=not modern)
-        layer = PreNormLayer if modern else PostNormLayer
+        self.embedding_norm = EmbedNorm(shape, operations) if shape.embedding_norm else None
+        layer = PreNormLayer if shape.rotary else PostNormLayer
         self.layers = nn.ModuleList(layer(shape, number, operations) for number in range(shape.layers))
-        self.final_norm = AddNorm(shape, operations, bias=False) if modern else None
-        self.head_dense = LinearGelu(d, d, operations, bias=not modern)
-        self.head_norm = AddNorm(shape, operations, bias=not modern)
-        self.decoder_bias = nn.Parameter(torch.empty(shape.padded_vocab_size))
+        self.final_norm = AddNorm(shape, operations) if shape.rotary else None
+        self.decoder_bias: Tensor
+        if shape.tied:
+            self.output_embedding = None
+            self.head_dense = LinearGelu(d, d, operations, shape.biases)
+            self.head_norm = AddNorm(shape, operations)
+            self.decoder_bias = nn.Parameter(torch.empty(ids))
+        else:
+            self.output_embedding = nn.Parameter(torch.empty(ids, d))
+            padding = torch.arange(ids) >= shape.vocab_size
+            self.register_buffer("decoder_bias", padding * _NEVER, persistent=False)
         self._checkpoints = False
         self._compiled: Callable[..., Prediction] | None = None
 
@@ -100,7 +122,8 @@ class Encoder(nn.Module):
     def reset_padding_rows(self) -> None:
         """Make the vocabulary's padding rows impossible to predict; their gradients are then exactly zero."""
         with torch.no_grad():
-            self.word_embedding[self.shape.vocab_size :].zero_()
+            for table in {self.word_embedding, self.decoder_weight}:
+                table[self.shape.vocab_size :].zero_()
             self.decoder_bias[self.shape.vocab_size :].fill_(_NEVER)
 
     def checkpoint_layers(self) -> None:
@@ -155,7 +178,7 @@ class Encoder(nn.Module):
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
         spans = tuple(self._spans(tokens, cu_seqlens, seq_len, views, reaches))
         rotations = self._rotations(positions, reaches)
-        x_ND, again_ND = self._embedded(tokens, positions)
+        x_ND, again_ND = self._embedded(tokens, positions, cu_seqlens)
         if shape.dropout and self.training:
             x_ND = again_ND = dropped(x_ND, shape.dropout)
         checkpoints = self._checkpoints and torch.is_grad_enabled()
@@ -181,7 +204,12 @@ class Encoder(nn.Module):
             yield slots, DocumentBounds.of(bounds, slots, seq_len, backend, view.forward, reaches, ends)
             first += slots
 
-    def _embedded(self, tokens: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def _embedded(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
+        if self.embedding_norm is None:
+            x_ND = F.embedding(tokens, self.word_embedding)
+            if self.shape.mask_id is not None:
+                x_ND = (x_ND * token_dropout(tokens, cu_seqlens, self.shape.mask_id)[:, None]).to(x_ND.dtype)
+            return x_ND, x_ND
         if self.shape.rotary:
             return self.embedding_norm(tokens, self.word_embedding, None, None, None)
         places = positions + self.shape.first_position
@@ -195,13 +223,18 @@ class Encoder(nn.Module):
         per_head, dtype = shape.hidden // shape.heads, self.word_embedding.dtype
         return {reach: rotation(positions, per_head, theta[reach], dtype) for reach in reaches}
 
+    @property
+    def decoder_weight(self) -> Tensor:
+        """The matrix [V, D] that projects to the vocabulary."""
+        return self.word_embedding if self.output_embedding is None else self.output_embedding
+
     def logits(self, x_KD: Tensor) -> Tensor:
         """Vocabulary logits [K, V] of hidden states [K, D]."""
-        return F.linear(self.transformed(x_KD), self.word_embedding, self.decoder_bias)
+        return F.linear(self.transformed(x_KD), self.decoder_weight, self.decoder_bias)
 
     def transformed(self, x_KD: Tensor) -> Tensor:
         """Hidden states [K, D], as input of the decoder."""
-        return self.head_norm(self.head_dense(x_KD))[0]
+        return self.head_norm(self.head_dense(x_KD))[0] if self.shape.tied else x_KD
 
     def forward(
         self,
@@ -236,7 +269,7 @@ class Encoder(nn.Module):
 
     def _predict(self, labels: Tensor, weights: Tensor | None, places: tuple[int, ...], *stream: Any) -> Prediction:
         x_KD = self.transformed(self.hidden(*stream))
-        decoder = self.word_embedding, self.decoder_bias
+        decoder = self.decoder_weight, self.decoder_bias
         how = self.options, self.operations, weights, places
         loss, *others = VocabularyLoss.apply(x_KD, *decoder, labels, self.shape.vocab_size, *how)
         # Without detach, torch.compile of torch 2.11 takes the others for differentiable, and fails.

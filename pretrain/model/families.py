@@ -9,6 +9,10 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertLMHeadModel,
+    EsmConfig,
+    EsmForMaskedLM,
+    EuroBertConfig,
+    EuroBertForMaskedLM,
     ModernBertConfig,
     ModernBertDecoderConfig,
     ModernBertDecoderForCausalLM,
@@ -28,6 +32,8 @@ MODELS: dict[str, dict[bool, Any]] = {
     "bert": {False: BertForMaskedLM, True: BertLMHeadModel},
     "roberta": {False: RobertaForMaskedLM, True: RobertaForCausalLM},
     "modernbert": {False: ModernBertForMaskedLM, True: ModernBertDecoderForCausalLM},
+    "eurobert": {False: EuroBertForMaskedLM},
+    "esm": {False: EsmForMaskedLM},
 }
 # Required values of a configuration, so that the native encoder computes the same.
 _DECISIVE = (
@@ -43,13 +49,20 @@ _DECISIVE = (
     "classifier_bias",
     "classifier_activation",
     "add_cross_attention",
+    "head_dim",
+    "rope_parameters",
+    "is_decoder",
+    "is_folding_model",
+    "position_embedding_type",
+    "emb_layer_norm_before",
+    "token_dropout",
 )
 
 State = dict[str, Tensor]
 
 _MODERN_CAUSAL = "modernbert-decoder"  # transformers' name for a causal ModernBERT
 _WINDOW_EXTRA = 2  # its window counts one side, including the token itself
-_VOCABULARY = ("word_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
+_VOCABULARY = ("word_embedding", "output_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
 
 _SIZES = {  # of a shape, and what transformers calls them
     "vocab_size": "vocab_size",
@@ -91,7 +104,22 @@ _MODERN_TOP = {
 }
 _MODERN_CAUSAL_LAYER = {"qkv": ("attn.q_proj", "attn.k_proj", "attn.v_proj")}
 _MODERN_CAUSAL_HEAD = {"head_dense": "lm_head.dense", "head_norm": "lm_head.norm"}
-_TIED = ("decoder.weight", "decoder.bias")  # the same tensors as others, under a second name
+_EURO_LAYER = {
+    "attention_norm": "input_layernorm",
+    "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    "attention_out": "self_attn.o_proj",
+    "mlp_norm": "post_attention_layernorm",
+    "mlp_in": ("mlp.gate_proj", "mlp.up_proj"),
+    "mlp_out": "mlp.down_proj",
+}
+_EURO_TOP = {
+    "word_embedding": "model.embed_tokens.weight",
+    "final_norm": "model.norm",
+    "output_embedding": "lm_head.weight",
+}
+_ESM_LAYER = _BERT_LAYER | {"attention_norm": "attention.LayerNorm", "mlp_norm": "LayerNorm"}
+# The same tensors as others, under a second name; ESM's frequencies; its contact head, which is not trained.
+_NOT_NATIVE = ("decoder.weight", "decoder.bias", "inv_freq", "regression.weight", "regression.bias")
 
 
 def to_hugging_face(state: State, shape: EncoderShape) -> State:
@@ -101,7 +129,7 @@ def to_hugging_face(state: State, shape: EncoderShape) -> State:
         tensor = state[native]
         if native in _VOCABULARY:
             tensor = tensor[: shape.vocab_size]
-        parts = tensor.chunk(3) if isinstance(name, tuple) else (tensor,)
+        parts = tensor.split(shape.stacked[native.split(".")[-2]]) if isinstance(name, tuple) else (tensor,)
         named |= dict(zip(name if isinstance(name, tuple) else (name,), parts, strict=True))
     return {name: tensor.contiguous() for name, tensor in named.items()}
 
@@ -143,6 +171,27 @@ def hugging_face_config(shape: EncoderShape) -> PretrainedConfig:
         common["prefix_sep_token_id"] = shape.sep_id
     if shape.arch == "modernbert":
         return _modern_config(shape, common)
+    if shape.arch == "eurobert":
+        return EuroBertConfig(
+            **common,
+            mask_token_id=shape.pad_id,  # until the export knows it; the default is not in the vocabulary
+            num_key_value_heads=shape.key_heads,
+            hidden_act="silu",
+            rms_norm_eps=shape.norm_eps,
+            rope_parameters={"rope_type": "default", "rope_theta": shape.rope_theta},
+        )
+    if shape.arch == "esm":
+        return EsmConfig(
+            **common | {"hidden_act": "gelu"},  # as in the published models; the class does not know it
+            mask_token_id=shape.mask_id,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+            layer_norm_eps=shape.norm_eps,
+            position_embedding_type="rotary",
+            rope_theta=shape.rope_theta,
+            emb_layer_norm_before=False,
+            token_dropout=True,
+        )
     config = RobertaConfig if shape.arch == "roberta" else BertConfig
     return config(
         **common,
@@ -210,12 +259,18 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
             "rope_theta": ropes["full_attention"]["rope_theta"],
             "local_rope_theta": ropes["sliding_attention"]["rope_theta"],
         }
+    elif arch == "eurobert":
+        theta = config.rope_parameters["rope_theta"]
+        values |= {"norm_eps": config.rms_norm_eps, "kv_heads": config.num_key_value_heads, "rope_theta": theta}
+    elif arch == "esm":
+        values |= {"norm_eps": config.layer_norm_eps, "rope_theta": config.rope_theta, "mask_id": config.mask_token_id}
     else:
         values |= {"norm_eps": config.layer_norm_eps, "causal": bool(config.is_decoder)}
     shape = EncoderShape(**values)
     required = hugging_face_config(shape)
     for name in _DECISIVE:
-        if (value := getattr(config, name, None)) != (wanted := getattr(required, name, None)):
+        wanted = getattr(required, name, None)
+        if (value := getattr(config, name, wanted)) != wanted:
             raise UserError(f"a {kind} model with {name} {value!r} has no native form; it must be {wanted!r}")
     return shape
 
@@ -224,8 +279,11 @@ def hugging_face_model(state: State, shape: EncoderShape) -> PreTrainedModel:
     """A Hugging Face model with the native weights, fp32, in evaluation mode."""
     model = MODELS[shape.arch][shape.causal](hugging_face_config(shape))
     missing, unexpected = model.load_state_dict(to_hugging_face(state, shape), strict=False)
-    if unexpected or any(not name.endswith(_TIED) for name in missing):
+    if unexpected or any(not name.endswith(_NOT_NATIVE) for name in missing):
         raise RuntimeError(f"{type(model).__name__} has other weights than expected: {missing=}, {unexpected=}")
+    if shape.arch == "esm":  # so that an export has the same bytes each time
+        for parameter in model.esm.contact_head.parameters():
+            torch.nn.init.zeros_(parameter)
     model.tie_weights()
     return model.eval()
 
@@ -249,12 +307,15 @@ def _tables(shape: EncoderShape) -> tuple[dict[str, str], str, dict[str, Any]]:
     if shape.arch == "modernbert":
         head, layer = (_MODERN_CAUSAL_HEAD, _MODERN_CAUSAL_LAYER) if shape.causal else ({}, {})
         return _MODERN_TOP | head, "model.layers", _MODERN_LAYER | layer
+    if shape.arch == "eurobert":
+        return _EURO_TOP, "model.layers", _EURO_LAYER
     embeddings = f"{shape.arch}.embeddings"
     top = {
         "word_embedding": f"{embeddings}.word_embeddings.weight",
         "position_embedding": f"{embeddings}.position_embeddings.weight",
         "type_embedding": f"{embeddings}.token_type_embeddings.weight",
         "embedding_norm": f"{embeddings}.LayerNorm",
+        "final_norm": "esm.encoder.emb_layer_norm_after",
         **(_BERT_HEAD if shape.arch == "bert" else _ROBERTA_HEAD),
     }
-    return top, f"{shape.arch}.encoder.layer", _BERT_LAYER
+    return top, f"{shape.arch}.encoder.layer", _ESM_LAYER if shape.arch == "esm" else _BERT_LAYER

@@ -7,8 +7,8 @@ attention, all pairs of a document count, because the lengths do not say where i
 
 Memory: what autograd stores for a layer is counted operation by operation, as pretrain.kernels computes them and
 torch.nn.attention.varlen attends: a layer of BERT stores 8 N D + 2 N I elements, one of ModernBERT 10 N D + 4 N I, and
-8 N D + 3 N I with the Triton kernels. Korthikanti et al., "Reducing activation recomputation in large transformer
-models", 2022, count a layer of GPT in the same way.
+8 N D + 3 N I with the Triton kernels. RMSNorm counts as on a GPU; on a CPU, torch keeps more of it. Korthikanti et al.,
+"Reducing activation recomputation in large transformer models", 2022, count a layer of GPT in the same way.
 
 Shapes: N slots of a micro-batch, K predictions, D hidden, I width of the MLP, H heads, V padded vocabulary.
 """
@@ -57,11 +57,12 @@ def peak_tflops(device_name: str) -> int | None:
 class Sizes:
     """Elements of each parameter, in the order of pretrain.optim.parameter_groups, kind by kind.
 
-    layers: the layer of each matrix.
+    layers: the layer of each matrix. tied: whether the vocabulary matrix is the word embedding.
     """
 
     by_kind: dict[str, tuple[int, ...]]
     layers: tuple[int, ...]
+    tied: bool = True
 
     @property
     def total(self) -> int:
@@ -133,24 +134,24 @@ class EncoderCosts:
         shape, causal = self.shape, self.shape.causal if causal is None else causal
         pairs = {reach: pairs_seen(lengths, reach, causal) for reach in set(self._reaches)}
         attention = 12 * shape.hidden * sum(pairs[reach] for reach in self._reaches)
-        head = shape.hidden * (shape.vocab_size + shape.hidden)
-        weights = shape.hidden * (4 * shape.hidden + (3 if shape.rotary else 2) * shape.intermediate)  # of a layer
+        head = shape.hidden * (shape.vocab_size + shape.tied * shape.hidden)
+        weights = sum(_layer_matrices(shape))
         return float(6 * lengths.sum() * weights * shape.layers + attention + 6 * predictions * head)
 
     @property
     def sizes(self) -> Sizes:
         """Elements of the parameters."""
         shape = self.shape
-        d, wide, modern = shape.hidden, shape.intermediate, shape.rotary
-        matrices = (3 * d * d, d * d, (2 if modern else 1) * d * wide, d * wide) * shape.layers + (d * d,)
-        tables = [shape.padded_vocab_size * d]
-        if not modern:
+        d, wide, ids, head = shape.hidden, shape.intermediate, shape.padded_vocab_size, shape.tied
+        matrices = _layer_matrices(shape) * shape.layers + (d * d,) * head
+        tables = [ids * d] * (2 - head)
+        if not shape.rotary:
             tables += [(shape.first_position + shape.max_positions) * d, shape.type_rows * d]
-        norms = 3 + 2 * shape.layers - 1 if modern else 2 * (2 + 2 * shape.layers)
-        biases = [] if modern else [3 * d, d, wide, d] * shape.layers + [d]
-        vectors = [d] * norms + biases + [shape.padded_vocab_size]
-        layers = (*(layer for layer in range(shape.layers) for _ in range(4)), shape.layers - 1)
-        return Sizes(dict(zip(KINDS, (matrices, tuple(tables), tuple(vectors)), strict=True)), layers)
+        norms = (2 * shape.layers + 1 + head) * (1 + shape.biases)
+        biases = [3 * d, d, wide, d] * shape.layers + [d] if shape.biases else []
+        vectors = [d] * norms + biases + [ids] * head
+        layers = (*(layer for layer in range(shape.layers) for _ in range(4)), *[shape.layers - 1] * head)
+        return Sizes(dict(zip(KINDS, (matrices, tuple(tables), tuple(vectors)), strict=True)), layers, head)
 
     def activations(
         self,
@@ -173,11 +174,18 @@ class EncoderCosts:
         layers = [_layer(shape, of, number) for number in range(shape.layers)]
         inputs = slots * shape.hidden * element
         head_kept, head = _head(shape, of)
-        kept = inputs + _STATISTICS * slots + _rotations(shape, of) + _dropped(shape, of, slots) + head_kept
-        working = slots * element * (shape.hidden + (2 if shape.rotary else 1) * shape.intermediate)
+        kept = (inputs + _STATISTICS * slots) * shape.embedding_norm + _rotations(shape, of) + head_kept
+        kept += _dropped(shape, of, slots)
+        working = slots * element * (shape.hidden + (2 if shape.gated else 1) * shape.intermediate)
         if not checkpointing:
             return Activations(kept + sum(layers), head, working)
         return Activations(kept + shape.layers * inputs, head, max(layers) - inputs + working)
+
+
+def _layer_matrices(shape: EncoderShape) -> tuple[int, int, int, int]:
+    """Elements of a layer's four matrices."""
+    d, wide = shape.hidden, shape.intermediate
+    return sum(shape.stacked["qkv"]) * d, d * d, (2 if shape.gated else 1) * d * wide, d * wide
 
 
 def _layer(shape: EncoderShape, of: _Streams, number: int) -> int:
@@ -185,6 +193,7 @@ def _layer(shape: EncoderShape, of: _Streams, number: int) -> int:
     n, d, wide, b = of.slots, shape.hidden, shape.intermediate, of.element
     places = of.predictions if number == shape.layers - 1 else n
     attention = n * (4 * d * b + 4 * shape.heads)  # query, key, value, output; fp32 log-sum-exp of each head
+    grouped = shape.key_heads < shape.heads  # key and value are then copied for the heads of a group
     if of.masked:
         attention += n * of.seq_len * b
     elif shape.view is View.PREFIX:  # the output and statistics of a second call, for the sources
@@ -193,9 +202,11 @@ def _layer(shape: EncoderShape, of: _Streams, number: int) -> int:
     if not shape.rotary:
         mlp = places * (3 * d + 2 * wide) * b + 2 * _STATISTICS * places
         return n * d * b + attention + picked + mlp + _dropped(shape, of, 2 * places)
-    turned = 0 if of.fused else 2 * n * d * b
-    before = n * d * b + ((n * d * b + _STATISTICS * n) if number else 0)
-    mlp = places * (2 * d + (3 if of.fused else 4) * wide) * b + _STATISTICS * places
+    turned = 0 if of.fused or grouped else 2 * n * d * b
+    statistics = _STATISTICS // (1 + shape.rms_norm)
+    before = n * d * b + ((n * d * b + statistics * n) if number or not shape.embedding_norm else 0)
+    kept = 2 if not shape.gated else 3 if of.fused and not shape.rms_norm else 4  # of the MLP's width
+    mlp = places * (2 * d + kept * wide) * b + statistics * places
     return before + attention + turned + picked + mlp + _dropped(shape, of, places, wide)
 
 
@@ -222,6 +233,6 @@ def _head(shape: EncoderShape, of: _Streams) -> tuple[int, int]:
     rows = min(k, max(1, _LOGIT_BYTES // (v * b)))
     logits = rows * v * (b if of.fused else b + 8 if b < 4 else 8)
     gradients = (k * d + v * d) * b + 4 * v
-    kept = (3 + shape.rotary) * k * d * b + (1 + shape.rotary) * _STATISTICS * k + gradients
+    kept = (3 * shape.tied + shape.rotary) * k * d * b + (shape.tied + shape.rotary) * _STATISTICS * k + gradients
     again = v * d * b if k > rows else 0  # the gradient of a part, before it is added to the total
     return kept, max(0, logits + again - (v * d * b + 4 * v))

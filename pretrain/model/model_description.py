@@ -8,14 +8,14 @@ from data_prep.errors import UserError
 from data_prep.files import sha256_file
 from data_prep.format import TokenizerInfo
 from data_prep.reading import typed
-from pretrain.config import Config, View
+from pretrain.config import ROTARY_BASES, Config, View
 
 
 @dataclass(frozen=True)
 class EncoderShape:
     """The shape of an encoder, as JSON values.
 
-    arch: "bert", "roberta" or "modernbert".
+    arch: "bert", "roberta", "modernbert", "eurobert" or "esm".
     vocab_size: the tokenizer's, before padding.
     intermediate: width of the MLP; of each half if it is gated.
     max_positions: tokens of the longest document.
@@ -24,8 +24,11 @@ class EncoderShape:
     window, global_every (modernbert): layers 0, n, 2n, ... attend to whole documents, the others to `window` tokens,
         half of them on either side.
     rope_theta, local_rope_theta (modernbert): base of the rotary frequencies in the two kinds of layers.
-    scaled_init (bert, roberta): smaller initial weights before residual sums in deeper models.
+        eurobert and esm have the first in all layers.
+    scaled_init (not modernbert): smaller initial weights before residual sums in deeper models.
     sep_id: the id that ends the source of a document, for models with prefix attention; None for others.
+    kv_heads (eurobert): heads of key and value; None for as many as the query has.
+    mask_id (esm): the id of mask tokens, for token dropout; None for others.
     """
 
     vocab_size: int
@@ -46,6 +49,8 @@ class EncoderShape:
     local_rope_theta: float = 10_000.0
     scaled_init: bool = False
     sep_id: int | None = None
+    kv_heads: int | None = None
+    mask_id: int | None = None
 
     @property
     def view(self) -> View:
@@ -59,8 +64,45 @@ class EncoderShape:
 
     @property
     def rotary(self) -> bool:
-        """Whether positions are rotary, not a table."""
-        return self.arch == "modernbert"
+        """Whether positions are rotary, not a table, and norms come before each part, not after its residual sum."""
+        return self.arch in ROTARY_BASES
+
+    @property
+    def biases(self) -> bool:
+        """Whether linear layers and norms have biases."""
+        return self.arch in ("bert", "roberta", "esm")
+
+    @property
+    def gated(self) -> bool:
+        """Whether the MLP is gated: its first matrix then has two halves."""
+        return self.arch in ("modernbert", "eurobert")
+
+    @property
+    def rms_norm(self) -> bool:
+        """Whether norms are RMSNorm, not LayerNorm."""
+        return self.arch == "eurobert"
+
+    @property
+    def embedding_norm(self) -> bool:
+        """Whether a norm follows the embeddings."""
+        return self.arch not in ("eurobert", "esm")
+
+    @property
+    def tied(self) -> bool:
+        """Whether the decoder is the word embedding with a bias, after a dense layer and a norm; else only a matrix."""
+        return self.arch != "eurobert"
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of key and value."""
+        return self.kv_heads or self.heads
+
+    @property
+    def stacked(self) -> dict[str, tuple[int, ...]]:
+        """Rows of the matrices that are merged in one linear layer, by its name."""
+        keys = self.hidden // self.heads * self.key_heads
+        rows = {"qkv": (self.hidden, keys, keys), "mlp_in": (self.intermediate,) * (1 + self.gated)}
+        return {name: parts for name, parts in rows.items() if len(parts) > 1}
 
     @property
     def first_position(self) -> int:
@@ -70,7 +112,7 @@ class EncoderShape:
     @property
     def type_rows(self) -> int:
         """Rows of the table of segment types; only the first is used."""
-        return {"bert": 2, "roberta": 1, "modernbert": 0}[self.arch]
+        return {"bert": 2, "roberta": 1}.get(self.arch, 0)
 
     def reach(self, layer: int) -> int | None:
         """Number of tokens that a token of a layer attends to on either side; None for the whole document."""
@@ -107,7 +149,7 @@ def _encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
         intermediate=size.intermediate or (3 * size.hidden // 2 if modern else 4 * size.hidden),
         max_positions=model.max_positions or config.longest_row,
         pad_id=tokenizer.special_ids["pad"],
-        norm_eps={"bert": 1e-12, "roberta": 1e-5, "modernbert": 1e-5}[model.arch],
+        norm_eps=1e-12 if model.arch == "bert" else 1e-5,
         causal=config.objective_kind.causal,
         dropout=model.dropout,
         window=model.local_attention,
@@ -115,6 +157,8 @@ def _encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
         local_rope_theta=model.local_rope_theta,
         scaled_init=model.scaled_init,
         sep_id=tokenizer.special_ids["sep"] if any(one.view is View.PREFIX for one in config.objective_kinds) else None,
+        kv_heads=size.kv_heads,
+        mask_id=tokenizer.special_ids["mask"] if model.arch == "esm" else None,
     )
 
 

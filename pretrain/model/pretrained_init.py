@@ -22,6 +22,7 @@ _SIZES = {
     "layers": ("num_hidden_layers", "model.size.layers"),
     "hidden": ("hidden_size", "model.size.hidden"),
     "heads": ("num_attention_heads", "model.size.heads"),
+    "key_heads": ("num_key_value_heads", "model.size.kv_heads"),
     "intermediate": ("intermediate_size", "model.size.intermediate"),
 }
 # Settings that may change for the same weights, by key.
@@ -138,7 +139,7 @@ def _problems(model: EncoderShape, shape: EncoderShape) -> Iterator[str]:
             f"its table of positions ends at {model.max_positions}, and rows or model.max_positions need "
             f"{shape.max_positions}: learned positions cannot be added to"
         )
-    for name in ("norm_eps", "first_position", "global_every"):
+    for name in ("norm_eps", "first_position", "global_every", "mask_id"):
         if (found := getattr(model, name)) != (wanted := getattr(shape, name)):
             yield f"its {name} is {found}, and only {wanted} can be trained"
 

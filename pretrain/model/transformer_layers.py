@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pretrain.kernels import Operations, Rotation
+from pretrain.kernels import Operations, Rotation, add_rms_norm, swiglu
 from pretrain.model.attention import Spans, attention_of_spans
 from pretrain.model.model_description import EncoderShape
 
@@ -16,11 +16,11 @@ from pretrain.model.model_description import EncoderShape
 class _Norm(nn.Module):
     """A separate module, like LinearGelu: ZeRO-3 gathers a module's own weights for its forward pass."""
 
-    def __init__(self, shape: EncoderShape, operations: Operations, bias: bool = True):
+    def __init__(self, shape: EncoderShape, operations: Operations):
         super().__init__()
-        self.eps, self.operations = shape.norm_eps, operations
+        self.eps, self.rms, self.operations = shape.norm_eps, shape.rms_norm, operations
         self.weight = nn.Parameter(torch.ones(shape.hidden))
-        self.bias = nn.Parameter(torch.zeros(shape.hidden)) if bias else None
+        self.bias = nn.Parameter(torch.zeros(shape.hidden)) if shape.biases else None
 
 
 class EmbedNorm(_Norm):
@@ -31,9 +31,11 @@ class EmbedNorm(_Norm):
 
 
 class AddNorm(_Norm):
-    """LayerNorm of x + residual, [N, D], or of x alone, twice; and the sum itself."""
+    """LayerNorm or RMSNorm of x + residual, [N, D], or of x alone, twice; and the sum itself."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        if self.rms:
+            return add_rms_norm(x, residual, self.weight, self.eps)
         return self.operations.add_norm(x, residual, self.weight, self.bias, self.eps)
 
 
@@ -46,6 +48,18 @@ class LinearGelu(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.operations.linear_gelu(x, self.weight, self.bias)
+
+
+class LinearGated(nn.Linear):
+    """GeGLU or SwiGLU (Shazeer, 2020) of a linear layer without bias."""
+
+    def __init__(self, shape: EncoderShape, operations: Operations):
+        super().__init__(shape.hidden, 2 * shape.intermediate, bias=False)
+        self.silu, self.operations = shape.arch == "eurobert", operations
+
+    def forward(self, x: Tensor) -> Tensor:
+        halves = super().forward(x)
+        return swiglu(halves) if self.silu else self.operations.geglu(halves)
 
 
 class PostNormLayer(nn.Module):
@@ -82,23 +96,25 @@ class PostNormLayer(nn.Module):
 
 
 class PreNormLayer(nn.Module):
-    """The layer of ModernBERT (Warner et al., 2024): norms before each part, rotary positions, a gated MLP (GeGLU,
-    Shazeer, 2020), no biases, and in most layers attention to near tokens alone.
+    """The layer with norms before each part and rotary positions.
 
-    The first layer has no norm before its attention: the embeddings have just had one.
+    - ModernBERT (Warner et al., 2024): GeGLU, no biases, and in most layers attention to near tokens alone. The first
+      layer has no norm before its attention: the embeddings have just had one.
+    - EuroBERT (Boizard et al., 2025): SwiGLU, RMSNorm, no biases, and groups of heads that share key and value.
+    - ESM-2 (Lin et al., 2023): GELU and biases.
     """
 
     def __init__(self, shape: EncoderShape, number: int, operations: Operations):
         super().__init__()
-        d = shape.hidden
-        self.heads, self.reach, self.dropout = shape.heads, shape.reach(number), shape.dropout
+        d, wide, bias = shape.hidden, shape.intermediate, shape.biases
+        self.heads, self.reach, self.dropout = (shape.heads, shape.key_heads), shape.reach(number), shape.dropout
         self.operations = operations
-        self.attention_norm = AddNorm(shape, operations, bias=False) if number else None
-        self.qkv = nn.Linear(d, 3 * d, bias=False)
-        self.attention_out = nn.Linear(d, d, bias=False)
-        self.mlp_norm = AddNorm(shape, operations, bias=False)
-        self.mlp_in = nn.Linear(d, 2 * shape.intermediate, bias=False)
-        self.mlp_out = nn.Linear(shape.intermediate, d, bias=False)
+        self.attention_norm = AddNorm(shape, operations) if number or not shape.embedding_norm else None
+        self.qkv = nn.Linear(d, sum(shape.stacked["qkv"]), bias)
+        self.attention_out = nn.Linear(d, d, bias)
+        self.mlp_norm = AddNorm(shape, operations)
+        self.mlp_in = LinearGated(shape, operations) if shape.gated else LinearGelu(d, wide, operations)
+        self.mlp_out = nn.Linear(wide, d, bias)
 
     def forward(
         self,
@@ -111,13 +127,13 @@ class PreNormLayer(nn.Module):
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
         if self.attention_norm:
             x_ND, _, again_ND = self.attention_norm(x_ND)
-        q, k, v = self.operations.rotate_qkv(self.qkv(x_ND), self.heads, rotations[self.reach])
+        q, k, v = self.operations.rotate_qkv(self.qkv(x_ND), *self.heads, rotations[self.reach])
         dropout = self.dropout if self.training else 0.0
         mixed_ND = attention_of_spans(q, k, v, spans, self.reach, dropout).flatten(1)
         if places is not None:
             again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
         x_ND, _, again_ND = self.mlp_norm(dropped(self.attention_out(mixed_ND), dropout), again_ND)
-        x_ND = again_ND + self.mlp_out(dropped(self.operations.geglu(self.mlp_in(x_ND)), dropout))
+        x_ND = again_ND + self.mlp_out(dropped(self.mlp_in(x_ND), dropout))
         return x_ND, x_ND
 
 

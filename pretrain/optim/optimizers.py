@@ -100,7 +100,7 @@ class Muon(ShardedOptimizer):
             self._exchanges[key] = Exchange([self._shares[tensor] for tensor in tensors], self._shapes, self._blocks)
         exchange = self._exchanges[key]
         matrices = exchange.collect(directions)
-        blocks = [block for name, matrix in matrices.items() for block in matrix.chunk(self._blocks[name])]
+        blocks = [block for name, matrix in matrices.items() for block in matrix.split(self._blocks[name])]
         orthogonalize_(blocks, self._muon.newton_schulz_steps, self.orthogonalization_dtype)
         exchange.hand_back(matrices, directions)
         self.descend(tensors, directions, group["lr"], group["weight_decay"])

@@ -126,10 +126,10 @@ class Exchange:
     Args:
         shares: of the tensors of a step, in their order.
         shapes: [rows, columns] of each parameter.
-        blocks: number of matrices in each parameter.
+        blocks: rows of the matrices in each parameter.
     """
 
-    def __init__(self, shares: Sequence[Share], shapes: Mapping[str, torch.Size], blocks: Mapping[str, int]):
+    def __init__(self, shares: Sequence[Share], shapes: Mapping[str, torch.Size], blocks: Mapping[str, Sequence[int]]):
         self._shapes, self._rank = shapes, shares[0].rank
         ranks = len(shares[0].by_rank)
         held: dict[str, list[tuple[int, Location]]] = defaultdict(list)
@@ -137,7 +137,7 @@ class Exchange:
             for holder, pieces in enumerate(share.by_rank):
                 for piece in pieces:
                     held[piece.name].append((holder, (number, piece)))
-        costs = {name: _cost(shapes[name], blocks[name]) for name in held}
+        costs = {name: _cost(blocks[name], shapes[name][1]) for name in held}
         self._whole: dict[str, Location] = {}
         load = [0] * ranks
         for name, locations in held.items():
@@ -198,10 +198,9 @@ def assign_jobs(costs: Mapping[str, int], load: Sequence[int]) -> dict[str, int]
     return ranks
 
 
-def _cost(shape: torch.Size, blocks: int) -> int:
-    """Multiplications of a Newton-Schulz step, up to a constant factor."""
-    rows, columns = shape[0] // blocks, shape[1]
-    return blocks * rows * columns * min(rows, columns)
+def _cost(blocks: Sequence[int], columns: int) -> int:
+    """Multiplications of a Newton-Schulz step for matrices with these rows, up to a constant factor."""
+    return sum(rows * columns * min(rows, columns) for rows in blocks)
 
 
 def _part(parts: Mapping[str, Tensor], piece: Piece) -> Tensor:

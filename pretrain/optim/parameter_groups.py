@@ -21,7 +21,7 @@ class Described:
     kind: "matrix" of a hidden linear layer, "filter" of a convolution, "embedding" (tables, and the vocabulary matrix
         of the output), or "vector" (norms, biases).
     shape: of the whole parameter, also when ZeRO cuts it.
-    blocks: number of stacked matrices in it: query, key and value, or gate and up.
+    blocks: rows of each matrix that is stacked in it: query, key and value, or gate and up.
     layer: the first number in the name; without one, the layer of the parameter before.
     """
 
@@ -29,16 +29,16 @@ class Described:
     parameter: nn.Parameter
     kind: Kind
     shape: torch.Size
-    blocks: int
+    blocks: tuple[int, ...]
     layer: int
 
 
 def described(model: nn.Module) -> list[Described]:
     """The parameters of a model in model order; tied ones appear once."""
     output: nn.Parameter | None = None
-    merged = {"Wqkv": 3, "Wi": 2}  # matrices merged in one linear layer: ModernBERT in transformers
+    merged = {"Wqkv": (1, 1, 1), "Wi": (1, 1)}  # shares of a linear layer's matrices: ModernBERT in transformers
     if isinstance(model, Encoder):
-        merged = {"qkv": 3, "mlp_in": 2} if model.shape.rotary else {"qkv": 3}
+        merged = model.shape.stacked
     else:
         padded: Any = model  # a PaddedModel; its vocabulary matrix may be untied
         output = getattr(padded.model.get_output_embeddings(), "weight", None)
@@ -47,7 +47,8 @@ def described(model: nn.Module) -> list[Described]:
     for name, parameter in model.named_parameters():
         path, _, last = name.rpartition(".")
         kind = "embedding" if parameter is output else _kind(model.get_submodule(path), last, parameter)
-        blocks = merged.get(path.rpartition(".")[2], 1) if kind == "matrix" else 1
+        shares = merged.get(path.rpartition(".")[2], (1,)) if kind == "matrix" else (1,)
+        blocks = tuple(parameter.shape[0] * share // sum(shares) for share in shares)
         layer = next((int(part) for part in name.split(".") if part.isdigit()), layer)
         parameters.append(Described(name, parameter, kind, parameter.shape, blocks, layer))
     return parameters

@@ -103,12 +103,12 @@ def pass_items(of: Activations, sizes: Sizes, config: Config, data: int) -> list
 def last_gradients(sizes: Sizes, config: Config) -> int:
     """Bytes of gradients at the end of a backward pass, when activations are freed.
 
-    The gradient of the vocabulary matrix exists three times: from the loss, from the embedding, and their sum. The
+    The gradient of a tied vocabulary matrix exists three times: from the loss, from the embedding, and their sum. The
     others count only if they are kept until the end of the pass; at stage 0 they already count as gradients.
     """
     tables = max(sizes.by_kind.get("embedding", (0,)))
     whole = sizes.total if uses_flat_gradients(config) else tables if config.zero.stage else 0
-    return (whole + 2 * tables) * element_size(config.train.precision)
+    return (whole + 2 * tables * sizes.tied) * element_size(config.train.precision)
 
 
 def _whole(config: Config, sizes: Sizes) -> list[Item]:

@@ -56,6 +56,7 @@ OPTIONS = {
     "model.size.hidden": 256,
     "model.size.heads": 4,
     "model.size.intermediate": None,
+    "model.size.kv_heads": None,
     "model.dropout": 0.0,
     "model.max_positions": None,
     "model.local_attention": 128,

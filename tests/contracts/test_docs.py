@@ -195,10 +195,12 @@ def test_documented_types_and_bounds(key):
 
 def test_presets_are_documented():
     page = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \| (\d+) \| (\d+) \|(?: (\d+) \|)?$", page, re.MULTILINE)
-    keys = ("layers", "hidden", "heads", "intermediate")
-    found = [(name, {key: int(size) for key, size in zip(keys, sizes, strict=True) if size}) for name, *sizes in rows]
-    assert found == [*PRESETS["bert"].items(), *PRESETS["modernbert"].items()]
+    tables = re.findall(r"^\| ([\w, -]+) \| (layers .*) \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert [title for title, *_ in tables] == ["BERT, RoBERTa", "ModernBERT", "EuroBERT", "ESM-2"]
+    for (_, head, rows), arch in zip(tables, ("bert", "modernbert", "eurobert", "esm"), strict=True):
+        keys, found = head.split(" | "), re.findall(r"^\| `([\w.]+)` \| (.*) \|$", rows, re.MULTILINE)
+        sizes = {name: dict(zip(keys, map(int, row.split(" | ")), strict=True)) for name, row in found}
+        assert sizes == PRESETS[arch]
     assert PRESETS["roberta"] == PRESETS["bert"]
 
 

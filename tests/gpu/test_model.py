@@ -19,6 +19,8 @@ SHAPES = {
     "causal bert": replace(SHAPE, causal=True),
     "roberta": replace(SHAPE, arch="roberta"),
     "modernbert": replace(SHAPE, arch="modernbert", window=64),
+    "eurobert": replace(SHAPE, arch="eurobert", heads=4, kv_heads=2),
+    "esm": replace(SHAPE, arch="esm", mask_id=9),
 }
 
 

@@ -118,7 +118,7 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
         FUSED.linear_gelu(x, numbers(wide, hidden), numbers(wide)),
         FUSED.linear_gelu(x, numbers(hidden, hidden), None),
         FUSED.geglu(numbers(8, 3 * hidden) * 1),
-        *FUSED.rotate_qkv(numbers(8, 3 * hidden) * 1, heads, by),
+        *FUSED.rotate_qkv(numbers(8, 3 * hidden) * 1, heads, heads, by),
     ]
     torch.autograd.backward(results, [torch.ones_like(part) for part in results])
     for smoothing, learns in ((0.0, True), (0.1, True), (0.0, False)):

@@ -11,12 +11,16 @@ from pretrain.model.families import MODELS, hugging_face_config
 SEQ_LEN = 24
 DOCUMENTS = [[24], [9, 12, 3], [10, 14]]  # lengths, row by row; each row is full
 LENGTHS = [length for row in DOCUMENTS for length in row]
+MASK = 9  # of ESM, whose token dropout depends on the shares of masks in the documents
 TINY = {"hidden": 32, "layers": 4, "heads": 4, "intermediate": 72}
 BASE = {"hidden": 768, "layers": 12, "heads": 12, "intermediate": 3072}
 CASES = {
     "bert": {"arch": "bert", "norm_eps": 1e-12, **TINY},
     "roberta": {"arch": "roberta", "norm_eps": 1e-5, **TINY},
     "modernbert": {"arch": "modernbert", "norm_eps": 1e-5, "window": 8, **TINY},
+    "eurobert": {"arch": "eurobert", "norm_eps": 1e-5, "kv_heads": 2, "rope_theta": 250_000.0, **TINY},
+    "eurobert without groups": {"arch": "eurobert", "norm_eps": 1e-5, "kv_heads": 4, **TINY},
+    "esm": {"arch": "esm", "norm_eps": 1e-5, "mask_id": MASK, "rope_theta": 10_000.0, **TINY},
     "causal bert": {"arch": "bert", "causal": True, **TINY},
     "causal roberta": {"arch": "roberta", "causal": True, **TINY},
     "causal modernbert": {"arch": "modernbert", "causal": True, "norm_eps": 1e-5, "window": 8, **TINY},
@@ -45,8 +49,10 @@ def stream() -> dict[str, torch.Tensor]:
     masked = torch.tensor([1, 5, 23, 25, 34, 46, 50, 71, 0])
     labels = torch.randint(5, 101, masked.shape, generator=generator)
     labels[-1] = IGNORED
+    tokens = torch.randint(5, 101, (n,), generator=generator)
+    tokens[masked[[0, 1, 3, 4, 6]]] = MASK
     return {
-        "tokens": torch.randint(5, 101, (n,), generator=generator),
+        "tokens": tokens,
         "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
         "cu_seqlens": torch.tensor([0, *np.cumsum(LENGTHS)], dtype=torch.int32),
         "masked_positions": masked,

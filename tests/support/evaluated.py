@@ -11,6 +11,10 @@ from transformers import (
     BertLMHeadModel,
     DistilBertConfig,
     DistilBertForMaskedLM,
+    EsmConfig,
+    EsmForMaskedLM,
+    EuroBertConfig,
+    EuroBertForMaskedLM,
     GPT2Config,
     GPT2LMHeadModel,
     ModernBertConfig,
@@ -54,7 +58,7 @@ def save_model(name: str, corpus: Path, out: Path, seed: int = 0) -> Path:
     """A model of the kind `name`, its weights drawn at random, with the corpus's tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(str(corpus / "tokenizer"))
     torch.manual_seed(seed)
-    model = _model(name, len(tokenizer), tokenizer.pad_token_id)
+    model = _model(name, len(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id)
     with torch.no_grad():  # biases away from 0, and norms from 1
         for parameter in model.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
@@ -63,7 +67,7 @@ def save_model(name: str, corpus: Path, out: Path, seed: int = 0) -> Path:
     return out
 
 
-def _model(name: str, vocab_size: int, pad: int) -> PreTrainedModel:
+def _model(name: str, vocab_size: int, pad: int, mask: int) -> PreTrainedModel:
     sizes = SMALL | {"vocab_size": vocab_size, "pad_token_id": pad}
     if name == "bert":
         return BertForMaskedLM(BertConfig(**sizes))
@@ -71,6 +75,12 @@ def _model(name: str, vocab_size: int, pad: int) -> PreTrainedModel:
         return RobertaForMaskedLM(RobertaConfig(**sizes | {"max_position_embeddings": 41 + pad}, type_vocab_size=1))
     if name == "modernbert":
         return ModernBertForMaskedLM(ModernBertConfig(**sizes | {"num_hidden_layers": 4}, **_MODERN))
+    if name == "eurobert":
+        return EuroBertForMaskedLM(EuroBertConfig(**sizes, num_key_value_heads=1, mask_token_id=mask))
+    if name == "esm":
+        still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "layer_norm_eps": 1e-5}
+        form = {"position_embedding_type": "rotary", "token_dropout": True, "emb_layer_norm_before": False}
+        return EsmForMaskedLM(EsmConfig(**sizes, **still, **form, mask_token_id=mask))
     if name == "causal modernbert":
         values = sizes | {"num_hidden_layers": 4} | _MODERN | dict.fromkeys(_NONE, 2)
         return ModernBertDecoderForCausalLM(ModernBertDecoderConfig(**values))

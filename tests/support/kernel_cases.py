@@ -133,7 +133,7 @@ def _rotary(n: int, hidden: int) -> Made:
     def call(using: Operations, qkv) -> tuple[Tensor, ...]:
         # The same rounded angles for all: what is measured is the turning.
         cos, sin = rotation(positions, hidden // heads, 10_000.0, torch.bfloat16)
-        return using.rotate_qkv(qkv.clone(), heads, (cos.to(qkv), sin.to(qkv)))
+        return using.rotate_qkv(qkv.clone(), heads, heads, (cos.to(qkv), sin.to(qkv)))
 
     return {"qkv": torch.randn(n, 3 * hidden)}, call
 
@@ -181,6 +181,8 @@ def loss_errors(
 FORMS = {
     "bert": {"arch": "bert", "intermediate": 100},
     "modernbert": {"arch": "modernbert", "intermediate": 50, "norm_eps": 1e-5, "window": 8},
+    "eurobert": {"arch": "eurobert", "intermediate": 50, "norm_eps": 1e-5, "kv_heads": 2},
+    "esm": {"arch": "esm", "intermediate": 100, "norm_eps": 1e-5, "mask_id": 9},
 }
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 MATRIX = r"(.*\.)?(qkv|attention_out|mlp_in|mlp_out|head_dense)\.weight"
-EMBEDDING = r"(word|position|type)_embedding"
+EMBEDDING = r"(word|position|type|output)_embedding"
 LR, BETAS, EPS, DECAY, MOMENTUM, STEPS, AVERAGING = 0.05, (0.8, 0.9), 1e-4, 0.3, 0.9, 5, 0.7
 SETTINGS = {"lr": LR, "betas": BETAS, "eps": EPS, "weight_decay": DECAY, "grad_clip": 0.0, "ema": AVERAGING}
 NAMES = ("adamw", "lamb", "stable_adamw", "muon")
@@ -21,11 +21,11 @@ class Reference:
     """Args:
     name: of the optimizer.
     weights: of each parameter of an Encoder before the first step.
-    gated: its mlp_in holds two matrices.
+    stacked: rows of the matrices in a parameter, by the name of its layer (EncoderShape.stacked).
     """
 
-    def __init__(self, name: str, weights: dict[str, np.ndarray], gated: bool):
-        self.name, self.gated = name, gated
+    def __init__(self, name: str, weights: dict[str, np.ndarray], stacked: dict[str, tuple[int, ...]]):
+        self.name, self.stacked = name, stacked
         self.weights = {key: value.astype(np.float64) for key, value in weights.items()}
         self.average = dict(self.weights)
         self.moments = {key: (np.zeros(v.shape), np.zeros(v.shape)) for key, v in self.weights.items()}
@@ -57,8 +57,8 @@ class Reference:
     def _muon(self, key: str, g: np.ndarray, decay: float) -> np.ndarray:
         m = MOMENTUM * self.moments[key][0] + g
         self.moments[key] = m, m
-        n = 3 if "qkv" in key else 2 if "mlp_in" in key and self.gated else 1
-        update = np.concatenate([orthogonal(block) for block in np.split(g + MOMENTUM * m, n)])
+        rows = self.stacked.get(key.split(".")[-2], ()) if "." in key else ()
+        update = np.concatenate([orthogonal(block) for block in np.split(g + MOMENTUM * m, np.cumsum(rows[:-1]))])
         return (1 - LR * decay) * self.weights[key] - LR * update
 
 

@@ -3,7 +3,10 @@
 import numpy as np
 import torch
 
+from pretrain.config.model import PRESETS
 from pretrain.masking import IGNORED
+
+ARCHS = tuple(PRESETS)  # all families of encoders
 
 
 def stream(lengths: list[int]) -> dict[str, torch.Tensor]:

@@ -30,6 +30,8 @@ def data(tmp_path_factory) -> Path:
     ("name", "model", "procs"),
     [
         ("ModernBertForMaskedLM", {"arch": "modernbert", "size": SIZE, "dropout": 0.1}, 2),
+        ("EuroBertForMaskedLM", {"arch": "eurobert", "size": SIZE | {"kv_heads": 1}}, 2),
+        ("EsmForMaskedLM", {"arch": "esm", "size": SIZE}, 1),
         ("ElectraForMaskedLM", {"arch": "auto", "config": ELECTRA}, 1),
     ],
 )

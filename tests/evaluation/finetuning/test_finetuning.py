@@ -13,6 +13,7 @@ import torch
 from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    EsmForMaskedLM,
     LlamaConfig,
     LlamaForCausalLM,
     MambaConfig,
@@ -214,6 +215,13 @@ def test_a_modernbert_reads_the_mean_of_a_text_and_can_have_dropout(tmp_path):
     text = torch.tensor([[2, 5, 6, 3]])
     states = made.model(text)[0]
     torch.testing.assert_close(made(text).logits, made.classifier(made.head(states.mean(1))))
+
+
+def test_the_token_dropout_of_an_esm_is_no_rate(tmp_path):
+    shape = EncoderShape(len(WORDS), 1, 32, 2, 64, 32, pad_id=0, arch="esm", mask_id=4)
+    EsmForMaskedLM(hugging_face_config(shape)).save_pretrained(tmp_path)
+    made = initial_model(tmp_path, head(), replace(SETTINGS, dropout=0.3), 0)
+    assert (made.config.hidden_dropout_prob, made.config.token_dropout) == (0.3, True)
 
 
 def test_a_model_without_dropout_is_a_sentence(tmp_path):

@@ -16,9 +16,16 @@ from evaluation.likelihood.predictors import EncoderLogits, PaddedLogits, open_m
 from evaluation.likelihood.sentence_scores import sentence_scores
 from tests.support.evaluated import corpora, save_model
 
-MASKED = {"bert": "wordpiece", "roberta": "bpe", "modernbert": "bpe", "distilbert": "wordpiece"}
+MASKED = {
+    "bert": "wordpiece",
+    "roberta": "bpe",
+    "modernbert": "bpe",
+    "eurobert": "bpe",
+    "esm": "wordpiece",
+    "distilbert": "wordpiece",
+}
 CAUSAL = {"causal bert": "wordpiece", "causal modernbert": "bpe", "gpt2": "bpe"}
-NATIVE = ("bert", "roberta", "modernbert", "causal bert", "causal modernbert")
+NATIVE = ("bert", "roberta", "modernbert", "eurobert", "esm", "causal bert", "causal modernbert")
 TEXTS = [
     "The captain saw the red ship.",
     "the captain saw ship red the.",

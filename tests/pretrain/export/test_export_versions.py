@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from transformers import AutoConfig, AutoTokenizer, BertTokenizer, ModernBertConfig
+from transformers import AutoConfig, AutoTokenizer, BertTokenizer, EuroBertConfig, ModernBertConfig
 
 from data_prep.format import TokenizerInfo
 from data_prep.tokenizer import describe, train
@@ -34,10 +34,14 @@ NATIVE = {
     "modernbert": MODERN,
     "modernbert, every second layer": MODERN | {"global_every": 2},
     "modernbert, longer than its rows": MODERN | {"max_positions": 20},
+    "esm": {"arch": "esm", "rope_theta": 10_000.0},
     "causal bert": {"arch": "bert", "causal": True},
     "causal modernbert": MODERN | {"causal": True, "local_rope_theta": 10_000.0},
 }
-ONLY_5 = {"causal modernbert of two rotary bases": MODERN | {"causal": True}}
+ONLY_5 = {
+    "causal modernbert of two rotary bases": MODERN | {"causal": True},
+    "esm of another rotary base": {"arch": "esm", "rope_theta": 50.0},
+}
 AUTO = {
     "electra": SMALL | {"embedding_size": 16, "initializer_range": 0.2},
     "modernbert": SMALL | {"rope_parameters": ROPES, "local_attention": 16, "initializer_range": 0.2},
@@ -64,7 +68,9 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     for name, options in (NATIVE | ONLY_5).items():
         kind = {"roberta": "bpe", "causal bert": "BertTokenizer"}.get(name, "wordpiece")
         info = infos[kind]
-        shape = EncoderShape(**{**SIZE, "vocab_size": info.vocab_size, "pad_id": info.special_ids["pad"], **options})
+        mask = {"mask_id": info.special_ids["mask"]} if name.startswith("esm") else {}
+        sizes = SIZE | {"vocab_size": info.vocab_size, "pad_id": info.special_ids["pad"]} | mask
+        shape = EncoderShape(**sizes | options)
         found[name] = (asdict(shape), top / kind)
     for kind, options in AUTO.items():
         config = padded_config(options | {"model_type": kind}, 100, infos["saved by version 5"])
@@ -113,3 +119,7 @@ def test_what_version_4_cannot_compute_is_known(name, folders, in_version_4):
 def test_layers_that_version_4_cannot_have(kinds, wanted):
     layers = [{"f": "full_attention", "s": "sliding_attention"}[kind] for kind in kinds]
     assert needs_version_5(ModernBertConfig(num_hidden_layers=len(kinds), layer_types=layers)) == wanted
+
+
+def test_version_4_has_no_eurobert():
+    assert needs_version_5(EuroBertConfig())

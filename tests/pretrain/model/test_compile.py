@@ -30,6 +30,7 @@ def _captured_alone(monkeypatch):
 
 def encoder(arch: str, layers: int = 2) -> Encoder:
     sizes = {"layers": layers, "hidden": 24, "heads": 2, "intermediate": 40, "window": 8}
+    sizes |= {"eurobert": {"kv_heads": 1}, "esm": {"mask_id": 9}}.get(arch, {})
     made = Encoder(EncoderShape(arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, **sizes))
     made.initialize(3)
     return made
@@ -61,6 +62,8 @@ def evaluate(model: Encoder) -> list[float]:
     [
         ("bert", False),
         ("modernbert", True),
+        ("esm", False),
+        ("eurobert", False),
         pytest.param("bert", True, marks=pytest.mark.slow),
         pytest.param("modernbert", False, marks=pytest.mark.slow),
     ],

@@ -11,15 +11,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from pretrain.loop.step_metrics import FlopsCounter
 from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
 from pretrain.model.model_costs import pairs_seen
+from tests.support.streams import ARCHS
 
 SEQ_LEN, ROWS = 32, 3
 SIZES = {"vocab_size": 128, "layers": 4, "hidden": 48, "heads": 3, "intermediate": 80, "max_positions": 32, "pad_id": 0}
 
 
-@pytest.mark.parametrize("arch", ["bert", "roberta", "modernbert"])
+@pytest.mark.parametrize("arch", ARCHS)
 def test_formula_equals_torch_s_counter(arch):
     """Rows of one document each, windows as wide as rows, and the last layer at all slots: nothing is left out."""
-    shape = EncoderShape(arch=arch, window=2 * SEQ_LEN, **SIZES)
+    shape = EncoderShape(arch=arch, window=2 * SEQ_LEN, kv_heads=1 if arch == "eurobert" else None, **SIZES)
     encoder = Encoder(shape)
     encoder.initialize(0)
     n = SEQ_LEN * ROWS

@@ -19,6 +19,7 @@ SIZES = {
 STD = 0.02
 CUT = 0.8796  # standard deviation of a unit normal that is cut off at 2: sqrt(1 - 4 * pdf(2) / (2 * cdf(2) - 1))
 BOTH = "attention_out.weight", "mlp_out.weight"
+VOCABULARY = "word_embedding", "output_embedding"
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,8 @@ BOTH = "attention_out.weight", "mlp_out.weight"
         ("bert", True, BOTH, 1.0),
         ("roberta", True, BOTH, 1.0),
         ("modernbert", False, (*BOTH, "head_dense.weight"), CUT),
+        ("eurobert", False, (), 1.0),
+        ("esm", True, BOTH, 1.0),
     ],
 )
 def test_standard_deviations(arch, scaled, deep, unit):
@@ -38,7 +41,7 @@ def test_standard_deviations(arch, scaled, deep, unit):
     matrices = {name: p for name, p in encoder.named_parameters() if p.dim() == 2 and "type" not in name}
     assert len(matrices) >= 4 * SIZES["layers"] + 2
     for name, weight in matrices.items():
-        values = weight.detach()[1 : SIZES["vocab_size"]] if name == "word_embedding" else weight.detach()
+        values = weight.detach()[1 : SIZES["vocab_size"]] if name in VOCABULARY else weight.detach()
         wanted = STD * unit / (math.sqrt(2 * SIZES["layers"]) if name.endswith(deep or ("none",)) else 1.0)
         assert values.std().item() == pytest.approx(wanted, rel=4.5 / math.sqrt(2 * values.numel())), name
         assert abs(values.mean().item()) < 4.5 * wanted / math.sqrt(values.numel()), name

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from pretrain.model import Encoder, EncoderShape
 from pretrain.model import encoder as encoder_module
 from pretrain.model.head import LossOptions
+from tests.support.streams import ARCHS
 
 SEQ_LEN, ROWS, PREDICTIONS = 32, 3, 9
 N = SEQ_LEN * ROWS
@@ -52,6 +53,7 @@ def step(
     sep_id: int | None = None,
 ) -> None:
     sizes = {"layers": 4, "hidden": 32, "heads": 4, "intermediate": 48, "window": 8}
+    sizes |= {"eurobert": {"kv_heads": 2}, "esm": {"mask_id": 9}}.get(arch, {})
     shape = EncoderShape(
         arch=arch,
         vocab_size=90,
@@ -73,7 +75,7 @@ def step(
 
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize(("backend", "dropout"), [("varlen", 0.0), ("sdpa", 0.0), ("sdpa", 0.1)])
-@pytest.mark.parametrize("arch", ["bert", "roberta", "modernbert"])
+@pytest.mark.parametrize("arch", ARCHS)
 def test_a_step_asks_for_no_value(arch, backend, dropout, checkpointing):
     step(arch, backend, dropout, checkpointing)
 

@@ -21,6 +21,7 @@ from pretrain.optim.optimizers import newton_schulz, orthogonalize_
 from pretrain.optim.parameter_fragments import assign_jobs
 from pretrain.optim.parameter_groups import parameter_groups
 from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
+from tests.support.streams import ARCHS
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 70}
 SMALL |= {"pad_token_id": 0, "max_position_embeddings": 16}
@@ -28,7 +29,7 @@ SMALL |= {"pad_token_id": 0, "max_position_embeddings": 16}
 
 def encoder(arch: str = "bert") -> Encoder:
     shape = {"vocab_size": 70, "layers": 2, "hidden": 16, "heads": 2, "intermediate": 24, "max_positions": 12}
-    found = Encoder(EncoderShape(**shape, pad_id=0, arch=arch))
+    found = Encoder(EncoderShape(**shape, pad_id=0, arch=arch, kv_heads=1 if arch == "eurobert" else None))
     found.initialize(3)
     with torch.no_grad():
         for parameter in found.parameters():
@@ -41,7 +42,7 @@ def kinds(model: nn.Module, kind: str) -> set[str]:
 
 
 @pytest.mark.parametrize("decay_embeddings", [False, True])
-@pytest.mark.parametrize("arch", ["bert", "roberta", "modernbert"])
+@pytest.mark.parametrize("arch", ARCHS)
 def test_every_parameter_is_in_one_group_and_matrices_alone_decay(arch, decay_embeddings):
     model = encoder(arch)
     names = {parameter: name for name, parameter in model.named_parameters()}
@@ -51,8 +52,8 @@ def test_every_parameter_is_in_one_group_and_matrices_alone_decay(arch, decay_em
     decays = {names[parameter]: group["weight_decay"] for group in groups for parameter in group["params"]}
     matrices = {name for name in decays if re.fullmatch(MATRIX, name)}
     embeddings = {name for name in decays if re.fullmatch(EMBEDDING, name)}
-    assert len(matrices) == 4 * 2 + 1
-    assert len(embeddings) == (1 if arch == "modernbert" else 3)
+    assert len(matrices) == 4 * 2 + (arch != "eurobert")
+    assert len(embeddings) == {"bert": 3, "roberta": 3, "eurobert": 2}.get(arch, 1)
     assert {name for name, decay in decays.items() if decay} == matrices | (embeddings if decay_embeddings else set())
     assert set(decays.values()) == {0.0, 0.1}
     assert kinds(model, "matrix") == matrices
@@ -145,17 +146,25 @@ def test_groups_of_other_architectures(config, matrices, embeddings, filters):
     assert all(re.search(r"norm|bias", name, re.IGNORECASE) for name in kinds(model, "vector"))
 
 
-@pytest.mark.parametrize("arch", ["bert", "modernbert"])
-def test_merged_matrices_are_known(arch):
-    blocks = {part.name: part.blocks for part in described(encoder(arch)) if part.blocks > 1}
-    merged = ("qkv", 3), *([("mlp_in", 2)] if arch == "modernbert" else [])
-    assert blocks == {f"layers.{layer}.{name}.weight": count for layer in range(2) for name, count in merged}
+@pytest.mark.parametrize(
+    ("arch", "merged"),
+    [
+        ("bert", {"qkv": (16, 16, 16)}),
+        ("modernbert", {"qkv": (16, 16, 16), "mlp_in": (24, 24)}),
+        ("eurobert", {"qkv": (16, 8, 8), "mlp_in": (24, 24)}),
+        ("esm", {"qkv": (16, 16, 16)}),
+    ],
+)
+def test_merged_matrices_are_known(arch, merged):
+    blocks = {part.name: part.blocks for part in described(encoder(arch)) if len(part.blocks) > 1}
+    assert blocks == {f"layers.{layer}.{name}.weight": rows for layer in range(2) for name, rows in merged.items()}
 
 
 def test_merged_matrices_of_transformers_are_known():
     values = {"model_type": "modernbert", **SMALL, "cls_token_id": 1, "sep_token_id": 2}
     parts = described(padded_model(values, LossOptions(), seed=0))
-    assert {part.name.split(".")[-2]: part.blocks for part in parts if part.blocks > 1} == {"Wqkv": 3, "Wi": 2}
+    found = {part.name.split(".")[-2]: part.blocks for part in parts if len(part.blocks) > 1}
+    assert found == {"Wqkv": (16, 16, 16), "Wi": (24, 24)}
 
 
 def draw(model: nn.Module, rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -171,11 +180,11 @@ def weights(model: nn.Module) -> dict[str, np.ndarray]:
     return {name: parameter.detach().numpy().copy() for name, parameter in model.named_parameters()}
 
 
-@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+@pytest.mark.parametrize("arch", ["bert", "modernbert", "eurobert"])
 @pytest.mark.parametrize("name", NAMES)
 def test_steps_are_those_of_the_paper(name, arch):
     model, rng = encoder(arch), np.random.default_rng(1)
-    reference = Reference(name, weights(model), gated=arch == "modernbert")
+    reference = Reference(name, weights(model), model.shape.stacked)
     optimizer = build_optimizer(model, OptimConfig(**settings(name)))
     for _ in range(5):
         reference.step(draw(model, rng))
@@ -222,7 +231,7 @@ def test_muon_is_pytorch_s_own_for_each_matrix():
     """PyTorch's works in bf16."""
     model, rng = encoder("modernbert"), np.random.default_rng(1)
     blocks = {
-        part.name: [nn.Parameter(block.detach().clone()) for block in part.parameter.chunk(part.blocks)]
+        part.name: [nn.Parameter(block.detach().clone()) for block in part.parameter.split(part.blocks)]
         for part in described(model)
         if part.kind == "matrix"
     }

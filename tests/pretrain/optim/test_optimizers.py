@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.pretrain.optim.optimizers_worker import CASES, STEPS
+from tests.pretrain.optim.optimizers_worker import CASES, SHAPE, STEPS
 from tests.support.optimizers import LR, NAMES, Reference
 from tests.support.ranks import run_ranks
 
@@ -14,7 +14,7 @@ def check(file) -> None:
     """A reference that is given the same gradients arrives at the same weights."""
     found = np.load(file)
     weights = {key.removeprefix("start "): found[key] for key in found.files if key.startswith("start ")}
-    reference = Reference(file.name.split(".")[0], weights, gated=True)
+    reference = Reference(file.name.split(".")[0], weights, SHAPE.stacked)
     for step in range(STEPS):
         reference.step({name: found[f"{step} {name}"] for name in weights})
         for name, wanted in reference.weights.items():
