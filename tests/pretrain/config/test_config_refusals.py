@@ -257,6 +257,8 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["model={arch: modernbert, local_attention: 63}"], "local_attention must be a multiple of 2, not 63."),
         (["model={arch: modernbert, scaled_init: true}"], "scaled_init is for arch bert and roberta, not modernbert"),
         (["model={scaled_init: true, init: y}"], "scaled_init is for random weights, and init gives others"),
+        (["model.init_vocabulary=pieces"], "init_vocabulary is for weights of init, which is not set; remove it"),
+        (["model.init_size=tile"], "init_size is for weights of init, which is not set; remove it"),
         (
             ["objective=clm", "model={arch: auto, config: x}"],
             "objective clm needs model.arch bert, roberta or modernbert",
