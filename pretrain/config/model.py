@@ -89,6 +89,10 @@ class ModelConfig(Section):
     local_rope_theta: float = Field(10_000.0, gt=0, description="modernbert: rotary base where they see near tokens")
     scaled_init: bool = Field(False, description="not modernbert: smaller initial weights into the residual stream")
     init: Path | None = Field(None, description="a Hugging Face folder to start from; random weights by default")
+    init_vocabulary: Literal["same", "pieces"] = Field(
+        "same", description="init: its vocabulary is the data's, or new tokens start as means of its tokens"
+    )
+    init_size: Literal["same", "tile"] = Field("same", description="init: its size is equal, or its weights are tiled")
 
     @property
     def title(self) -> str:
@@ -119,6 +123,10 @@ class ModelConfig(Section):
                 self.refuse_unread(*names, why=f"is for arch {', '.join(archs)}, not {self.arch}")
         if self.size.kv_heads and self.arch != "eurobert":
             raise ValueError(f"size.kv_heads is for arch eurobert, not {self.arch}; remove it")
+        if self.init is None:
+            self.refuse_unread("init_vocabulary", "init_size", why="is for weights of init, which is not set")
+        if self.init_size == "tile" and self.arch not in ("bert", "roberta", "modernbert"):
+            raise ValueError(f"init_size tile is for arch bert, roberta, modernbert, not {self.arch}")
         if self.scaled_init and self.init is not None:
             raise ValueError("scaled_init is for random weights, and init gives others; remove one of the two")
         return self

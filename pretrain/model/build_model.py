@@ -60,7 +60,8 @@ def build_for_training(
         model.check_length(config.longest_row)
         return model
     if init:
-        model.load_state_dict(initial_state(init, model.shape, tokenizer, say))
+        start = config.model.init_vocabulary, config.model.init_size, config.run.seed
+        model.load_state_dict(initial_state(init, model.shape, tokenizer, say, *start))
         model.reset_padding_rows()
     if train.activation_checkpointing:
         model.checkpoint_layers()

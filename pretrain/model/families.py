@@ -62,7 +62,7 @@ State = dict[str, Tensor]
 
 _MODERN_CAUSAL = "modernbert-decoder"  # transformers' name for a causal ModernBERT
 _WINDOW_EXTRA = 2  # its window counts one side, including the token itself
-_VOCABULARY = ("word_embedding", "output_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
+VOCABULARY = ("word_embedding", "output_embedding", "decoder_bias")  # padded to a multiple of 64 in the native encoder
 
 _SIZES = {  # of a shape, and what transformers calls them
     "vocab_size": "vocab_size",
@@ -127,7 +127,7 @@ def to_hugging_face(state: State, shape: EncoderShape) -> State:
     named: State = {}
     for native, name in _names(state, shape):
         tensor = state[native]
-        if native in _VOCABULARY:
+        if native in VOCABULARY:
             tensor = tensor[: shape.vocab_size]
         parts = tensor.split(shape.stacked[native.split(".")[-2]]) if isinstance(name, tuple) else (tensor,)
         named |= dict(zip(name if isinstance(name, tuple) else (name,), parts, strict=True))
@@ -139,7 +139,7 @@ def from_hugging_face(state: State, shape: EncoderShape) -> State:
     named: State = {}
     for native, name in _names(Encoder(shape).state_dict(), shape):
         tensor = torch.cat([state[part] for part in name]) if isinstance(name, tuple) else state[name]
-        if native in _VOCABULARY:
+        if native in VOCABULARY:
             padding = tensor.new_zeros(shape.padded_vocab_size - shape.vocab_size, *tensor.shape[1:])
             tensor = torch.cat([tensor, padding])
         named[native] = tensor

@@ -1,4 +1,7 @@
-"""Initial weights from a Hugging Face model, instead of random ones."""
+"""Initial weights from a Hugging Face model, instead of random ones.
+
+The model may have another vocabulary (`pretrain.model.vocabulary_transfer`) or be smaller (`pretrain.model.tiling`).
+"""
 
 import reprlib
 from collections.abc import Callable, Iterator
@@ -14,8 +17,10 @@ from torch import Tensor
 
 from data_prep.errors import MissingFile, UserError, one_line
 from data_prep.reading import MAX_CONFIG_BYTES, open_regular, read_json, shown_path
+from data_prep.tokenizer import describe
 from pretrain.model.encoder import Encoder
 from pretrain.model.model_description import EncoderShape, weights_file
+from pretrain.model.tiling import tiled, with_noise
 
 # Sizes that must be equal: the name in transformers, and the key here.
 _SIZES = {
@@ -31,22 +36,27 @@ _FREE = {
     "rope_theta": "model.global_rope_theta",
     "local_rope_theta": "model.local_rope_theta",
 }
+_PIECES = "or set model.init_vocabulary to pieces"
 _FOLDER_ADVICE = "Name a folder that `maskwright export` or save_pretrained wrote."
 
 
-def check_folder(folder: Path, shape: EncoderShape, tokenizer: Path | None = None) -> EncoderShape:
+def check_folder(
+    folder: Path, shape: EncoderShape, tokenizer: Path | None = None, vocabulary: str = "same", size: str = "same"
+) -> EncoderShape:
     """The shape of a Hugging Face model that a run can begin with; its weights are not read.
 
     Args:
-        shape: shape of the run. tokenizer: as for initial_state.
+        shape: shape of the run. tokenizer, vocabulary, size: as for initial_state.
 
     Raises:
         UserError: as initial_state.
     """
     model_shape = _shape_of(folder, shape.arch)
-    if problems := "; ".join(_problems(model_shape, shape)):
+    if problems := "; ".join(_problems(model_shape, shape, vocabulary == "same", size == "same")):
         raise UserError(f"model.init: {folder} does not fit: {problems}")
-    if tokenizer and (folder / "tokenizer.json").is_file() and (tokenizer / "tokenizer.json").is_file():
+    if vocabulary == "pieces":
+        _check_tokenizer(folder, model_shape)
+    elif tokenizer and (folder / "tokenizer.json").is_file() and (tokenizer / "tokenizer.json").is_file():
         _check_vocabulary(folder, tokenizer)
     if not weights_file(folder).is_file():
         raise UserError(
@@ -57,25 +67,52 @@ def check_folder(folder: Path, shape: EncoderShape, tokenizer: Path | None = Non
 
 
 def initial_state(
-    folder: Path, shape: EncoderShape, tokenizer: Path | None = None, say: Callable[[str], None] = lambda line: None
+    folder: Path,
+    shape: EncoderShape,
+    tokenizer: Path | None = None,
+    say: Callable[[str], None] = lambda line: None,
+    vocabulary: str = "same",
+    size: str = "same",
+    seed: int = 0,
 ) -> dict[str, Tensor]:
     """The weights of a Hugging Face model in fp32, by native name, with as many positions as the shape has.
 
-    Reads config.json, model.safetensors and tokenizer.json; nothing is unpickled or executed.
+    Reads config.json, model.safetensors and the tokenizer; nothing is unpickled or executed.
 
     Args:
         tokenizer: folder of the data's tokenizer, to compare the vocabularies.
-        say: prints each setting that differs from the model's: rotary base, window.
+        say: prints each setting that differs from the model's: rotary base, window; and where embeddings come from.
+        vocabulary, size: model.init_vocabulary and model.init_size. seed: of the noise in a larger model.
 
     Raises:
         UserError: if the folder holds no such model, or one of another shape or vocabulary.
     """
-    from pretrain.model.families import from_hugging_face
+    from pretrain.model.vocabulary_transfer import token_pieces, transferred
 
-    model_shape = check_folder(folder, shape, tokenizer)
+    model_shape = check_folder(folder, shape, tokenizer, vocabulary, size)
     for name, key in _FREE.items():
         if (before := getattr(model_shape, name)) != (now := getattr(shape, name)):
             say(f"model.init: {folder} was trained with {key} {before:g}; this run uses {now:g}")
+    own = replace(model_shape, max_positions=shape.max_positions)
+    state = _native_state(folder, own)
+    if vocabulary == "pieces":
+        assert tokenizer is not None  # which a run always has
+        pieces = token_pieces(folder, tokenizer)
+        one, several = sum(len(ids) == 1 for ids in pieces), sum(len(ids) > 1 for ids in pieces)
+        say(
+            f"model.init: of {len(pieces)} tokens, {one} start with one embedding of {folder}, {several} with the mean "
+            f"of several, {len(pieces) - one - several} with the mean of all"
+        )
+        state = transferred(state, pieces, own, shape)
+    if any(getattr(own, name) != getattr(shape, name) for name in _SIZES):
+        state = with_noise(tiled(state, own, shape), seed)
+    return state
+
+
+def _native_state(folder: Path, shape: EncoderShape) -> dict[str, Tensor]:
+    """The weights of a folder, by native name; `shape` is the model's, with as many positions as the run has."""
+    from pretrain.model.families import from_hugging_face
+
     state = {
         name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): tensor.float()
         for name, tensor in _read_weights(folder).items()  # the first BERTs have TensorFlow's names of norms
@@ -85,7 +122,7 @@ def initial_state(
         if not shape.rotary:
             positions = f"{shape.arch}.embeddings.position_embeddings.weight"
             state[positions] = state[positions][: shape.first_position + shape.max_positions]
-        native = from_hugging_face(state, replace(shape, causal=model_shape.causal))
+        native = from_hugging_face(state, shape)
     except KeyError as error:
         raise UserError(f"model.init: {folder} holds no masked language model: its weights lack {error}") from None
     except (IndexError, RuntimeError) as error:
@@ -124,24 +161,47 @@ def _shape_of(folder: Path, arch: str) -> EncoderShape:
         raise UserError(f"model.init: {folder / 'config.json'} is no configuration of a model ({reason})") from None
 
 
-def _problems(model: EncoderShape, shape: EncoderShape) -> Iterator[str]:
+def _problems(model: EncoderShape, shape: EncoderShape, same_vocabulary: bool, same_size: bool) -> Iterator[str]:
     """Differences between the shapes of the model and the run that matter for the weights."""
-    for name, (hugging_face, key) in _SIZES.items():
-        if (found := getattr(model, name)) != (wanted := getattr(shape, name)):
-            yield f"its {hugging_face} is {found} and {key} is {wanted}"
-    if model.vocab_size != shape.vocab_size:
+    sizes = {name: (getattr(model, name), getattr(shape, name)) for name in _SIZES}
+    refused = [name for name, (found, wanted) in sizes.items() if found > wanted or (same_size and found < wanted)]
+    for name in refused:
+        hugging_face, key = _SIZES[name]
+        yield f"its {hugging_face} is {sizes[name][0]} and {key} is {sizes[name][1]}"
+    if refused and all(found <= wanted for found, wanted in sizes.values()):
+        yield "to start a larger model from it, set model.init_size to tile"
+    elif refused and not same_size:
+        yield "only a larger model can start from it"
+    elif not same_size and model.hidden * shape.heads != shape.hidden * model.heads:
+        yield (
+            f"its heads have {model.hidden // model.heads} dimensions and heads of model.size "
+            f"{shape.hidden // shape.heads}: heads are copied whole, so change model.size.heads"
+        )
+    if same_vocabulary and model.vocab_size != shape.vocab_size:
         yield (
             f"its vocabulary has {model.vocab_size} tokens and that of data.train {shape.vocab_size}: prepare "
-            "the data with its own tokenizer"
+            f"the data with its own tokenizer, {_PIECES}"
         )
     if not shape.rotary and model.max_positions < shape.max_positions:
         yield (
             f"its table of positions ends at {model.max_positions}, and rows or model.max_positions need "
             f"{shape.max_positions}: learned positions cannot be added to"
         )
-    for name in ("norm_eps", "first_position", "global_every", "mask_id"):
+    for name in ("norm_eps", "global_every", *["first_position", "mask_id"] * same_vocabulary):
         if (found := getattr(model, name)) != (wanted := getattr(shape, name)):
             yield f"its {name} is {found}, and only {wanted} can be trained"
+
+
+def _check_tokenizer(folder: Path, model: EncoderShape) -> None:
+    """Check that the folder has a tokenizer whose ids all have embeddings."""
+    try:
+        ids = describe(folder).vocab_size
+    except UserError as error:
+        raise UserError(one_line(f"model.init: {error}")) from None
+    if ids > model.vocab_size:
+        raise UserError(
+            f"model.init: the tokenizer of {folder} has {ids} tokens, but the model has {model.vocab_size} embeddings"
+        )
 
 
 def _check_vocabulary(folder: Path, tokenizer: Path) -> None:
@@ -154,7 +214,8 @@ def _check_vocabulary(folder: Path, tokenizer: Path) -> None:
         ) from None
     if model != data:
         raise UserError(
-            f"model.init: {folder} has another vocabulary than data.train; prepare the data with its own tokenizer"
+            f"model.init: {folder} has another vocabulary than data.train; prepare the data with its own tokenizer, "
+            f"{_PIECES}"
         )
 
 

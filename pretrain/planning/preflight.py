@@ -100,8 +100,9 @@ def check_model(config: Config) -> None:
 
     data = Sources.open(config.data)
     description = describe(config, data.tokenizer)
-    if config.model.init is not None:
-        check_folder(config.model.init, EncoderShape(**description), data.tokenizer_path)
+    if (init := config.model.init) is not None:
+        start = config.model.init_vocabulary, config.model.init_size
+        check_folder(init, EncoderShape(**description), data.tokenizer_path, *start)
 
 
 def _has_begun(config: Config) -> bool:

@@ -64,6 +64,8 @@ OPTIONS = {
     "model.local_rope_theta": 10_000.0,
     "model.scaled_init": False,
     "model.init": None,
+    "model.init_vocabulary": "same",
+    "model.init_size": "same",
     "optim.name": "adamw",
     "optim.lr": 5e-4,
     "optim.betas": [0.9, 0.98],

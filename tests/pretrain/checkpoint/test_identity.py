@@ -211,6 +211,21 @@ def test_what_a_modernbert_computes_is_named():
         assert changed(before, after) == [f"model.{name} was {before.settings[f'model.{name}']} and is {now}"]
 
 
+def test_how_initial_weights_are_adapted_is_named():
+    """An older checkpoint recorded neither setting, and has the default of both."""
+    first = {"init": "bert"}
+    recorded = identity(model=first).settings
+    for name, value in (("init_vocabulary", "pieces"), ("init_size", "tile")):
+        assert changed(identity(model=first), identity(model=first | {name: value})) == [
+            f"model.{name} was same and is {value}"
+        ]
+        del recorded[f"model.{name}"]
+    config = Config.model_validate(LEAST | {"model": first}).model_dump(mode="json")
+    del config["model"]["init_vocabulary"], config["model"]["init_size"]
+    saved = Checkpoint(Path("step-00000005"), 5, {"identity": recorded, "config": config}, {})
+    assert changed(Identity.stored(saved), identity(model=first)) == []
+
+
 def test_the_order_of_a_mix_is_named():
     """Rows draw a strategy by its place in the mix, so other masks follow from another order."""
     before, now = (identity(masking__strategy=mix) for mix in ({"token": 1, "span": 3}, {"span": 3, "token": 1}))

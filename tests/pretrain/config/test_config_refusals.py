@@ -269,6 +269,12 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["model={arch: modernbert, local_attention: 63}"], "local_attention must be a multiple of 2, not 63."),
         (["model={arch: modernbert, scaled_init: true}"], "scaled_init is for arch bert, roberta, eurobert, esm"),
         (["model={scaled_init: true, init: y}"], "scaled_init is for random weights, and init gives others"),
+        (["model.init_vocabulary=pieces"], "init_vocabulary is for weights of init, which is not set; remove it"),
+        (["model.init_size=tile"], "init_size is for weights of init, which is not set; remove it"),
+        (
+            ["model.arch=eurobert", "model.init=x", "model.init_size=tile"],
+            "init_size tile is for arch bert, roberta, modernbert, not eurobert",
+        ),
         (
             ["objective=clm", "model={arch: auto, config: x}"],
             "objective clm needs model.arch bert, roberta or modernbert",

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 from transformers import BertModel
 
 from data_prep.errors import UserError
@@ -37,9 +38,9 @@ def folder(encoder, tmp_path) -> Path:
     return tmp_path / "bert"
 
 
-def refusal(folder: Path, shape: EncoderShape = SHAPE, tokenizer: Path | None = None) -> str:
+def refusal(folder: Path, shape: EncoderShape = SHAPE, tokenizer: Path | None = None, **how: str) -> str:
     with pytest.raises(UserError) as caught:
-        initial_state(folder, shape, tokenizer)
+        initial_state(folder, shape, tokenizer, **how)
     message = str(caught.value)
     assert message.startswith("model.init: ")
     assert "\n" not in message
@@ -175,11 +176,20 @@ def test_the_digest_is_of_the_weights(folder, tmp_path):
 @pytest.mark.parametrize(
     ("shape", "wanted"),
     [
-        ({"layers": 3}, "its num_hidden_layers is 2 and model.size.layers is 3"),
+        (
+            {"layers": 3},
+            "its num_hidden_layers is 2 and model.size.layers is 3; to start a larger model from it, set "
+            "model.init_size to tile",
+        ),
+        ({"layers": 1}, "its num_hidden_layers is 2 and model.size.layers is 1"),
         ({"hidden": 32}, "its hidden_size is 16 and model.size.hidden is 32"),
         ({"heads": 4}, "its num_attention_heads is 2 and model.size.heads is 4"),
         ({"intermediate": 64}, "its intermediate_size is 32 and model.size.intermediate is 64"),
-        ({"vocab_size": 71}, "its vocabulary has 70 tokens and that of data.train 71"),
+        (
+            {"vocab_size": 71},
+            "its vocabulary has 70 tokens and that of data.train 71: prepare the data with its own tokenizer, or set "
+            "model.init_vocabulary to pieces",
+        ),
         (
             {"max_positions": 25},
             "its table of positions ends at 24, and rows or model.max_positions need 25: learned positions cannot",
@@ -252,9 +262,81 @@ def test_another_vocabulary_of_the_same_size_is_refused(folder, tmp_path):
     initial_state(folder, SHAPE, tokenizer)
     text = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(text.replace('"ship"', '"boat"'))
-    assert "another vocabulary than data.train" in refusal(folder, SHAPE, tokenizer)
+    message = refusal(folder, SHAPE, tokenizer)
+    assert "another vocabulary than data.train" in message
+    assert message.endswith("or set model.init_vocabulary to pieces")
     (folder / "tokenizer.json").write_text("{")
     assert "cannot be compared" in refusal(folder, SHAPE, tokenizer)
+
+
+def test_a_model_with_another_tokenizer_keeps_all_but_its_embeddings(folder, encoder, tmp_path):
+    tokenizer = wordpiece_set(tmp_path / "set", [[[5]]], []).path / "tokenizer"
+    shutil.copy(tokenizer / "tokenizer.json", folder)
+    other = shutil.copytree(tokenizer, tmp_path / "other")
+    vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    vocabulary.add_tokens(["ships sail"])
+    vocabulary.save(str(other / "tokenizer.json"))
+    shape, said = replace(SHAPE, vocab_size=12), []
+    found = initial_state(folder, shape, other, said.append, vocabulary="pieces")
+    table, bias = encoder.word_embedding.detach(), encoder.decoder_bias.detach()
+    assert torch.equal(found["word_embedding"][:10], table[:10])
+    assert torch.allclose(found["word_embedding"][11], table[[6, 7, 8]].mean(0))
+    assert torch.allclose(found["decoder_bias"][11], bias[[6, 7, 8]].mean())
+    for name in encoder.state_dict().keys() - {"word_embedding", "decoder_bias"}:
+        assert torch.equal(found[name], encoder.state_dict()[name]), name
+    (line,) = said
+    assert line.startswith("model.init: of 12 tokens, 11 start with one embedding of ")
+    assert line.endswith(", 1 with the mean of several, 0 with the mean of all")
+
+
+def test_another_padding_token_moves_roberta_s_positions(tmp_path):
+    """Its table begins after the id of the padding token: 1 in the model, 0 in the data."""
+    shape = replace(SHAPE, arch="roberta", norm_eps=1e-5, pad_id=1)
+    encoder = Encoder(shape)
+    encoder.initialize(3)
+    hugging_face_model(encoder.state_dict(), shape).save_pretrained(tmp_path)
+    tokenizer = wordpiece_set(tmp_path / "set", [[[5]]], []).path / "tokenizer"
+    shutil.copy(tokenizer / "tokenizer.json", tmp_path)
+    found = initial_state(tmp_path, replace(shape, pad_id=0, vocab_size=11), tokenizer, vocabulary="pieces")
+    assert torch.equal(found["position_embedding"][1:], encoder.position_embedding[2:])
+
+
+def test_another_tokenizer_needs_that_of_the_model(folder, tmp_path):
+    tokenizer = wordpiece_set(tmp_path / "set", [[[5]]], []).path / "tokenizer"
+    message = refusal(folder, SHAPE, tokenizer, vocabulary="pieces")
+    assert "has no tokenizer.json; save a fast tokenizer there" in message
+    shutil.copy(tokenizer / "tokenizer.json", folder)
+    vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    vocabulary.add_tokens([f"[{number}]" for number in range(60)])
+    vocabulary.save(str(folder / "tokenizer.json"))
+    message = refusal(folder, SHAPE, tokenizer, vocabulary="pieces")
+    assert message.endswith("has 71 tokens, but the model has 70 embeddings")
+
+
+def test_a_larger_model_takes_a_smaller_one(folder, encoder):
+    found = initial_state(folder, replace(SHAPE, layers=3), size="tile", seed=5)
+    own = encoder.state_dict()
+    for number, source in enumerate((0, 1, 1)):
+        name = "mlp_in.bias"
+        assert torch.equal(found[f"layers.{number}.{name}"], own[f"layers.{source}.{name}"])
+    equal = initial_state(folder, SHAPE, size="tile")
+    assert all(torch.equal(equal[name][:70], tensor[:70]) for name, tensor in own.items())
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted"),
+    [
+        (
+            {"layers": 1, "hidden": 32, "heads": 4},
+            "its num_hidden_layers is 2 and model.size.layers is 1; only a larger model can start from it",
+        ),
+        ({"hidden": 32}, "its heads have 8 dimensions and heads of model.size 16: heads are copied whole"),
+    ],
+)
+def test_sizes_that_cannot_be_tiled(folder, shape, wanted):
+    message = refusal(folder, replace(SHAPE, **shape), size="tile")
+    assert wanted in message
+    assert "model.init_size" not in message
 
 
 def test_native_training_does_not_import_transformers():
