@@ -299,6 +299,7 @@ def test_another_padding_token_moves_roberta_s_positions(tmp_path):
     shutil.copy(tokenizer / "tokenizer.json", tmp_path)
     found = initial_state(tmp_path, replace(shape, pad_id=0, vocab_size=11), tokenizer, vocabulary="pieces")
     assert torch.equal(found["position_embedding"][1:], encoder.position_embedding[2:])
+    assert "its first_position is 2, and only 1 can be trained" in refusal(tmp_path, replace(shape, pad_id=0))
 
 
 def test_another_tokenizer_needs_that_of_the_model(folder, tmp_path):
