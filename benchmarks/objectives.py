@@ -31,10 +31,13 @@ RECIPES: dict[str, dict[str, Any]] = {
     MASKED: {},
     "causal": {"objective": "clm", "masking": None},
     **{
-        f"masked and causal {masked}:{4 - masked}": {
-            "objective": [{"kind": "mntp", "share": masked / 4}, {"kind": "clm", "share": 1 - masked / 4}],
+        f"masked and causal {masked}:{causal}": {
+            "objective": [
+                {"kind": "mntp", "share": masked / (masked + causal)},
+                {"kind": "clm", "share": causal / (masked + causal)},
+            ],
         }
-        for masked in (3, 2, 1)
+        for masked, causal in ((3, 1), (1, 1), (1, 3))
     },
     "diffusion": {"objective": "diffusion", "masking": None},
 }
@@ -146,14 +149,16 @@ def report(args: argparse.Namespace, steps: Mapping[str, int], tokens: Measured,
     page = f"""# Objectives
 
 ModernBERTs of {size["layers"]} layers x {size["hidden"]} with {args.vocab_size:,} ids, trained on books \
-({data / 1e6:.1f} M tokens) with {args.pretrainings} seeds each. Mixtures are of masked next-token prediction and causal
+({data / 1e6:.1f} M tokens)
+in {train["precision"]} with {args.pretrainings} seeds each. Mixtures are of masked next-token prediction and causal
 language modelling, by shares of the rows. Intervals (95%) are Student's t over seeds of pretraining; differences are
 from the masked models with the same seeds, adjusted by Holm's procedure for each measure.
 
 - BLiMP: {args.pairs_limit} pairs of each set, by pseudo-log-likelihood (masked) or log-likelihood (causal).
 - Nats a token over all ordinary tokens: exact for a causal view, a bound for a masked one
   ([docs/evaluation.md](../../docs/evaluation.md#likelihood-of-all-tokens)).
-- SST-2: of the bidirectional model; the causal recipe has only its causal one. {sst2_finetuning.about(args)}.
+- SST-2: of the bidirectional model; the causal recipe has only its causal one. The mean over seeds of fine-tuning:
+  {sst2_finetuning.settings_of(args)}
 
 ## At equal tokens
 
@@ -164,7 +169,8 @@ from the masked models with the same seeds, adjusted by Holm's procedure for eac
 ## At equal time
 
 The masked models as above; the others took fewer steps, so that they trained as long on the same machine:
-{", ".join(f"{name} {count:,}" for name, count in steps.items())}.
+{", ".join(f"{name} {count:,}" for name, count in steps.items())}. A step's time is the first quartile of a recipe's
+steps. Other work shared the machine, so ratios of times may be wrong by 10%.
 
 {results(time)}
 """
@@ -181,7 +187,7 @@ def results(found: Measured) -> str:
             mean = mean_of([*by_seed.values()])
             row = [measure, name, _value(mean.mean, mean.interval, "")]
             if one := against.get(name):
-                verdict = f"p = {one.p_adjusted:.3f}" if one.told_apart else "not significant"
+                verdict = f"p = {one.p_adjusted:.2g}" if one.told_apart else "not significant"
                 row += [_value(one.mean, one.interval, "+"), verdict]
             rows.append(row + [""] * (5 - len(row)))
     return table(["measure", "recipe", "mean", "minus masked", ""], *rows)

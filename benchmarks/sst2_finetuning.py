@@ -102,14 +102,19 @@ def plot_accuracy(axes: Any, tuned: Mapping[str, Tuned], colour: str) -> None:
 
 
 def about(args: argparse.Namespace) -> str:
-    """How the models were fine-tuned, for a page."""
+    """How the models were fine-tuned, for a page about one pretraining of each."""
+    return f"""{settings_of(args)} Intervals are Student's t over seeds of
+  fine-tuning, and are adjusted by Holm's procedure for differences; they do not cover other pretrainings or other
+  sentences"""
+
+
+def settings_of(args: argparse.Namespace) -> str:
+    """Settings of the fine-tuning, as sentences."""
     searched = f"""The learning rate ({", ".join(f"{rate:g}" for rate in args.lr)}) is the best for one seed on
   {args.held_out:,} held-out sentences of the training file."""
     return f"""{args.examples:,} examples of the training file, {args.epochs} epochs, batches of 32, dropout
   {args.dropout:g}, seeds 1 to {args.seeds}, accuracy on the development set after the last epoch.
-  {searched if len(args.lr) > 1 else "All have the same learning rate."} Intervals are Student's t over seeds of
-  fine-tuning, and are adjusted by Holm's procedure for differences; they do not cover other pretrainings or other
-  sentences"""
+  {searched if len(args.lr) > 1 else "All have the same learning rate."}"""
 
 
 def _between(interval: tuple[float, float] | None, sign: str = "+") -> str:
