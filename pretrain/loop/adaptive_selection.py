@@ -3,9 +3,9 @@
 Source: Edman and Fraser, "Mask and you shall receive: optimizing masked language modeling for pretraining BabyLMs",
 2025, arXiv:2510.20475, with their "hard" measure and constants.
 
-Steps are divided into windows of `masking.selection.adapt_steps`. What the model predicted right in one window decides
-the weights of ids in the second window after it: batches of the next window are prepared before the window ends. So
-the masks of a step do not depend on how far batches are prepared ahead.
+Steps are divided into windows of `masking.selection.adapt_steps`. The predictions of one window decide the weights of
+ids in the second window after it: batches of the next window are prepared before the window ends. So the masks of a
+step do not depend on how far batches are prepared ahead.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class AdaptiveSelection:
     """The factors on the weights of ids by window of steps, and what the model predicts right in this window.
 
     Args:
-        run: the run. start: where it goes on. size: ids of the vocabulary. device: of the training.
+        run: the run. start: where it continues. size: ids of the vocabulary. device: of the training.
     """
 
     def __init__(self, run: RunParts, start: ResumeState, size: int, device: torch.device):
