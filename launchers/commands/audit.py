@@ -78,11 +78,12 @@ def _repeat(folder: Any, plan: "AuditPlan", work: Path, processes: int) -> None:
     from evaluation.study import Stopped
     from launchers.commands.study_run import STOPPED, child_commands
     from launchers.display import CommandProgress
-    from pretrain.run import JournalReader
+    from pretrain.run import JournalReader, RunFolder
 
-    log, journal = work / "train.log", JournalReader(work / "journal.jsonl")
+    again = RunFolder(work)
+    log, journal = work / "train.log", JournalReader(again.journal)
     if work.exists():
-        if (work / "config.yaml").exists() and not log.exists():
+        if again.config.exists() and not log.exists():
             raise UserError(f"{work} is another run; move it away, as the audit repeats steps there")
         shutil.rmtree(work)
     words = ["train", str(folder.config), *overrides(plan, work), "--procs", str(processes)]
