@@ -82,7 +82,7 @@ def train_all(args: argparse.Namespace, changes: dict[str, dict[str, Any]]) -> N
 
 
 def config_of(name: str, own: dict[str, Any]) -> dict[str, Any]:
-    """Config of a run. own: sections that replace those of CONFIG; None leaves a section out."""
+    """Config of a run. own: sections that replace sections of CONFIG; None leaves a section out."""
     sections = {"run": {"dir": f"runs/{name}", "seed": 0}} | CONFIG | own
     return {section: values for section, values in sections.items() if values is not None}
 

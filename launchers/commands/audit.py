@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +15,9 @@ from launchers.commands.arguments import JsonFlag, ProcessCount, RunArgument
 
 if TYPE_CHECKING:
     from evaluation.run_audit import AuditPlan
+    from pretrain.run import RunFolder
+
+_LOG = "audit.log"  # only a folder with it is removed
 
 
 def audit(
@@ -49,7 +52,7 @@ def audit(
     config = load_config(folder.config)
     plan = plan_audit(folder, _range(steps, config.train.steps))
     before = folder.read_environment() or {}
-    work = run.with_name(f"{run.name}-audit")
+    work = run.resolve().with_name(f"{run.resolve().name}-audit")
     _repeat(folder, plan, work, procs or before.get("processes") or 1)
     again = RunFolder(work)
     now = again.read_environment() or {}
@@ -57,7 +60,7 @@ def audit(
     problem = first_difference(run, work, plan, allowed)
     if problem is None and plan.ends:
         problem = weights_difference(plan.ends, again.checkpoints / step_name(plan.end), allowed)
-    _report(run, plan, allowed, problem, as_json)
+    _report(run, work, plan, allowed, problem, as_json)
     if problem:
         sys.exit(1)
     shutil.rmtree(work)
@@ -72,19 +75,18 @@ def _range(steps: str | None, last: int) -> tuple[int, int] | None:
     return int(found[1]), int(found[2])
 
 
-def _repeat(folder: Any, plan: "AuditPlan", work: Path, processes: int) -> None:
-    """Train the steps of the plan in `work`, again from the start if it holds something else."""
+def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) -> None:
+    """Train the steps of the plan in `work`, which an earlier audit may have left."""
     from evaluation.run_audit import overrides
     from evaluation.study import Stopped
     from launchers.commands.study_run import STOPPED, child_commands
     from launchers.display import CommandProgress
     from pretrain.run import JournalReader, RunFolder
 
-    again = RunFolder(work)
-    log, journal = work / "train.log", JournalReader(again.journal)
-    if work.exists():
-        if again.config.exists() and not log.exists():
-            raise UserError(f"{work} is another run; move it away, as the audit repeats steps there")
+    log, journal = work / _LOG, JournalReader(RunFolder(work).journal)
+    if work.is_symlink() or work.exists():
+        if work.is_symlink() or not log.is_file():
+            raise UserError(f"{work} exists and no audit made it; move it away, as the audit repeats steps there")
         shutil.rmtree(work)
     words = ["train", str(folder.config), *overrides(plan, work), "--procs", str(processes)]
     with child_commands() as maskwright, CommandProgress() as line:
@@ -103,13 +105,13 @@ def _repeat(folder: Any, plan: "AuditPlan", work: Path, processes: int) -> None:
         raise UserError(f"{folder.path} cannot be repeated: {error.removeprefix('error: ')}")
 
 
-def _report(run: Path, plan: "AuditPlan", allowed: float, problem: str | None, as_json: bool) -> None:
+def _report(run: Path, work: Path, plan: "AuditPlan", allowed: float, problem: str | None, as_json: bool) -> None:
     how = "bit for bit" if not allowed else f"within {allowed:g}"
     if as_json:
         found = {"start": plan.start, "end": plan.end, "weights": plan.ends is not None, "allowed": allowed}
         print(json.dumps(found | {"difference": problem}))
     elif problem:
-        print(f"{run}: {problem} (compared {how}; the repeated steps are in {run}-audit)")
+        print(f"{run}: {problem} (compared {how}; the repeated steps are in {work})")
     else:
         weights = f"and the weights of {plan.ends.name}" if plan.ends else "and no weights, as no checkpoint was kept"
         print(

@@ -110,10 +110,14 @@ def test_mistakes_are_said(run, tmp_path):
         assert f"--steps {steps}: write a first and a last step from 1 to {STEPS}" in said
     other = run.with_name("run-audit")
     other.mkdir()
-    (other / "config.yaml").write_text("")
+    (other / "notes.txt").write_text("of the user")
     code, said = audit(run)
     assert code == 1
-    assert "is another run" in said
+    assert "run-audit exists and no audit made it" in said
+    assert (other / "notes.txt").read_text() == "of the user"
+    shutil.rmtree(other)
+    other.symlink_to(tmp_path)
+    assert "run-audit exists and no audit made it" in audit(run)[1]
     shutil.rmtree(run / "checkpoints")
     code, said = audit(run)
     assert code == 1
