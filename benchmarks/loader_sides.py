@@ -26,7 +26,7 @@ from data_prep.errors import UserError
 from data_prep.format import Dataset
 from data_prep.format.shard_format import xxh3
 from pretrain.config import DataConfig
-from pretrain.data import BatchPhase, Loader, LoaderStep
+from pretrain.data import BatchStage, Loader, LoaderStep
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream
@@ -101,8 +101,8 @@ def maskwright(masked: bool, data: Path, written: Path, seq_len: int, watch: Wat
     token = MaskedTokens(vocabulary, [(TokenUnits(), 1)], MASK_RATE, Replacement(), SEED, "train")
     masking: Objective = token if masked else NoMasking()
     stream = RowStream(BlockReader(Dataset(data)), SEED, WINDOW_BLOCKS, "best_fit")
-    stages = [BatchPhase(0, seq_len, 1, 1, SLOTS // seq_len)]
-    loader = Loader(Mixture([stream], [1.0], SEED), stages, vocabulary, masking, lambda _: MASK_RATE, 0)
+    stages = [BatchStage(0, seq_len, 1, 1, SLOTS // seq_len)]
+    loader = Loader(Mixture([stream], [[1.0]], SEED), stages, vocabulary, [masking], lambda _: MASK_RATE, 0)
 
     def epoch() -> Iterator[Batch]:
         steps, position = 0, loader.mixture.start()

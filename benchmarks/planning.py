@@ -27,7 +27,7 @@ from data_prep.format import Dataset, Manifest, ShardInfo, ShardWriter, Tokenize
 from data_prep.format.manifest import DataSetTotals, fingerprint
 from data_prep.format.shard_format import FORMAT, FORMAT_VERSION, index_name, read_index, shard_name
 from pretrain.config import DataConfig
-from pretrain.data import BatchPhase, Loader, MixturePosition
+from pretrain.data import BatchStage, Loader, MixturePosition
 from pretrain.data.mixture import Mixture
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
@@ -123,8 +123,8 @@ def batches(dataset: Dataset, share: float) -> None:
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
     stream = RowStream(BlockReader(dataset), SEED, WINDOW_BLOCKS, "best_fit")
     masking = MaskedTokens(vocabulary, [(TokenUnits(), 1)], 0.15, Replacement(), SEED, "train")
-    stages = [BatchPhase(0, SEQ_LEN, 1, 1, ROWS)]
-    loader = Loader(Mixture([stream], [1.0], SEED), stages, vocabulary, masking, lambda _: 0.15, 0)
+    stages = [BatchStage(0, SEQ_LEN, 1, 1, ROWS)]
+    loader = Loader(Mixture([stream], [[1.0]], SEED), stages, vocabulary, [masking], lambda _: 0.15, 0)
     window = int(share * stream.n_windows)
     row = 10_000 if window else 0  # a window has at least 32,768
     (batch,) = loader.step(0, MixturePosition(0, (Position(0, window, row),))).batches

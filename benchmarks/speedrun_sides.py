@@ -31,7 +31,7 @@ from data_prep.files import atomic_writer
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Unigram
 from pretrain.config import Config
-from pretrain.data import BatchPhase, Loader
+from pretrain.data import BatchStage, Loader
 from pretrain.run import JournalReader
 
 _NEVER, _ALIKE = 10**9, 0.01
@@ -74,7 +74,7 @@ def write_held_out(bench: Bench) -> None:
     """Write the predictions of an evaluation of Maskwright for the other side: see hf_trainer.HeldOut."""
     values = values_of([], bench.size, 1e-3, bench.tokens) | shared_values(bench, bench.work)
     config = Config.model_validate(nested(values))
-    loader = Loader.for_held_out(config, Dataset(bench.work / "valid"), BatchPhase.of_run(config, 1), rank=0)
+    loader = Loader.for_held_out(config, Dataset(bench.work / "valid"), BatchStage.of_run(config, 1), rank=0)
     batches = list(loader.held_out(0, bench.rows))
     loader.close()
     labels = [np.full(len(batch.tokens), -1) for batch in batches]

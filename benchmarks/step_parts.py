@@ -16,7 +16,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from benchmarks.step_work import Batch, Side, Work
-from pretrain.data import BatchPhase, Loader, Sources
+from pretrain.data import BatchStage, Loader, Sources
 
 PARTS = ("embedding", "attention", "MLP", "norm", "head", "clipping", "optimizer", "residual and other")
 _PREFIX, _BACKWARD = "part: ", "autograd::engine::evaluate_function: "
@@ -124,7 +124,7 @@ def _part(event: FunctionEvent) -> str | None:
 def _data(work: Work, steps: int) -> dict[str, float]:
     """Seconds per step in the loader's thread."""
     config = work.config
-    loader = Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), 0)
+    loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), 0)
     masking, mask = [0.0], loader.objective
 
     class Timed:

@@ -28,7 +28,7 @@ from benchmarks.step_parts import dearest_operations, parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from pretrain.data import BatchPhase, DeviceBatch, DeviceFeed, Loader, LoaderStep, Prefetcher, Sources
+from pretrain.data import BatchStage, DeviceBatch, DeviceFeed, Loader, LoaderStep, Prefetcher, Sources
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.kernels import operations
 from pretrain.masking import IGNORED, Vocabulary
@@ -61,8 +61,8 @@ class Maskwright:
 
     def batches(self) -> Iterator[Batch]:
         """From the loader of a run."""
-        config, sources = self.work.config, Sources.open(self.work.config.data)
-        loader = Loader.for_training(config, sources, BatchPhase.of_run(config, 1), 0)
+        config, sources = self.work.config, Sources.open(self.work.config)
+        loader = Loader.for_training(config, sources, BatchStage.of_run(config, 1), 0)
         feed = DeviceFeed(self.device)
         pad = Vocabulary.of(sources.tokenizer).pad
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -19,8 +20,8 @@ from data_prep.files import write_file
 from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint, Identity, differences
-from pretrain.config import Config, save_config
-from pretrain.data import BatchPhase, Loader, Sources
+from pretrain.config import Config, flat, save_config
+from pretrain.data import BatchStage, Loader, Sources
 from pretrain.distributed import all_gather_json, require_equal_on_ranks, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import Engine, layout_of
 from pretrain.guards import ResumeState, StepGuard, Trial, check_fits, roll_back, state_problem
@@ -46,10 +47,11 @@ _ROW_SETTINGS = {
     "data.packing",
     "data.window_blocks",
     "masking.static_epochs",
-    "curriculum",
+    "batches",
     "run.seed",
     "plan version",
 }
+_ROWS_OF_PHASE = re.compile(r"phases\..*\.data\.train \(fingerprint\)$")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class RunParts:
     config: with the values that were chosen where `given` has auto.
     given: the config that the user wrote.
     data, valid: the training data, and the held-out data or None.
-    stages: the stages of the curriculum.
+    stages: the parts of the run with one shape of batches each.
     description: the description of the model.
     hosts: the host of each rank.
     lock: of the run folder, on rank 0.
@@ -70,7 +72,7 @@ class RunParts:
     folder: RunFolder
     data: Sources
     valid: Dataset | None
-    stages: tuple[BatchPhase, ...]
+    stages: tuple[BatchStage, ...]
     description: dict[str, Any]
     hosts: Sequence[str]
     rank: int
@@ -81,8 +83,8 @@ class RunParts:
 
 def open_run(config: Config, folder: RunFolder) -> RunParts:
     """Lock the run folder on rank 0, and open the parts that must be the same on all ranks; a collective."""
-    stages = run_on_all_ranks(lambda: BatchPhase.of_run(config, dist.get_world_size()))
-    data = run_on_all_ranks(lambda: Sources.open(config.data))
+    stages = run_on_all_ranks(lambda: BatchStage.of_run(config, dist.get_world_size()))
+    data = run_on_all_ranks(lambda: Sources.open(config))
     valid = run_on_all_ranks(lambda: data.open_held_out(config.data))
     lock = run_on_rank_zero(lambda: _lock(folder))
     require_equal_on_ranks(config.model_dump_json(), "config")
@@ -131,12 +133,29 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint |
         saved = _named(config, folder, Path(resume))
     if saved:
         run_on_all_ranks(lambda: check_fits(config, saved, data))
+        _print_changed_phases(config, saved)
         changed = differences(saved.state["layout"], layout_of(config))
         if changed and dist.get_rank() == 0:
             if len(changed) > 1:  # the groups follow from the other settings
                 changed.pop("parameter groups", None)
             _print(f"{saved.path.name} is resharded: {'; '.join(changed.values())}")
     return saved
+
+
+def _print_changed_phases(config: Config, saved: Checkpoint) -> None:
+    """Print what has changed in phases that have not begun, which is allowed."""
+    before = Config.model_validate(saved.state["config"])
+    then, now = (
+        {
+            f"phases.{phase.name}.{key}": value
+            for phase in one.run_phases
+            if phase.start >= saved.step and phase.number
+            for key, value in flat({"steps": phase.end - phase.start, **phase.changes}).items()
+        }
+        for one in (before, config)
+    )
+    for said in differences(then, now).values():
+        _print_once(f"Changed before the phase begins: {said}")
 
 
 def _fetch(remote: str, folder: Path) -> None:
@@ -176,8 +195,8 @@ def start_state(saved: Checkpoint, config: Config, data: Sources) -> ResumeState
     """The resume state. The stream resumes at its position, or at the next epoch if its rows have changed."""
     state = ResumeState.of(saved)
     changed = Identity.stored(saved).changes(Identity.of(config, data, saved.step, state.init))
-    if not _ROW_SETTINGS & changed.keys():
-        return state
+    if not any(name in _ROW_SETTINGS or _ROWS_OF_PHASE.match(name) for name in changed):
+        return replace(state, position=state.position.of_sources(len(data.datasets)))
     return replace(state, position=state.position.next_epoch(len(data.datasets)))
 
 
@@ -210,7 +229,7 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
         "guards": state.history.to_json(),
         "identity": Identity.of(config, data, state.steps_done, state.init).settings,
         "layout": layout_of(config),
-        "shape": describe(config, data.tokenizer),
+        "shape": describe(config, data.tokenizer, state.steps_done),
         "data": {"documents": sum(t.documents for t in totals), "tokens": sum(t.tokens for t in totals)},
         "config": config.model_dump(mode="json"),
     }
@@ -251,7 +270,7 @@ def choose_micro_batch(run: RunParts, gpu_bytes: int | None) -> RunParts:
 
 def _with_micro_batch(run: RunParts, rows: int) -> RunParts:
     config = with_micro_batch(run.config, rows)
-    return replace(run, config=config, stages=BatchPhase.of_run(config, len(run.hosts)))
+    return replace(run, config=config, stages=BatchStage.of_run(config, len(run.hosts)))
 
 
 def choose_path(

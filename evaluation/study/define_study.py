@@ -94,16 +94,16 @@ def _check(config: Config, budget: str) -> None:
         raise UserError("checkpoint.remote is the place of one run alone; set it to null for a study")
     if config.cluster.nodes > 1:
         raise UserError(f"cluster.nodes is {config.cluster.nodes}; each run of a study trains on one node: set it to 1")
-    if budget != "tokens" and (config.curriculum or config.train.batch_ramp):
+    if budget != "tokens" and (config.phases or config.train.batch_ramp):
         raise UserError(
             "Equal time needs steps of constant cost, but rows or batches change during the run; choose "
-            "--budget tokens, or leave curriculum and train.batch_ramp out"
+            "--budget tokens, or leave phases and train.batch_ramp out"
         )
 
 
 def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[str, str]:
     """Digests of all data, by name. For a URL of pairs or task files, the URL itself."""
-    sources = Sources.open(config.data)
+    sources = Sources.open(config)
     held_out = sources.open_held_out(config.data)
     assert held_out
     found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
@@ -143,7 +143,7 @@ def check_inputs(config: Config, pairs: str | None, pairs_limit: int | None, fin
     from pretrain.export import load_tokenizer
 
     longest = config.model.max_positions or config.longest_row
-    folder = Sources.open(config.data).datasets[0].tokenizer_path
+    folder = Sources.open(config).datasets[0].tokenizer_path
     if pairs:
         check_pairs(pairs, pairs_limit, folder, config.objective_kind.causal, longest)
     if finetune:

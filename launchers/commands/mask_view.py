@@ -150,7 +150,7 @@ def show_data(config: Config, most: int) -> Show:
         UserError: for a data set that cannot be read or has no tokenizer, and for another objective.
     """
     _check_objective(config)
-    sources = Sources.open(config.data)
+    sources = Sources.open(config)
     dataset = sources.datasets[0]
     if not dataset.manifest.tokenizer.files:
         raise UserError(f"{dataset.location} carries no tokenizer to decode its documents with")

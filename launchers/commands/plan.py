@@ -112,7 +112,7 @@ def _planner(config: "Config", vocab_size: int | None) -> "Planner":
     if vocab_size is not None:
         return Planner(config, None, vocab_size)
     try:
-        sources = Sources.open(config.data)
+        sources = Sources.open(config)
     except UserError as error:
         raise UserError(f"{str(error).rstrip('.')}; to plan without the data, give --vocab-size") from None
     return Planner(config, sources)
@@ -159,11 +159,15 @@ def _facts(planned: "RunPlan") -> dict[str, Any]:
 
 
 def _work(planned: "RunPlan") -> Table:
-    table = text_table(("steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP"), title="Work")
+    named = ["phase"] if planned.stages[0].phase else []
+    table = text_table(
+        (*named, "steps", "seq_len", "rows a step", "micro-batch", "passes", "tokens", "FLOP"), title="Work"
+    )
     for stage in planned.stages:
         flops = "not known" if stage.flops is None else f"{stage.flops:.3g}"
         sizes = (stage.seq_len, stage.global_batch_size, stage.micro_batch_size, stage.accumulation)
-        table.add_row(f"{stage.steps:,}", *(f"{size:,}" for size in sizes), f"{stage.tokens:.4g}", flops)
+        phase = [stage.phase] if named else []
+        table.add_row(*phase, f"{stage.steps:,}", *(f"{size:,}" for size in sizes), f"{stage.tokens:.4g}", flops)
     if planned.epochs is None:
         table.caption = "without data: rows are taken to be full, each of one document"
     else:

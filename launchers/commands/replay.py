@@ -124,4 +124,5 @@ def _head(found: "Replayed", run: Path) -> str:
     places = zip(found.names, found.position.sources, strict=True)
     at = "; ".join(f"{name} epoch {at.epoch}, window {at.window}, row {at.row}" for name, at in places)
     loss = f", loss {found.metrics['train/loss']:.4f}" if "train/loss" in found.metrics else ""
-    return f"{run}, step {found.step}{loss}, from {at}; checksum {found.checksum} as in the journal"
+    phase = f" of phase {found.phase}" if found.phase else ""
+    return f"{run}, step {found.step}{phase}{loss}, from {at}; checksum {found.checksum} as in the journal"

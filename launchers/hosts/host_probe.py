@@ -53,7 +53,7 @@ def common_facts(config: Path, overrides: list[str], token: Path) -> dict[str, A
     from pretrain.data import Sources
 
     settings = load_config(config, overrides)
-    data = Sources.open(settings.data)
+    data = Sources.open(settings)
     valid = data.open_held_out(settings.data)
     return {
         "Python": platform.python_version(),

@@ -1,6 +1,7 @@
 """Identity of a run: the settings that decide its results. Resume and replay compare it."""
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +14,10 @@ from pretrain.masking import cached_collocations, cached_weights
 
 _DATA = "data.train (fingerprint)"
 _INDEXES = "indexes of data.train (fingerprint)"
+_IN_BATCHES = ("data.train", "data.seq_len", "train.global_batch_size", "train.micro_batch_size")
 _OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
+
+_PHASE = re.compile(r"^phases\.[^.]*\.(?=[a-z])")
 
 
 @dataclass(frozen=True)
@@ -28,37 +32,38 @@ class Identity:
 
         `init` is the digest of the initial weights, or None if they were random.
 
-        Settings that may change are left out: later stages of the curriculum, train.steps and the length of the
-        schedule, the micro-batch, and all settings of checkpoints, evaluation and tracking.
+        Settings that may change are left out: phases that have not begun, train.steps and the length of the last
+        phase and of the schedule, the micro-batch, and all settings of checkpoints, evaluation and tracking.
 
         Raises:
             UserError: if a list that masking needs is missing. DamagedData: if it is not sound.
         """
         first_batches = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
+        first = data.of_phase(0)
         settings: dict[str, Any] = {
-            _DATA: data.fingerprint,
-            _INDEXES: data.index_fingerprint,
-            "data.train (shares)": data.shares,
+            _DATA: first.fingerprint,
+            _INDEXES: first.index_fingerprint,
+            "data.train (shares)": first.shares(),
             "data.train (tokenizer)": data.tokenizer.sha256,
             "data.seq_len": config.data.seq_len,
             "data.packing": config.data.packing,
             "data.window_blocks": config.data.window_blocks,
             "data.shuffled_ngrams": config.data.shuffled_ngrams,
-            "curriculum": [
-                {"after_step": stage.after_step, "seq_len": stage.seq_len, "global_batch_size": stage.global_batch_size}
-                for stage in config.stages[1:]
-                if stage.after_step < steps_done
-            ],
             "objective": config.model_dump()["objective"],
             "run.seed": config.run.seed,
-            first_batches: config.stages[0].global_batch_size,  # later sizes are in the curriculum
+            first_batches: config.stages[0].global_batch_size,  # later sizes are in "batches"
             "train.precision": config.train.precision,
             "train.label_smoothing": config.train.label_smoothing,
             "train.z_loss": config.train.z_loss,
             "deepspeed": config.deepspeed,
             "plan version": PLAN_VERSION,
         }
-        settings |= _sections(config)
+        settings |= _sections(config) | _later(config, steps_done)
+        for phase in config.run_phases[1:]:
+            if phase.start < steps_done and "data.train" in phase.changes:
+                read = data.of_phase(phase.number)
+                settings[f"phases.{phase.name}.{_DATA}"] = read.fingerprint
+                settings[f"phases.{phase.name}.data.train (shares)"] = read.shares()
         if len(config.masking.weights) > 1:
             settings["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
         if config.masking.collocations:
@@ -75,11 +80,18 @@ class Identity:
 
         The default of a newer setting is the behaviour of earlier versions.
         """
-        return cls(_sections(Config.model_validate(saved.state["config"])) | saved.state["identity"])
+        config, identity = Config.model_validate(saved.state["config"]), dict(saved.state["identity"])
+        identity.pop("curriculum", None)  # of an earlier version, which had it for phases
+        return cls(_sections(config) | _later(config, saved.step) | identity)
 
     def of_batches(self) -> "Identity":
         """The part that decides which rows and masks a step has, given its position and stage."""
-        return Identity({name: value for name, value in self.settings.items() if name.startswith(_OF_BATCHES)})
+        kept = {}
+        for name, value in self.settings.items():
+            key = _PHASE.sub("", name)
+            if key.startswith(_OF_BATCHES):
+                kept[name] = value
+        return Identity(kept)
 
     def batch_digest(self) -> str:
         """A digest of `of_batches`: 16 hex digits."""
@@ -94,6 +106,23 @@ class Identity:
         if _DATA in found or None in (self.settings.get(_INDEXES), now.settings.get(_INDEXES)):
             found.pop(_INDEXES, None)
         return found
+
+
+def _later(config: Config, steps_done: int) -> dict[str, Any]:
+    """What decides the steps of later phases and of larger batches, if they have begun; their data excepted."""
+    found: dict[str, Any] = {
+        "batches": [
+            {"after_step": stage.after_step, "seq_len": stage.seq_len, "global_batch_size": stage.global_batch_size}
+            for stage in config.stages[1:]
+            if stage.after_step < steps_done
+        ]
+    }
+    for phase in config.run_phases[1:]:
+        if phase.start < steps_done:
+            changes = {key: value for key, value in phase.changes.items() if key not in _IN_BATCHES}
+            found |= {f"phases.{phase.name}.{key}": value for key, value in flat(changes).items()}
+            found[f"phases.{phase.name} (first step)"] = phase.start + 1
+    return found
 
 
 def _sections(config: Config) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from .objective import ObjectiveConfig as ObjectiveConfig
 from .objective import ObjectiveKind as ObjectiveKind
 from .objective import ShareSchedule as ShareSchedule
 from .objective import View as View
+from .phases import Phase as Phase
 from .run import CheckpointConfig as CheckpointConfig
 from .run import GuardConfig as GuardConfig
 from .run import TrackConfig as TrackConfig
@@ -31,3 +32,4 @@ from .schema import Config as Config
 from .training import OptimConfig as OptimConfig
 from .training import ProfileConfig as ProfileConfig
 from .training import ScheduleConfig as ScheduleConfig
+from .training import StageSettings as StageSettings

@@ -1,7 +1,9 @@
 """Read and write config files. An invalid config gives one clear message."""
 
+import os
 import re
 import reprlib
+import sys
 import textwrap
 import typing
 from pathlib import Path
@@ -56,9 +58,13 @@ def load_config(
     if options:
         values = merged(values, {"cluster": options})
     try:
-        return Config.model_validate(values)
+        config = Config.model_validate(values)
     except ValidationError as error:
         raise UnusableInput(f"{path}: {_explain(error)}" if path else _explain(error)) from None
+    if values.get("curriculum") and "RANK" not in os.environ:
+        steps = ", ".join(f"{{name: {phase.name}, steps: {phase.steps}, ...}}" for phase in config.phases)
+        print(f"notice: curriculum is now phases: [{steps}]", file=sys.stderr)
+    return config
 
 
 def _read_profile(path: Path) -> dict[str, Any]:
@@ -214,12 +220,25 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
             f"{shown(override)} is not KEY=VALUE. Write it without spaces, for example train.steps=100."
         )
     value = _parse_yaml(text, f"override {shown(override)}")
+    if isinstance(phases := values.get("phases"), list) and parts[0] == "phases" and len(parts) > 2:
+        values, parts = _phase(phases, parts[1]), parts[2:]
     for part in parts[:-1]:
         inner = values.setdefault(part, {})
         if not isinstance(inner, dict):
             values[part] = inner = {}
         values = inner
     values[parts[-1]] = value
+
+
+def _phase(phases: list[Any], wanted: str) -> dict[str, Any]:
+    """The values of a phase by its name, or by its number from 0."""
+    found = {str(phase.get("name")): phase for phase in phases if isinstance(phase, dict)}
+    if wanted.isdigit() and int(wanted) < len(phases) and isinstance(phases[int(wanted)], dict):
+        found[wanted] = phases[int(wanted)]
+    if wanted not in found:
+        raise UnusableInput(f"There is no phase {shown(wanted)}; the phases are {', '.join(found)}.")
+    phase: dict[str, Any] = found[wanted]
+    return phase
 
 
 def _explain(error: ValidationError, *section: str) -> str:
@@ -253,6 +272,8 @@ def _printable(part: int | str) -> str:
 def _known_keys(location: tuple[int | str, ...]) -> str:
     """A hint for an unknown key: the nearest known key, or else all keys of its section."""
     section: Any = Config
+    if location[0] == "phases" and len(location) > 3:  # the phase, then a key of the whole config
+        location = location[2:]
     for part in location[:-1]:
         if isinstance(part, int):  # a place in a list, whose section has been found
             continue

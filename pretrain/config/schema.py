@@ -1,10 +1,9 @@
 """The whole config, and the checks across its sections."""
 
 import math
-from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
 
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.data import DataConfig, MaskingConfig
@@ -18,9 +17,10 @@ from pretrain.config.objective import (
     View,
     block_rows,
 )
+from pretrain.config.phases import Phase, PhaseConfig, Span, named, phases_of_curriculum, settings_of, spans
 from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunConfig, TrackConfig
 from pretrain.config.section import Section
-from pretrain.config.training import OptimConfig, ScheduleConfig, StageConfig, StageSettings, TrainConfig, ZeroConfig
+from pretrain.config.training import OptimConfig, ScheduleConfig, StageSettings, TrainConfig, ZeroConfig
 
 
 class Config(Section):
@@ -36,7 +36,7 @@ class Config(Section):
     optim: OptimConfig = OptimConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     train: TrainConfig
-    curriculum: list[StageConfig] = Field(default_factory=list, description="later stages: longer rows, other batches")
+    phases: list[PhaseConfig] = Field(default_factory=list, description="parts of the run, and what each one changes")
     zero: ZeroConfig = ZeroConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig = EvalConfig()
@@ -44,21 +44,58 @@ class Config(Section):
     track: TrackConfig = TrackConfig()
     cluster: ClusterConfig = ClusterConfig()
     deepspeed: dict[str, Any] = Field(default_factory=dict, description="raw DeepSpeed keys, laid over ours")
+    _later: tuple["Config", ...] = PrivateAttr(())  # configs of the phases after the first one
+
+    @property
+    def run_phases(self) -> tuple[Phase, ...]:
+        """The phases in order; a config without phases has one.
+
+        The sections of the config itself are those of the first phase.
+        """
+        if not self.phases:
+            everything = Span(0, self.train.steps)
+            whole = dict.fromkeys(("schedule", "masking.rate", "masking.diffusion", "objective"), everything)
+            return (Phase(0, "", 0, self.train.steps, self, False, whole, {}),)
+        found: list[Phase] = []
+        start, train = 0, self.train
+        for number, phase in enumerate(self.phases):
+            changed: dict[str, Any] = {"phases": []}
+            if number:
+                own = self._later[number - 1]
+                changed |= {name: getattr(own, name) for name in ("data", "objective", "masking", "model", "optim")}
+                train = train.model_copy(update=phase.train | {"batch_ramp": None})
+                changed |= {"schedule": own.schedule, "train": train}
+            restart, end = bool(phase.data.get("restart")), start + phase.steps
+            config = self.model_copy(update=changed)
+            found.append(
+                Phase(number, phase.name, start, end, config, restart, spans(self.phases, number), phase.changes)
+            )
+            start = end
+        return tuple(found)
+
+    def phase_at(self, steps_done: int) -> Phase:
+        """The phase of the step after `steps_done` steps; the last one at the end of the run."""
+        return [phase for phase in self.run_phases if phase.start <= steps_done][-1]
 
     @property
     def stages(self) -> list[StageSettings]:
-        """The stages of the run, the first as data: and train: say, the others with what they do not set filled in."""
-        seq_len, micro = self.data.seq_len, self.train.micro_batch_size
-        key = "a batch of train.batch_ramp" if self.train.batch_ramp else "train.global_batch_size"
-        found = [StageSettings(after, seq_len, rows, micro, key) for after, rows in self.train.batch_sizes]
-        for number, stage in enumerate(self.curriculum):
-            key = f"curriculum.{number}.global_batch_size"
-            found.append(replace(found[-1], **stage.model_dump(exclude_none=True), key=key))
+        """The parts of the run with one shape of batches each, in order: at least one a phase."""
+        found: list[StageSettings] = []
+        key = "train.global_batch_size"
+        for phase in self.run_phases:
+            data, train = phase.config.data, phase.config.train
+            if phase.number and "train.global_batch_size" in phase.changes:
+                key = f"phases.{phase.name}.train.global_batch_size"
+            name = "a batch of train.batch_ramp" if train.batch_ramp else key
+            for after, rows in train.batch_sizes:
+                found.append(
+                    StageSettings(phase.start + after, data.seq_len, rows, train.micro_batch_size, name, phase.number)
+                )
         return found
 
     @property
     def objectives(self) -> tuple[ObjectiveConfig, ...]:
-        """The objectives in the order of their rows in a batch: objectives of one view are neighbours."""
+        """The objectives of the first phase, those of one view next to each other."""
         if isinstance(self.objective, str):
             return (ObjectiveConfig(kind=self.objective, share=1.0),)
         views = [*View]
@@ -66,8 +103,12 @@ class Config(Section):
 
     @property
     def objective_kinds(self) -> tuple[ObjectiveKind, ...]:
-        """What follows from the names of `objectives`."""
-        return tuple(OBJECTIVES[one.kind] for one in self.objectives)
+        """The objectives of all phases, in the order of their rows in a batch: those of one view are neighbours."""
+        phases = self.run_phases if self.phases else ()
+        configs = [phase.config for phase in phases] or [self]
+        kinds = dict.fromkeys(OBJECTIVES[one.kind] for config in configs for one in config.objectives)
+        views = [*View]
+        return tuple(sorted(kinds, key=lambda kind: views.index(kind.view)))
 
     @property
     def objective_kind(self) -> ObjectiveKind:
@@ -78,7 +119,12 @@ class Config(Section):
     def only_fills_drawn_masks(self) -> bool:
         """Whether the objective is masked language modelling and nothing else."""
         kind = self.objective_kind
-        return len(self.objectives) == 1 and kind.draws_masks and kind.fills_masks
+        return len(self.objective_kinds) == 1 and kind.draws_masks and kind.fills_masks
+
+    @property
+    def masks_at_a_rate(self) -> bool:
+        """Whether an objective of this config reads masking.rate."""
+        return any("rate" not in OBJECTIVES[one.kind].unread for one in self.objectives)
 
     @property
     def block_rows(self) -> int:
@@ -88,6 +134,8 @@ class Config(Section):
     @property
     def objective_text(self) -> str:
         """The objectives in words: "mlm", or "mlm 75%, clm 25%" with the shares of the first step and the last."""
+        if self.phases:
+            return ", then ".join(dict.fromkeys(phase.config.objective_text for phase in self.run_phases))
         if len(self.objectives) == 1:
             return self.objectives[0].kind
         shares = [[f"{end:.4g}%" for end in dict.fromkeys(100 * end for end in one.ends)] for one in self.objectives]
@@ -97,6 +145,41 @@ class Config(Section):
     def longest_row(self) -> int:
         """The largest sequence length of all stages."""
         return max(stage.seq_len for stage in self.stages)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_curriculum(cls, values: Any) -> Any:
+        return phases_of_curriculum(values) if isinstance(values, dict) and "curriculum" in values else values
+
+    @model_validator(mode="after")
+    def _lay_out_phases(self) -> "Config":
+        """Fill in train.steps, and make the config of each phase."""
+        if self.phases:
+            names = [phase.name for phase in self.phases]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise ValueError(f"phases has two phases with the name {twice!r}; rename one")
+            if missing := next((phase.name for phase in self.phases if not phase.steps), None):
+                raise ValueError(f"phases.{missing}.steps is missing; add it")
+            total = sum(phase.steps for phase in self.phases)
+            if self.train.steps not in (0, total):
+                raise ValueError(
+                    f"train.steps is {self.train.steps}, and the steps of phases add up to {total}; remove train.steps"
+                )
+            self.__dict__["train"] = self.train.model_copy(update={"steps": total})
+            base = self.model_dump(exclude={"phases"})
+            first, *later = (self._of_phase(base, number) for number in range(len(self.phases)))
+            self.__dict__.update({name: getattr(first, name) for name in ("data", "objective", "masking", "model")})
+            self.__dict__.update({name: getattr(first, name) for name in ("optim", "schedule", "train")})
+            self._later = tuple(later)
+        if not self.train.steps:
+            raise ValueError("train.steps is missing; add it to the config")
+        return self
+
+    def _of_phase(self, base: dict[str, Any], number: int) -> "Config":
+        try:
+            return Config.model_validate(settings_of(base, self.phases, number))
+        except ValidationError as error:
+            raise named(error, self.phases[number].name) from None
 
     @model_validator(mode="after")
     def _cross_checks(self) -> "Config":
@@ -113,6 +196,11 @@ class Config(Section):
                 f"zero.stage 0 is for train.precision fp32; write zero.stage 1 for {self.train.precision}, which sums "
                 "gradients in fp32 and needs less memory"
             )
+        if (profile := self.train.profile) and profile.steps[1] > self.train.steps:
+            raise ValueError(
+                f"train: profile.steps {[*profile.steps]} end after the last step ({self.train.steps}); write earlier "
+                "ones"
+            )
         if self.guard.rollback and self.checkpoint.keep < 2:
             raise ValueError(
                 "guard.rollback needs a checkpoint from before the spike; set checkpoint.keep to 2 or more"
@@ -125,7 +213,7 @@ class Config(Section):
         return self
 
     def _fits_objective(self) -> None:
-        kinds, name = self.objective_kinds, self.objective_text
+        kinds, name = tuple(OBJECTIVES[one.kind] for one in self.objectives), self.objective_text
         self._shares_add_up()
         unread = [setting for setting in kinds[0].unread if all(setting in kind.unread for kind in kinds)]
         self.masking.refuse_unread(*unread, section="masking.", why=f"is not read by objective {name}")
@@ -162,22 +250,16 @@ class Config(Section):
             raise ValueError("the shares of objective change by two schedules and would not add up to 1; use one")
 
     def _stages_fit(self) -> None:
-        first = len(self.train.batch_sizes)  # of the curriculum, among the stages
-        for number, stage in enumerate(self.stages):
-            micro, batch, later = stage.micro_batch_size, stage.global_batch_size, number - first
+        ends = [phase.end for phase in self.run_phases]
+        for stage in self.stages:
+            micro, batch = stage.micro_batch_size, stage.global_batch_size
             if micro and batch % micro:
-                inherited = later >= 0 and self.curriculum[later].micro_batch_size is None
-                place = f"curriculum.{later}" if later >= 0 else "train"
+                raise ValueError(f"{stage.key} ({batch}) must be a multiple of train.micro_batch_size ({micro})")
+            if self.phases and stage.after_step >= ends[stage.phase]:
+                name = self.phases[stage.phase].name
                 raise ValueError(
-                    f"{stage.key} ({batch}) must be a multiple of "
-                    + ("the micro_batch_size" if inherited else f"{place}.micro_batch_size")
-                    + f" ({micro}{' of the stage before' if inherited else ''})"
-                )
-            if later >= 0 and stage.after_step <= (before := self.stages[number - 1].after_step):
-                ramp = self.train.batch_ramp and not later
-                raise ValueError(
-                    f"curriculum.{later}.after_step ({stage.after_step}) must be larger than "
-                    + (f"the {before} steps of train.batch_ramp" if ramp else "in the stage before")
+                    f"train.batch_ramp grows until step {stage.after_step}, and phase {name} ends with step "
+                    f"{ends[stage.phase]}; make the ramp shorter or the phase longer"
                 )
 
     def _no_native_settings(self) -> None:

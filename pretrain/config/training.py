@@ -6,7 +6,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from pretrain.config.data import SeqLen
 from pretrain.config.section import Section
 
 _MOST_PROFILED = 100  # steps
@@ -110,7 +109,7 @@ class ProfileConfig(Section):
 
 
 class TrainConfig(Section):
-    steps: int = Field(ge=1, description="optimizer steps of the whole run")
+    steps: int = Field(0, ge=1, description="optimizer steps of the whole run; with phases, the sum of theirs")
     global_batch_size: int = Field(32, ge=1, description="rows of seq_len a step, over all ranks")
     micro_batch_size: int | None = Field(
         None, ge=1, description="rows a rank and pass; auto: the largest that fits the GPU; on a CPU no accumulation"
@@ -140,15 +139,6 @@ class TrainConfig(Section):
             )
         return self
 
-    @model_validator(mode="after")
-    def _reaches_profile(self) -> "TrainConfig":
-        if self.profile and self.profile.steps[1] > self.steps:
-            first, last = self.profile.steps
-            raise ValueError(
-                f"profile.steps [{first}, {last}] end after the last step ({self.steps}); write earlier ones"
-            )
-        return self
-
     @property
     def batch_sizes(self) -> list[tuple[int, int]]:
         """(step after which, rows of a global batch), in order; without a ramp one, after step 0."""
@@ -156,22 +146,19 @@ class TrainConfig(Section):
         return self.batch_ramp.sizes(last) if self.batch_ramp else [(0, last)]
 
 
-class StageConfig(Section):
-    after_step: int = Field(ge=1, description="the stage begins with the step after this one")
-    seq_len: SeqLen | None = Field(None, description="as data.seq_len; by default as in the stage before")
-    global_batch_size: int | None = Field(None, ge=1, description="as train.global_batch_size; likewise")
-    micro_batch_size: int | None = Field(None, ge=1, description="as train.micro_batch_size; likewise")
-
-
 @dataclass(frozen=True)
 class StageSettings:
-    """Settings from the step after `after_step` on; `key` is the config key of the batch size."""
+    """A part of a phase with one shape of batches, from the step after `after_step` on.
+
+    key: of the batch size, in the config. phase: the number of the phase.
+    """
 
     after_step: int
     seq_len: int
     global_batch_size: int
     micro_batch_size: int | None
     key: str
+    phase: int = 0
 
 
 class ZeroConfig(Section):

@@ -6,7 +6,7 @@ from .batch_view import RowVisits as RowVisits
 from .feed import DeviceBatch as DeviceBatch
 from .feed import DeviceFeed as DeviceFeed
 from .feed import Prefetcher as Prefetcher
-from .loader import BatchPhase as BatchPhase
+from .loader import BatchStage as BatchStage
 from .loader import Loader as Loader
 from .loader import LoaderStep as LoaderStep
 from .loader import factors_digest as factors_digest

@@ -134,7 +134,7 @@ class DeviceFeed:
     its copy, so there are as many buffers as batches in flight. On a CPU, tensors share the arrays' memory.
 
     Args:
-        objective: of the batches; None if none is masked on the device. longest_row: slots of the longest row.
+        objectives: of the batches; none if none is masked on the device. longest_row: slots of the longest row.
 
     Attributes:
         stream: the CUDA stream of the copies; None on a CPU.
@@ -143,9 +143,9 @@ class DeviceFeed:
         UserError: if the device cannot mask: there is no GPU, no Triton, or a row is too long.
     """
 
-    def __init__(self, device: torch.device, objective: Objective | None = None, longest_row: int = 0):
+    def __init__(self, device: torch.device, objectives: Sequence[Objective] = (), longest_row: int = 0):
         self._device = device
-        self._masking = device_masking(objective, device, longest_row)
+        self._masking = {id(one): device_masking(one, device, longest_row) for one in objectives}
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, batch: Batch) -> DeviceBatch:
@@ -160,10 +160,11 @@ class DeviceFeed:
         weights = None if batch.weights is None else self._copied(batch.weights)
         deferred = None
         if batch.to_mask:
-            assert self._masking, "the batch needs masking on the device, but this feed has no masking"
+            masking = self._masking.get(id(batch.to_mask.objective))
+            assert masking, "the batch needs masking on the device, but this feed has no masking"
             units = None if batch.to_mask.units is None else self._copied(batch.to_mask.units)
             row_ids, rate = self._copied(batch.to_mask.row_ids), self._copied(np.array([batch.to_mask.rate]))
-            masked = self._masking(tensors["tokens"].view(-1, batch.seq_len), units, row_ids, rate)
+            masked = masking(tensors["tokens"].view(-1, batch.seq_len), units, row_ids, rate)
             tensors |= {"tokens": masked.tokens, "masked_positions": masked.positions, "labels": masked.labels}
             deferred = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
         copied = self.stream.record_event() if self.stream else None

@@ -2,8 +2,9 @@
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import xxhash
@@ -11,23 +12,31 @@ from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from pretrain.config import Config, MaskingConfig
+from pretrain.config import Config, MaskingConfig, StageSettings
 from pretrain.data.batch import Batch, build_batch, max_documents
 from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.stream import Part
 from pretrain.data.training_sources import Sources, row_stream
 from pretrain.masking import Vocabulary, mask_rate
-from pretrain.objectives import Objective, ObjectiveMixture, objective_of, shares_at, with_factors
+from pretrain.objectives import (
+    Objective,
+    ObjectiveMixture,
+    objective_of,
+    shares_at,
+    with_factors,
+)
 from pretrain.philox import derive_key
 
+COMMON_RATE = 0.15  # of eval.masks common
 _EVALUATION_SEED = 0  # held-out rows and masks are the same for every run, so that runs compare
 
 
 @dataclass(frozen=True)
-class BatchPhase:
-    """The steps after `after_step`, up to the next phase: rows of `seq_len` slots, and how a batch is split.
+class BatchStage:
+    """The steps after `after_step`, up to the next stage: rows of `seq_len` slots, and how a batch is split.
 
-    A global batch has world_size * accumulation * micro rows.
+    A global batch has world_size * accumulation * micro rows. phase: the number of the phase; its first stage begins
+    with it. restart: whether the stage begins by reading its data from a start.
     """
 
     after_step: int
@@ -35,6 +44,8 @@ class BatchPhase:
     world_size: int
     accumulation: int
     micro: int
+    phase: int = 0
+    restart: bool = False
 
     @property
     def rows(self) -> int:
@@ -52,29 +63,34 @@ class BatchPhase:
         return self.accumulation * (16 * self.micro * (self.seq_len + predictions) + 4 * bounds)
 
     @classmethod
-    def of_run(cls, config: Config, world_size: int) -> tuple["BatchPhase", ...]:
-        """The phases of a run in order, the first from step 0.
+    def of_run(cls, config: Config, world_size: int) -> tuple["BatchStage", ...]:
+        """The stages of a run in order, the first from step 0.
 
         Raises:
-            UserError: if the batch of a phase does not divide over the processes, or its micro-batch over objectives.
+            UserError: if the batch of a stage does not divide over the processes, or its micro-batch over objectives.
         """
-        phases, block = tuple(cls.divided(world_size, *astuple(stage)) for stage in config.stages), config.block_rows
-        if uneven := next((phase.micro for phase in phases if phase.micro % block), None):
-            raise UserError(
-                f"a micro-batch of {uneven} rows cannot be split into objective {config.objective_text}; make "
-                f"batch and train.micro_batch_size multiples of {block}, or choose shares that give whole rows"
-            )
-        return phases
+        found = []
+        for stage in config.stages:
+            phase = config.run_phases[stage.phase]
+            made, block = cls.divided(world_size, stage), phase.config.block_rows
+            if made.micro % block:
+                of = f" of phase {phase.name}" if phase.name else ""
+                raise UserError(
+                    f"a micro-batch of {made.micro} rows cannot be split into objective "
+                    f"{phase.config.objective_text}{of}; make batch and train.micro_batch_size multiples of {block}, "
+                    "or choose shares that give whole rows"
+                )
+            found.append(replace(made, restart=phase.restart and stage.after_step == phase.start))
+        return tuple(found)
 
     @classmethod
-    def divided(
-        cls, world_size: int, after_step: int, seq_len: int, rows: int, micro: int | None, key: str = ""
-    ) -> "BatchPhase":
-        """Split `rows` over `world_size` processes in micro-batches of `micro` rows (None: no accumulation).
+    def divided(cls, world_size: int, stage: StageSettings) -> "BatchStage":
+        """Split the batches of a stage over `world_size` processes in micro-batches; by default, no accumulation.
 
         Raises:
-            UserError: if the rows do not divide evenly; the message names the config key `key`.
+            UserError: if the rows do not divide evenly; the message names the config key.
         """
+        rows, key, micro = stage.global_batch_size, stage.key, stage.micro_batch_size
         if rows % world_size:
             raise UserError(
                 f"{key} is {rows}, which {world_size} processes cannot share evenly; choose a multiple of {world_size}"
@@ -85,11 +101,11 @@ class BatchPhase:
                 f"{key} ({rows}) is not a multiple of {world_size} processes times the "
                 f"micro_batch_size ({micro}); change one of the two"
             )
-        return cls(after_step, seq_len, world_size, rows // (world_size * micro), micro)
+        return cls(stage.after_step, stage.seq_len, world_size, rows // (world_size * micro), micro, stage.phase)
 
 
-def stage_at(stages: Sequence[BatchPhase], steps_done: int) -> tuple[BatchPhase, BatchPhase | None]:
-    """The phase of the step after `steps_done` steps, and the previous phase if it ended exactly there."""
+def stage_at(stages: Sequence[BatchStage], steps_done: int) -> tuple[BatchStage, BatchStage | None]:
+    """The stage of the step after `steps_done` steps, and the previous stage if it ended exactly there."""
     number = max(n for n, stage in enumerate(stages) if stage.after_step <= steps_done)
     ended = stages[number - 1] if number and stages[number].after_step == steps_done else None
     return stages[number], ended
@@ -117,7 +133,8 @@ class Loader:
     Args:
         mixture: source of the rows.
         stages: row length and batch shape by step.
-        vocabulary, objective: what to predict. mask_rate: the rate after a number of steps.
+        vocabulary: the tokenizer's ids. objectives: what to predict, in each phase.
+        mask_rate: the rate after a number of steps.
         shares: of a mixture's objectives after a number of steps.
         rank: this rank. Rows are assigned rank by rank, micro-batch by micro-batch.
 
@@ -128,15 +145,15 @@ class Loader:
     def __init__(
         self,
         mixture: Mixture,
-        stages: Sequence[BatchPhase],
+        stages: Sequence[BatchStage],
         vocabulary: Vocabulary,
-        objective: Objective,
+        objectives: Sequence[Objective],
         mask_rate: Callable[[int], float],
         rank: int,
         shares: Callable[[int], tuple[float, ...]] | None = None,
     ):
         self.mixture, self._stages, self._rank = mixture, stages, rank
-        self.vocabulary, self.objective, self._mask_rate, self._shares = vocabulary, objective, mask_rate, shares
+        self.vocabulary, self.objectives, self._mask_rate, self._shares = vocabulary, objectives, mask_rate, shares
         self.factors: Callable[[int], NDArray[np.float32]] | None = None
 
     @classmethod
@@ -144,7 +161,7 @@ class Loader:
         cls,
         config: Config,
         sources: Sources,
-        stages: Sequence[BatchPhase],
+        stages: Sequence[BatchStage],
         rank: int,
         rate: float | None = None,
         defer: bool = False,
@@ -158,7 +175,8 @@ class Loader:
         """
         data, seed = config.data, config.run.seed
         vocabulary = Vocabulary.of(sources.tokenizer)
-        objective = objective_of(config, vocabulary, seed, "train", defer)
+        objectives = [objective_of(config, vocabulary, seed, "train", defer, one.number) for one in config.run_phases]
+        flags = functools.reduce(operator.or_, (objective.flags for objective in objectives))
         streams = [
             row_stream(
                 dataset,
@@ -166,7 +184,7 @@ class Loader:
                 data.window_blocks,
                 data.packing,
                 number,
-                flags=objective.flags,
+                flags=flags,
                 shuffled_ngrams=data.shuffled_ngrams,
                 substitute=derive_key(seed, "substitutes") if data.damage_budget else None,
                 look_ahead=True,
@@ -177,26 +195,29 @@ class Loader:
         mixture = Mixture(streams, sources.weights, seed)
         rate_at = functools.partial(mask_rate, config) if rate is None else lambda _: rate
         of_step = (lambda _: shares) if shares else functools.partial(shares_at, config)
-        return cls(mixture, stages, vocabulary, objective, rate_at, rank, of_step)
+        return cls(mixture, stages, vocabulary, objectives, rate_at, rank, of_step)
 
     @classmethod
-    def for_held_out(cls, config: Config, dataset: Dataset, stages: Sequence[BatchPhase], rank: int) -> "Loader":
+    def for_held_out(cls, config: Config, dataset: Dataset, stages: Sequence[BatchStage], rank: int) -> "Loader":
         """The loader of the held-out set: natural word order; damage is an error.
 
-        The mask rate is the final one of the schedule, and selection does not adapt: masks do not depend on the steps
-        before. With `eval.masks: common`, the defaults of masking apply, so the masks are the same for every run.
+        Masks are those of the last step that draws masks at a rate, and selection does not adapt: masks do not depend
+        on the steps before. With `eval.masks: common`, the defaults of masking apply, so the masks are the same for
+        every run.
         """
+        phases = config.run_phases
+        phase = next((one for one in reversed(phases) if one.config.masks_at_a_rate), phases[-1])
+        rate, masking = mask_rate(config, phase.end - 1), phase.config.masking
         if config.eval.masks == "common":
-            config = config.model_copy(update={"masking": MaskingConfig()})
-        data, last = config.data, mask_rate(config, config.train.steps - 1)
-        vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
-        selection = config.masking.selection.model_copy(update={"adapt_steps": 0})
-        masking = config.masking.model_copy(update={"rate": last, "selection": selection})
-        constant = config.model_copy(update={"masking": masking})
-        objective = objective_of(constant, vocabulary, _EVALUATION_SEED, "valid")
+            rate, masking = COMMON_RATE, MaskingConfig(rate=COMMON_RATE)
+        selection = masking.selection.model_copy(update={"adapt_steps": 0})
+        masking = masking.model_copy(update={"rate": rate, "selection": selection})
+        data, vocabulary = config.data, Vocabulary.of(dataset.manifest.tokenizer)
+        objective = objective_of(config, vocabulary, _EVALUATION_SEED, "valid", masking=masking)
         stream = row_stream(dataset, _EVALUATION_SEED, data.window_blocks, data.packing, flags=objective.flags)
-        mixture = Mixture([stream], [1.0], _EVALUATION_SEED)
-        return cls(mixture, stages, vocabulary, objective, lambda _: last, rank)
+        stages = [replace(stage, phase=0, restart=False) for stage in stages]
+        mixture = Mixture([stream], [[1.0]], _EVALUATION_SEED)
+        return cls(mixture, stages, vocabulary, [objective], lambda _: rate, rank)
 
     def step(self, steps_done: int, position: MixturePosition) -> LoaderStep:
         """Build the batches of the step after `steps_done` steps, starting at their end position.
@@ -206,7 +227,7 @@ class Loader:
         """
         stage, parts, after = self._take(steps_done, position)
         first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
-        objective, shares, digest = self._objective(steps_done)
+        objective, shares, digest = self._objective(steps_done, stage.phase)
         batches = [
             self._build(_rows(parts, start, stage.micro), stage, rate, objective)
             for start in range(first, first + stage.rank_rows, stage.micro)
@@ -236,10 +257,10 @@ class Loader:
         longest = max(stages, key=lambda stage: (stage.seq_len, stage.micro))
         for stage in (most, longest) if longest is not most else (most,):
             at = position if stage.seq_len == read.seq_len else position.after_seq_len(read.seq_len)
-            parts, _ = self.mixture.take(at, stage.rows, stage.seq_len)
+            parts, _ = self.mixture.take(at, stage.rows, stage.seq_len, stage.phase)
             first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
             starts = [first + number * stage.micro for number in range(min(stage.accumulation, 2))]
-            objective = self.objective
+            objective = self.objectives[stage.phase]
             if isinstance(objective, ObjectiveMixture):
                 objective = objective.largest(stage.seq_len)
             yield [self._build(_rows(parts, start, stage.micro), stage, rate, objective) for start in starts]
@@ -266,7 +287,7 @@ class Loader:
         objective: as in `held_out`.
         """
         parts, _ = self.mixture.take(self.mixture.start(), rows, seq_len)
-        stage = BatchPhase(0, seq_len, 1, 1, rows)
+        stage = BatchStage(0, seq_len, 1, 1, rows)
         rows_of_epoch = [part for part in parts if part.epoch == 0]
         batch = self._build(rows_of_epoch, stage, self._mask_rate(0), self._alone(objective))
         self.mixture.release()
@@ -276,15 +297,17 @@ class Loader:
         """Stop the reading threads."""
         self.mixture.close()
 
-    def _take(self, steps_done: int, position: MixturePosition) -> tuple[BatchPhase, list[Part], MixturePosition]:
+    def _take(self, steps_done: int, position: MixturePosition) -> tuple[BatchStage, list[Part], MixturePosition]:
         """The rows of the step after `steps_done` steps, and the position after them."""
         stage, ended = stage_at(self._stages, steps_done)
         before = position.after_seq_len(ended.seq_len) if ended and ended.seq_len != stage.seq_len else position
-        return stage, *self.mixture.take(before, stage.rows, stage.seq_len)
+        if ended and stage.restart:
+            before = before.restarted(self.mixture.sources_of(stage.phase))
+        return stage, *self.mixture.take(before, stage.rows, stage.seq_len, stage.phase)
 
-    def _objective(self, steps_done: int) -> tuple[Objective, tuple[float, ...], str]:
+    def _objective(self, steps_done: int, phase: int) -> tuple[Objective, tuple[float, ...], str]:
         """The objective of the step after `steps_done` steps, with the `shares` and `factors` of LoaderStep."""
-        objective, digest = self.objective, ""
+        objective, digest = self.objectives[phase], ""
         if self.factors:
             factors = self.factors(steps_done)
             objective, digest = with_factors(objective, factors), factors_digest(factors)
@@ -294,9 +317,10 @@ class Loader:
         return objective.with_shares(shares), shares, digest
 
     def _alone(self, number: int) -> Objective:
-        return self.objective.alone(number) if isinstance(self.objective, ObjectiveMixture) else self.objective
+        objective = self.objectives[0]
+        return objective.alone(number) if isinstance(objective, ObjectiveMixture) else objective
 
-    def _build(self, parts: list[Part], stage: BatchPhase, rate: float, objective: Objective) -> Batch:
+    def _build(self, parts: list[Part], stage: BatchStage, rate: float, objective: Objective) -> Batch:
         return build_batch(parts, stage.micro, stage.seq_len, self.vocabulary, objective, rate)
 
 

@@ -41,22 +41,32 @@ class MixturePosition:
         position: MixturePosition = typed(cls, values)
         return position
 
+    def of_sources(self, number: int) -> "MixturePosition":
+        """The same place for this number of sources: those at the end are new, or have not been read yet."""
+        return replace(self, sources=(*self.sources[:number], *[Position()] * (number - len(self.sources))))
+
+    def restarted(self, sources: Sequence[int]) -> "MixturePosition":
+        """The next beginning of these sources."""
+        return replace(
+            self, sources=tuple(one.restarted() if n in sources else one for n, one in enumerate(self.sources))
+        )
+
     def after_seq_len(self, seq_len: int) -> "MixturePosition":
         """The same place after rows of `seq_len` slots, for a new row length."""
         return MixturePosition(self.dealt, tuple(source.after_seq_len(seq_len) for source in self.sources))
 
 
 def quotas(weights: Sequence[float]) -> NDArray[np.int64]:
-    """Rows of each source per period, in proportion to its weight, at least one each; largest-remainder rounding.
+    """Rows of each source per period, in proportion to its weight; largest-remainder rounding.
 
-    Returns int64 [sources] with sum PERIOD.
+    A weight of 0 has no rows, another has at least one. Returns int64 [sources] with sum PERIOD.
     """
     shares = np.asarray(weights, dtype=np.float64) / sum(weights) * PERIOD
-    rows = np.maximum(np.floor(shares).astype(np.int64), 1)
+    rows = np.maximum(np.floor(shares).astype(np.int64), shares > 0)
     while (left := PERIOD - int(rows.sum())) != 0:
         error = rows - shares
         if left > 0:
-            rows[np.argmin(error)] += 1
+            rows[np.argmin(np.where(shares > 0, error, np.inf))] += 1
         else:
             rows[np.argmax(np.where(rows > 1, error, -np.inf))] -= 1
     return rows
@@ -67,41 +77,51 @@ class Mixture:
 
     Args:
         streams: the sources.
-        weights: their shares of the rows.
+        weights: their shares of the rows, in each phase of the run; 0 for a source that a phase does not read.
         seed: keys the order of the sources.
     """
 
-    def __init__(self, streams: Sequence[RowStream], weights: Sequence[float], seed: int):
+    def __init__(self, streams: Sequence[RowStream], weights: Sequence[Sequence[float]], seed: int):
         self.streams = streams
-        self._upto = np.cumsum(quotas(weights))
+        self._quotas = [quotas(of_phase) for of_phase in weights]
         self._key = derive_key(seed, "mixture")
 
     def start(self) -> MixturePosition:
         """The position before the first row."""
         return MixturePosition(0, tuple(Position() for _ in self.streams))
 
-    def take(self, position: MixturePosition, rows: int, seq_len: int) -> tuple[list[Part], MixturePosition]:
+    def sources_of(self, phase: int) -> list[int]:
+        """The sources that a phase reads."""
+        return np.flatnonzero(self._quotas[phase]).tolist()
+
+    def take(
+        self, position: MixturePosition, rows: int, seq_len: int, phase: int = 0
+    ) -> tuple[list[Part], MixturePosition]:
         """The next `rows` rows, source by source, and the position after them."""
         parts: list[Part] = []
         sources = list(position.sources)
-        for number, count in enumerate(self.count_rows(position.dealt, rows).tolist()):
+        for number, count in enumerate(self.count_rows(position.dealt, rows, phase).tolist()):
+            if not count:
+                continue
             taken, sources[number] = self.streams[number].take(sources[number], count, seq_len)
             parts.extend(taken)
         return parts, MixturePosition(position.dealt + rows, tuple(sources))
 
-    def count_rows(self, dealt: int, rows: int) -> NDArray[np.int64]:
+    def count_rows(self, dealt: int, rows: int, phase: int = 0) -> NDArray[np.int64]:
         """Count how many of rows dealt .. dealt + rows - 1 come from each source: int64 [sources]."""
         if len(self.streams) == 1:
             return np.array([rows])
-        counts = np.zeros(len(self.streams), dtype=np.int64)
-        end = dealt + rows
-        while dealt < end:
-            period, first = divmod(dealt, PERIOD)
-            last = min(PERIOD, first + end - dealt)
-            numbers = permute(np.arange(first, last), PERIOD, self._key, period)
-            counts += np.bincount(np.searchsorted(self._upto, numbers, side="right"), minlength=len(counts))
-            dealt += last - first
-        return counts
+        (period, first), (last_period, last) = divmod(dealt, PERIOD), divmod(dealt + rows, PERIOD)
+        if period == last_period:
+            return self._count_in(period, first, last, phase)
+        between = (last_period - period - 1) * self._quotas[phase]
+        ends = self._count_in(period, first, PERIOD, phase) + self._count_in(last_period, 0, last, phase)
+        return between + ends
+
+    def _count_in(self, period: int, first: int, last: int, phase: int) -> NDArray[np.int64]:
+        numbers = permute(np.arange(first, last), PERIOD, self._key, period)
+        sources = np.searchsorted(np.cumsum(self._quotas[phase]), numbers, side="right")
+        return np.bincount(sources, minlength=len(self.streams))
 
     def release(self) -> None:
         """Release the memory of the latest windows."""

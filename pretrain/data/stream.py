@@ -32,6 +32,10 @@ class Position:
     row: int = 0
     past: Past = ()
 
+    def restarted(self) -> "Position":
+        """The beginning of the next epoch; the same place at the beginning of one."""
+        return self if self == Position(self.epoch) else Position(self.epoch + 1)
+
     def after_seq_len(self, seq_len: int) -> "Position":
         """The same place after rows of `seq_len` slots, for a new row length."""
         if self.row == (self.past[-1][1] if self.past else 0):  # no row of that length was read in this window

@@ -31,34 +31,52 @@ _WINDOWS = 2  # number of packed windows; fewer in a smaller data set
 
 @dataclass(frozen=True)
 class Sources:
-    """The training data sets of a run; `weights` are their shares of the rows, `names` their names in metrics."""
+    """The training data sets of a run, in the order in which its phases first read them.
+
+    names: their names in metrics. weights: their shares of the rows in each phase; 0 where it does not read them.
+    """
 
     names: tuple[str, ...]
     datasets: tuple[Dataset, ...]
-    weights: tuple[float, ...]
+    weights: tuple[tuple[float, ...], ...]
 
     @classmethod
-    def open(cls, config: DataConfig) -> "Sources":
-        """Open the data sets of `data.train`.
+    def open(cls, config: Config) -> "Sources":
+        """Open the data sets of `data.train`, in all phases.
 
         Raises:
             UserError: for a data set that is missing or unfinished, or data sets made with different tokenizers.
         """
-        train = config.train
-        keys = ["data.train"] if len(train) == 1 else [f"data.train.{n}.path" for n in range(len(train))]
-        datasets = tuple(_open(config, source.path, key) for source, key in zip(train, keys, strict=True))
-        for source, dataset in zip(train[1:], datasets[1:], strict=True):
-            _check_tokenizer(dataset, source.path, datasets[0], train[0].path)
-        weights = tuple(
-            source.weight or (source.epochs or 1) * _slots(dataset)
-            for source, dataset in zip(train, datasets, strict=True)
+        found: dict[tuple[str, int], Dataset] = {}  # by path, and by how often the list of a phase had it before
+        weights = []
+        for phase in config.run_phases:
+            train, of_phase = phase.config.data.train, dict[tuple[str, int], float]()
+            of = f"phases.{phase.name}.data.train" if "data.train" in phase.changes else "data.train"
+            for number, source in enumerate(train):
+                place = source.path, [one.path for one in train[:number]].count(source.path)
+                if place not in found:
+                    found[place] = _open(config.data, source.path, of if len(train) == 1 else f"{of}.{number}.path")
+                    _check_tokenizer(found[place], source.path, *next((one, at) for (at, _), one in found.items()))
+                of_phase[place] = source.weight or (source.epochs or 1) * _slots(found[place])
+            weights.append(of_phase)
+        return cls(
+            _names([path for path, _ in found]),
+            tuple(found.values()),
+            tuple(tuple(of_phase.get(place, 0.0) for place in found) for of_phase in weights),
         )
-        return cls(_names([source.path for source in train]), datasets, weights)
 
-    @property
-    def shares(self) -> list[int]:
-        """Rows of each data set in a period of the mixture."""
-        return quotas(self.weights).tolist()
+    def shares(self, phase: int = 0) -> list[int]:
+        """Rows of each data set in a period of the mixture, in a phase."""
+        return quotas(self.weights[phase]).tolist()
+
+    def of_phase(self, phase: int) -> "Sources":
+        """The data sets that a phase reads, for it alone."""
+        weights = self.weights[phase]
+        read = [number for number, weight in enumerate(weights) if weight]
+        datasets = tuple(self.datasets[number] for number in read)
+        return Sources(
+            tuple(self.names[number] for number in read), datasets, (tuple(weights[number] for number in read),)
+        )
 
     @property
     def tokenizer(self) -> TokenizerInfo:
@@ -102,12 +120,13 @@ class Sources:
         held_out = self.open_held_out(config.data)
         for dataset in (*self.datasets, *([held_out] if held_out else [])):
             dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)
-            marked = config.masking.selection.unmarked != 1
+            marked = any(phase.config.masking.selection.unmarked != 1 for phase in config.run_phases)
             if marked or any(kind.needs_targets for kind in config.objective_kinds):
                 check_targets(dataset)
             if any(kind.needs_pairs for kind in config.objective_kinds):
                 check_pairs(dataset, min(stage.seq_len for stage in config.stages))
-        objective_of(config, Vocabulary.of(self.tokenizer), config.run.seed, "train")
+        for phase in config.run_phases:
+            objective_of(config, Vocabulary.of(self.tokenizer), config.run.seed, "train", phase=phase.number)
 
     def check_files(self, config: DataConfig, held_out: Dataset | None = None) -> None:
         """Check that all files exist and have their full size, also the files of a held-out set.
@@ -128,11 +147,11 @@ class Sources:
                 print(f"warning: {error}", file=sys.stderr, flush=True)
 
     def fillings(self, config: DataConfig, seq_len: int) -> list["Filling"]:
-        """The filling of each data set at a sequence length."""
-        total = sum(self.shares)
+        """The filling of each data set of the first phase at a sequence length."""
+        shares = self.shares()
         return [
-            Filling.of(dataset, seq_len, config, name, share / total)
-            for name, dataset, share in zip(self.names, self.datasets, self.shares, strict=True)
+            Filling.of(dataset, seq_len, config, name, share / sum(shares))
+            for name, dataset, share in zip(self.names, self.datasets, shares, strict=True)
         ]
 
     def facts(self) -> list[dict[str, Any]]:

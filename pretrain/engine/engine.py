@@ -181,7 +181,8 @@ class Engine:
         skipped = ~sums[: 2 * n + 1].isfinite().all()
         norm = self._optimize(skipped.float(), squares[0]).to(self.device, torch.float64)
         if n > 1:
-            cross_entropy = cross_entropy / torch.stack(factors)
+            scaled = torch.stack(factors)
+            cross_entropy = cross_entropy / scaled.where(scaled != 0, 1)  # 0: without a share in this phase
         return torch.cat([cross_entropy, correct, norm.reshape(1), skipped.double().reshape(1), of_groups.sqrt()])
 
     def _squares(self) -> Tensor:
@@ -251,6 +252,11 @@ class Engine:
         """The model, after `wait_for_weights`."""
         self.wait_for_weights()
         return self.deepspeed.module
+
+    def set_rotary_bases(self, rope_theta: float, local_rope_theta: float) -> None:
+        """From the next pass on, use these bases of the rotary frequencies; nothing happens without such positions."""
+        if isinstance(self.module, Encoder) and self.module.shape.rotary:
+            self.module.set_rotary_bases(rope_theta, local_rope_theta)
 
     def wait_for_weights(self) -> None:
         """Wait for the weights that other ranks have updated in the last step. A forward pass does so by itself."""

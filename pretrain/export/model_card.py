@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from transformers import PreTrainedModel
 
 from pretrain.checkpoint import Checkpoint
-from pretrain.config import Config, ObjectiveKind, View
+from pretrain.config import OBJECTIVES, Config, ObjectiveKind, View
 from pretrain.export.transformers_folder import needs_version_5
 
 _FILL_MASK = """```python
@@ -86,7 +86,7 @@ A model pretrained with Maskwright for {titles}: {config.model.title} (layers x 
 | attention | {kind.view.value} |
 | rows seen | {rows:,} of {lengths} tokens |
 | longest text | {reads} |
-{_objective_lines(config)}
+{_objective_lines(config, step)}
 | training data | {data["documents"]:,} documents, {data["tokens"]:,} tokens (fingerprint `{fingerprint}`) |
 | seed | {config.run.seed} |
 
@@ -105,12 +105,22 @@ def merged_card(card: str, title: str, parts: Iterable[tuple[str, float]]) -> st
     return f"{card.rstrip()}\n\nThe weights are {title}:\n\n| model | weight |\n|---|---|\n{rows}"
 
 
-def _objective_lines(config: Config) -> str:
-    """Lines of the table: what each objective predicts, and its share of the rows."""
+def _objective_lines(config: Config, step: int) -> str:
+    """Lines of the table: what each objective predicts and its share of the rows, in each phase up to this step."""
+    lines = []
+    for phase in config.run_phases:
+        if phase.start < step:
+            if phase.name:
+                lines.append(f"| phase {phase.name} | steps {phase.start + 1:,} to {min(phase.end, step):,} |")
+            lines.append(_lines_of_phase(phase.config))
+    return "\n".join(lines)
+
+
+def _lines_of_phase(config: Config) -> str:
     if len(config.objectives) == 1:
         return f"| {config.objective_kind.predicts(config.masking)} |"
     lines = []
-    for one, kind in zip(config.objectives, config.objective_kinds, strict=True):
+    for one, kind in zip(config.objectives, (OBJECTIVES[one.kind] for one in config.objectives), strict=True):
         share = " to ".join(f"{end:.4g}" for end in dict.fromkeys(one.ends))
         what = ": ".join(kind.predicts(config.masking).split(" | "))
         weight = f", weight {one.weight:g}" if one.weight else ""

@@ -80,7 +80,7 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
             f"{saved.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
             "go on with that version, or choose another run.dir"
         )
-    shape = differences(read_description(saved.state["shape"]), describe(config, data.tokenizer))
+    shape = differences(read_description(saved.state["shape"]), describe(config, data.tokenizer, saved.step))
     for view in ("causal", "sep_id"):  # the weights fit all views: a run may go from one objective to the other
         shape.pop(view, None)
     if shape:

@@ -41,7 +41,7 @@ class Trial:
         self._examples: list[list[Batch]] = run_on_all_ranks(
             lambda: list(loader.examples(state.steps_done, state.position))
         )
-        self._feed = DeviceFeed(engine.device, loader.objective, longest_row)
+        self._feed = DeviceFeed(engine.device, loader.objectives, longest_row)
 
     def choose_kernels(self, candidates: Candidates) -> KernelChoice:
         """The fastest path that agrees with the plain step on every rank; the model uses it. A collective."""

@@ -70,10 +70,11 @@ class HeldOutEvaluation:
 
     def _metrics(self, engine: Engine, step: int, averaged: bool = False) -> dict[str, float]:
         """Loss and accuracy of each objective on all rows."""
-        n = len(self._config.objectives)
+        n = len(self._config.objective_kinds)
         sums = [engine.evaluate(self._batches(step, number), averaged).tolist() for number in range(n)]
-        shares = shares_at(self._config, step) if n > 1 else ()
-        return objective_metrics("eval", self._config, shares, sums)
+        last = max(0, step - 1)
+        shares = shares_at(self._config, last) if n > 1 else ()
+        return objective_metrics("eval", self._config, last, shares, sums)
 
     def _batches(self, step: int, objective: int) -> Iterator[DeviceBatch]:
         held_out = self._loader.held_out(step, self._config.eval.rows, objective)

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from data_prep.errors import UserError
 from pretrain.checkpoint import Identity, Parts, Saver
+from pretrain.config import Phase
 from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepOutput, StepSums
@@ -32,7 +33,7 @@ from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.step_metrics import FlopsCounter, Instant, StepInfo, step_metrics
 from pretrain.objectives import loss_weights
-from pretrain.optim import lr_factor
+from pretrain.optim import learning_rate
 from pretrain.reporting import Profile
 from pretrain.resume import RunParts, checkpoint_state
 from pretrain.run import State, StopRequest
@@ -67,14 +68,14 @@ class Loop:
         config, device = run.config, engine.device
         self._run, self._config, self._folder = run, config, run.folder
         self._engine, self._loader, self._stop, self._record = engine, loader, stop, report
-        self._is_rank_zero, self._ranks, self._objectives = run.rank == 0, len(run.hosts), len(config.objectives)
+        self._is_rank_zero, self._ranks, self._objectives = run.rank == 0, len(run.hosts), len(config.objective_kinds)
         self._step, self._position = start.steps_done, start.position
         self._replaced_tokens, self._init = start.replaced_tokens, start.init
         self._stopping = self._save_due = False
         self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_rank_zero)
         self._faults = Faults(run.rank)
-        self._feed = DeviceFeed(device, loader.objective, config.longest_row)
-        self._flops, self._settings = FlopsCounter.of(run, device), Identity.of(config, run.data).batch_digest()
+        self._feed = DeviceFeed(device, loader.objectives, config.longest_row)
+        self._flops, self._phase, self._settings = FlopsCounter.of(run, device), config.phase_at(start.steps_done), ""
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
         self._adaptive: AdaptiveSelection | None = None
         if config.masking.selection.adapt_steps:
@@ -183,7 +184,9 @@ class Loop:
     def _take_step(self, loaded: _LoadedStep) -> tuple[StepInfo, Tensor]:
         """The values of a step that the host knows, and those on the device."""
         config, before = self._config, loaded.step.before
-        lr = config.optim.lr * lr_factor(config.schedule, self._step, config.train.steps)
+        if self._phase.end == self._step or not self._settings:
+            self._enter_phase(config.phase_at(self._step))
+        lr = learning_rate(config, self._step)
         lr *= self._faults.lr_factor(before.dealt)
         batches = [batch.wait() for batch in loaded.batches]
         self._run.marker.enter("collective")
@@ -193,7 +196,7 @@ class Loop:
         check_due = _is_due(config.guard.gradient_check_steps, self._step + 1)
         report = partial(end_for_wrong_gradients, config=config, step=self._step + 1) if check_due else None
         weights = StepSums.packed_weights(sums, self._objectives)
-        of_objectives = loss_weights(config, loaded.step.shares)
+        of_objectives = loss_weights(config, self._step, loaded.step.shares)
         observe = self._adaptive.observe if self._adaptive else None
         output = self._engine.step(batches, weights, lr, norms_due, report, of_objectives, observe)
         if self._faults.planned:
@@ -202,9 +205,17 @@ class Loop:
         times, self._since = (self._since or ended, ended), ended
         rows, seq_len = loaded.step.after.dealt - before.dealt, loaded.batches[0].seq_len
         drawn = loaded.step.mask_rate, loaded.step.shares, loaded.step.factors
-        info = StepInfo(self._step + 1, lr, before, rows, seq_len, *drawn, times, self._waited)
+        phase = self._phase.number, self._settings
+        info = StepInfo(self._step + 1, lr, before, rows, seq_len, *drawn, *phase, times, self._waited)
         self._run.marker.enter("journal")
         return info, torch.cat([output, sums])
+
+    def _enter_phase(self, phase: Phase) -> None:
+        """Use the settings of a phase of the run from the next step on."""
+        self._phase = phase
+        self._settings = Identity.of(self._config, self._run.data, self._step + 1).batch_digest()
+        model = phase.config.model
+        self._engine.set_rotary_bases(model.global_rope_theta, model.local_rope_theta)
 
     def _own_sums(self, loaded: _LoadedStep) -> StepSums:
         """This rank's part of the sums of a step."""
@@ -236,9 +247,11 @@ class Loop:
             metrics = step_metrics(info, output, self._engine.groups, self._config)
             metrics |= self._flops.metrics(sums.flops, sum(sums.predictions), info.seconds, self._ranks)
             metrics |= self._judge(info, metrics["train/loss"], output)
+            if self._config.phases:
+                metrics["train/phase"] = info.phase
             if self._config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self._replaced_tokens
-            self._report(info.step, metrics | self._epochs(info.before), info.batch(sums, self._settings))
+            self._report(info.step, metrics | self._epochs(info.before), info.batch(sums))
             self._check(info.step)
             if sums.written == self._ranks and self._saver.busy:
                 self._saver.finish()
@@ -287,7 +300,8 @@ class Loop:
             self._last_status = now
             problem = self._saver.problem
             said = (f", but {problem}", "make room, or repair the disk") if problem else ("", "none")
-            reason = f"training{self.guard.history}{said[0]}"
+            phase = f", phase {self._phase.name}" if self._phase.name else ""
+            reason = f"training{phase}{self.guard.history}{said[0]}"
             try:
                 self._folder.progress(step, self._config.train.steps, reason, said[1])
             except OSError as error:

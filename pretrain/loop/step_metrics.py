@@ -42,6 +42,7 @@ class StepInfo:
 
     before: the position of its batch in the stream. rows, seq_len: the shape of the batch.
     mask_rate, shares, factors: see LoaderStep.
+    phase: the number of the phase. settings: digest of the settings that decide the batch.
     times: when it began and ended on the device. waited: seconds that this rank waited for data.
     """
 
@@ -53,6 +54,8 @@ class StepInfo:
     mask_rate: float
     shares: tuple[float, ...]
     factors: str
+    phase: int
+    settings: str
     times: tuple[Instant, Instant]
     waited: float
 
@@ -67,8 +70,8 @@ class StepInfo:
         """Rows and sequence length of the batch."""
         return self.rows, self.seq_len
 
-    def batch(self, sums: StepSums, settings: str) -> dict[str, Any]:
-        """The journal's record of the batch, for `replay`. settings: digest of the settings that decide the batch."""
+    def batch(self, sums: StepSums) -> dict[str, Any]:
+        """The journal's record of the batch, for `replay`."""
         return {
             "position": self.before.to_json(),
             "seq_len": self.seq_len,
@@ -78,28 +81,32 @@ class StepInfo:
             **({"factors": self.factors} if self.factors else {}),
             "checksum": int(sums.checksum),
             "replaced": int(sums.replaced),
-            "settings": settings,
+            "settings": self.settings,
         }
 
 
 def objective_metrics(
-    stage: Literal["train", "eval"], config: Config, shares: Sequence[float], sums: Sequence[Sequence[float]]
+    stage: Literal["train", "eval"],
+    config: Config,
+    step: int,
+    shares: Sequence[float],
+    sums: Sequence[Sequence[float]],
 ) -> dict[str, float]:
     """Loss and accuracy of all objectives and, if there are several, of each that has predictions.
 
     The loss of all is the weighted sum of their losses; for the accuracy, all predictions count the same.
 
     Args:
-        shares: of the objectives at this step, or empty for one.
+        step: 0 for the first step. shares: of the objectives at this step, or empty for one.
         sums: of each objective: weighted cross-entropy, correct predictions, predictions, weights.
     """
     losses = [cross_entropy / (weights or 1) for cross_entropy, _, _, weights in sums]
     correct, predictions = (sum(values) for values in list(zip(*sums, strict=True))[1:3])
-    weighted = sum(weight * loss for weight, loss in zip(loss_weights(config, shares), losses, strict=True))
+    weighted = sum(weight * loss for weight, loss in zip(loss_weights(config, step, shares), losses, strict=True))
     metrics = {f"{stage}/loss": weighted, f"{stage}/masked_accuracy": correct / max(predictions, 1)}
-    for one, loss, (_, right, count, _) in zip(config.objectives, losses, sums, strict=True):
+    for kind, loss, (_, right, count, _) in zip(config.objective_kinds, losses, sums, strict=True):
         if shares and count:
-            metrics |= {f"{stage}/loss/{one.kind}": loss, f"{stage}/masked_accuracy/{one.kind}": right / count}
+            metrics |= {f"{stage}/loss/{kind.name}": loss, f"{stage}/masked_accuracy/{kind.name}": right / count}
     return metrics
 
 
@@ -150,7 +157,7 @@ def step_metrics(info: StepInfo, output: StepOutput, groups: Sequence[str], conf
     """
     sums = output.sums
     found = zip(output.cross_entropy, output.correct, sums.predictions, sums.weights, strict=True)
-    metrics = objective_metrics("train", config, info.shares, list(found)) | {
+    metrics = objective_metrics("train", config, info.step - 1, info.shares, list(found)) | {
         "train/learning_rate": info.lr,
         "train/mask_rate": info.mask_rate,
         "train/grad_norm": output.grad_norm,

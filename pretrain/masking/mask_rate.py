@@ -10,15 +10,17 @@ def mask_rate(config: Config, step: int, total_steps: int | None = None) -> floa
 
     Args:
         step: 0 for the first optimizer step.
-        total_steps: train.steps by default.
+        total_steps: of the schedule; by default those of the phases that share it.
 
     The rate changes from `start` at the first step to `end` at the last, linearly or along half a cosine. Falling rates
     train faster than constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).
     """
-    if all("rate" in kind.unread for kind in config.objective_kinds):
-        start = config.masking.diffusion.start
-        return start.rate if start and step < start.steps else 1.0
-    return scheduled(config.masking.rate, step, total_steps or config.train.steps)
+    phase = config.phase_at(0 if total_steps else step)
+    masking, span = phase.config.masking, phase.spans["masking.rate"]
+    if not phase.config.masks_at_a_rate:
+        start = masking.diffusion.start
+        return start.rate if start and step - phase.spans["masking.diffusion"].start < start.steps else 1.0
+    return scheduled(masking.rate, step - span.start, total_steps or span.steps)
 
 
 def scheduled(setting: float | RateSchedule | ShareSchedule, step: int, total_steps: int) -> float:

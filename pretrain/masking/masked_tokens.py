@@ -233,7 +233,7 @@ class DeferredMasks(MaskedTokens):
         """Return the tokens unchanged, no predictions, and the input of the kernel."""
         units = self.units(rows, self.vocabulary.is_ordinary[rows.tokens])
         nothing = np.zeros(0, dtype=np.int64)
-        to_mask = ToMask(None if units is None else units.bits, rows.row_ids, fixed(rate))
+        to_mask = ToMask(None if units is None else units.bits, rows.row_ids, fixed(rate), self)
         return Masked(rows.tokens.reshape(-1), nothing, nothing, to_mask)
 
 

@@ -110,17 +110,20 @@ class ToMask:
     units [R, S] uint8: pretrain.masking.masked_tokens.Units.bits; None if each token is a unit.
     row_ids [R, 3] int64: see Rows.
     rate: pretrain.masking.selection.fixed of the rate.
+    objective: the DeferredMasks that asks for it.
     """
 
     units: NDArray[np.uint8] | None
     row_ids: NDArray[np.int64]
     rate: int
+    objective: object
 
 
 class RowGroup(NamedTuple):
     """Consecutive rows of a micro-batch that share an objective.
 
-    objective: its number in Config.objectives. view: what these rows see. rows: how many. places: K of all its rows.
+    objective: its number in Config.objective_kinds. view: what these rows see. rows: how many.
+    places: K of all its rows.
     """
 
     objective: int

@@ -78,7 +78,7 @@ def use_path(model: nn.Module, config: Config, path: FastPath) -> None:
     if isinstance(model, Encoder):
         use_version(path.flash)
         # One shape more: a comparison with the plain step may need fewer rows. Each objective is evaluated alone.
-        shapes = len(config.stages) * len(config.objectives) + 1
+        shapes = len(config.stages) * len(config.objective_kinds) + 1
         model.use(operations(path.fused), shapes if path.compiled else 0)
 
 

@@ -8,6 +8,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -125,6 +126,10 @@ class Encoder(nn.Module):
             for table in {self.word_embedding, self.decoder_weight}:
                 table[self.shape.vocab_size :].zero_()
             self.decoder_bias[self.shape.vocab_size :].fill_(_NEVER)
+
+    def set_rotary_bases(self, rope_theta: float, local_rope_theta: float) -> None:
+        """From now on, use these bases of the rotary frequencies; see EncoderShape."""
+        self.shape = replace(self.shape, rope_theta=rope_theta, local_rope_theta=local_rope_theta)
 
     def checkpoint_layers(self) -> None:
         """From now on, store only each layer's input, and repeat the layer in the backward pass with the same dropout.

@@ -1,6 +1,6 @@
 """Model description: what decides the parameters and the computation of a model. Does not import torch."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -122,14 +122,16 @@ class EncoderShape:
 Description = dict[str, Any]
 
 
-def describe(config: Config, tokenizer: TokenizerInfo) -> Description:
-    """All that decides a model's parameters and what it computes.
+def describe(config: Config, tokenizer: TokenizerInfo, steps_done: int = 0) -> Description:
+    """All that decides a model's parameters and what it computes, after so many steps.
 
     Raises:
         UserError: if there is no such model.
     """
     if config.model.arch != "auto":
-        return asdict(_encoder_shape(config, tokenizer))
+        last = config.phase_at(max(0, steps_done - 1)).config.model
+        shape = _encoder_shape(config, tokenizer)
+        return asdict(replace(shape, rope_theta=last.global_rope_theta, local_rope_theta=last.local_rope_theta))
     from pretrain.model.padded_model import padded_config
 
     assert config.model.config is not None  # which the configuration has checked

@@ -1,6 +1,6 @@
 """The objective of a config."""
 
-from pretrain.config import Config, ObjectiveKind
+from pretrain.config import Config, MaskingConfig, ObjectiveKind
 from pretrain.masking import MaskedTokens, Vocabulary, largest_mask_rate
 from pretrain.objectives.causal import CausalTokens
 from pretrain.objectives.diffusion import DiffusionTokens
@@ -10,30 +10,43 @@ from pretrain.objectives.repair import RepairObjective
 from pretrain.philox import derive_key
 
 
-def objective_of(config: Config, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool = False) -> Objective:
-    """Create the objective of a configuration; see MaskedTokens for seed and purpose.
+def objective_of(
+    config: Config,
+    vocabulary: Vocabulary,
+    seed: int,
+    purpose: str,
+    defer: bool = False,
+    phase: int = 0,
+    masking: MaskingConfig | None = None,
+) -> Objective:
+    """Create the objective of a phase of a run; see MaskedTokens for seed and purpose.
+
+    It has all objectives of the run, so that they have the same numbers in each phase; some may have no share in it.
 
     Args:
         defer: leave masking to the device (`device_masking`) if masking.device is gpu.
+        masking: instead of the settings of the phase.
 
     Raises:
         UserError: if a required file is missing, damaged, or made with another tokenizer.
     """
-    made = [_of_kind(kind, config, vocabulary, seed, purpose, defer) for kind in config.objective_kinds]
+    of_phase, kinds = config.run_phases[phase].config, config.objective_kinds
+    masking = masking or of_phase.masking
+    made = [_of_kind(kind, masking, vocabulary, seed, purpose, defer) for kind in kinds]
     if len(made) == 1:
         return made[0]
-    views = [kind.view for kind in config.objective_kinds]
-    ends = [one.ends for one in config.objectives]
-    return ObjectiveMixture(made, views, ends, derive_key(seed, f"{purpose}-objectives"))
+    ends: dict[str, tuple[float, float]] = {one.kind: one.ends for one in of_phase.objectives}
+    shares = [ends.get(kind.name, (0.0, 0.0)) for kind in kinds]
+    return ObjectiveMixture(made, [kind.view for kind in kinds], shares, derive_key(seed, f"{purpose}-objectives"))
 
 
 def _of_kind(
-    kind: ObjectiveKind, config: Config, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool
+    kind: ObjectiveKind, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool
 ) -> Objective:
     if kind.draws_masks:
-        return MaskedTokens.of(config.masking, vocabulary, seed, purpose, defer, kind.lag)
+        return MaskedTokens.of(masking, vocabulary, seed, purpose, defer, kind.lag)
     if kind.name == "diffusion":
-        return DiffusionTokens(vocabulary, config.masking.diffusion, seed, purpose)
+        return DiffusionTokens(vocabulary, masking.diffusion, seed, purpose)
     if kind.name == "repair":
-        return RepairObjective(vocabulary, largest_mask_rate(config.masking), seed, purpose)
+        return RepairObjective(vocabulary, largest_mask_rate(masking), seed, purpose)
     return PrefixTokens(vocabulary) if kind.name == "prefix" else CausalTokens(vocabulary)

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.config import Config, View
+from pretrain.config import Config, ObjectiveConfig, View
 from pretrain.masking import IGNORED, Masked, MaskedTokens, RowGroup, Rows, mask_rate, of_rows, scheduled
 
 _ROUNDING = 1e-6  # of a share of rows, relative to a row
@@ -41,7 +41,7 @@ class ObjectiveMixture:
     split over ranks and micro-batches, as long as these hold whole blocks.
 
     Args:
-        objectives: in the order of Config.objectives. views: theirs; equal ones are neighbours.
+        objectives: in the order of Config.objective_kinds. views: theirs; equal ones are neighbours.
         ends: the shares at the first step and at the last.
         key: of the draws.
     """
@@ -134,22 +134,33 @@ def row_objectives(key: tuple[int, int], row_ids: NDArray[np.int64], quotas: Seq
 
 
 def shares_at(config: Config, step: int) -> tuple[float, ...]:
-    """The share of the rows of each of Config.objectives at a step: 0 for the first optimizer step."""
-    return tuple(scheduled(one.share, step, config.train.steps) for one in config.objectives)
+    """The share of the rows of each of Config.objective_kinds at a step: 0 for the first optimizer step."""
+    phase = config.phase_at(step)
+    span = phase.spans["objective"]
+    own: dict[str, float] = {
+        one.kind: scheduled(one.share, step - span.start, span.steps) for one in phase.config.objectives
+    }
+    return tuple(own.get(kind.name, 0.0) for kind in config.objective_kinds)
 
 
-def loss_weights(config: Config, shares: Sequence[float]) -> tuple[float, ...]:
-    """The weight of each objective's loss, by default its share of the rows. shares: as shares_at, or empty for one."""
+def loss_weights(config: Config, step: int, shares: Sequence[float]) -> tuple[float, ...]:
+    """The weight of each objective's loss at a step, by default its share of the rows; 0 if the phase has it not.
+
+    shares: as shares_at, or empty for one objective.
+    """
     if not shares:
         return (1.0,)
+    own: dict[str, ObjectiveConfig] = {one.kind: one for one in config.phase_at(step).config.objectives}
+    found = [own.get(kind.name) for kind in config.objective_kinds]
     return tuple(
-        share if one.weight is None else one.weight for one, share in zip(config.objectives, shares, strict=True)
+        (share if one.weight is None else one.weight) if one else 0.0 for one, share in zip(found, shares, strict=True)
     )
 
 
 def predicted_share(config: Config, step: int) -> float:
     """The share of ordinary tokens that are predicted at a step, at most."""
-    rates = [1.0 if "rate" in kind.unread else mask_rate(config, step) for kind in config.objective_kinds]
+    rate = mask_rate(config, step)
+    rates = [1.0 if "rate" in kind.unread else rate for kind in config.objective_kinds]
     return sum(share * rate for share, rate in zip(shares_at(config, step), rates, strict=True))
 
 

@@ -1,4 +1,5 @@
 from .depth_slices import depth_slices as depth_slices
+from .lr_schedule import learning_rate as learning_rate
 from .lr_schedule import lr_factor as lr_factor
 from .optimizers import build_optimizer as build_optimizer
 from .parameter_fragments import Piece as Piece

@@ -2,15 +2,25 @@
 
 import math
 
-from pretrain.config import ScheduleConfig
+from pretrain.config import Config, ScheduleConfig
+
+
+def learning_rate(config: Config, step: int) -> float:
+    """The learning rate at a step, 0 for the first.
+
+    A schedule runs from the phase that sets it to the next phase that sets one.
+    """
+    phase = config.phase_at(step)
+    span = phase.spans["schedule"]
+    return phase.config.optim.lr * lr_factor(phase.config.schedule, step - span.start, span.steps)
 
 
 def lr_factor(schedule: ScheduleConfig, step: int, total_steps: int) -> float:
     """The share of the peak learning rate at a step.
 
     Args:
-        step: 0 for the first optimizer step.
-        total_steps: train.steps.
+        step: 0 for the first step of the schedule.
+        total_steps: its steps.
 
     All kinds warm up linearly to 1. Then:
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from data_prep.errors import UserError, working_directory
 from pretrain.checkpoint import Checkpoint, committed, read, verify
 from pretrain.config import Config, TrackConfig, address_problem
-from pretrain.data import BatchPhase, Sources
+from pretrain.data import BatchStage, Sources
 from pretrain.guards import check_fits, state_problem
 from pretrain.run import RunFolder
 from pretrain.tracking import Target
@@ -49,7 +49,7 @@ def check_resume(config: Config) -> Checkpoint | None:
         if verify(path, sizes_only=True) or state_problem(read(path)):
             continue  # the run reports it, and resumes from an older one
         try:
-            check_fits(config, newest := read(path), Sources.open(config.data))
+            check_fits(config, newest := read(path), Sources.open(config))
             return newest
         except UserError:
             if verify(path) is None:  # a damaged checkpoint is skipped
@@ -58,8 +58,8 @@ def check_resume(config: Config) -> Checkpoint | None:
 
 
 def _check_data(config: Config, world_size: int) -> None:
-    BatchPhase.of_run(config, world_size)
-    Sources.open(config.data).check(config)
+    BatchStage.of_run(config, world_size)
+    Sources.open(config).check(config)
 
 
 def _check_named_checkpoint(config: Config) -> None:
@@ -98,7 +98,7 @@ def check_model(config: Config) -> None:
         return
     from pretrain.model import EncoderShape, check_folder, describe
 
-    data = Sources.open(config.data)
+    data = Sources.open(config)
     description = describe(config, data.tokenizer)
     if (init := config.model.init) is not None:
         start = config.model.init_vocabulary, config.model.init_size

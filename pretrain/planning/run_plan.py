@@ -1,5 +1,6 @@
 """Plan of a run before its start: GPU memory, tokens, operations, and the largest micro-batch that fits."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
-from pretrain.data import BatchPhase, Filling, Sources
+from pretrain.data import BatchStage, Filling, Sources
 from pretrain.masking import Vocabulary
 from pretrain.model import ComputeBackends, EncoderCosts, EncoderShape, Sizes, describe
 from pretrain.objectives import objective_of, predicted_share, shares_at
@@ -24,12 +25,14 @@ class StagePlan:
     """A stage of the run.
 
     Attributes:
+        phase: the name of its phase; "" in a run without phases.
         steps: number of steps in this stage. tokens: special tokens count, padding does not.
         flops: model operations for these tokens; None if not known.
         micro_batch_size: rows of one pass on one process. accumulation: passes of a step.
         memory: memory of one process.
     """
 
+    phase: str
     steps: int
     seq_len: int
     global_batch_size: int
@@ -125,8 +128,10 @@ class Planner:
         description = describe(config, tokenizer)
         self._costs = EncoderCosts.of(description)
         self.sizes = self._costs.sizes if self._costs else _sizes_of_auto(description)
-        self._objective = objective_of(config, Vocabulary.of(tokenizer), config.run.seed, "train")
-        self._filled: dict[int, list[Filling]] = {}
+        vocabulary, self._phases = Vocabulary.of(tokenizer), config.run_phases
+        numbers = range(len(self._phases))
+        self._objectives = [objective_of(config, vocabulary, config.run.seed, "train", phase=n) for n in numbers]
+        self._filled: dict[tuple[int, int], list[Filling]] = {}
 
     @property
     def shape(self) -> EncoderShape | None:
@@ -143,7 +148,7 @@ class Planner:
         automatic = gpu is not None and config.train.micro_batch_size is None
         if gpu and automatic:
             config = with_micro_batch(config, self.largest_micro_batch(processes, gpu.usable))
-        stages = BatchPhase.of_run(config, processes)
+        stages = BatchStage.of_run(config, processes)
         ends = [*(stage.after_step for stage in stages[1:]), steps]
         counts = [max(0, min(end, steps) - stage.after_step) for stage, end in zip(stages, ends, strict=True)]
         planned = [self._stage(stage, count, processes) for stage, count in zip(stages, counts, strict=True) if count]
@@ -167,7 +172,7 @@ class Planner:
         Raises:
             UserError: if a batch does not divide over the processes.
         """
-        BatchPhase.of_run(self._config, processes)
+        BatchStage.of_run(self._config, processes)
         fitting, _ = self._largest(self._config, processes, usable)
         return fitting or micro_batch_sizes(self._config, processes)[-1]
 
@@ -186,11 +191,11 @@ class Planner:
 
     def _device_bytes(self, config: Config, processes: int) -> int:
         """Peak memory of a GPU over all stages."""
-        return max(peak_bytes(self._memory(config, stage, processes)) for stage in BatchPhase.of_run(config, processes))
+        return max(peak_bytes(self._memory(config, stage, processes)) for stage in BatchStage.of_run(config, processes))
 
-    def _memory(self, config: Config, stage: BatchPhase, processes: int) -> tuple[Item, ...]:
+    def _memory(self, config: Config, stage: BatchStage, processes: int) -> tuple[Item, ...]:
         """Memory of one process in a stage."""
-        rows, seq_len, of_row = stage.micro, stage.seq_len, self._objective.slots(stage.seq_len)
+        rows, seq_len, of_row = stage.micro, stage.seq_len, self._objectives[stage.phase].slots(stage.seq_len)
         slots, predictions, data = rows * seq_len, rows * of_row, stage.rank_bytes(of_row)
         items = states(config, self.sizes, processes)
         if self._costs is None:
@@ -207,19 +212,21 @@ class Planner:
         )
         return (*items, *pass_items(activations, self.sizes, config, data))
 
-    def _stage(self, stage: BatchPhase, steps: int, processes: int) -> StagePlan:
-        tokens, flops = self._of_row(stage.seq_len)
+    def _stage(self, stage: BatchStage, steps: int, processes: int) -> StagePlan:
+        tokens, flops = self._of_row(stage)
         rows, memory = steps * stage.rows, self._memory(self._config, stage, processes)
-        sizes = (steps, stage.seq_len, stage.rows, stage.micro, stage.accumulation)
+        name = self._phases[stage.phase].name
+        sizes = (name, steps, stage.seq_len, stage.rows, stage.micro, stage.accumulation)
         return StagePlan(*sizes, rows * tokens, rows * flops if self._costs else None, memory)
 
-    def _of_row(self, seq_len: int) -> tuple[float, float]:
-        """Mean (tokens, operations) of a row. The operations of `arch: auto` are not known, and 0."""
-        steps = np.linspace(0, self._config.train.steps - 1, _RATES)
+    def _of_row(self, stage: BatchStage) -> tuple[float, float]:
+        """Mean (tokens, operations) of a row in a phase. The operations of `arch: auto` are not known, and 0."""
+        phase = self._phases[stage.phase]
+        steps = np.linspace(phase.start, phase.end - 1, _RATES)
         rate = float(np.mean([predicted_share(self._config, int(step)) for step in steps]))
         causal = float(np.mean([self._causal_share(int(step)) for step in steps]))
         tokens, flops = 0.0, 0.0
-        for filling in self._fillings(seq_len):
+        for filling in self._fillings(stage):
             tokens += filling.share * filling.tokens / filling.rows
             if self._costs:
                 predictions = round(rate * filling.ordinary)
@@ -232,17 +239,18 @@ class Planner:
         shares, kinds = shares_at(self._config, step), self._config.objective_kinds
         return sum(share for share, kind in zip(shares, kinds, strict=True) if kind.causal)
 
-    def _fillings(self, seq_len: int) -> list[Filling]:
+    def _fillings(self, stage: BatchStage) -> list[Filling]:
         if self._sources is None:
-            return [Filling("", 1.0, np.array([seq_len]), rows=1, seq_len=seq_len)]
-        if seq_len not in self._filled:
-            self._filled[seq_len] = self._sources.fillings(self._config.data, seq_len)
-        return self._filled[seq_len]
+            return [Filling("", 1.0, np.array([stage.seq_len]), rows=1, seq_len=stage.seq_len)]
+        key = stage.phase, stage.seq_len
+        if key not in self._filled:
+            self._filled[key] = self._sources.of_phase(stage.phase).fillings(self._config.data, stage.seq_len)
+        return self._filled[key]
 
-    def _epochs(self, stages: Sequence[BatchPhase], counts: Sequence[int]) -> dict[str, float]:
+    def _epochs(self, stages: Sequence[BatchStage], counts: Sequence[int]) -> dict[str, float]:
         epochs: dict[str, float] = {}
         for stage, steps in zip(stages, counts, strict=True):
-            for source in self._fillings(stage.seq_len):
+            for source in self._fillings(stage):
                 read = steps * stage.rows * source.share / source.epoch_rows
                 epochs[source.name] = epochs.get(source.name, 0.0) + read
         return epochs
@@ -250,12 +258,13 @@ class Planner:
 
 def micro_batch_sizes(config: Config, processes: int) -> list[int]:
     """Micro-batch sizes that are valid in every stage, largest first."""
-    if any(stage.micro_batch_size for stage in config.curriculum):  # later stages have their own size
+    if any(stage.micro_batch_size for stage in config.stages[1:]):  # later stages have their own size
         rows = [config.train.global_batch_size // processes]
     else:
         rows = [stage.global_batch_size // processes for stage in config.stages]
     fitting = [micro for micro in range(min(rows), 0, -1) if all(count % micro == 0 for count in rows)]
-    return [micro for micro in fitting if micro % config.block_rows == 0] or fitting
+    block = math.lcm(*(phase.config.block_rows for phase in config.run_phases))
+    return [micro for micro in fitting if micro % block == 0] or fitting
 
 
 def with_micro_batch(config: Config, rows: int) -> Config:

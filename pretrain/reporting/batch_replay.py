@@ -14,7 +14,7 @@ from data_prep.reading import cannot_read, typed, unusable
 from data_prep.storage import require_run
 from pretrain.checkpoint import Identity, committed, read
 from pretrain.config import Config, load_config
-from pretrain.data import BatchPhase, BatchRows, Loader, MixturePosition, Sources, factors_digest
+from pretrain.data import BatchRows, BatchStage, Loader, MixturePosition, Sources, factors_digest
 from pretrain.masking import Vocabulary
 from pretrain.run import JournalReader, RunFolder
 
@@ -24,13 +24,14 @@ class Replayed:
     """A global batch.
 
     Attributes:
-        step, metrics: from the journal.
+        step, metrics: from the journal. phase: the name of its phase, or "".
         position, names: start of the batch in the stream of each data set, and the names of the data sets.
         checksum: see pretrain.data.checksum.
         tokenizer: the folder with the run's tokenizer.
     """
 
     step: int
+    phase: str
     metrics: dict[str, float]
     position: MixturePosition
     names: tuple[str, ...]
@@ -66,15 +67,16 @@ def replay(run: Path, step: int) -> Replayed:
     require_run(run)
     config = load_config(folder.config)
     metrics, batch, position = _record(folder, step)
-    data = _open_data(config, folder, batch.settings)
-    stages = BatchPhase.of_run(config, world_size=1)  # the number of processes does not change the batches
+    data = _open_data(config, folder, batch.settings, step)
+    stages = BatchStage.of_run(config, world_size=1)  # the number of processes does not change the batches
     stage = [stage for stage in stages if stage.after_step < step][-1]
     if (batch.rows, batch.seq_len) != (stage.rows, stage.seq_len):
         raise UserError(
             f"{run} cannot be replayed: step {step} had {batch.rows} rows of {batch.seq_len} slots, and by "
             f"config.yaml it has {stage.rows} of {stage.seq_len}. Restore data.seq_len, "
-            "train.global_batch_size or curriculum."
+            "train.global_batch_size or phases."
         )
+    position = position.of_sources(len(data.datasets))
     loader = Loader.for_training(config, data, stages, rank=0, rate=batch.mask_rate, shares=batch.shares)
     try:
         if batch.factors:
@@ -89,7 +91,17 @@ def replay(run: Path, step: int) -> Replayed:
             why = f"{batch.replaced} of its tokens replaced damaged ones, and now {replaced} do"
         raise UserError(f"{run}: step {step} has checksum {checksum}, and the journal has {batch.checksum}: {why}.")
     rows, vocabulary = BatchRows.of(batches, config.objective_kinds), Vocabulary.of(data.tokenizer)
-    return Replayed(step, metrics, position, data.names, rows, checksum, vocabulary, folder.tokenizer)
+    return Replayed(
+        step,
+        config.phase_at(step - 1).name,
+        metrics,
+        position,
+        data.names,
+        rows,
+        checksum,
+        vocabulary,
+        folder.tokenizer,
+    )
 
 
 def _factors(folder: RunFolder, config: Config, step: int, digest: str) -> Callable[[int], NDArray[np.float32]]:
@@ -125,14 +137,14 @@ def _record(folder: RunFolder, step: int) -> tuple[dict[str, float], _Batch, Mix
         raise unusable(folder.journal, f"of the step's batch, {error}") from None
 
 
-def _open_data(config: Config, folder: RunFolder, settings: str) -> Sources:
+def _open_data(config: Config, folder: RunFolder, settings: str, step: int) -> Sources:
     """Open the run's data sets.
 
     Raises:
         UserError: if they are missing, or they or the settings have changed since the step.
     """
-    data = Sources.open(config.data)
-    now = Identity.of(config, data)
+    data = Sources.open(config)
+    now = Identity.of(config, data, step)
     if now.batch_digest() != settings:
         then = _newest_identity(folder)
         changed = "; ".join(then.of_batches().changes(now.of_batches()).values()) if then else ""

@@ -40,7 +40,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
     breaks = breaks_of(measured, starts)
     spent = time_spent(measured, breaks, starts)
     speed = speeds(measured, spent)
-    marks = marks_of(measured, breaks) | {"stage": _stage_marks(config, measured)}
+    marks = marks_of(measured, breaks) | {"phase": _phase_marks(config, measured)}
     summary = summarize(run)
     status = {"state": summary.state, "reason": summary.reason, "next_action": summary.next_action}
     steps = (summary.status.step, summary.status.total_steps) if summary.status else (0, 0)
@@ -101,12 +101,18 @@ def _headline(measured: JournalTable, speed: dict[str, float]) -> list[tuple[str
     return numbers
 
 
-def _stage_marks(config: dict[str, Any], measured: JournalTable) -> list[dict[str, Any]]:
-    """Steps at which later stages of the curriculum began, up to the last step of the run."""
+def _phase_marks(config: dict[str, Any], measured: JournalTable) -> list[dict[str, Any]]:
+    """Steps after which later phases of the run began, up to its last step, with their names."""
     last = int(measured.steps.max()) if len(measured.steps) else 0
-    stages = config.get("curriculum")
-    begun = [stage.get("after_step") for stage in stages or [] if type(stage) is dict] if type(stages) is list else []
-    return [{"step": step} for step in begun if type(step) is int and step < last]
+    phases = config.get("phases")
+    marks, step = [], 0
+    for phase in phases if type(phases) is list else []:
+        if type(phase) is not dict or type(phase.get("steps")) is not int:
+            break
+        if 0 < step < last:
+            marks.append({"step": step, "name": f"phase {phase.get('name')}"})
+        step += phase["steps"]
+    return marks
 
 
 def _exports(exports: Path, out: Path) -> list[dict[str, str]]:

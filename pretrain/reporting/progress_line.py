@@ -33,10 +33,12 @@ class ProgressLine:
         self,
         total_steps: int,
         steps_done: int,
+        phase_at: Callable[[int], str] = lambda step: "",
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`console` is standard error by default. `clock` is monotonic, in seconds."""
+        """`console` is standard error by default. `clock` is monotonic, in seconds. `phase_at`: its name at a step."""
+        self._phase_at = phase_at
         self._total, self._first, self._clock = total_steps, steps_done + 1, clock
         # A log file gets no control characters, even if FORCE_COLOR is set.
         self._console = console or Console(file=sys.stderr, soft_wrap=True, force_terminal=sys.stderr.isatty())
@@ -83,7 +85,8 @@ class ProgressLine:
         self.message(self._line(step, metrics))
 
     def _line(self, step: int, metrics: dict[str, float]) -> str:
-        return " | ".join([f"step {step:,}/{self._total:,}", *self._remaining(step), *metric_texts(metrics)])
+        phase = [f"phase {name}"] if (name := self._phase_at(step)) else []
+        return " | ".join([f"step {step:,}/{self._total:,}", *phase, *self._remaining(step), *metric_texts(metrics)])
 
     def _remaining(self, step: int) -> list[str]:
         """The estimated time left. The first step does not count, as it compiles kernels and fills caches."""

@@ -49,7 +49,7 @@ class Reports:
         self._end: tuple[State, int, int, str, str, bool] | None = None  # how the run ended, until that is recorded
         if self._is_rank_zero:
             self._journal = Journal(folder.journal)
-            self._progress = ProgressLine(config.train.steps, steps_done)
+            self._progress = ProgressLine(config.train.steps, steps_done, lambda step: config.phase_at(step - 1).name)
             if steps_done:
                 self._progress.message(f"resumed after step {steps_done}")
             files = [folder.config.name, folder.environment.name]

@@ -65,13 +65,18 @@ class RunRecord:
         params = {
             "model": config.model.title,
             "objective": config.objective_text,
-            "masking": "none" if unmasked else f"{config.masking.strategy} {config.masking.rate}",
+            "masking": "none"
+            if unmasked
+            else _by_stage(f"{one.config.masking.strategy} {one.config.masking.rate}" for one in config.run_phases),
             "seq_len": _by_stage(stage.seq_len for stage in config.stages),
             "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
             "steps": str(config.train.steps),
             "optimizer": config.optim.name,
-            "lr": str(config.optim.lr),
-            "schedule": f"{config.schedule.kind}, {config.schedule.warmup_steps} warmup steps",
+            "lr": _by_stage(phase.config.optim.lr for phase in config.run_phases),
+            "schedule": _by_stage(
+                f"{one.kind}, {one.warmup_steps} warmup steps"
+                for one in (phase.config.schedule for phase in config.run_phases)
+            ),
             "precision": config.train.precision,
             "parameters": str(environment["parameters"]),
             "seed": str(config.run.seed),
@@ -79,6 +84,7 @@ class RunRecord:
         inputs = [describe_input(dataset, "training") for dataset in datasets]
         inputs += [describe_input(valid, "eval")] if valid else []
         tags, parent = run_tags(fingerprint, environment), config.track.parent
+        tags |= {f"phase.{one.name}": f"steps {one.start + 1} to {one.end}" for one in config.run_phases if one.name}
         return cls(
             config.track.uri, config.track.experiment, name, params, tags, parent, artifacts=files, inputs=inputs
         )
@@ -109,7 +115,7 @@ class RunRecord:
             self.artifacts = list(dict.fromkeys([*earlier.artifacts, *self.artifacts]))
 
 
-def _by_stage(values: Iterable[int]) -> str:
+def _by_stage(values: Iterable[object]) -> str:
     """The values of the stages, such as "128, 512"; of more than eight, the first two and the last."""
     texts = [str(value) for value, _ in itertools.groupby(values)]
     return ", ".join(texts if len(texts) <= 8 else [*texts[:2], "...", texts[-1]])

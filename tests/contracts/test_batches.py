@@ -9,7 +9,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from pretrain.data import PLAN_VERSION, Batch, BatchPhase
+from pretrain.data import PLAN_VERSION, Batch, BatchStage
 from pretrain.masking import Vocabulary
 from tests.support.masks import token_masking
 from tests.support.memory_blocks import memory_loader
@@ -113,7 +113,7 @@ def digests(case: str) -> list[str]:
     """One digest for each of the first steps, and the position after them."""
     lengths, packing, weights = CASES[case]
     masking = token_masking(VOCABULARY, 0.15, 0.8, 0.1, SEED, "train")
-    stages = [BatchPhase(after_step, seq_len, 1, 1, ROWS) for after_step, seq_len in lengths]
+    stages = [BatchStage(after_step, seq_len, 1, 1, ROWS) for after_step, seq_len in lengths]
     sources = [ArithmeticBlocks() for _ in weights]
     loader = memory_loader(
         sources, VOCABULARY, masking, stages, seed=SEED, window_blocks=3, packing=packing, weights=weights

@@ -81,7 +81,7 @@ OPTIONS = {
     "schedule.decay_fraction": 0.2,
     "schedule.decay_steps": None,
     "schedule.min_ratio": 0.0,
-    "train.steps": "required",
+    "train.steps": 0,
     "train.global_batch_size": 32,
     "train.micro_batch_size": None,
     "train.batch_ramp": None,
@@ -93,7 +93,7 @@ OPTIONS = {
     "train.fused_kernels": "auto",
     "train.flash_attention": "auto",
     "train.profile": None,
-    "curriculum": [],
+    "phases": [],
     "zero.stage": 1,
     "zero.offload": "none",
     "zero.offload_parameters": False,
@@ -184,7 +184,7 @@ def test_options_and_defaults_are_these(write):
     found = flat("", load_config(write(LEAST)).model_dump(mode="json"))
     missing = required(Config)
     assert {name: "required" if name in missing else value for name, value in found.items()} == OPTIONS
-    assert missing == {"run.dir", "data.train", "train.steps"}
+    assert missing == {"run.dir", "data.train"}
 
 
 def test_save_and_load_round_trip(write, tmp_path):

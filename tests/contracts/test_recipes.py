@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from data_prep.format import Dataset
 from launchers.app import app
 from pretrain.config import Config, load_config
-from pretrain.data import BatchPhase, DeviceFeed, Loader, Sources
+from pretrain.data import BatchStage, DeviceFeed, Loader, Sources
 from pretrain.model import build, describe
 from pretrain.optim import build_optimizer
 from tests.support.datasets import make_dataset, tokenizer_info
@@ -84,30 +84,34 @@ def small(path: Path, folder: Path) -> tuple[Config, Dataset]:
     data = make_dataset(folder / "data", documents, 300, word_starts=words)
     recipe = load_config(path)
     sizes = ["train.global_batch_size=2", "train.micro_batch_size=1", f"model.size={json.dumps(SMALL)}"]
-    later = [
-        {"after_step": stage.after_step, "seq_len": stage.seq_len, "global_batch_size": 2}
-        for stage in recipe.curriculum
-    ]
-    changes = [f"data.train={data.path}", f"curriculum={json.dumps(later)}", *sizes]
-    return load_config(path, [change.replace(": null", ": ") for change in changes]), data
+    changes = [f"data.train={data.path}", *sizes]
+    for phase in recipe.phases:
+        changes.append(f"phases.{phase.name}.steps=2")
+        changes += [f"phases.{phase.name}.{key}=2" for key in phase.changes if key == "train.global_batch_size"]
+        changes += [f"phases.{phase.name}.{key}=1" for key in phase.changes if key == "train.micro_batch_size"]
+        changes += [f"phases.{phase.name}.{key}={data.path}" for key in phase.changes if key == "data.train"]
+    return load_config(path, changes), data
 
 
 @every_recipe
 def test_a_step_can_be_made(path, tmp_path):
     """Data, masks, model, optimizer: the weights change and stay finite."""
     config, _ = small(path, tmp_path)
-    sources = Sources.open(config.data)
-    stages = BatchPhase.of_run(config, 1)
+    sources = Sources.open(config)
+    stages = BatchStage.of_run(config, 1)
     loader = Loader.for_training(config, sources, stages, rank=0)
     model = build(describe(config, sources.tokenizer), config.run.seed)
     optimizer = build_optimizer(model, config.optim)
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    batch, *_ = next(iter(loader.examples(0, loader.mixture.start())))
+    position = loader.mixture.start()
+    for step in range(min(config.train.steps, 2 * len(config.run_phases))):
+        made = loader.step(step, position)
+        prediction = model(**DeviceFeed(torch.device("cpu"))(made.batches[0]).wait().inputs)
+        assert (prediction.cross_entropy / prediction.predictions).tolist() == pytest.approx(np.log(300), rel=0.1)
+        (prediction.loss / prediction.predictions.sum()).sum().backward()
+        position = made.after
     loader.close()
-    prediction = model(**DeviceFeed(torch.device("cpu"))(batch).wait().inputs)
-    (prediction.loss / prediction.predictions).backward()
     optimizer.step()
-    assert prediction.cross_entropy / prediction.predictions == pytest.approx(np.log(300), rel=0.1)
     assert all(parameter.isfinite().all() for parameter in model.parameters())
     assert any((old != new).any() for old, new in zip(before, model.parameters(), strict=True))
 
@@ -128,7 +132,7 @@ def test_batches_divide_over_the_processes_that_are_named(path, tmp_path):
     data = make_dataset(tmp_path / "data", [[7] * 20] * 9)
     for words, _ in predictions(path):
         counts = [int(n) for n in re.findall(r"(?:--nodes|--gpus-per-node) (\d+)", words)]
-        assert BatchPhase.of_run(load_config(path), int(np.prod(counts)) if counts else 1)
+        assert BatchStage.of_run(load_config(path), int(np.prod(counts)) if counts else 1)
     launches = re.findall(r"^#   maskwright (launch slurm .*)$", path.read_text(), re.MULTILINE)
     for words in launches:
         options = ["--dry-run", f"data.train={data.path}", "data.valid=null", "model.init=null"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pretrain.config import Config
-from pretrain.data import BatchPhase
+from pretrain.data import BatchStage
 from pretrain.planning import GpuMemory, Planner, micro_batch_sizes, with_micro_batch
 
 GB = 10**9
@@ -50,7 +50,7 @@ def test_if_nothing_fits_the_smallest_size_is_tried():
 def test_the_size_fits_every_stage():
     stages = [{"after_step": 50, "seq_len": 1024, "global_batch_size": 40}]
     rows = Planner(config(curriculum=stages), None, 30522).largest_micro_batch(2, 70 * GB)
-    phases = BatchPhase.of_run(with_micro_batch(config(curriculum=stages), rows), 2)
+    phases = BatchStage.of_run(with_micro_batch(config(curriculum=stages), rows), 2)
     assert [phase.micro for phase in phases] == [rows, rows]
     assert 48 % rows == 20 % rows == 0
     assert [phase.rows for phase in phases] == [96, 40], "the position in the stream depends on these alone"
@@ -62,7 +62,7 @@ class Run:
 
     given: Config
     config: Config
-    stages: tuple[BatchPhase, ...]
+    stages: tuple[BatchStage, ...]
     hosts: tuple[str, ...] = ("here",)
 
 
@@ -85,7 +85,7 @@ def test_a_size_without_memory_is_lowered_to_the_next(monkeypatch, given, stage,
 
     start = config(given, zero={"stage": stage})
     filled = with_micro_batch(start, 48)
-    run: Any = Run(start, filled, BatchPhase.of_run(filled, 1))
+    run: Any = Run(start, filled, BatchStage.of_run(filled, 1))
     loaders = Loaders()
 
     class MemoryOf:

@@ -26,7 +26,7 @@ AT = MixturePosition.from_json({"dealt": 24, "sources": [{"epoch": 1, "window": 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Sources:
-    return Sources(("set",), (make_dataset(tmp_path_factory.mktemp("data") / "set", [[5, 6, 7]] * 9),), (1.0,))
+    return Sources(("set",), (make_dataset(tmp_path_factory.mktemp("data") / "set", [[5, 6, 7]] * 9),), ((1.0,),))
 
 
 pytestmark = pytest.mark.usefixtures("one_rank")
@@ -187,7 +187,7 @@ def test_changes_need_to_be_allowed(run, start, refusal):
 
 
 def text_of(folder: Path, documents: list[list[int]], vocab_size: int = 1000) -> Sources:
-    return Sources(("set",), (make_dataset(folder, documents, vocab_size),), (1.0,))
+    return Sources(("set",), (make_dataset(folder, documents, vocab_size),), ((1.0,),))
 
 
 def with_tokenizer(data: Sources, sha256: str) -> Sources:
@@ -320,7 +320,7 @@ def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data)
     assert start_state(found, config_of(run, curriculum=begun), data) == next_epoch
     later = [{"after_step": 8, "seq_len": 256}]
     assert start_state(found, config_of(run, curriculum=later), data) == ResumeState(8, AT, 7)
-    two = Sources(("a", "b"), data.datasets * 2, (1.0, 1.0))
+    two = Sources(("a", "b"), data.datasets * 2, ((1.0, 1.0),))
     assert start_state(found, config_of(run), two).position == beginning(2, 2)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from data_prep.errors import DamagedData
-from pretrain.data import BatchPhase, Loader
+from pretrain.data import BatchStage, Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode
 from pretrain.data.stream import RowStream
@@ -50,7 +50,7 @@ def memory_loader(
     sources: Sequence[MemoryBlocks],
     vocabulary: Vocabulary,
     masking: Objective,
-    stages: Sequence[BatchPhase],
+    stages: Sequence[BatchStage],
     rank: int = 0,
     seed: int = 5,
     window_blocks: int = 2,
@@ -65,9 +65,9 @@ def memory_loader(
         RowStream(BlockReader(blocks, flags=flags), seed, window_blocks, packing, n, static_epochs=static_epochs)
         for n, blocks in enumerate(sources)
     ]
-    return Loader(Mixture(streams, weights, seed), stages, vocabulary, masking, lambda _: rate, rank)
+    return Loader(Mixture(streams, [weights], seed), stages, vocabulary, [masking], lambda _: rate, rank)
 
 
-def one_stage(seq_len: int, world_size: int = 1, accumulation: int = 1, micro: int = 1) -> list[BatchPhase]:
+def one_stage(seq_len: int, world_size: int = 1, accumulation: int = 1, micro: int = 1) -> list[BatchStage]:
     """The stages of a run whose rows and batches never change."""
-    return [BatchPhase(0, seq_len, world_size, accumulation, micro)]
+    return [BatchStage(0, seq_len, world_size, accumulation, micro)]

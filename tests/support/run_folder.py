@@ -8,7 +8,7 @@ import yaml
 
 from pretrain.checkpoint import Checkpoint, Identity
 from pretrain.config import load_config
-from pretrain.data import Batch, BatchPhase, Loader, Sources
+from pretrain.data import Batch, BatchStage, Loader, Sources
 from pretrain.run import Journal, RunFolder
 from tests.support.runs import tiny_config
 
@@ -22,9 +22,9 @@ def make_run(data: Path, run: Path, **overrides: Any) -> list[list[Batch]]:
     folder.config.write_text(yaml.safe_dump(tiny_config(data, run, **overrides)))
     folder.environment.write_text(json.dumps({"processes": PROCESSES}))
     config = load_config(folder.config)
-    sources = Sources.open(config.data)
+    sources = Sources.open(config)
     loaders = [
-        Loader.for_training(config, sources, BatchPhase.of_run(config, PROCESSES), rank) for rank in range(PROCESSES)
+        Loader.for_training(config, sources, BatchStage.of_run(config, PROCESSES), rank) for rank in range(PROCESSES)
     ]
     journal, position, found = Journal(folder.journal), loaders[0].mixture.start(), []
     settings = Identity.of(config, sources).batch_digest()

@@ -14,7 +14,7 @@ from data_prep.format import Dataset
 from launchers.app import app
 from pretrain import checkpoint
 from pretrain.config import load_config
-from pretrain.data import Batch, BatchPhase, Loader, Sources
+from pretrain.data import Batch, BatchStage, Loader, Sources
 from pretrain.guards import check_fits
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape, describe
@@ -52,7 +52,7 @@ def data(tmp_path_factory) -> Path:
 
 def first_batch(config_file: Path) -> Batch:
     config = load_config(config_file)
-    loader = Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), 0)
+    loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), 0)
     (batch,) = loader.step(0, loader.mixture.start()).batches
     loader.close()
     return batch
@@ -99,7 +99,7 @@ def test_fine_tuning_by_repair(data, tmp_path):
     assert shown.exit_code == 0
     assert shown.stdout.split("\nrow 0")[1].count("⟦") == len(labels)
 
-    sources = Sources.open(settings.data)
+    sources = Sources.open(settings)
     newest = checkpoint.read(run / f"checkpoints/step-{STEPS:08d}")
     check_fits(settings, newest, sources)
     shutil.move(init, tmp_path / "moved")  # the checkpoint needs it no more

@@ -1,7 +1,7 @@
 // Charts that share the kind of x axis, the zoom, the marks and the position of the pointer.
 const view = { axis: "step", from: null, to: null, hidden: new Set(), charts: [] };
 const MARGIN = { left: 54, right: 14, top: 10, bottom: 24 };
-const TALL = new Set(["restart", "rollback", "stage"]);
+const TALL = new Set(["restart", "rollback", "phase"]);
 
 // Linear interpolation in increasing `xs`.
 function between(xs, ys, x) {
@@ -202,7 +202,7 @@ class Chart {
     for (const [kind, marks] of Object.entries(report.marks)) {
       if (view.hidden.has(kind)) continue;
       const mark = marks.find(one => Math.abs(onAxis(one.step) - x) <= near);
-      if (mark) found.push(mark.pause === undefined ? KINDS[kind] || kind : `${kind}, ${mark.reached - mark.after_step} steps repeated, ${duration(mark.pause)} pause`);
+      if (mark) found.push(mark.pause === undefined ? mark.name || KINDS[kind] || kind : `${kind}, ${mark.reached - mark.after_step} steps repeated, ${duration(mark.pause)} pause`);
     }
     return found.slice(0, 3);
   }

@@ -41,7 +41,7 @@ function duration(seconds) {
 const when = unix => new Date(unix * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" });
 const several = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
-const KINDS = { skipped: "skipped step", spike: "loss spike", stage: "new stage" };
+const KINDS = { skipped: "skipped step", spike: "loss spike", phase: "new phase" };
 
 function head() {
   const { state, step, total_steps: total, reason, next_action: next } = report.status;

@@ -17,7 +17,7 @@ from launchers.commands import mask_show as mask_command
 from launchers.commands.marked_text import plain_text
 from launchers.commands.mask_view import show_data, show_text
 from pretrain.config import Config
-from pretrain.data import BatchDocument, BatchPhase, BatchRows, Loader, Sources
+from pretrain.data import BatchDocument, BatchRows, BatchStage, Loader, Sources
 from pretrain.masking import Vocabulary
 from tests.support.prep import prepare_files
 
@@ -68,8 +68,8 @@ def config_of(data: Path, rows: int = 1, seq_len: int = 128, **masking: Any) -> 
 
 def trained_on(config: Config, steps: int) -> list[list[list[BatchDocument]]]:
     """The documents of each row of the first steps of a run."""
-    sources = Sources.open(config.data)
-    loader = Loader.for_training(config, sources, BatchPhase.of_run(config, 1), 0)
+    sources = Sources.open(config)
+    loader = Loader.for_training(config, sources, BatchStage.of_run(config, 1), 0)
     position, found = loader.mixture.start(), []
     for number in range(steps):
         step = loader.step(number, position)

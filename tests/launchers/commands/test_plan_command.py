@@ -83,15 +83,16 @@ def test_nothing_fits_into_too_small_a_gpu():
     assert "does not fit" in invoke(*BASE, "--gpu-memory", "2.2").stdout
 
 
-def test_every_stage_of_a_curriculum_is_planned():
+def test_every_phase_is_planned():
     options = ["configs/modernbert-base.yaml", "--vocab-size", "50368", "--gpus-per-node", "8"]
     found = facts(*options, "--tokens-per-second", "1e6")
     first, second = found["stages"]
     assert (first["steps"], second["steps"]) == (10_000, 90_000)
     assert second["accumulation"] == 2 * first["accumulation"]
     assert found["tokens"] == first["tokens"] + second["tokens"]
-    (short,) = facts(*options, "train.steps=5000")["stages"]
+    (short,) = facts(*options, "train.steps=5000", "phases=[]")["stages"]
     assert short["steps"] == 5000
+    assert [stage["phase"] for stage in found["stages"]] == ["small batches", "stable"]
 
 
 def test_a_model_of_transformers_is_counted(tmp_path):

@@ -18,12 +18,10 @@ LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps
 def data_set(fingerprint="f" * 64, tokenizer_sha256="t" * 64, weights=(1.0,), index_fingerprint=None):
     """As much of a data set as its identity takes."""
     tokenizer = replace(tokenizer_info(100), sha256=tokenizer_sha256)
-    return SimpleNamespace(
-        fingerprint=fingerprint,
-        index_fingerprint=index_fingerprint,
-        tokenizer=tokenizer,
-        shares=Sources((), (), weights).shares,
+    first = SimpleNamespace(
+        fingerprint=fingerprint, index_fingerprint=index_fingerprint, shares=Sources((), (), (weights,)).shares
     )
+    return SimpleNamespace(tokenizer=tokenizer, of_phase=lambda phase: first)
 
 
 def identity(data=None, steps_done=100, **overrides):
@@ -171,7 +169,7 @@ def test_a_ramp_decides_as_far_as_it_has_come():
     assert changed(at(3), at(3, rows=97)) == []
     assert changed(at(3), at(3, start=8)) == ["train.batch_ramp.start was 16 and is 8"]
     (said,) = changed(at(6), at(6, rows=160))
-    assert said.startswith("curriculum was")
+    assert said.startswith("batches was")
     assert any(said.startswith("train.global_batch_size was 32") for said in changed(identity(), at(3)))
 
 
@@ -183,14 +181,26 @@ def test_only_begun_stages_are_fixed():
     def curriculum(*stages):
         return [{"after_step": step, "seq_len": seq_len} for step, seq_len in stages]
 
-    before = identity(model__max_positions=512, curriculum=curriculum((50, 256)))
+    given = {"train": {"steps": 200}, "model__max_positions": 512}
+    before = identity(**given, curriculum=curriculum((50, 256)))
     longer = curriculum((50, 256), (100, 512))
-    assert changed(before, identity(model__max_positions=512, curriculum=longer)) == []
-    later = changed(before, identity(steps_done=101, model__max_positions=512, curriculum=longer))
-    assert [text.split()[0] for text in later] == ["curriculum"]
-    assert changed(identity(), identity(curriculum=longer)) != []
+    assert changed(before, identity(**given, curriculum=longer)) == []
+    later = changed(before, identity(steps_done=101, **given, curriculum=longer))
+    assert [text.split(" was")[0] for text in later] == ["batches", "phases.stage 2 (first step)"]
+    assert changed(identity(), identity(train={"steps": 200}, curriculum=longer)) != []
     micro = [{"after_step": 50, "seq_len": 256, "micro_batch_size": 8}]
-    assert changed(before, identity(model__max_positions=512, curriculum=micro)) == []
+    assert changed(before, identity(**given, curriculum=micro)) == []
+
+
+def test_a_checkpoint_with_a_curriculum_has_the_identity_of_its_phases():
+    config = Config.model_validate(LEAST | {"train": {"steps": 200}})
+    stages = [{"after_step": 50, "seq_len": 256, "global_batch_size": 32}]
+    values = LEAST | {"train": {"steps": 200}, "curriculum": stages}
+    now = Identity.of(Config.model_validate(values), data_set(), 100)
+    old = {name: value for name, value in now.settings.items() if name != "batches" and not name.startswith("phases.")}
+    stored = config.model_dump(mode="json") | {"curriculum": stages}
+    saved = Checkpoint(Path("step-00000100"), 100, {"identity": old | {"curriculum": stages}, "config": stored}, {})
+    assert changed(Identity.stored(saved), now) == []
 
 
 def test_nested_settings_are_named():

@@ -1,4 +1,4 @@
-"""Stages of a config: the stages of a curriculum, and the stages that a batch ramp becomes."""
+"""Phases of a config: what they inherit, the curriculum of earlier versions, and the stages of a batch ramp."""
 
 from functools import partial
 
@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.config import load_config
+from pretrain.config import load_config, save_config
+from pretrain.config.phases import Span
 from pretrain.config.training import RampConfig
+from pretrain.masking import mask_rate
+from pretrain.optim import learning_rate
 from tests.support.configs import LEAST, config_file, refusal
 
 
@@ -29,25 +32,96 @@ def test_stages_fill_in_what_they_do_not_set(write):
 @pytest.mark.parametrize(
     ("stages", "wanted"),
     [
-        ("[{after_step: 5}, {after_step: 5}]", "curriculum.1.after_step (5) must be larger than in the stage before"),
+        ("[{after_step: 5}, {after_step: 5}]", "curriculum.1.after_step must be a whole number larger than the one"),
         (
             "[{after_step: 5, micro_batch_size: 5}]",
-            "curriculum.0.global_batch_size (32) must be a multiple of curriculum.0.micro_batch_size (5)",
+            "phases.stage 1: train.global_batch_size (32) must be a multiple of train.micro_batch_size (5)",
         ),
-        ("[{after_step: 0}]", "curriculum.0.after_step must be 1 or more, not 0."),
-        ("[{after_step: 1, seqlen: 64}]", "Unknown key curriculum.0.seqlen. Did you mean curriculum.0.seq_len?"),
+        ("[{after_step: 0}]", "curriculum.0.after_step must be a whole number larger than the one before"),
+        ("[{}]", "curriculum.0.after_step must be a whole number"),
+        ("5", "curriculum is of an earlier version; write phases"),
     ],
 )
-def test_stages_that_cannot_be(write, stages, wanted):
+def test_stages_of_a_curriculum_that_cannot_be(write, stages, wanted):
     assert wanted in refusal(write(LEAST), f"curriculum={stages}")
 
 
-def test_an_inherited_micro_batch_is_called_that(write):
-    message = refusal(write(LEAST), "train.micro_batch_size=8", "curriculum=[{after_step: 2, global_batch_size: 4}]")
-    assert (
-        "curriculum.0.global_batch_size (4) must be a multiple of the micro_batch_size (8 of the stage before)"
-        in message
-    )
+def test_a_curriculum_becomes_phases_with_a_notice(write, capsys):
+    stages = "[{after_step: 4, seq_len: 64, micro_batch_size: 2}, {after_step: 10}, {after_step: 12}]"
+    config = load_config(write(LEAST), [f"curriculum={stages}"])
+    assert [(phase.name, phase.start, phase.end) for phase in config.run_phases] == [
+        ("start", 0, 4),
+        ("stage 1", 4, 10),
+    ]
+    assert config.run_phases[1].config.data.seq_len == 64
+    assert "notice: curriculum is now phases" in capsys.readouterr().err
+    load_config(write(WITHOUT_STEPS), ["phases=[{name: one, steps: 3}]"])
+    assert capsys.readouterr().err == ""
+
+
+RECIPE = """[
+  {name: stable, steps: 6, masking: {strategy: span, rate: {schedule: linear, start: 0.3, end: 0.2}}},
+  {name: long, steps: 3, data: {seq_len: 256}, train.global_batch_size: 8},
+  {name: decay, steps: 4, objective: clm, schedule: {kind: linear}, optim: {lr: 1e-5}},
+  {name: end, steps: 2, objective: mlm, masking.strategy: token}]"""
+WITHOUT_STEPS = {key: value for key, value in LEAST.items() if key != "train"} | {"train": {}}
+
+
+def test_a_phase_inherits_what_it_does_not_set(write):
+    config = load_config(write(WITHOUT_STEPS), [f"phases={RECIPE}"])
+    assert config.train.steps == 15
+    assert (config.masking.strategy, config.run_phases[0].config.masking) == ("span", config.masking)
+    _, long, decay, end = (phase.config for phase in config.run_phases)
+    assert (long.data.seq_len, long.train.global_batch_size, long.masking.strategy) == (256, 8, "span")
+    assert (decay.data.seq_len, decay.objective, decay.schedule.kind, decay.optim.lr) == (256, "clm", "linear", 1e-5)
+    assert (end.masking.strategy, end.masking.rate.start, end.schedule.kind) == ("token", 0.3, "linear")
+    assert [kind.name for kind in config.objective_kinds] == ["mlm", "clm"]
+    assert [mask_rate(config, step) for step in (0, 8, 9, 14)] == pytest.approx([0.3, 0.3 - 0.8 / 14, 1.0, 0.2])
+    spans = config.run_phases[3].spans
+    assert (spans["schedule"], spans["objective"], spans["masking.rate"]) == (Span(9, 6), Span(13, 2), Span(0, 15))
+    assert [learning_rate(config, step) for step in (9, 14)] == pytest.approx([1e-5, 1e-5 / 6])
+
+
+def test_a_saved_recipe_is_read_as_the_same_config(write, tmp_path):
+    config = load_config(write(WITHOUT_STEPS), [f"phases={RECIPE}"])
+    save_config(config, tmp_path / "saved.yaml")
+    again = load_config(tmp_path / "saved.yaml")
+    assert (again, again.run_phases) == (config, config.run_phases)
+    other = config.model_copy(update={"train": config.train.model_copy(update={"micro_batch_size": 4})})
+    assert [phase.config.train.micro_batch_size for phase in other.run_phases] == [4] * 4
+
+
+def test_a_key_of_a_phase_is_changed_by_its_name_or_number(write):
+    for key in ("phases.long.data.seq_len=64", "phases.1.data.seq_len=64"):
+        config = load_config(write(WITHOUT_STEPS), [f"phases={RECIPE}", key])
+        assert [stage.seq_len for stage in config.stages] == [128, 64, 64, 64]
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("phases.long.masking.rate=2", "phases.long.masking.rate must be less than 1, not 2."),
+        ("phases.long.masking.strategy=spam", "phases.long.masking.strategy must be"),
+        ("phases.long.masking.ratee=0.2", "Unknown key phases.long.masking.ratee. Did you mean"),
+        ("phases.long.data.packing=none", "a phase cannot change data.packing; it may change data.train, seq_len"),
+        ("phases.long.masking.device=gpu", "a phase cannot change masking.device; set it for the whole run"),
+        ("phases.decay.masking.rate=0.3", "phases.decay: masking.rate is not read by objective clm; remove it"),
+        ("phases.long.train.micro_batch_size=3", "phases.long: train.global_batch_size (8) must be a multiple of"),
+        ("phases.long.steps=0", "phases.1.steps must be 1 or more, not 0."),
+        ("phases.long.name=end", "phases has two phases with the name 'end'; rename one"),
+        ("phases.middle.steps=3", "There is no phase 'middle'; the phases are stable, long, decay, end."),
+        ("train.steps=4", "train.steps is 4, and the steps of phases add up to 15; remove train.steps"),
+        ("phases.long.maskin={}", "Unknown key phases.1.maskin. Did you mean phases.1.masking?"),
+        ("curriculum=[{after_step: 3}]", "phases and curriculum say the same"),
+        ("phases.end.model.global_rope_theta=1e6", "phases.end.model: global_rope_theta is for arch modernbert"),
+        (
+            "train.batch_ramp={start: 16, increment: 8, rows: 960}",
+            "train.batch_ramp grows until step 30, and phase stable ends with step 6; make the ramp shorter",
+        ),
+    ],
+)
+def test_phases_that_cannot_be(write, override, wanted):
+    assert wanted in refusal(write(WITHOUT_STEPS), f"phases={RECIPE}", override)
 
 
 def megatron_sizes(ramp: RampConfig, last: int, steps: int) -> list[int]:
@@ -92,10 +166,6 @@ def test_a_ramp_becomes_stages_before_the_curriculum_s(write):
         (
             ["train.batch_ramp={start: 16, increment: 8, rows: 96}", "train.micro_batch_size=16"],
             "a batch of train.batch_ramp (24) must be a multiple of train.micro_batch_size (16)",
-        ),
-        (
-            ["train.batch_ramp={start: 16, increment: 8, rows: 96}", "curriculum=[{after_step: 5}]"],
-            "curriculum.0.after_step (5) must be larger than the 5 steps of train.batch_ramp",
         ),
     ],
 )

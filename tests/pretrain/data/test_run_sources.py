@@ -10,7 +10,7 @@ import pytest
 from data_prep.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from pretrain.config import Config
-from pretrain.data import Batch, BatchPhase, Loader, Sources
+from pretrain.data import Batch, BatchStage, Loader, Sources
 from tests.support.datasets import make_dataset
 from tests.support.runs import VOCAB_SIZE, tiny_config, tiny_data
 from tests.support.web import serving
@@ -23,7 +23,7 @@ def data(tmp_path_factory) -> Path:
 
 
 def check(config: Config) -> None:
-    Sources.open(config.data).check(config)
+    Sources.open(config).check(config)
 
 
 def config_of(data: Path, **overrides: Any) -> Config:
@@ -31,7 +31,7 @@ def config_of(data: Path, **overrides: Any) -> Config:
 
 
 def first_batches(config: Config, steps: int = 3) -> list[Batch]:
-    loader = Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), rank=0)
+    loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), rank=0)
     found, position = [], loader.mixture.start()
     for steps_done in range(steps):
         step = loader.step(steps_done, position)
@@ -49,16 +49,16 @@ def test_names_and_weights(data, tmp_path):
     short = make_dataset(tmp_path / "web" / "train", [range(5, 60)] * 10, VOCAB_SIZE)
     paths = [str(data / "train"), str(short.path), str(data / "valid")]
     weighted = [{"path": path, "weight": 2} for path in paths]
-    found = Sources.open(config_of(data, data__train=weighted).data)
+    found = Sources.open(config_of(data, data__train=weighted))
     assert found.names == (data.name, "web", "valid")
-    assert found.weights == (2, 2, 2)
+    assert found.weights == ((2, 2, 2),)
     epochs = [{"path": paths[0], "epochs": 1}, {"path": paths[1], "epochs": 4}]
     totals = Dataset(data / "train").manifest.totals
     slots = totals.tokens + 2 * totals.documents
-    assert Sources.open(config_of(data, data__train=epochs).data).weights == (slots, 4 * 57 * 10)
-    assert Sources.open(config_of(data, data__train=paths[:2]).data).weights == (slots, 57 * 10)
+    assert Sources.open(config_of(data, data__train=epochs)).weights == ((slots, 4 * 57 * 10),)
+    assert Sources.open(config_of(data, data__train=paths[:2])).weights == ((slots, 57 * 10),)
     twice = [{"path": paths[0], "weight": 1}] * 2
-    assert Sources.open(config_of(data, data__train=twice).data).names == (f"{data.name}-0", f"{data.name}-1")
+    assert Sources.open(config_of(data, data__train=twice)).names == (f"{data.name}-0", f"{data.name}-1")
 
 
 def test_epochs_are_what_they_say(data, tmp_path):
@@ -66,7 +66,7 @@ def test_epochs_are_what_they_say(data, tmp_path):
     long = make_dataset(tmp_path / "long", [[5] * 400] * 200, VOCAB_SIZE, block_tokens=2000)
     short = make_dataset(tmp_path / "short", [[6] * 8] * 10_000, VOCAB_SIZE, block_tokens=2000)
     config = config_of(data, data__train=[str(long.path), str(short.path)], data__window_blocks=1)
-    loader = Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), rank=0)
+    loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), rank=0)
     mixture, position = loader.mixture, loader.mixture.start()
     while position.sources[0].epoch == 0:
         _, position = mixture.take(position, 64, 32)
@@ -85,10 +85,10 @@ def test_another_tokenizer_is_refused(data, tmp_path):
     other = wordpiece_set(tmp_path / "other", [[SHIP]], [])
     both = [{"path": str(data / "train"), "weight": 1}, {"path": str(other.path), "weight": 1}]
     with pytest.raises(UserError, match="was made with another tokenizer than"):
-        Sources.open(config_of(data, data__train=both).data)
+        Sources.open(config_of(data, data__train=both))
     config = config_of(data, data__valid=str(other.path))
     with pytest.raises(UserError, match="was made with another tokenizer than"):
-        Sources.open(config.data).open_held_out(config.data)
+        Sources.open(config).open_held_out(config.data)
 
 
 def test_a_url_gives_the_batches_of_the_folder(data, tmp_path):
@@ -116,27 +116,27 @@ def test_damage_of_the_held_out_set_is_an_error(data, tmp_path):
     (shard,) = (tmp_path / "data/valid/shards").glob("*.tar")
     shard.write_bytes(bytes(shard.stat().st_size))
     config = config_of(tmp_path / "data", data__damage_budget=10**9)
-    dataset = Sources.open(config.data).open_held_out(config.data)
+    dataset = Sources.open(config).open_held_out(config.data)
     assert dataset is not None
     with pytest.raises(DamagedData, match=f"{shard} is damaged"):
-        next(Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), rank=0).held_out(0, 5))
+        next(Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), rank=0).held_out(0, 5))
 
 
 def test_held_out_rows_and_masks_are_the_same_for_every_seed(data):
     def rows(seed: int) -> list[Batch]:
         config = config_of(data, run__seed=seed)
-        dataset = Sources.open(config.data).open_held_out(config.data)
+        dataset = Sources.open(config).open_held_out(config.data)
         assert dataset is not None
-        return list(Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), rank=0).held_out(0, 20))
+        return list(Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), rank=0).held_out(0, 20))
 
     assert same(rows(1), rows(2))
 
 
 def test_an_evaluation_prepares_no_window_beyond_its_rows(data):
     config = config_of(data)
-    dataset = Sources.open(config.data).open_held_out(config.data)
+    dataset = Sources.open(config).open_held_out(config.data)
     assert dataset is not None
-    loader = Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), rank=0)
+    loader = Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), rank=0)
     for _ in loader.held_out(0, 10**6):
         assert loader.mixture.streams[0].ahead is None
 
@@ -151,7 +151,7 @@ def test_missing_files_are_found_before_training(data, tmp_path, capsys):
     lenient = config_of(tmp_path / "data", data__damage_budget=1000)
     check(lenient)
     assert capsys.readouterr().err == "", "the run itself says it"
-    Sources.open(lenient.data).check_files(lenient.data)
+    Sources.open(lenient).check_files(lenient.data)
     assert f"warning: {shard} is missing" in capsys.readouterr().err
     shard.with_suffix(".index").unlink()
     with pytest.raises(DamagedData, match=r"index is missing"):
@@ -170,7 +170,7 @@ def test_shuffled_ngrams_change_the_order_of_words_alone(tmp_path, prefix):
 
     def words(config: Config) -> list[list[list[int]]]:
         """Of each document that fits into a row, the pieces of its words."""
-        loader = Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), rank=0)
+        loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), rank=0)
         window = loader.mixture.streams[0].window(loader.mixture.start().sources[0], 32)
         starts, lengths, _ = window.pieces(np.arange(len(window.rows)))
         tokens = np.split(window.tokens(starts, lengths)[0].tokens, np.cumsum(lengths)[:-1])

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.errors import DamagedData
-from pretrain.data import Batch, BatchPhase, Loader, LoaderStep, MixturePosition, Prefetcher
+from pretrain.config import StageSettings
+from pretrain.data import Batch, BatchStage, Loader, LoaderStep, MixturePosition, Prefetcher
 from pretrain.data.batch import build_batch
 from pretrain.data.loader import stage_at
 from pretrain.data.mixture import PERIOD, quotas
@@ -52,7 +53,7 @@ SOURCES = [numbered(BLOCKS), numbered([[50, 4], [11, 12, 13], [1] * 9], first=10
 
 
 def loader(world_size: int, micro: int | None = None, rank: int = 0, curriculum=CURRICULUM, **options) -> Loader:
-    stages = [BatchPhase.divided(world_size, a, s, rows, micro) for a, s, rows in curriculum]
+    stages = [BatchStage.divided(world_size, StageSettings(a, s, rows, micro, "")) for a, s, rows in curriculum]
     options = {"sources": SOURCES, "weights": (3, 1), "rate": 0.3} | options
     return memory_loader(vocabulary=VOCABULARY, masking=MASKING, stages=stages, rank=rank, **options)
 
@@ -414,7 +415,7 @@ def test_a_stand_in_is_reordered_with_its_marks_and_so_must_be_readable():
 
 
 def test_stages_are_found_by_step():
-    stages = [BatchPhase(after, seq_len, 1, 1, 1) for after, seq_len in ((0, 8), (3, 16), (7, 32))]
+    stages = [BatchStage(after, seq_len, 1, 1, 1) for after, seq_len in ((0, 8), (3, 16), (7, 32))]
     found = [stage_at(stages, steps_done) for steps_done in range(9)]
     assert [stage.seq_len for stage, _ in found] == [8, 8, 8, 16, 16, 16, 16, 32, 32]
     assert [ended.seq_len if ended else None for _, ended in found] == [None] * 3 + [8] + [None] * 3 + [16, None]

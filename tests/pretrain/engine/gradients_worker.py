@@ -14,8 +14,8 @@ import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
 
 from data_prep.processes import leave
-from pretrain.config import Config
-from pretrain.data import Batch, BatchPhase, DeviceFeed, Loader
+from pretrain.config import Config, StageSettings
+from pretrain.data import Batch, BatchStage, DeviceFeed, Loader
 from pretrain.engine import Engine, init_distributed
 from pretrain.masking import IGNORED, Masked, Rows, Vocabulary
 from pretrain.model import Encoder, EncoderShape
@@ -47,7 +47,7 @@ class Weighted:
         return replace(masked, weights=weights.astype(np.float32))
 
 
-def loader(stage: BatchPhase, rank: int, name: str = "masked") -> Loader:
+def loader(stage: BatchStage, rank: int, name: str = "masked") -> Loader:
     objective = objective_of(config(1, 1, 1, "none", name), VOCABULARY, 3, "train")
     chosen = objective if name == "masked" else Weighted(objective)
     return memory_loader([MemoryBlocks(LENGTHS)], VOCABULARY, chosen, [stage], rank, 3, 1)
@@ -114,7 +114,7 @@ def step_gradients(engine: Engine, batches: list[Batch], lr: float) -> dict[str,
 def gradients(stage: int, accumulation: int, offload: str, name: str) -> dict[str, np.ndarray]:
     world_size, rank = dist.get_world_size(), dist.get_rank()
     settings = config(stage, accumulation, world_size, offload, name)
-    phase = BatchPhase.divided(world_size, 0, SEQ_LEN, GLOBAL_ROWS, settings.train.micro_batch_size)
+    phase = BatchStage.divided(world_size, StageSettings(0, SEQ_LEN, GLOBAL_ROWS, settings.train.micro_batch_size, ""))
     engine = Engine(settings, model())
     batches = loader(phase, rank, name)
     found = step_gradients(engine, batches.step(0, batches.mixture.start()).batches, lr=0.0)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from pretrain.config import Config
-from pretrain.data import BatchPhase
+from pretrain.data import BatchStage
 from pretrain.model import Encoder
 from tests.pretrain.engine import gradients_worker as worker
 from tests.support.gradient_parts import norm, norms_of_parts
@@ -26,7 +26,7 @@ def references() -> dict[str, dict[str, np.ndarray]]:
 
 def mixture_reference() -> dict[str, np.ndarray]:
     """A loss written out in plain PyTorch. Each objective has a model of its own view, with the same weights."""
-    loader = worker.loader(BatchPhase(0, worker.SEQ_LEN, 1, 1, worker.GLOBAL_ROWS), 0, "mixture")
+    loader = worker.loader(BatchStage(0, worker.SEQ_LEN, 1, 1, worker.GLOBAL_ROWS), 0, "mixture")
     (batch,) = loader.step(0, loader.mixture.start()).batches
     encoder = worker.model()
     causal = Encoder(replace(worker.SHAPE, causal=True))
@@ -61,7 +61,7 @@ class _Logits(torch.nn.Module):
 def masked_reference() -> dict[str, np.ndarray]:
     """Plain PyTorch, one process, one batch."""
     torch.set_num_threads(1)
-    loader = worker.loader(BatchPhase(0, worker.SEQ_LEN, 1, 1, worker.GLOBAL_ROWS), 0)
+    loader = worker.loader(BatchStage(0, worker.SEQ_LEN, 1, 1, worker.GLOBAL_ROWS), 0)
     (batch,) = loader.step(0, loader.mixture.start()).batches
     encoder = worker.model()
     prediction = encoder(

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 from data_prep.processes import leave
-from pretrain.data import BatchPhase
+from pretrain.config import StageSettings
+from pretrain.data import BatchStage
 from pretrain.engine import Engine, init_distributed
 from pretrain.guards import ResumeState, Trial
 from pretrain.guards.path_comparison import free_memory
@@ -44,7 +45,7 @@ def limited_memory(device: torch.device) -> Iterator[None]:
 
 def fits(engine: Engine, rows: int) -> bool:
     """Whether micro-batches of `rows` rows fit on all ranks."""
-    stage = BatchPhase.divided(dist.get_world_size(), 0, SEQ_LEN, rows * dist.get_world_size(), rows)
+    stage = BatchStage.divided(dist.get_world_size(), StageSettings(0, SEQ_LEN, rows * dist.get_world_size(), rows, ""))
     opened = loader(stage, dist.get_rank())
     found = Trial(engine, opened, ResumeState(0, opened.mixture.start()), SEQ_LEN).fits()
     opened.close()

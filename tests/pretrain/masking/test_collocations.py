@@ -285,7 +285,7 @@ def test_the_command(ships, tmp_path):
 
 
 def check(config: Config) -> None:
-    Sources.open(config.data).check(config)
+    Sources.open(config).check(config)
 
 
 def config_of(data: Path, path: Path, **masking) -> Config:
@@ -380,7 +380,7 @@ def test_what_a_list_says_decides_and_not_where_it_lies(text, tmp_path):
         config_of(data, written(tmp_path / name, which, sha256))
         for name, which in (("one", ngrams), ("same", ngrams), ("other", [((6,), (8,))]))
     )
-    sources = Sources.open(one.data)
+    sources = Sources.open(one)
     identities = [Identity.of(config, sources) for config in (one, same, other)]
     assert identities[0] == identities[1]
     digests = [identity.batch_digest() for identity in identities]

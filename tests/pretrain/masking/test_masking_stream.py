@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models
 from data_prep.format import Dataset
 from data_prep.tokenizer import describe
 from pretrain.config import Config
-from pretrain.data import Batch, BatchPhase, Loader, MixturePosition, Sources
+from pretrain.data import Batch, BatchStage, Loader, MixturePosition, Sources
 from pretrain.data.batch import build_batch, lay_out
 from pretrain.data.packing import Mode
 from pretrain.data.stream import Position, RowStream
@@ -235,7 +235,7 @@ def config_of(dataset: Dataset, folder: Path, static_epochs: int = 0, **masking:
 
 
 def first_batches(config: Config, steps: int) -> list[Batch]:
-    one = Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), rank=0)
+    one = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), rank=0)
     found, position = [], one.mixture.start()
     for steps_done in range(steps):
         step = one.step(steps_done, position)
@@ -302,7 +302,7 @@ def test_held_out_rows_are_masked_by_words_too_and_alike_under_static_epochs(dat
     def rows(**masking: Any) -> list[tuple[list[int], ...]]:
         config = config_of(dataset, tmp_path, **masking)
         return [
-            contents(b) for b in Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), 0).held_out(0, 16)
+            contents(b) for b in Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), 0).held_out(0, 16)
         ]
 
     assert rows(strategy="span") != rows(strategy="token")
@@ -314,7 +314,7 @@ def test_held_out_masks_are_those_of_the_last_rate_however_it_came_there(dataset
     falling = config_of(dataset, tmp_path, rate={"schedule": "linear", "start": 0.4, "end": 0.15})
     constant = config_of(dataset, tmp_path, rate=0.15)
     found = [
-        [contents(b) for b in Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), 0).held_out(0, 16)]
+        [contents(b) for b in Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), 0).held_out(0, 16)]
         for config in (falling, constant)
     ]
     assert found[0] == found[1]
@@ -326,7 +326,7 @@ def test_common_masks_of_held_out_rows_are_the_same_whatever_is_trained_on(datas
         eval = config.eval.model_copy(update={"masks": "common" if common else "own"})
         config = config.model_copy(update={"eval": eval})
         return [
-            contents(b) for b in Loader.for_held_out(config, dataset, BatchPhase.of_run(config, 1), 0).held_out(0, 16)
+            contents(b) for b in Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), 0).held_out(0, 16)
         ]
 
     plain = labels(False, strategy="token", rate=0.15)

@@ -217,7 +217,7 @@ def test_the_content_of_a_list_decides_and_not_its_place(tmp_path):
         config_of(data, weights=str(written(tmp_path / name, weight, sha256)))
         for name, weight in (("one", 2.0), ("same", 2.0), ("other", 3.0))
     )
-    sources = Sources.open(one.data)
+    sources = Sources.open(one)
     identities = [Identity.of(config, sources) for config in (one, same, other)]
     assert identities[0] == identities[1]
     assert identities[0].batch_digest() != identities[2].batch_digest()
@@ -257,4 +257,4 @@ def test_marks_of_the_data_are_read_with_word_starts(tmp_path):
     Sources.open(config_of(marked.path, unmarked=0).data).check(config_of(marked.path, unmarked=0))
     plain = config_of(make_dataset(tmp_path / "plain", documents).path, unmarked=0.5)
     with pytest.raises(UserError, match=r"no targets, which objective repair and masking.selection.unmarked need"):
-        Sources.open(plain.data).check(plain)
+        Sources.open(plain).check(plain)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from data_prep.errors import UserError
 from pretrain.config import Config, View
-from pretrain.data import Batch, BatchPhase, BatchRows, MixturePosition
+from pretrain.data import Batch, BatchRows, BatchStage, MixturePosition
 from pretrain.data.stream import Position
 from pretrain.masking import IGNORED, RowGroup, Rows, Vocabulary
 from pretrain.model import Encoder, EncoderShape
@@ -153,8 +153,8 @@ def test_a_trial_has_the_shares_with_the_most_predictions_of_the_run():
 def test_a_micro_batch_must_hold_whole_shares():
     run = config(THREE, train={"steps": 1, "global_batch_size": 12, "micro_batch_size": 6})
     with pytest.raises(UserError, match=r"of 6 rows cannot be split into objective mlm 25%, mntp 25%, clm 50%; make"):
-        BatchPhase.of_run(run, 1)
-    assert BatchPhase.of_run(run.model_copy(update={"objective": "mlm"}), 1)[0].micro == 6
+        BatchStage.of_run(run, 1)
+    assert BatchStage.of_run(run.model_copy(update={"objective": "mlm"}), 1)[0].micro == 6
 
 
 # The encoder

@@ -207,7 +207,7 @@ def test_data_without_pairs_and_pairs_longer_than_a_row_are_refused(tmp_path):
 
     def check(train: str, seq_len: int, **more) -> None:
         settings = config(data={"train": str(tmp_path / train), "seq_len": seq_len}, **more)
-        Sources.open(settings.data).check(settings)
+        Sources.open(settings).check(settings)
 
     check("pairs", 8)
     check("long", 9)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from data_prep.errors import UserError
 from pretrain.config import Config
-from pretrain.data import BatchPhase, Loader, Sources
+from pretrain.data import BatchStage, Loader, Sources
 from pretrain.masking import IGNORED, Rows, TokenFlag, Vocabulary
 from pretrain.objectives import objective_of
 from pretrain.objectives.repair import RepairObjective
@@ -123,7 +123,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def check(config: Config) -> None:
-    Sources.open(config.data).check(config)
+    Sources.open(config).check(config)
 
 
 def config_of(folder: Path, train: str = "pairs", valid: str = "pairs", settings: dict | None = None, **more) -> Config:
@@ -142,7 +142,7 @@ def config_of(folder: Path, train: str = "pairs", valid: str = "pairs", settings
 def test_targets_reach_their_tokens(data, settings):
     """For any packing, cut, shuffle and reordering. Here the id of a token shows that it is a target."""
     config = config_of(data, settings=settings)
-    sources, stages = Sources.open(config.data), BatchPhase.of_run(config, 1)
+    sources, stages = Sources.open(config), BatchStage.of_run(config, 1)
     loaders = [
         Loader.for_training(config, sources, stages, 0),
         Loader.for_held_out(config, sources.datasets[0], stages, 0),
@@ -163,7 +163,7 @@ def test_targets_reach_their_tokens(data, settings):
 def test_data_without_targets_is_refused(data):
     config = config_of(data, train="text")
     with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
-        Loader.for_training(config, Sources.open(config.data), BatchPhase.of_run(config, 1), 0)
+        Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), 0)
     with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
         check(config)
     held_out = config_of(data, valid="text")

@@ -42,12 +42,12 @@ def test_a_damaged_config_is_left_out(tmp_path: Path, text: str) -> None:
     assert read_config(path) == {}
 
 
-@pytest.mark.parametrize("curriculum", ["5", "[5]", "[{}]", "[{after_step: x}]"])
-def test_a_damaged_curriculum_is_left_out(tmp_path: Path, curriculum: str) -> None:
+@pytest.mark.parametrize("phases", ["5", "[5]", "[{}]", "[{steps: x}]"])
+def test_damaged_phases_are_left_out(tmp_path: Path, phases: str) -> None:
     run = write_run(tmp_path / "run", eventful())
     with (run / "config.yaml").open("a") as file:
-        file.write(f"\ncurriculum: {curriculum}\n")
-    assert collect(run, tmp_path / "page.html")["marks"]["stage"] == []
+        file.write(f"\nphases: {phases}\n")
+    assert collect(run, tmp_path / "page.html")["marks"]["phase"] == []
 
 
 WRONG: list[Any] = [None, 7, -1, "x", True, [1], ["x"], {"x": 1}, [{"host": 5, "gpus": [7], "ranks": 3}], 1e308]

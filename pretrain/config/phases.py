@@ -1,0 +1,195 @@
+"""Config section `phases`: the parts of a run in order, each with the settings that it changes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import ErrorType
+
+from pretrain.config.objective import OBJECTIVES
+from pretrain.config.section import Section
+
+if TYPE_CHECKING:
+    from pretrain.config.schema import Config
+
+_MAY_CHANGE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is listed
+    "data": ("train", "seq_len", "restart"),
+    "masking": (),
+    "model": ("global_rope_theta", "local_rope_theta"),
+    "optim": ("lr",),
+    "schedule": (),
+    "train": ("global_batch_size", "micro_batch_size"),
+}
+_OF_STRATEGIES = ("span", "ngram", "collocations")
+_CONSTANT = ("device", "static_epochs")  # of masking
+
+
+class PhaseConfig(Section):
+    name: str = Field(min_length=1, max_length=60, pattern=r"^\w[\w -]*$", description="its name in all messages")
+    steps: int = Field(0, ge=1, description="optimizer steps of the phase")
+    data: dict[str, Any] = Field(
+        {}, description="other data.train or data.seq_len; restart: read the data from a start"
+    )
+    objective: Any = Field(None, description="another objective")
+    masking: dict[str, Any] = Field({}, description="keys of masking that change")
+    model: dict[str, Any] = Field({}, description="another global_rope_theta or local_rope_theta")
+    optim: dict[str, Any] = Field({}, description="another lr")
+    schedule: dict[str, Any] = Field({}, description="another schedule of the learning rate, from here on")
+    train: dict[str, Any] = Field({}, description="another global_batch_size or micro_batch_size")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _dotted(cls, values: Any) -> Any:
+        """Accept `optim.lr: 1e-4` for `optim: {lr: 1e-4}`."""
+        if not isinstance(values, dict):
+            return values
+        found: dict[str, Any] = {}
+        for key, value in values.items():
+            section, dot, name = str(key).partition(".")
+            new = {name: value} if dot else value
+            both = isinstance(new, dict) and isinstance(found.get(section, {}), dict)
+            found[section] = {**found.get(section, {}), **new} if both else new
+        return found
+
+    @model_validator(mode="after")
+    def _changes_what_may_change(self) -> "PhaseConfig":
+        for section, names in _MAY_CHANGE.items():
+            changed = getattr(self, section)
+            if names and (other := next((name for name in changed if name not in names), None)):
+                raise ValueError(f"a phase cannot change {section}.{other}; it may change {section}.{', '.join(names)}")
+        if constant := next((name for name in _CONSTANT if name in self.masking), None):
+            raise ValueError(f"a phase cannot change masking.{constant}; set it for the whole run")
+        return self
+
+    @property
+    def changes(self) -> dict[str, Any]:
+        """The changed settings by key, such as "masking.rate"."""
+        found = {
+            f"{section}.{name}": value for section in _MAY_CHANGE for name, value in getattr(self, section).items()
+        }
+        found = {"masking.rate" if key == "masking.mlm_probability" else key: value for key, value in found.items()}
+        return found if self.objective is None else found | {"objective": self.objective}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Steps over which one schedule runs: `steps` of them, after the first `start` steps of the run."""
+
+    start: int
+    steps: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a run: the steps after the first `start` steps, up to `end`.
+
+    Attributes:
+        name: "" for the only phase of a run without phases.
+        config: the config of this phase alone, with all that it inherits; its train.steps are those of the run.
+        restart: whether its data are read from a start.
+        spans: of the settings that may follow a schedule: "schedule", "masking.rate", "masking.diffusion", "objective".
+        changes: see PhaseConfig.
+    """
+
+    number: int
+    name: str
+    start: int
+    end: int
+    config: "Config"
+    restart: bool
+    spans: Mapping[str, Span]
+    changes: Mapping[str, Any]
+
+
+_SCHEDULED = ("schedule", "masking.rate", "masking.diffusion", "objective")
+
+
+def spans(phases: list[PhaseConfig], number: int) -> dict[str, Span]:
+    """For each setting that may follow a schedule, the phases from the one that sets it to the next that does."""
+    starts = [sum(phase.steps for phase in phases[:end]) for end in range(len(phases) + 1)]
+    found = {}
+    for setting in _SCHEDULED:
+        sets = [not n or any(key == setting or key.startswith(f"{setting}.") for key in phase.changes)
+                for n, phase in enumerate(phases)]  # fmt: skip
+        first = max(n for n in range(number + 1) if sets[n])
+        end = next((n for n in range(number + 1, len(phases)) if sets[n]), len(phases))
+        found[setting] = Span(starts[first], starts[end] - starts[first])
+    return found
+
+
+def settings_of(base: dict[str, Any], phases: list[PhaseConfig], number: int) -> dict[str, Any]:
+    """The values of the whole config in a phase: those of the phases before, with the changes laid over them.
+
+    What it inherits and its objective or its strategy of masking does not read has its default.
+
+    Args:
+        base: values of the config without its phases.
+    """
+    values, objective = {name: dict(base[name]) for name in _MAY_CHANGE}, base["objective"]
+    for phase in phases[: number + 1]:
+        if "strategy" in phase.masking:
+            values["masking"] = {key: one for key, one in values["masking"].items() if key not in _OF_STRATEGIES}
+        if phase.schedule:
+            values["schedule"] = {}
+        for section in _MAY_CHANGE:
+            values[section] |= getattr(phase, section)
+        values["data"].pop("restart", None)
+        objective = objective if phase.objective is None else phase.objective
+    own, unread = phases[number].changes, _unread(objective) if number else ()
+    values["masking"] = {
+        key: one for key, one in values["masking"].items() if f"masking.{key}" in own or key not in unread
+    }
+    if number:
+        values["train"]["batch_ramp"] = None  # it belongs to the first phase
+    return base | values | {"objective": objective, "phases": []}
+
+
+def _unread(objective: Any) -> tuple[str, ...]:
+    """The settings of masking that none of these objectives reads; `objective` as in a config."""
+    names = [objective] if isinstance(objective, str) else [one["kind"] for one in objective if "kind" in one]
+    kinds = [OBJECTIVES[name] for name in names if name in OBJECTIVES]
+    return tuple(name for name in kinds[0].unread if all(name in kind.unread for kind in kinds)) if kinds else ()
+
+
+def named(error: ValidationError, phase: str) -> ValidationError:
+    """The error with the name of the phase in front of each key."""
+    details = []
+    for one in error.errors():
+        known = one["type"] in get_args(ErrorType)
+        kind = one["type"] if known else PydanticCustomError(one["type"], one["msg"].replace("{", "{{"))
+        details.append(
+            InitErrorDetails(type=kind, loc=("phases", phase, *one["loc"]), input=one["input"], ctx=one.get("ctx", {}))
+        )
+    return ValidationError.from_exception_data(error.title, details)
+
+
+def phases_of_curriculum(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a config of an earlier version, with its curriculum as phases.
+
+    Raises:
+        ValueError: if the curriculum has no sense.
+    """
+    stages, train = values.get("curriculum") or [], values.get("train")
+    rest = {key: value for key, value in values.items() if key != "curriculum"}
+    if not stages:
+        return rest
+    if values.get("phases"):
+        raise ValueError("phases and curriculum say the same; move the stages of curriculum to phases, and remove it")
+    steps = train.get("steps") if isinstance(train, dict) else None
+    if not isinstance(steps, int) or not isinstance(stages, list) or not all(isinstance(one, dict) for one in stages):
+        raise ValueError("curriculum is of an earlier version; write phases, a list of {name, steps, ...}")
+    starts = [0, *(stage.get("after_step") for stage in stages)]
+    for number, start in enumerate(starts[1:]):
+        if not isinstance(start, int) or start <= starts[number]:
+            raise ValueError(f"curriculum.{number}.after_step must be a whole number larger than the one before")
+    ends = [min(start, steps) for start in starts[1:]] + [steps]
+    phases: list[dict[str, Any]] = [{"name": "start", "steps": ends[0]}]
+    for number, stage in enumerate(stages):
+        if starts[number + 1] < steps:  # the others would never begin
+            batch = {key: stage[key] for key in ("global_batch_size", "micro_batch_size") if stage.get(key) is not None}
+            length = {"seq_len": stage["seq_len"]} if stage.get("seq_len") is not None else {}
+            phase = {"name": f"stage {number + 1}", "steps": ends[number + 1] - starts[number + 1]}
+            phases.append(phase | {"data": length, "train": batch})
+    return rest | {"phases": phases}

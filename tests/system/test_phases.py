@@ -1,0 +1,196 @@
+"""Runs of several phases: what each step is trained with, kills at boundaries, changes before a phase begins."""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pretrain import checkpoint
+from pretrain.config import load_config
+from pretrain.reporting import replay
+from pretrain.run import JournalReader, RunFolder
+from tests.support import runs
+from tests.support.datasets import make_dataset
+from tests.system.soak.soak import assert_same_checkpoint
+
+STEPS = 24
+MIXTURE = [{"kind": "mlm", "share": 0.75}, {"kind": "clm", "share": 0.25}]
+
+
+def phases(data: Path) -> list[dict[str, Any]]:
+    both = [{"path": str(data / "train"), "weight": 1}, {"path": str(data / "other"), "weight": 3}]
+    return [
+        {"name": "stable", "steps": 8, "masking.rate": {"schedule": "linear", "start": 0.3, "end": 0.2}},
+        {
+            "name": "context",
+            "steps": 9,
+            "data": {"train": both, "seq_len": 64},
+            "objective": MIXTURE,
+            "model.global_rope_theta": 1e6,
+            "train": {"global_batch_size": 8},
+        },
+        {
+            "name": "decay",
+            "steps": 7,
+            "data": {"train": str(data / "train"), "seq_len": 16, "restart": True},
+            "objective": "mlm",
+            "masking": {"replacement": {"mask": 1.0, "random": 0.0}, "rate": 0.15},
+            "schedule": {"kind": "linear"},
+            "optim.lr": 1e-3,
+            "train": {"global_batch_size": 16},
+        },
+    ]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = runs.tiny_data(tmp_path_factory.mktemp("data"))
+    make_dataset(folder / "other", [range(5, 60)] * 100, runs.VOCAB_SIZE)
+    return folder
+
+
+def config_of(data: Path, run: Path, **overrides: Any) -> Path:
+    settings: dict[str, Any] = {
+        "phases": phases(data),
+        "model": {"arch": "modernbert", "size": {"layers": 2, "hidden": 32, "heads": 2}, "local_attention": 8},
+        "schedule": {"kind": "constant", "warmup_steps": 3},
+        "train": {"global_batch_size": 8, "precision": "fp32"},
+        "checkpoint__every_steps": 4,
+        "checkpoint__keep": 9,
+        "track__models": "none",
+    }
+    return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **(settings | overrides)))
+
+
+def train(config: Path, *overrides: str, processes: int = 2) -> runs.Completed:
+    return runs.maskwright("train", config, *overrides, "--procs", str(processes))
+
+
+def entries(run: Path):
+    return [entry for entry in JournalReader(run / "journal.jsonl").entries(batches=True) if entry.batch]
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    done = train(config_of(data, run))
+    assert done.returncode == 0, done.stderr
+    return run
+
+
+def test_each_phase_is_trained_with_its_settings(whole, data):
+    metrics = [entry.metrics for entry in entries(whole)]
+    assert [one["train/phase"] for one in metrics] == [0] * 8 + [1] * 9 + [2] * 7
+    assert [one["data/seq_len"] for one in metrics] == [32] * 8 + [64] * 9 + [16] * 7
+    assert [entry.batch["rows"] for entry in entries(whole)] == [8] * 17 + [16] * 7
+    rates = [0.3 - 0.1 * step / 16 for step in range(17)] + [0.15] * 7
+    assert [one["train/mask_rate"] for one in metrics] == pytest.approx(rates)
+    warmup = [2e-3 * done / 4 for done in (1, 2, 3)]
+    rates = warmup + [2e-3] * 14 + [1e-3 * left / 7 for left in range(7, 0, -1)]
+    assert [one["train/learning_rate"] for one in metrics] == pytest.approx(rates)
+    assert ["train/loss/clm" in one for one in metrics] == [False] * 8 + [True] * 9 + [False] * 7
+    assert all(math.isfinite(one["train/loss"]) and one["train/loss"] > 0 for one in metrics)
+
+
+def test_data_of_a_phase_go_on_where_an_earlier_one_stopped_or_restart(whole, data):
+    positions = [entry.batch["position"]["sources"] for entry in entries(whole)]
+    other = [position[1] for position in positions]
+    assert all((place["epoch"], place["window"], place["row"]) == (0, 0, 0) for place in other[:9])
+    assert other[9]["row"] > 0
+    assert all((place["epoch"], place["row"]) == (0, other[17]["row"]) for place in other[18:])  # not read any more
+    first = [position[0] for position in positions]
+    assert first[8]["row"] == 64
+    assert first[9]["past"][0] == [32, 64]
+    assert [place["epoch"] for place in first] == [0] * 18 + [1] * 6  # journals have positions before the boundary
+    assert first[18]["row"] == 16
+
+
+def test_every_step_is_replayed_with_the_name_of_its_phase(whole):
+    for step in (1, 8, 9, 17, 18, STEPS):
+        found = replay(whole, step)
+        assert found.phase == ("stable" if step < 9 else "context" if step < 18 else "decay")
+
+
+def assert_same(run: Path, whole: Path) -> None:
+    """The same batches, losses, rates and weights, bit for bit."""
+    found, wanted = ({entry.step: entry for entry in entries(one)} for one in (run, whole))
+    for step in range(1, STEPS + 1):
+        assert found[step].batch == wanted[step].batch
+        for name in ("train/loss", "train/grad_norm", "train/learning_rate", "train/phase"):
+            assert found[step].metrics[name] == wanted[step].metrics[name], (step, name)
+    assert_same_checkpoint(RunFolder(whole), RunFolder(run), STEPS)
+
+
+def test_the_end_is_the_same_after_kills_also_at_boundaries(whole, data, tmp_path, monkeypatch):
+    config = config_of(data, tmp_path / "run")
+    for step in (8, 9, 17, 18, 23):  # killed before the step
+        monkeypatch.setenv("MASKWRIGHT_FAULTS", f"kill:rank=1,step={step}")
+        assert train(config).returncode != 0
+    monkeypatch.delenv("MASKWRIGHT_FAULTS")
+    done = train(config)
+    assert done.returncode == 0, done.stderr
+    assert_same(tmp_path / "run", whole)
+
+
+@pytest.mark.slow
+def test_the_end_is_the_same_after_thirty_kills(whole, data, tmp_path, monkeypatch):
+    config = config_of(data, tmp_path / "run", checkpoint__every_steps=1)
+    for number in range(30):
+        step = 2 + number * 3 // 4
+        monkeypatch.setenv("MASKWRIGHT_FAULTS", f"kill:rank={number % 2},step={step}")
+        assert train(config).returncode != 0
+    monkeypatch.delenv("MASKWRIGHT_FAULTS")
+    done = train(config)
+    assert done.returncode == 0, done.stderr
+    assert_same(tmp_path / "run", whole)
+
+
+def test_one_process_goes_on_in_the_next_phase(whole, data, tmp_path):
+    start = str(RunFolder(whole).checkpoints / "step-00000008")
+    config = config_of(data, tmp_path / "run", run__resume=start, run__trust_checkpoint=True)
+    done = train(config, processes=1)
+    assert done.returncode == 0, done.stderr
+    wanted = entries(whole)[8:]
+    found = entries(tmp_path / "run")
+    assert [entry.batch for entry in found] == [entry.batch for entry in wanted]
+    losses = [entry.metrics["train/loss"] for entry in found]
+    assert losses == pytest.approx([entry.metrics["train/loss"] for entry in wanted], rel=1e-4)
+
+
+def test_only_a_phase_that_has_not_begun_may_change(whole, data, tmp_path):
+    run = tmp_path / "run"
+    config = config_of(data, run)
+    assert train(config, "run.stop_after=12").returncode == 75
+    refused = train(config, "phases.context.masking.rate=0.4")
+    assert refused.returncode == 1
+    assert "phases.context.masking.rate was None and is 0.4" in refused.stderr
+    moved = train(config, "phases.stable.steps=7")
+    assert moved.returncode == 1
+    assert "phases.context (first step) was 9 and is 8" in moved.stderr
+    done = train(config, "phases.decay.masking.rate=0.4", "phases.decay.steps=3")
+    assert done.returncode == 0, done.stderr
+    assert "Changed before the phase begins: phases.decay.masking.rate was 0.15 and is 0.4" in done.stderr
+    assert [entry.metrics["train/mask_rate"] for entry in entries(run)][-3:] == [0.4] * 3
+
+
+def test_a_checkpoint_has_the_rotary_base_of_its_last_step(whole):
+    for step, theta in ((8, 160_000.0), (12, 1e6), (STEPS, 1e6)):
+        saved = checkpoint.read(RunFolder(whole).checkpoints / f"step-{step:08}")
+        assert saved.state["shape"]["rope_theta"] == theta
+
+
+def test_phases_are_equal_to_the_settings_of_one_phase(data, tmp_path):
+    """A recipe whose phases change nothing trains as the config without phases."""
+    one = {"name": "one", "steps": 3}
+    plain = {"train": {"steps": 6, "global_batch_size": 8, "precision": "fp32"}, "schedule": {"warmup_steps": 2}}
+    for name, recipe in (("without", []), ("with", [one, one | {"name": "two"}])):
+        settings = copy.deepcopy(plain)
+        if recipe:
+            del settings["train"]["steps"]
+        done = train(config_of(data, tmp_path / name, phases=recipe, checkpoint__every_steps=6, **settings))
+        assert done.returncode == 0, done.stderr
+    assert_equal = [[entry.metrics["train/loss"] for entry in entries(tmp_path / name)] for name in ("with", "without")]
+    assert assert_equal[0] == assert_equal[1]
+    assert load_config(tmp_path / "with" / "config.yaml").train.steps == 6
