@@ -24,11 +24,11 @@ from .objective import ObjectiveConfig as ObjectiveConfig
 from .objective import ObjectiveKind as ObjectiveKind
 from .objective import ShareSchedule as ShareSchedule
 from .objective import View as View
-from .phases import Phase as Phase
 from .run import CheckpointConfig as CheckpointConfig
 from .run import GuardConfig as GuardConfig
 from .run import TrackConfig as TrackConfig
 from .schema import Config as Config
+from .schema import Phase as Phase
 from .training import OptimConfig as OptimConfig
 from .training import ProfileConfig as ProfileConfig
 from .training import ScheduleConfig as ScheduleConfig

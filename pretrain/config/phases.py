@@ -1,8 +1,7 @@
 """Config section `phases`: the parts of a run in order, each with the settings that it changes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -10,9 +9,6 @@ from pydantic_core.core_schema import ErrorType
 
 from pretrain.config.objective import OBJECTIVES
 from pretrain.config.section import Section
-
-if TYPE_CHECKING:
-    from pretrain.config.schema import Config
 
 _MAY_CHANGE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is listed
     "data": ("train", "seq_len", "restart"),
@@ -79,28 +75,6 @@ class Span:
 
     start: int
     steps: int
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A phase of a run: the steps after the first `start` steps, up to `end`.
-
-    Attributes:
-        name: "" for the only phase of a run without phases.
-        config: the config of this phase alone, with all that it inherits; its train.steps are those of the run.
-        restart: whether its data are read from a start.
-        spans: of the settings that may follow a schedule: "schedule", "masking.rate", "masking.diffusion", "objective".
-        changes: see PhaseConfig.
-    """
-
-    number: int
-    name: str
-    start: int
-    end: int
-    config: "Config"
-    restart: bool
-    spans: Mapping[str, Span]
-    changes: Mapping[str, Any]
 
 
 _SCHEDULED = ("schedule", "masking.rate", "masking.diffusion", "objective")

@@ -1,6 +1,8 @@
 """The whole config, and the checks across its sections."""
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
@@ -17,10 +19,32 @@ from pretrain.config.objective import (
     View,
     block_rows,
 )
-from pretrain.config.phases import Phase, PhaseConfig, Span, named, phases_of_curriculum, settings_of, spans
+from pretrain.config.phases import PhaseConfig, Span, named, phases_of_curriculum, settings_of, spans
 from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunConfig, TrackConfig
 from pretrain.config.section import Section
 from pretrain.config.training import OptimConfig, ScheduleConfig, StageSettings, TrainConfig, ZeroConfig
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A phase of a run: the steps after the first `start` steps, up to `end`.
+
+    Attributes:
+        name: "" for the only phase of a run without phases.
+        config: the config of this phase alone, with all that it inherits; its train.steps are those of the run.
+        restart: whether its data are read from a start.
+        spans: of the settings that may follow a schedule: "schedule", "masking.rate", "masking.diffusion", "objective".
+        changes: see PhaseConfig.
+    """
+
+    number: int
+    name: str
+    start: int
+    end: int
+    config: "Config"
+    restart: bool
+    spans: Mapping[str, Span]
+    changes: Mapping[str, Any]
 
 
 class Config(Section):

@@ -33,9 +33,9 @@ class ProgressLine:
         self,
         total_steps: int,
         steps_done: int,
-        phase_at: Callable[[int], str] = lambda step: "",
         console: Console | None = None,
         clock: Callable[[], float] = time.monotonic,
+        phase_at: Callable[[int], str] = lambda step: "",
     ) -> None:
         """`console` is standard error by default. `clock` is monotonic, in seconds. `phase_at`: its name at a step."""
         self._phase_at = phase_at

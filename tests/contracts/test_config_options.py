@@ -81,7 +81,7 @@ OPTIONS = {
     "schedule.decay_fraction": 0.2,
     "schedule.decay_steps": None,
     "schedule.min_ratio": 0.0,
-    "train.steps": 0,
+    "train.steps": 10,
     "train.global_batch_size": 32,
     "train.micro_batch_size": None,
     "train.batch_ramp": None,

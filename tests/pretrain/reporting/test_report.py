@@ -116,7 +116,7 @@ def test_the_page_of_an_eventful_run(tmp_path):
     marks = {kind: [mark["step"] for mark in marks] for kind, marks in found["marks"].items()}
     assert marks == {
         "restart": [10], "rollback": [22], "skipped": [5], "spike": [25], "checkpoint": [10],
-        "failed save": [], "stage": [],
+        "failed save": [], "phase": [],
     }  # fmt: skip
     assert found["notices"] == []
     assert [name for name, *_ in found["headline"]] == [
