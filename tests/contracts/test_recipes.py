@@ -153,4 +153,4 @@ def test_the_parts_of_a_model_follow_each_other():
             assert before.model.arch == config.model.arch == "modernbert"
             assert before.run.seed != config.run.seed  # other masks, another order
             followed += 1
-    assert followed == 4
+    assert followed == 5

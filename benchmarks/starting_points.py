@@ -1,0 +1,247 @@
+"""Starting points for domain text: random weights, a general model, and a general model with a new tokenizer.
+
+    python -m benchmarks.starting_points --train train.en.txt.zst --valid val.en.txt.zst --general models/general
+
+Each line of the files is a document. The general model is an export, such as a model of `benchmarks.merges`. All models
+train for equal seconds on the training file. Then the pseudo-log-likelihood of the other file is measured, per byte of
+its text. The page has the figures; a JSON file next to it has the values of each seed. Run the same command again to
+resume: results in --work are used again.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import yaml
+
+from benchmarks.books import maskwright
+from benchmarks.harness import existing, options, run, table, write_page
+from benchmarks.merges import compared
+from benchmarks.small_models import CONFIG, SEQ_LEN, config_of, step_seconds
+from benchmarks.translation import lines
+from data_prep.files import write_json
+from data_prep.format import Dataset
+from evaluation.likelihood.predictors import open_model
+from evaluation.likelihood.sentence_scores import Form, sentence_scores
+from evaluation.study.paired_statistics import Seeds
+from pretrain.run import JournalReader
+
+SCRATCH, GENERAL, PIECES = "random weights", "general model", "general model, new tokenizer"
+VOCABULARY = {SCRATCH: "domain", GENERAL: "general", PIECES: "domain"}
+FORMS: dict[str, Form] = {"bits a byte, by word": "within-word", "bits a byte, by token": "original"}
+TIMED_STEPS = 60
+
+
+class Training(NamedTuple):
+    start: str
+    lr: float
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.start.replace(', ', '-').replace(' ', '-')}-{self.lr:g}-{self.seed}"
+
+
+def main() -> None:
+    args = arguments()
+    args.work.mkdir(parents=True, exist_ok=True)
+    prepare(args)
+    steps = equal_time_steps(args)
+    tries = [Training(start, lr, 1) for start in VOCABULARY for lr in args.lr]
+    if not train_missing(args, steps, tries):
+        return
+    chosen = {start: best_rate(args, start) for start in VOCABULARY}
+    others = [Training(start, lr, seed) for seed in range(1, args.seeds + 1) for start, lr in chosen.items()]
+    if train_missing(args, steps, others):
+        report(args, others)
+
+
+def arguments() -> argparse.Namespace:
+    parser = options(__doc__, "starting_points")
+    parser.add_argument("--train", required=True, type=Path, help="domain text, a document a line")
+    parser.add_argument("--valid", required=True, type=Path, help="domain text to measure on, a document a line")
+    parser.add_argument("--general", required=True, type=Path, help="a general model: a Hugging Face folder")
+    parser.add_argument("--general-tokens", type=float, default=0, help="tokens it was trained on, for the page")
+    parser.add_argument("--vocab-size", type=int, default=8192, help="of the domain tokenizer")
+    parser.add_argument("--seconds", type=float, default=90, help="of steps of each training")
+    parser.add_argument("--lr", type=float, nargs="+", default=[1e-3, 2e-3], help="rates to choose from")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--procs", type=int, default=1, help="processes of one thread")
+    parser.add_argument("--trainings", type=int, help="stop after so many new trainings (default: do all)")
+    parser.add_argument("--work", type=Path, default=Path("runs/starting_points"), help="folder of data and runs")
+    args = parser.parse_args()
+    args.train, args.valid = existing(args.train), existing(args.valid)
+    args.general, args.work, args.out = args.general.absolute(), args.work.absolute(), args.out.absolute()
+    return args
+
+
+def prepare(args: argparse.Namespace) -> None:
+    """The domain tokenizer, and the training file as a data set of each tokenizer. 3% are held out to choose rates."""
+    text, tokenizers = ["--input", str(args.train), "--separator", "line"], args.work / "tokenizer"
+    if not tokenizers.exists():
+        maskwright(args, "tokenizer", "train", *text, "--vocab-size", str(args.vocab_size), "--out", "tokenizer")
+    for name, tokenizer in (("domain", tokenizers), ("general", args.general)):
+        if not (args.work / name / "valid/manifest.json").exists():
+            data = ["--tokenizer", str(tokenizer), "--out", name, "--valid-fraction", "0.03"]
+            maskwright(args, "prep", "run", *text, *data)
+
+
+def equal_time_steps(args: argparse.Namespace) -> dict[str, int]:
+    """Steps that take --seconds from each starting point, by the first quartile of the steps of a short run."""
+    file = args.work / "steps.json"
+    if not file.exists():
+        found = {}
+        for start in VOCABULARY:
+            timed = Training(start, args.lr[0], 0)
+            train(args, timed, TIMED_STEPS)
+            found[start] = round(args.seconds / float(np.quantile(step_seconds(args.work / "runs" / timed.name), 0.25)))
+        write_json(file, found)
+    steps: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
+    return steps
+
+
+def train_missing(args: argparse.Namespace, steps: Mapping[str, int], wanted: list[Training]) -> bool:
+    """Train, export and measure what is missing, at most --trainings models. Returns whether all are trained."""
+    missing = [one for one in wanted if not (args.work / "models" / one.name).exists()]
+    now = missing[: args.trainings]
+    for one in now:
+        train(args, one, steps[one.start])
+        maskwright(args, "export", f"runs/{one.name}", "--out", f"models/{one.name}")
+        measured(args, args.work / "models" / one.name)
+    if len(now) < len(missing):
+        print("more trainings are to be done: run the same command again")
+    return len(now) == len(missing)
+
+
+def train(args: argparse.Namespace, one: Training, steps: int) -> None:
+    data = VOCABULARY[one.start]
+    init = {} if one.start == SCRATCH else {"init": str(args.general)}
+    pieces = {"init_vocabulary": "pieces"} if one.start == PIECES else {}
+    own = {
+        "run": {"dir": f"runs/{one.name}", "seed": one.seed},
+        "data": {"train": f"{data}/train", "valid": f"{data}/valid", "seq_len": SEQ_LEN},
+        "masking": {"rate": 0.3},
+        "model": CONFIG["model"] | init | pieces,
+        "optim": CONFIG["optim"] | {"lr": one.lr},
+        "train": CONFIG["train"] | {"steps": steps},
+    }
+    (args.work / f"{one.name}.yaml").write_text(yaml.safe_dump(config_of(one.name, own)))
+    maskwright(args, "train", f"{one.name}.yaml", "--procs", str(args.procs))
+
+
+def best_rate(args: argparse.Namespace, start: str) -> float:
+    """The rate whose first seed has the lowest last loss on held-out lines of the training file."""
+
+    def last_loss(lr: float) -> float:
+        entries = JournalReader(args.work / "runs" / Training(start, lr, 1).name / "journal.jsonl").entries()
+        return [entry.metrics["eval/loss"] for entry in entries if "eval/loss" in entry.metrics][-1]
+
+    return min(args.lr, key=last_loss)
+
+
+def measured(args: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Bits a byte of the held-out file by each form of the score, and its tokens and [UNK]."""
+    file = args.work / "scores" / f"{folder.name}.json"
+    if not file.exists():
+        model, texts = open_model(folder), lines(args.valid)
+        bytes_of_text = sum(len(text.encode()) for text in texts)
+        unknown, sentences = model.tokenizer.vocabulary()["[UNK]"], model.tokenizer(texts)
+        found = {"tokens": sum(len(one.ids) for one in sentences)}
+        found["unknown"] = sum(int((one.ids == unknown).sum()) for one in sentences)
+        nats = {name: -float(sentence_scores(model, texts, form).sum()) for name, form in FORMS.items()}
+        file.parent.mkdir(exist_ok=True)
+        write_json(file, found | {name: value / bytes_of_text / math.log(2) for name, value in nats.items()})
+    read: dict[str, float] = json.loads(file.read_text(encoding="utf-8"))
+    return read
+
+
+def report(args: argparse.Namespace, trainings: list[Training]) -> None:
+    values: dict[str, dict[str, Seeds]] = {form: {} for form in FORMS}
+    for form in FORMS:
+        for start in VOCABULARY:
+            of_start = [one for one in trainings if one.start == start]
+            values[form][start] = {one.seed: measured(args, args.work / "models" / one.name)[form] for one in of_start}
+    write_json(args.out.with_suffix(".json"), values)
+    write_page(args.out, page(args, trainings, values), ("torch", "deepspeed", "transformers"))
+
+
+def page(args: argparse.Namespace, trainings: list[Training], values: Mapping[str, Mapping[str, Seeds]]) -> str:
+    size, batch, texts = CONFIG["model"]["size"], CONFIG["train"]["global_batch_size"], lines(args.valid)
+    length, untrained = sum(len(text.encode()) for text in texts), measured(args, args.general)
+    general = f", trained on {args.general_tokens / 1e6:.2f} M tokens of books" if args.general_tokens else ""
+    rows = [[f"{GENERAL}, not trained", "", "", "", *(f"{untrained[form]:.4f}" for form in FORMS)]]
+    for start in VOCABULARY:
+        rows.append([start, *times(args, trainings, start), *(mean(values[form][start]) for form in FORMS)])
+    return f"""# Starting points for domain text
+
+ModernBERTs of {size["layers"]} layers x {size["hidden"]} train on {args.train.name} for {args.seconds:.0f} seconds of
+steps in {CONFIG["train"]["precision"]} in one thread, {batch} rows of {SEQ_LEN} tokens a step, 30% of them predicted.
+There are {args.seeds} seeds of random weights, data order and masks. The general model is the same for all seeds.
+
+- **{SCRATCH}**: with a tokenizer trained on the domain text
+  ({tokens(args, "domain")}).
+- **{GENERAL}**: `model.init` with its own tokenizer
+  ({tokens(args, "general")}).
+  It is a ModernBERT of the same size{general}. Its training is not part of the time.
+- **{PIECES}**: `model.init` with `model.init_vocabulary: pieces` and the tokenizer of the domain text.
+
+The number of steps is the time divided by the first quartile of the step times in a run of {TIMED_STEPS} steps from
+the same start. The table has the seconds of all steps in the journals. {rates(args)}
+
+Bits a byte are the negative pseudo-log-likelihood of the {len(texts):,} lines of {args.valid.name}, divided by their
+{length:,} bytes in UTF-8. "By word" (`within-word`): each token is predicted with all later tokens of its word masked,
+so the sum over a word is -log p of this word given the other words, with any tokenizer. The model still sees how many
+tokens the word has. "By token" (`original`): each token is predicted from all others, which favours tokenizers with
+shorter tokens. Neither form is a likelihood of the text. The table has means over seeds and standard deviations.
+
+{table(["start", "steps", "seconds", "rate", *FORMS], *rows)}
+
+Differences are paired by seed. Intervals are Student's t at the level of Holm's procedure over the differences of a
+form. With {args.seeds} seeds of one general model and one domain text, they do not describe other models or texts.
+
+{differences_of(values)}
+
+Values of each seed: [{args.out.stem}.json]({args.out.stem}.json).
+"""
+
+
+def rates(args: argparse.Namespace) -> str:
+    """How the learning rates were chosen, for the page."""
+    if len(args.lr) == 1:
+        return f"The learning\nrate is {args.lr[0]:g}; no other was tried."
+    return f"Each has the best rate of {args.lr}, by the loss of one seed on 3% of the training file, held out."
+
+
+def mean(of_seeds: Seeds) -> str:
+    found = [*of_seeds.values()]
+    return f"{np.mean(found):.4f}" + (f" ({np.std(found, ddof=1):.4f})" if len(found) > 1 else "")
+
+
+def times(args: argparse.Namespace, trainings: list[Training], start: str) -> tuple[str, str, str]:
+    """Steps; seconds of the steps of the fastest and the slowest run; and the learning rate."""
+    runs = [one for one in trainings if one.start == start]
+    seconds = [step_seconds(args.work / "runs" / one.name) for one in runs]
+    totals = [sum(of_run) for of_run in seconds]
+    return f"{len(seconds[0]):,}", f"{min(totals):.0f} to {max(totals):.0f}", f"{runs[0].lr:g}"
+
+
+def tokens(args: argparse.Namespace, data: str) -> str:
+    """Tokens of the training file, and of the held-out one with the model of a data set."""
+    totals = Dataset(args.work / data / "train").manifest.totals
+    folder = args.general if data == "general" else next((args.work / "models").glob("random*"))
+    held_out = measured(args, folder)
+    return f"{totals.tokens / 1e6:.2f} M tokens; held out {held_out['tokens']:,}, {held_out['unknown']:,} of them [UNK]"
+
+
+def differences_of(values: Mapping[str, Mapping[str, Seeds]]) -> str:
+    """A table for each form: the starts from a model minus random weights, and the new tokenizer minus the old one."""
+    pairs = [(GENERAL, SCRATCH), (PIECES, SCRATCH), (PIECES, GENERAL)]
+    return "\n\n".join(f"### {form.capitalize()}\n\n{compared(of_form, pairs)}" for form, of_form in values.items())
+
+
+if __name__ == "__main__":
+    run(main)
