@@ -130,8 +130,8 @@ def merged(args: argparse.Namespace, part: str, seed: int, merge: str) -> str:
 def report(args: argparse.Namespace, by_seed: Mapping[int, dict[str, float]]) -> None:
     names = list(next(iter(by_seed.values())))
     values: dict[str, Seeds] = {name: {seed: found[name] for seed, found in by_seed.items()} for name in names}
-    write_json(args.out.with_suffix(".json"), {"held_out_loss": values})
     write_page(args.out, page(args, values), ("torch", "deepspeed", "transformers"))
+    write_json(args.out.with_suffix(".json"), {"held_out_loss": values})
 
 
 def page(args: argparse.Namespace, values: Mapping[str, Seeds]) -> str:

@@ -165,8 +165,8 @@ def report(args: argparse.Namespace, trainings: list[Training]) -> None:
         for start in VOCABULARY:
             of_start = [one for one in trainings if one.start == start]
             values[form][start] = {one.seed: measured(args, args.work / "models" / one.name)[form] for one in of_start}
-    write_json(args.out.with_suffix(".json"), values)
     write_page(args.out, page(args, trainings, values), ("torch", "deepspeed", "transformers"))
+    write_json(args.out.with_suffix(".json"), values)
 
 
 def page(args: argparse.Namespace, trainings: list[Training], values: Mapping[str, Mapping[str, Seeds]]) -> str:
