@@ -230,7 +230,12 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
         "identity": Identity.of(config, data, state.steps_done, state.init).settings,
         "layout": layout_of(config),
         "shape": describe(config, data.tokenizer, state.steps_done),
-        "data": {"documents": sum(t.documents for t in totals), "tokens": sum(t.tokens for t in totals)},
+        "data": {
+            "documents": sum(t.documents for t in totals),
+            "tokens": sum(t.tokens for t in totals),
+            "sources_sha256": [dataset.manifest.sources_sha256 for dataset in data.datasets],
+        },
+        "chain": state.chain,
         "config": config.model_dump(mode="json"),
     }
 

@@ -3,6 +3,7 @@ from .choose_checkpoint import newest_verified as newest_verified
 from .identity import Identity as Identity
 from .identity import differences as differences
 from .manifest import Checkpoint as Checkpoint
+from .manifest import manifest_sha256 as manifest_sha256
 from .manifest import read as read
 from .manifest import verify as verify
 from .remote_copies import copies as copies

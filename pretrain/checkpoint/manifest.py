@@ -13,7 +13,7 @@ from typing import Any, Literal
 import xxhash
 
 from data_prep.errors import UserError
-from data_prep.files import hash_stream, write_json
+from data_prep.files import hash_stream, sha256_file, write_json
 from data_prep.reading import open_regular, parse_json, read_bytes, typed, unusable
 
 NAME = "manifest.json"
@@ -148,6 +148,11 @@ def _problem_of(
         return f"{file} cannot be read ({error.strerror})"
     except UserError as error:
         return str(error)
+
+
+def manifest_sha256(path: Path) -> str:
+    """The SHA-256 of the manifest of a checkpoint, which names the checksums of its files. Raises OSError."""
+    return sha256_file(path / NAME)
 
 
 def checksum_of(manifest: dict[str, Any]) -> str:

@@ -1,3 +1,4 @@
+from .export_record import ExportRecord as ExportRecord
 from .hugging_face_export import native_state as native_state
 from .merge_models import merge_models as merge_models
 from .merge_parts import merge_parts as merge_parts

@@ -10,6 +10,7 @@ from data_prep.files import atomic_folder
 from data_prep.format import TokenizerInfo
 from pretrain import checkpoint
 from pretrain.config import Config, ObjectiveKind, View
+from pretrain.export.export_record import ExportRecord
 from pretrain.guards import state_problem
 from pretrain.run import RunFolder
 
@@ -45,6 +46,7 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
 
     with new_folder(out) as temporary:
         write_export(temporary, saved, folder, averaged, kind)
+        ExportRecord.write(temporary, saved)
     return out
 
 

@@ -36,7 +36,7 @@ from pretrain.objectives import loss_weights
 from pretrain.optim import learning_rate
 from pretrain.reporting import Profile
 from pretrain.resume import RunParts, checkpoint_state
-from pretrain.run import State, StopRequest
+from pretrain.run import State, StopRequest, chained
 
 _STATUS_SECONDS = 5.0
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
@@ -71,6 +71,8 @@ class Loop:
         self._is_rank_zero, self._ranks, self._objectives = run.rank == 0, len(run.hosts), len(config.objective_kinds)
         self._step, self._position = start.steps_done, start.position
         self._replaced_tokens, self._init = start.replaced_tokens, start.init
+        is_own = start.checkpoint and start.checkpoint.parent.resolve() == self._folder.checkpoints.resolve()
+        self._chain = start.chain if is_own else ""  # the journal lacks the steps of another run
         self._stopping = self._save_due = False
         self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_rank_zero)
         self._faults = Faults(run.rank)
@@ -251,7 +253,9 @@ class Loop:
                 metrics["train/phase"] = info.phase
             if self._config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self._replaced_tokens
-            self._report(info.step, metrics | self._epochs(info.before), info.batch(sums))
+            batch = info.batch(sums)
+            self._chain = chained(self._chain, batch)
+            self._report(info.step, metrics | self._epochs(info.before), batch | {"chain": self._chain})
             self._check(info.step)
             if sums.written == self._ranks and self._saver.busy:
                 self._saver.finish()
@@ -327,7 +331,8 @@ class Loop:
         self._since, self._save_due = None, False
         self._run.marker.enter("checkpoint", self._step)
         self._check_weights()
-        state = ResumeState(self._step, self._position, self._replaced_tokens, self._init, self.guard.history)
+        so_far = self._replaced_tokens, self._init, self.guard.history
+        state = ResumeState(self._step, self._position, *so_far, chain=self._chain)
         self._saver.begin(self._step, checkpoint_state(self._config, self._run.data, state))
 
     def _snapshot(self, folder: Path, copy: bool) -> Parts:

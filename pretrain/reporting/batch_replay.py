@@ -54,6 +54,7 @@ class _Batch:
     settings: str
     shares: tuple[float, ...] = ()
     factors: str = ""
+    chain: str = ""
 
 
 def replay(run: Path, step: int) -> Replayed:
