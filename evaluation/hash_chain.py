@@ -54,9 +54,9 @@ def verify_chain(run: Path, workers: int, progress: Callable[[int, int], None]) 
     config, saved = load_config(folder.config), sorted(checkpoint.committed(folder.checkpoints))
     newest = next((found for _, path in reversed(saved) if isinstance(found := _checked(path), Checkpoint)), None)
     recorded = _recorded_inputs(newest)
-    paths = dict.fromkeys(source.path for phase in config.run_phases for source in phase.config.data.train)
-    for number, path in enumerate(paths):
-        yield from _data_links(path, recorded[number : number + 1], workers, progress)
+    locations = dict.fromkeys(source.path for phase in config.run_phases for source in phase.config.data.train)
+    for number, location in enumerate(locations):
+        yield from _data_links(location, recorded[number : number + 1], workers, progress)
     yield _config_link(folder, config, newest)
     batches, chains = _journal_link(folder.journal)
     yield batches

@@ -254,7 +254,7 @@ def test_marks_of_the_data_are_read_with_word_starts(tmp_path):
     predicted = np.take_along_axis(rows.original, np.maximum(rows.columns, 0), axis=1)[rows.columns >= 0]
     assert set(predicted.tolist()) == {7, 8}
     assert (predicted == 7).sum() == (predicted == 8).sum() > 0
-    Sources.open(config_of(marked.path, unmarked=0).data).check(config_of(marked.path, unmarked=0))
+    Sources.open(config_of(marked.path, unmarked=0)).check(config_of(marked.path, unmarked=0))
     plain = config_of(make_dataset(tmp_path / "plain", documents).path, unmarked=0.5)
     with pytest.raises(UserError, match=r"no targets, which objective repair and masking.selection.unmarked need"):
         Sources.open(plain).check(plain)
