@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 COMMANDS = (
-    *("demo", "doctor", "plan", "train", "stop", "status", "logs", "report", "checkpoints", "replay", "audit"),
+    *(
+        "demo",
+        "doctor",
+        "plan",
+        "train",
+        "branch",
+        "stop",
+        "status",
+        "logs",
+        "report",
+        "checkpoints",
+        "replay",
+        "audit",
+    ),
+    "runs tree",
     *("export", "merge", "evaluate", "finetune", "generate", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
@@ -43,6 +57,7 @@ _GROUPS = {  # what the commands of a group do, and an example
         "Turn raw text into verified, pre-tokenized shards.",
         "run --input 'text/*.txt' --tokenizer data/tokenizer --out data/books --valid-fraction 0.01",
     ),
+    "runs": ("Compare the runs of a folder.", "tree runs"),
     "mask": (
         "Show how a masking strategy masks a text.",
         'show "The old ship left the harbour." --tokenizer data/tokenizer',

@@ -1,3 +1,4 @@
+from .run_family import family as family
 from .run_logs import find_log as find_log
 from .run_logs import log_lines as log_lines
 from .run_table import look as look

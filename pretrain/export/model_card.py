@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from pretrain.checkpoint import Checkpoint
+from pretrain.checkpoint import Checkpoint, step_of
 from pretrain.config import OBJECTIVES, Config, ObjectiveKind, View
 from pretrain.export.transformers_folder import needs_version_5
 
@@ -81,7 +82,7 @@ A model pretrained with Maskwright for {titles}: {config.model.title} (layers x 
 
 | | |
 |---|---|
-| steps | {step:,} of {config.train.steps:,} |
+| steps | {step:,} of {config.train.steps:,} |{_parent_line(config)}
 | weights | {weights} |
 | attention | {kind.view.value} |
 | rows seen | {rows:,} of {lengths} tokens |
@@ -103,6 +104,13 @@ def merged_card(card: str, title: str, parts: Iterable[tuple[str, float]]) -> st
     card = re.sub(r"(?<=^\| weights \| ).*(?= \|$)", lambda _: title, card, count=1, flags=re.MULTILINE)
     rows = "".join(f"| {name} | {weight:.4g} |\n" for name, weight in parts)
     return f"{card.rstrip()}\n\nThe weights are {title}:\n\n| model | weight |\n|---|---|\n{rows}"
+
+
+def _parent_line(config: Config) -> str:
+    """A line of the table about the run that this one was branched from, if there is one."""
+    path = Path(config.run.resume)
+    of = step_of(path.name)
+    return "" if of is None else f"\n| branched from | step {of:,} of the run {path.parent.parent.name} |"
 
 
 def _objective_lines(config: Config, step: int) -> str:

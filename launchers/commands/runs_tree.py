@@ -1,0 +1,31 @@
+"""`maskwright runs tree`: show which run was branched from which."""
+
+import json
+from pathlib import Path
+
+from launchers.commands.arguments import JsonFlag, RunsArgument
+from launchers.display import text_console, text_table
+from launchers.watch import family, look_at_all
+
+
+def runs_tree(run: RunsArgument, json_format: JsonFlag = False) -> None:
+    """Show runs with the checkpoints that they were branched from, and their losses.
+
+    Examples:
+
+        maskwright runs tree runs
+
+        maskwright runs tree runs/trunk runs/trunk-decay --json
+    """
+    found = family(look_at_all([Path(path) for path in run]))
+    if json_format:
+        print(json.dumps([one.facts() for one in found], indent=1))
+        return
+    table = text_table(("run", "branched at", "state", "step", "loss", "held-out loss"), texts=("state",))
+    for one in found:
+        summary = one.seen.summary
+        at = "" if one.step is None else f"{one.step:,}"
+        losses = ("" if loss is None else f"{loss:.4f}" for loss in (summary.loss, summary.eval_loss))
+        step = f"{summary.status.step:,}" if summary.status else ""
+        table.add_row(f"{'  ' * one.depth}{summary.run}", at, one.seen.state, step, *losses)
+    text_console().print(table)

@@ -1,0 +1,96 @@
+"""`maskwright branch` and `maskwright runs tree`: a decay from a trunk, and the family of runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pretrain.run import JournalReader, RunFolder
+from pretrain.tracking import RunRecord
+from tests.support import runs
+from tests.system.soak.soak import assert_same_checkpoint
+
+TRUNK, DECAY = {"name": "stable", "steps": 12}, {"name": "decay", "steps": 6, "schedule": {"kind": "linear"}}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("branches")
+    runs.tiny_data(folder / "data")
+    return folder
+
+
+def config_of(folder: Path, name: str, phases: list[dict]) -> Path:
+    settings = {
+        "phases": phases,
+        "train": {"global_batch_size": 8, "precision": "fp32"},
+        "schedule": {"kind": "constant", "warmup_steps": 3},
+        "checkpoint__every_steps": 4,
+        "checkpoint__keep": 9,
+        "eval__every_steps": 6,
+    }
+    run = folder / "runs" / name
+    run.parent.mkdir(exist_ok=True)
+    return runs.write_config(folder / f"{name}.yaml", runs.tiny_config(folder / "data", run, **settings))
+
+
+@pytest.fixture(scope="module")
+def trunk(folder) -> Path:
+    done = runs.maskwright("train", config_of(folder, "trunk", [TRUNK]), "--procs", "2")
+    assert done.returncode == 0, done.stderr
+    return folder / "runs" / "trunk"
+
+
+def test_a_decay_from_a_trunk_equals_the_run_that_had_it_from_the_start(folder, trunk):
+    recipe = [TRUNK | {"steps": 8}, DECAY]
+    done = runs.maskwright("train", config_of(folder, "whole", recipe), "--procs", "2")
+    assert done.returncode == 0, done.stderr
+    stopped = runs.maskwright(
+        "branch", f"{trunk}@8", config_of(folder, "branch", recipe), "run.stop_after=10", "--procs", "2"
+    )
+    assert stopped.returncode == 75, stopped.stderr
+    done = runs.maskwright("branch", f"{trunk}@8", config_of(folder, "branch", recipe), "--procs", "2")
+    assert done.returncode == 0, done.stderr
+    branch, whole = (RunFolder(folder / "runs" / name) for name in ("branch", "whole"))
+    losses = runs.losses(branch.path)
+    assert losses == {step: loss for step, loss in runs.losses(whole.path).items() if step > 8}
+    assert_same_checkpoint(whole, branch, 14)
+    rates = {entry.step: entry.metrics.get("train/learning_rate") for entry in JournalReader(branch.journal).entries()}
+    assert rates[14] == pytest.approx(2e-3 / 6)
+
+
+def test_the_family_is_shown_with_losses(folder, trunk):
+    done = runs.maskwright("runs", "tree", folder / "runs")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines() if "runs/" in line]
+    assert [line[0].rpartition("/")[2] for line in lines] == ["trunk", "branch", "whole"]
+    assert lines[1][1:3] == ["8", "completed"]
+    found = json.loads(runs.maskwright("runs", "tree", folder / "runs", "--json").stdout)
+    by_name = {Path(one["run"]).name: one for one in found}
+    assert (by_name["branch"]["parent"], by_name["branch"]["parent_step"]) == (str(trunk), 8)
+    assert by_name["whole"]["parent"] is None
+    assert by_name["branch"]["loss"] == by_name["whole"]["loss"]
+
+
+def test_the_parent_is_recorded_in_mlflow(folder, trunk):
+    of_trunk, of_branch = (RunRecord.require(folder / "runs" / name) for name in ("trunk", "branch"))
+    assert of_branch.parent == of_trunk.run_id
+
+
+@pytest.mark.parametrize(
+    ("parent", "settings", "wanted"),
+    [
+        ("{trunk}", [], "is not RUN@STEP. Write for example runs/trunk@8000."),
+        ("{trunk}@7", [], "has no checkpoint of step 7. It has 4, 8, 12."),
+        ("{trunk}@8", ["run.dir={trunk}"], "the run to branch from. Add run.dir=FOLDER"),
+        ("{trunk}@8", ["phases.stable.masking.rate=0.4"], "masking.rate was 0.15 and is 0.4"),
+        ("{trunk}@8", ["phases.stable.steps=1", "phases.decay.steps=1"], "phases.decay (first step) was None and is 2"),
+    ],
+)
+def test_mistakes_have_one_message(folder, trunk, parent, settings, wanted):
+    config = config_of(folder, "mistake", [TRUNK, DECAY])
+    settings = [setting.format(trunk=trunk) for setting in settings]
+    done = runs.maskwright("branch", parent.format(trunk=trunk), config, *settings, "--procs", "1")
+    assert done.returncode != 0
+    assert wanted in done.stderr
+    assert "Traceback" not in done.stderr
