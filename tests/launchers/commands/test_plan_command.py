@@ -86,13 +86,14 @@ def test_nothing_fits_into_too_small_a_gpu():
 def test_every_phase_is_planned():
     options = ["configs/modernbert-base.yaml", "--vocab-size", "50368", "--gpus-per-node", "8"]
     found = facts(*options, "--tokens-per-second", "1e6")
-    first, second = found["stages"]
-    assert (first["steps"], second["steps"]) == (10_000, 90_000)
+    first, second, *later = found["stages"]
+    assert [stage["steps"] for stage in found["stages"]] == [10_000, 90_000, 15_000, 3000]
+    assert [stage["seq_len"] for stage in later] == [8192, 8192]
     assert second["accumulation"] == 2 * first["accumulation"]
-    assert found["tokens"] == first["tokens"] + second["tokens"]
+    assert found["tokens"] == sum(stage["tokens"] for stage in found["stages"])
     (short,) = facts(*options, "train.steps=5000", "phases=[]")["stages"]
     assert short["steps"] == 5000
-    assert [stage["phase"] for stage in found["stages"]] == ["small batches", "stable"]
+    assert [stage["phase"] for stage in found["stages"]] == ["small batches", "stable", "long rows", "decay"]
 
 
 def test_a_model_of_transformers_is_counted(tmp_path):
