@@ -29,6 +29,7 @@ SETTINGS = {
 # Documented, but not of a healthy run of one data set on a CPU; the files test them.
 ELSEWHERE = {
     "speed/mfu": "tests/pretrain/model/test_flops.py",
+    "train/phase": "tests/system/test_phases.py",
     "data/epoch/NAME": "tests/system/test_curriculum.py",
     "train/loss/NAME": "tests/pretrain/loop/test_step_metrics.py",
     "train/masked_accuracy/NAME": "tests/pretrain/loop/test_step_metrics.py",

@@ -130,7 +130,7 @@ def test_shares_change_over_the_run_by_whole_rows():
     ends = {"schedule": "linear", "start": 1.0, "end": 0.0}, {"schedule": "linear", "start": 0.0, "end": 1.0}
     run = config([{"kind": "clm", "share": ends[0]}, {"kind": "mlm", "share": ends[1], "weight": 2.0}])
     assert [shares_at(run, n) for n in (0, 5, 10)] == [(0.0, 1.0), (0.5, 0.5), (1.0, 0.0)]
-    assert loss_weights(run, (0.25, 0.75)) == (2.0, 0.75)
+    assert loss_weights(run, 0, (0.25, 0.75)) == (2.0, 0.75)
     assert predicted_share(run, 5) == pytest.approx(0.5 * 0.3 + 0.5)
     mixture = objective_of(run, VOCABULARY, 5, "train")
     assert isinstance(mixture, ObjectiveMixture)
