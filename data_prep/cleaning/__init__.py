@@ -2,7 +2,7 @@
 
 `Cleaning` normalizes and filters by length and repetition. `Grams` finds text of evaluation sets. For exact and near
 duplicates, `key_writer` writes keys of documents, `resolve_repeats` compares them, and `read_drops` reads the result.
-`mix` and `powers` are the arithmetic of the hashes.
+`count_words` counts words and bytes. `mix` and `powers` are the arithmetic of the hashes.
 """
 
 import lazy_loader

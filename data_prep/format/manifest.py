@@ -9,7 +9,7 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -108,11 +108,16 @@ class TokenizerInfo:
 
 @dataclass(frozen=True)
 class DataSetTotals:
-    """Sums over all shards."""
+    """Sums over all shards, and over all inputs of the words between white space and the UTF-8 bytes of their texts.
+
+    `words` and `text_bytes` are None if an earlier version of Maskwright, which did not count them, made the data set.
+    """
 
     documents: int
     tokens: int
     blocks: int
+    words: int | None = None
+    text_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +147,9 @@ class ShardInfo:
 class SourceInfo:
     """One input, usually a file. Its blocks have the task numbers `first_task` to `first_task + tasks - 1`.
 
-    `source` is the name that the user gave to inputs of this kind, or empty. `documents`, `tokens` and `text_bytes`
-    (of UTF-8) are those in this data set. `left_out` counts, by reason, the documents that are in no data set of the
-    preparation.
+    `source` is the name that the user gave to inputs of this kind, or empty. `documents`, `tokens`, `text_bytes`
+    (of UTF-8) and `words` (see DataSetTotals) are those in this data set. `left_out` counts, by reason, the documents
+    that are in no data set of the preparation.
     """
 
     name: str
@@ -157,6 +162,7 @@ class SourceInfo:
     tokens: int
     text_bytes: int
     left_out: dict[str, int]
+    words: int | None = None
 
 
 @dataclass(frozen=True)
@@ -205,20 +211,30 @@ class Manifest:
         """Write and return manifest.json for the finished shards in `folder`/shards, which have targets or not."""
         version = TARGETS_VERSION if targets else FORMAT_VERSION
         tables = (read_index((folder / "shards" / shard.index_name).read_bytes())[1] for shard in shards)
-        totals = {field.name: sum(getattr(shard, field.name) for shard in shards) for field in fields(DataSetTotals)}
         manifest = cls(
             format=FORMAT,
             format_version=version,
             fingerprint=fingerprint(tokenizer.sha256, tokenizer.dtype, tables, version),
             tokenizer=tokenizer,
             dtype=tokenizer.dtype.name,
-            totals=DataSetTotals(**totals),
+            totals=_totals(shards, sources),
             shards=list(shards),
             sources=list(sources),
             index_fingerprint=index_fingerprint(shards),
         )
         write_json(folder / "manifest.json", asdict(manifest))
         return manifest
+
+
+def _totals(shards: Sequence[ShardInfo], sources: Sequence[SourceInfo]) -> DataSetTotals:
+    sums = {name: sum(getattr(shard, name) for shard in shards) for name in ("documents", "tokens", "blocks")}
+    words = [source.words for source in sources if source.words is not None]
+    complete = sum(source.documents for source in sources) == sums["documents"]  # the inputs have every document
+    return DataSetTotals(
+        **sums,
+        words=sum(words) if complete and len(words) == len(sources) else None,
+        text_bytes=(sum(source.text_bytes for source in sources) or None) if complete else None,
+    )
 
 
 def fingerprint(
@@ -301,9 +317,10 @@ def _parse_manifest(path: str, raw: Any) -> Manifest:
     for source in manifest.sources:
         if source.first_task + source.tasks > 1 << 32:
             raise ValueError(f"{reprlib.repr(source.name)} has {source.tasks} tasks from {source.first_task} on")
-    for field in fields(DataSetTotals):
-        if getattr(manifest.totals, field.name) != sum(getattr(shard, field.name) for shard in manifest.shards):
-            raise ValueError(f"the shards' {field.name} do not add up to the total")
+    for name, total in asdict(_totals(manifest.shards, manifest.sources)).items():
+        if getattr(manifest.totals, name) not in (None, total):
+            parts = "inputs" if name in ("words", "text_bytes") else "shards"
+            raise ValueError(f"the {parts}' {name} do not add up to the total")
     computed = index_fingerprint(manifest.shards)
     if manifest.index_fingerprint not in (None, computed):
         stored = reprlib.repr(manifest.index_fingerprint)

@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 
+from data_prep.cleaning import count_words
 from data_prep.files import sha256_file, write_json
 from data_prep.format import ShardInfo, ShardWriter
 from data_prep.jobs import deduplication
@@ -28,9 +29,10 @@ UNCHANGED, LONG_PAIR = "unchanged", "long pair"
 class TaskRecord:
     """The record of a finished task, OUT/prep/tasks/NNNNN.json.
 
-    `shards` and `text_bytes` are by split. `lines` counts the lines of the task's range. `drop_sha256` identifies the
-    list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents` counts documents
-    of fewer than SHORT_TOKENS tokens. Records of earlier versions may lack it, or have an unused `ids_sha256`.
+    `shards`, `text_bytes` and `words` are by split. `lines` counts the lines of the task's range. `drop_sha256`
+    identifies the list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents`
+    counts documents of fewer than SHORT_TOKENS tokens. Records of earlier versions may lack it and `words`, or have an
+    unused `ids_sha256`.
     """
 
     hash: str
@@ -46,6 +48,7 @@ class TaskRecord:
     note: str
     short_documents: int = 0
     ids_sha256: str | None = None
+    words: dict[str, int] = field(default_factory=dict)
 
     def documents(self, split: str) -> int:
         return sum(shard.documents for shard in self.shards[split])
@@ -122,6 +125,7 @@ class _Task:
         self.documents = TaskDocuments(bench, task, quarantine)
         self.drop = deduplication.Drop(self.plan, task, bench.out)
         self.text_bytes = dict.fromkeys(self.plan.splits, 0)
+        self.words = dict.fromkeys(self.plan.splits, 0)
         self.documents_written = self.tokens = self.short = 0
 
     def run(self, report: Report) -> TaskRecord:
@@ -151,6 +155,7 @@ class _Task:
             encoder=encoder.name if encoder else "none",
             note=note,
             short_documents=self.short,
+            words=self.words,
         )
 
     def _writer(self, split: str) -> ShardWriter:
@@ -173,12 +178,14 @@ class _Task:
             changed = np.add.reduceat(np.append(targets, False), np.cumsum(lengths) - lengths, dtype=int) > 0
             self.documents.left_out[UNCHANGED] += int((usable & ~changed).sum())
             usable &= changed
-        texts = ["".join(row.texts[: 1 if corrects else 2]) for row in batch]
-        sizes = np.array([len(text) if text.isascii() else len(text.encode()) for text in texts])
+        sides = 1 if corrects or batch[0].other is None else 2
+        counts = count_words([text for row in batch for text in row.texts[:sides]])
+        n_words, sizes = (count.reshape(-1, sides).sum(axis=1) for count in counts)
         names: list[Any] | None = [row.id for row in batch] if self.plan.settings.reading.id_field is not None else None
         for split, chosen in self._split(batch).items():
             chosen = chosen & usable
             self.text_bytes[split] += int(sizes[chosen].sum())
+            self.words[split] += int(n_words[chosen].sum())
             self.documents_written += int(chosen.sum())
             self.tokens += int(lengths[chosen].sum())
             self.short += int((lengths[chosen] < SHORT_TOKENS).sum())

@@ -57,7 +57,9 @@ def _totals(facts: dict[str, Any]) -> Table:
         {
             "documents": _count(facts["documents"]),
             "tokens": _count(facts["tokens"]),
-            "words": _count(facts["words"]),
+            "words of the text": _count(facts["text_words"], "not counted"),
+            "UTF-8 bytes of the text": _count(facts["text_bytes"], "not counted"),
+            "words by the tokenizer": _count(facts["words"]),
             "tokens a word": _number(facts["tokens_per_word"]),
             "UTF-8 bytes a token": _number(facts["bytes_per_token"]),
             "unknown tokens": f"{_count(facts['unknown'])} ({_percent(facts['unknown_rate'])})",
@@ -131,8 +133,8 @@ def _spelled(token: dict[str, Any]) -> str:
     return str(token["token"]) if "\N{REPLACEMENT CHARACTER}" in text else text  # part of a character
 
 
-def _count(value: int | None) -> str:
-    return "not recorded" if value is None else f"{value:,}"
+def _count(value: int | None, missing: str = "not recorded") -> str:
+    return missing if value is None else f"{value:,}"
 
 
 def _number(value: float | None) -> str:

@@ -198,7 +198,7 @@ def hard_linked(dataset: Dataset, folder: Path, shards: int) -> Path:
             os.link((dataset.path / "shards" / first["name"]).with_suffix(suffix), folder / "shards" / (name + suffix))
     manifest["shards"] = [{**first, "name": f"{name}.tar"} for name in names]
     manifest["index_fingerprint"] = None
-    manifest["totals"] = {key: shards * first[key] for key in manifest["totals"]}
+    manifest["totals"] = {key: shards * first[key] for key in ("documents", "tokens", "blocks")}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
 

@@ -1,0 +1,135 @@
+"""Words and bytes of the text in data sets: equal to those that are counted from the input."""
+
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.cleaning import Cleaning, count_words
+from data_prep.errors import DamagedData
+from data_prep.format import Dataset
+from data_prep.inspection import summary
+from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only, resolve_tasks, run_tasks
+from data_prep.jobs.preparation_plan import read_plan
+from data_prep.jobs.task_worker import record_path
+from data_prep.sources import Options
+from data_prep.tokenizer import train
+from tests.support.in_process import command
+from tests.support.prep import jsonl, prepare_files, request, texts
+
+SPACES = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
+    train(texts(0, 300), "wordpiece", 120, folder)
+    return folder
+
+
+def counts(documents) -> tuple[int, int]:
+    return sum(len(text.split()) for text in documents), sum(len(text.encode()) for text in documents)
+
+
+def found(folder: Path) -> tuple[int | None, int | None]:
+    totals = Dataset(folder).manifest.totals
+    return totals.words, totals.text_bytes
+
+
+CHARACTERS = st.one_of(st.sampled_from(SPACES), st.sampled_from("aé€\x00\x08\x0e\x1b!ÂÀ\u200b\u3001\u1681\U00010000"))
+
+
+@given(st.lists(st.text(CHARACTERS, max_size=12), max_size=6))
+def test_words_are_those_of_split(documents):
+    words, sizes = count_words(documents)
+    assert words.tolist() == [len(text.split()) for text in documents]
+    assert sizes.tolist() == [len(text.encode()) for text in documents]
+
+
+def test_every_character_is_counted_as_split_counts_it():
+    documents = [f"a{chr(code)}b" for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
+    assert count_words(documents)[0].tolist() == [len(text.split()) for text in documents]
+
+
+@pytest.mark.parametrize("task_bytes", [None, 3000])
+def test_totals_of_one_task_and_of_several(tmp_path, tokenizer, task_bytes):
+    documents = [text.replace(" ", "\u2003é\u00a0", 3) + "\n " for text in texts(1, 200)]
+    (tmp_path / "a.jsonl").write_bytes(jsonl([*documents, "", " "]))
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", task_bytes=task_bytes)
+    assert (len(read_plan(tmp_path / "out").tasks) > 5) == bool(task_bytes)
+    assert found(tmp_path / "out") == counts(documents)
+    facts = summary(Dataset(tmp_path / "out"))
+    assert (facts["text_words"], facts["text_bytes"]) == counts(documents)
+    record_path(tmp_path / "out", 0).unlink()
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", task_bytes=task_bytes)
+    assert found(tmp_path / "out") == counts(documents)
+
+
+def test_splits_and_dropped_documents_in_stages(tmp_path, tokenizer):
+    (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 100), *texts(0, 30), "\uff41", *texts(1, 100)]))
+    settings = PreparationSettings(
+        valid_fraction=0.3, deduplicate="exact", cleaning=Cleaning(normalize="nfkc", min_characters=2)
+    )
+    out = tmp_path / "out"
+    given = request([tmp_path / "a.jsonl"], tokenizer, out, settings, task_bytes=4000)
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "whole", settings=settings, task_bytes=4000)
+    plan, _ = plan_only(given)
+    with Workers(1) as workers:
+        run_tasks("scan", out, range(len(plan.tasks)), workers)
+        resolve_tasks(out, 1 << 30)
+        run_tasks("task", out, range(len(plan.tasks)), workers)
+        merge_tasks(out, workers)
+    splits = [found(out / split) for split in ("train", "valid")]
+    assert splits == [found(tmp_path / "whole" / split) for split in ("train", "valid")]
+    assert tuple(map(sum, zip(*splits, strict=True))) == counts(texts(0, 100) + texts(1, 100))
+    assert all(words for words, _ in splits)
+
+
+@pytest.mark.parametrize("field", ["target_field", "wrong_field"])
+def test_pairs_and_corrections(tmp_path, tokenizer, field):
+    rows = [{"text": f"the curved {text}", "other": f"mind {text}"} for text in texts(2, 20)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = PreparationSettings(reading=Options(**{field: "other"}))
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", settings=settings)
+    names = ("text", "other") if field == "target_field" else ("text",)
+    assert found(tmp_path / "out") == counts([row[name] for row in rows for name in names])
+
+
+def test_a_data_set_of_an_earlier_version(tmp_path, tokenizer, capsys):
+    """It has no words; the fingerprint is the same, and inputs that are added later do not give a sum of a part."""
+    for name, seed in (("a", 0), ("b", 1)):
+        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(seed, 30)))
+    out = tmp_path / "out"
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, out)
+    new = Dataset(out).manifest
+    manifest = json.loads((out / "manifest.json").read_bytes())
+    for part in (manifest["totals"], *manifest["sources"]):
+        part.pop("words", None)
+    del manifest["totals"]["text_bytes"]
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    record = json.loads(record_path(out, 0).read_bytes())
+    del record["words"]
+    record_path(out, 0).write_text(json.dumps(record))
+    assert found(out) == (None, None)
+    assert Dataset(out).manifest.fingerprint == new.fingerprint
+    assert summary(Dataset(out))["text_words"] is None
+    shown = command(capsys, "prep", "info", out).out
+    assert re.search(r"words of the text +not counted", shown), shown
+    prepare_files([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tokenizer, out)
+    assert found(out) == (None, counts(texts(0, 30) + texts(1, 30))[1])
+
+
+@pytest.mark.parametrize("name", ["words", "text_bytes"])
+def test_totals_that_are_not_the_sums_are_refused(tmp_path, tokenizer, name):
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 30)))
+    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out")
+    manifest = dataclasses.asdict(Dataset(tmp_path / "out").manifest)
+    manifest["totals"][name] += 1
+    (tmp_path / "out" / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(DamagedData, match=f"the inputs' {name} do not add up"):
+        Dataset(tmp_path / "out")
