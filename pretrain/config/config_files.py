@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from data_prep.errors import MissingFile, UnusableInput, working_directory
 from data_prep.files import write_file
 from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
+from pretrain.config.budgets import has_budget, with_steps
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.error_text import nearest, shown, value_refusal, yaml_problem
 from pretrain.config.schema import Config
@@ -58,6 +59,8 @@ def load_config(
     if options:
         values = merged(values, {"cluster": options})
     try:
+        if has_budget(values):
+            values = with_steps(values)
         config = Config.model_validate(values)
     except ValidationError as error:
         raise UnusableInput(f"{path}: {_explain(error)}" if path else _explain(error)) from None

@@ -195,6 +195,10 @@ class Config(Section):
             self.__dict__.update({name: getattr(first, name) for name in ("data", "objective", "masking", "model")})
             self.__dict__.update({name: getattr(first, name) for name in ("optim", "schedule", "train")})
             self._later = tuple(later)
+        for part, where in [(self.train, "train"), *((phase, f"phases.{phase.name}") for phase in self.phases)]:
+            given = [unit for unit in ("tokens", "words", "bytes") if getattr(part, unit)]
+            if len(given) > 1 or (given and part is self.train and self.phases):
+                raise ValueError(f"{where} has a length in {given[-1]} and another length; remove one of them")
         if not self.train.steps:
             raise ValueError("train.steps is missing; add it to the config")
         return self
