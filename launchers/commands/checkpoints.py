@@ -63,7 +63,7 @@ def _rows(folder: Path, settings: "CheckpointConfig", quick: bool) -> list[dict[
     from pretrain import checkpoint
 
     paths = checkpoint.committed(folder)
-    kept = checkpoint.retained([step for step, _ in paths], settings.keep, settings.keep_every)
+    kept = checkpoint.retained([step for step, _ in paths], settings)
     sizes = [sum(file.stat().st_size for file in path.rglob("*") if file.is_file()) for _, path in paths]
     rows, done = [], 0
     with CommandProgress() as line:

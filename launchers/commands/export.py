@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
+from data_prep.errors import UserError
 from data_prep.files import check_writable
 from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument, local
+from pretrain.checkpoint import committed
 from pretrain.config import View
 from pretrain.run import RunFolder
 
@@ -21,6 +23,7 @@ def export(
     view: Annotated[
         View | None, typer.Option(help="of a mixture: the model for one view; by default the one that fills masks")
     ] = None,
+    every: Annotated[bool, typer.Option("--all", help="export each checkpoint of the run into RUN/exports")] = False,
     ema: Annotated[bool, typer.Option("--ema", help="export the averaged weights (optim.ema)")] = False,
 ) -> None:
     """Write a checkpoint as a Hugging Face model folder.
@@ -33,10 +36,20 @@ def export(
 
         maskwright export runs/demo --ema
 
+        maskwright export runs/demo --all
+
         maskwright export runs/demo --view bidirectional
     """
     require_run(run)
     check_writable(out or RunFolder(run).exports / "step")
-    from pretrain.export import export_run
+    from pretrain.export import default_export, export_run
 
+    if every:
+        if out or step is not None:
+            raise UserError("--all exports each checkpoint into RUN/exports. Remove --out and --step.")
+        folder = RunFolder(run)
+        for number, saved in sorted(committed(folder.checkpoints)):
+            if not default_export(folder, saved.name, ema, view).exists():
+                print(export_run(run, number, None, averaged=ema, view=view))
+        return
     print(export_run(run, step, out, averaged=ema, view=view))

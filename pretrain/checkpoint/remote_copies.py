@@ -186,7 +186,7 @@ def _remove_partial(remote: Remote) -> None:
 
 def _prune(remote: Remote, settings: CheckpointConfig) -> None:
     steps = _steps(remote)
-    for step in set(steps) - retained(steps, settings.keep, settings.keep_every).keys():
+    for step in set(steps) - retained(steps, settings).keys():
         _remove(remote, _path(remote, step))
 
 

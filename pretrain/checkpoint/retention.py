@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.files import fsync_path
+from pretrain.config import CheckpointConfig
 
 _FOLDER = re.compile(r"step-(\d{8})")
 
@@ -27,10 +28,12 @@ def committed(folder: Path) -> list[tuple[int, Path]]:
     return sorted(found, reverse=True)
 
 
-def retained(steps: Sequence[int], keep: int, keep_every: int | None) -> dict[int, str]:
-    """The steps to keep, each with the reason: "newest" or "every N"."""
-    kept = {step: f"every {keep_every}" for step in steps if keep_every and step % keep_every == 0}
-    return kept | dict.fromkeys(sorted(steps, reverse=True)[:keep], "newest")
+def retained(steps: Sequence[int], settings: CheckpointConfig) -> dict[int, str]:
+    """The steps to keep, each with the reason: "newest", "every N" or "in at_steps"."""
+    every = settings.keep_every
+    kept = {step: f"every {every}" for step in steps if every and step % every == 0}
+    kept |= {step: "in at_steps" for step in steps if step in settings.at_steps}
+    return kept | dict.fromkeys(sorted(steps, reverse=True)[: settings.keep], "newest")
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -183,7 +183,7 @@ class Saver:
     def _prune(self) -> None:
         """Rename old checkpoints, and delete them in the background."""
         steps = dict(committed(self._folder))
-        kept = retained([*steps], self._settings.keep, self._settings.keep_every)
+        kept = retained([*steps], self._settings)
         needed = self._remote.needed() if self._remote else set()
         for step, path in steps.items():
             if step not in kept and path not in needed:

@@ -16,12 +16,14 @@ _SPECIALS = 2  # [CLS] and [SEP] of a document
 
 
 def has_budget(values: Mapping[str, Any]) -> bool:
-    """Whether a part of the values of a config has a length in one of UNITS, and no steps."""
-    return any(_unit(part) for part in _parts(values))
+    """Whether a part of a config has a length in one of UNITS and no steps, or checkpoints are at numbers of words."""
+    return bool(_milestones(values)) or any(_unit(part) for part in _parts(values))
 
 
 def with_steps(values: dict[str, Any]) -> dict[str, Any]:
     """The values of a config with the steps of each part that has a length in one of UNITS instead.
+
+    Numbers of words in `checkpoint.at_words` become steps in `checkpoint.at_steps`.
 
     Raises:
         UserError: if a data set is missing, or was made by a version that did not count words and bytes.
@@ -33,7 +35,29 @@ def with_steps(values: dict[str, Any]) -> dict[str, Any]:
         _steps(config, phase, unit, getattr(own, unit)) if (unit := _unit(part)) else part.get("steps")
         for part, phase, own in zip(_parts(values), config.run_phases, read, strict=True)
     ]
-    return _with(values, steps)
+    values = _with(values, steps)
+    if _milestones(values):
+        config = Config.model_validate(values)
+        at_steps = {step for words in config.checkpoint.at_words if (step := _step_at(config, words))}
+        values |= {"checkpoint": values["checkpoint"] | {"at_steps": sorted(at_steps)}}
+    return values
+
+
+def _milestones(values: Mapping[str, Any]) -> Any:
+    section = values.get("checkpoint")
+    return section.get("at_words") if isinstance(section, dict) and not section.get("at_steps") else None
+
+
+def _step_at(config: Config, words: float) -> int | None:
+    """The first step after which a run has read so many words; None if it ends before."""
+    for phase in config.run_phases:
+        of_slot = _of_slot(phase.config.data, "words", phase.name) * phase.config.data.seq_len
+        sizes = [(phase.start + after, rows) for after, rows in phase.config.train.batch_sizes]
+        for (after, rows), (end, _) in zip(sizes, [*sizes[1:], (phase.end, 0)], strict=True):
+            if (step := after + math.ceil(words / (rows * of_slot))) <= min(end, phase.end):
+                return step
+            words -= max(0, min(end, phase.end) - after) * rows * of_slot
+    return None
 
 
 def _parts(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:

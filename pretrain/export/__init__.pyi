@@ -11,6 +11,7 @@ from .resolve_model import load_model as load_model
 from .resolve_model import load_tokenizer as load_tokenizer
 from .resolve_model import model_folder as model_folder
 from .resolve_model import prediction_lag as prediction_lag
+from .run_export import default_export as default_export
 from .run_export import export_run as export_run
 from .run_export import free_folder as free_folder
 from .transformers_folder import save_model as save_model

@@ -116,7 +116,8 @@ class Loop:
                 if self._due(config.eval.every_steps) or self._step == total:
                     self._evaluate()
 
-                if self._due(config.checkpoint.every_steps) or self._save_due or self._step == total:
+                listed = self._step == total or self._step in config.checkpoint.at_steps
+                if self._due(config.checkpoint.every_steps) or self._save_due or listed:
                     self._save()
 
             self._report_steps(self._deferred.drain())

@@ -107,6 +107,8 @@ OPTIONS = {
     "checkpoint.asynchronous": True,
     "checkpoint.keep": 2,
     "checkpoint.keep_every": None,
+    "checkpoint.at_steps": [],
+    "checkpoint.at_words": [],
     "checkpoint.max_failures": 3,
     "checkpoint.remote": None,
     "eval.every_steps": 1000,

@@ -194,3 +194,13 @@ def test_phases_are_equal_to_the_settings_of_one_phase(data, tmp_path):
     assert_equal = [[entry.metrics["train/loss"] for entry in entries(tmp_path / name)] for name in ("with", "without")]
     assert assert_equal[0] == assert_equal[1]
     assert load_config(tmp_path / "with" / "config.yaml").train.steps == 6
+
+
+def test_checkpoints_at_listed_steps_are_kept(data, tmp_path):
+    run = tmp_path / "run"
+    saving = {"every_steps": 4, "keep": 1, "at_steps": [3, 5]}
+    done = train(config_of(data, run, phases=[{"name": "one", "steps": 7}], checkpoint=saving), processes=1)
+    assert done.returncode == 0, done.stderr
+    assert sorted(step for step, _ in checkpoint.committed(RunFolder(run).checkpoints)) == [3, 5, 7]
+    shown = runs.maskwright("checkpoints", run)
+    assert shown.stdout.count("in at_steps") == 2, shown.stdout

@@ -91,3 +91,16 @@ def test_lengths_that_cannot_be(write, data):
     unpacked = least(new, {"words": 10})
     unpacked["data"] |= {"packing": "none", "train": [{"path": str(new), "weight": 1}]}
     assert "a length in words is known for packed rows only" in refusal(write(unpacked))
+
+
+def test_checkpoints_at_words_are_at_the_first_step_with_so_many(write, data):
+    totals = Dataset(data / "words").manifest.totals
+    of_row = totals.words / (totals.tokens + 2 * totals.documents) * 64
+    phases = [{"name": "a", "steps": 10}, {"name": "b", "steps": 10, "train": {"global_batch_size": 2}}]
+    wanted = [1, round(32 * of_row * 10), round(32 * of_row * 10) + 5, round(32 * of_row * 10 + 2 * of_row * 9), 10**9]
+    values = least(data / "words", {}, phases=phases, checkpoint={"at_words": wanted})
+    read = [0.0]
+    for step in range(20):
+        read.append(read[-1] + (32 if step < 10 else 2) * of_row)
+    steps = {next((step for step, words in enumerate(read) if words >= count), None) for count in wanted}
+    assert load_config(write(values)).checkpoint.at_steps == sorted(step for step in steps if step)
