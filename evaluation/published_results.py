@@ -35,8 +35,8 @@ def figures_in(path: Path, export: Path, names: Sequence[Path]) -> list[Figure]:
     values = read_json(path, dict[str, Any], nan=True)
     try:
         if "models" in values:
-            same = {one.absolute() for one in (export, *names)}
-            of_model = [one for name, one in values["models"].items() if Path(name).absolute() in same]
+            same = {one.resolve() for one in (export, *names)}
+            of_model = [one for name, one in values["models"].items() if Path(name).resolve() in same]
             return [figure for one in of_model for figure in _evaluation(one, values["settings"])]
         return list(_finetuning(values)) if values["identity"]["model"] == model_digest(export) else []
     except (KeyError, TypeError, AttributeError, ValueError) as error:

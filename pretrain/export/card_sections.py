@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, one_line
 from data_prep.format import Dataset
 from data_prep.urls import file_name, is_url, redact, shown
 from pretrain.config import Config, load_config, on_one_line
@@ -43,9 +43,10 @@ def training_sections(folder: RunFolder, step: int, watts: float | None) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table in Markdown, with its final newline. `|` in cells is escaped."""
+    """A table in Markdown, with its final newline. Cells become one line, with `|` escaped."""
     lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |\n" for line in lines)
+    cells = ([one_line(str(cell)).replace("|", r"\|") for cell in line] for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
 def _starts(folder: RunFolder, step: int) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import disable_progress_bars, validate_repo_id
 from huggingface_hub.utils.sha import git_hash
 
-from data_prep.errors import UserError, first_line
+from data_prep.errors import UserError, first_line, one_line
 from data_prep.files import sha256_file
 from data_prep.urls import redact
 from pretrain.export.publication import MAIN
@@ -117,7 +117,9 @@ class HubRepository:
         if status in (403, 404):
             return f"Your token may not write to {self._name}. Use a token with write access, or another --to."
         if status == 401:
-            return f"{self._hub} refuses your token. Get one with write access there, then run `hf auth login` or set HF_TOKEN."
+            return f"{self._hub} refuses your token. Get another there, and run `hf auth login` or set HF_TOKEN."
+        if isinstance(error, ValueError):  # such as metadata of the card that the Hub does not accept
+            return f"{task} was refused: {one_line(str(error))}"
         if 400 <= status < 500 and status not in _TEMPORARY:
             return f"{task} was refused: {_reason(error)}."
         return None

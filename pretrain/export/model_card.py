@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from data_prep.errors import UserError
 from pretrain.checkpoint import Checkpoint, step_of
 from pretrain.config import OBJECTIVES, Config, ObjectiveKind, View
 from pretrain.export.card_sections import markdown_table
@@ -129,10 +130,16 @@ def published_card(
 
     Args:
         repository: OWNER/NAME. sections: see training_sections. licence: its id on the Hugging Face Hub.
+
+    Raises:
+        UserError: if the metadata at the start of `card` are no YAML mapping.
     """
     name = repository.partition("/")[2]
     front = _FRONT_MATTER.match(card)
-    metadata = (yaml.safe_load(front[1]) if front else None) or {"library_name": "transformers"}
+    try:
+        metadata = dict(yaml.safe_load(front[1])) if front else {"library_name": "transformers"}
+    except (yaml.YAMLError, TypeError, ValueError):
+        raise UserError("README.md of the model has metadata that are no YAML mapping. Correct them.") from None
     metadata |= {"license": licence} if licence else {}
     metadata |= {"model-index": [{"name": name, "results": [*map(_result, figures)]}]} if figures else {}
     text = re.sub(r"\A\s*# .*", "", card[front.end() :] if front else card).replace(_PLACE, repository).strip()

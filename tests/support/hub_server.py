@@ -24,7 +24,7 @@ from huggingface_hub.utils.sha import git_hash
 from tests.support.web import running
 
 OWNER = "someone"
-LFS_MODES = {True: "lfs", False: "regular"}
+LICENCES = ["apache-2.0", "mit"]
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Store:
     roles: "write" or "read" by token. objects: uploaded large files by SHA-256.
     requests: number of requests by kind, as methods of _Handler are named.
     faults: status codes to answer the next requests with, by kind.
-    on_upload: called in the middle of the next upload of a large file, once. It may end the server.
+    cut: the number of the upload of a large file that is cut in its middle, from 1. on_cut: called then.
     """
 
     roles: dict[str, str]
@@ -80,7 +80,8 @@ class Store:
     objects: dict[str, bytes] = field(default_factory=dict)
     requests: Counter[str] = field(default_factory=Counter)
     faults: dict[str, list[int]] = field(default_factory=dict)
-    on_upload: Callable[["Hub"], None] | None = None
+    cut: int = 0
+    on_cut: Callable[["Hub"], object] = lambda hub: None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -93,11 +94,9 @@ class Hub(http.server.ThreadingHTTPServer):
     def __init__(self, store: Store, port: int = 0):
         super().__init__(("127.0.0.1", port), _Handler)
         self.store, self.url = store, f"http://127.0.0.1:{self.server_port}"
-        self.dead = threading.Event()
 
     def die(self) -> None:
-        """Refuse connections from now on, and leave the present ones without an answer."""
-        self.dead.set()
+        """Refuse connections from now on."""
         self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
 
@@ -112,17 +111,17 @@ def serving_hub(store: Store, port: int = 0) -> Iterator[Hub]:
 
 
 _ROUTES = (
-    ("GET", r"/api/whoami-v2", "whoami"),
-    ("POST", r"/api/repos/create", "create"),
-    ("POST", r"/api/validate-yaml", "validate"),
-    ("GET", r"/api/models/(?P<repo>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?", "info"),
-    ("POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/branch/(?P<revision>[^/]+)", "branch"),
-    ("GET", r"/api/models/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)", "tree"),
-    ("POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)", "preupload"),
-    ("POST", r"/(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch", "batch"),
-    ("PUT", r"/storage/(?P<oid>[0-9a-f]{64})", "upload"),
-    ("POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/commit/(?P<revision>[^/]+)", "commit"),
-    ("(?:GET|HEAD)", r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
+    (r"GET /api/whoami-v2", "whoami"),
+    (r"POST /api/repos/create", "create"),
+    (r"POST /api/validate-yaml", "validate"),
+    (r"GET /api/models/(?P<repo>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?", "info"),
+    (r"POST /api/models/(?P<repo>[^/]+/[^/]+)/branch/(?P<revision>[^/]+)", "branch"),
+    (r"GET /api/models/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)", "tree"),
+    (r"POST /api/models/(?P<repo>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)", "preupload"),
+    (r"POST /(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch", "batch"),
+    (r"PUT /storage/(?P<oid>[0-9a-f]{64})", "upload"),
+    (r"POST /api/models/(?P<repo>[^/]+/[^/]+)/commit/(?P<revision>[^/]+)", "commit"),
+    (r"(?:GET|HEAD) /(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
 )
 _WRITES = ("create", "branch", "preupload", "batch", "commit")
 
@@ -133,10 +132,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         store, path = self.server.store, urlsplit(self.path).path
-        for method, pattern, kind in _ROUTES:
-            if re.fullmatch(method, self.command) and (found := re.fullmatch(pattern, path)):
-                break
-        else:
+        matches = ((re.fullmatch(pattern, f"{self.command} {path}"), kind) for pattern, kind in _ROUTES)
+        found, kind = next(((found, kind) for found, kind in matches if found), (None, ""))
+        if found is None:
             self._answer(501, {"error": f"no {self.command} {path}"})
             return
         with store.lock:
@@ -165,12 +163,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     do_POST = do_PUT = do_HEAD = do_GET
 
     def _body(self, kind: str) -> bytes | None:
-        """The body of the request; None if the server died in the middle of it."""
+        """The body of the request; None if it was cut."""
         length, store = int(self.headers["Content-Length"] or 0), self.server.store
-        if kind == "upload" and (action := store.on_upload):
+        if kind == "upload" and store.requests[kind] == store.cut:
             self.rfile.read(length // 2)
-            store.on_upload = None
-            action(self.server)
+            store.on_cut(self.server)
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return None
@@ -197,6 +194,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         metadata = yaml.safe_load(card.split("---\n")[1])
         wrong = [one for index in metadata.get("model-index", []) for one in index["results"] if not _is_result(one)]
         errors = [{"message": f"{one} is no result"} for one in wrong]
+        if metadata.get("license", LICENCES[0]) not in LICENCES:
+            errors.append({"message": f'"license" must be one of {LICENCES}'})
         self._answer(400 if errors else 200, {"errors": errors, "warnings": []})
 
     def _info(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
@@ -231,7 +230,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         stored = repository.files(values["revision"])
         files = []
         for one in json.loads(body)["files"]:
-            mode = LFS_MODES[one["path"].endswith(".safetensors")]
+            mode = "lfs" if one["path"].endswith(".safetensors") else "regular"
             old = stored.get(one["path"])
             oid = old and (old.sha256 if old.is_lfs else old.blob_id)
             files.append({"path": one["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})

@@ -2,7 +2,8 @@
 
 import json
 import os
-import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -98,9 +99,6 @@ def test_transformers_loads_a_revision_from_the_hub(run, hub, tmp_path):
         "revision=revision); state = model.state_dict(); print(len(AutoTokenizer.from_pretrained(name))); "
         "print(all((state[key] == value).all().item() for key, value in load_file(file).items()))"
     )
-    import subprocess
-    import sys
-
     file = run / "exports" / BRANCHES[0] / "model.safetensors"
     command = [sys.executable, "-c", code, f"{OWNER}/tiny", BRANCHES[0], str(file)]
     result = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_TOKEN": ""})
@@ -116,7 +114,7 @@ def test_an_upload_survives_a_lost_server(run, hub, tmp_path):
         servers.append(serving_hub(hub.store, dying.server_port))
         threading.Timer(0.3, servers[0].__enter__).start()
 
-    hub.store.on_upload = restart
+    hub.store.cut, hub.store.on_cut = 1, restart
     try:
         publish(run, "--to", f"{OWNER}/tiny")
         assert hub.store.requests["upload"] == 2
@@ -127,23 +125,25 @@ def test_an_upload_survives_a_lost_server(run, hub, tmp_path):
 
 def test_the_same_command_continues_after_a_kill(run, hub, tmp_path):
     """The command is killed while it uploads the weights of its second revision."""
-    reached, name = threading.Event(), f"{OWNER}/tiny"
-    arguments = ("publish", run, "--to", name, "--every-checkpoint")
+    arguments = (run, "--to", f"{OWNER}/tiny", "--every-checkpoint")
+    killed = threading.Event()
 
-    def first_upload(_):
-        raise AssertionError
+    def kill(_):
+        process.kill()
+        killed.set()
 
-    process = runs.start_maskwright(tmp_path / "log", *arguments)
-    runs.wait_for(lambda: hub.store.requests["commit"] == 1)
-    hub.store.on_upload = lambda _: (reached.set(), process.send_signal(signal.SIGKILL), process.wait())
-    assert reached.wait(60)
+    hub.store.cut, hub.store.on_cut = 2, kill
+    process = runs.start_maskwright(tmp_path / "log", "publish", *arguments)
+    assert killed.wait(100)
+    process.wait()
     assert "s3cret" not in (tmp_path / "log").read_text()
-    done = hub.store.requests["commit"]
-    said = publish(*arguments[1:])
-    assert said.count("up to date") == done
+    assert hub.store.requests["commit"] == 1
+    said = publish(*arguments)
+    assert f"{BRANCHES[0]}: up to date" in said
+    assert said.count("up to date") == 1
     assert len(hub.store.objects) == len(STEPS)
     for branch in BRANCHES:
-        assert_published(hub, name, branch, run / "exports" / branch, tmp_path / "cache")
+        assert_published(hub, f"{OWNER}/tiny", branch, run / "exports" / branch, tmp_path / "cache")
 
 
 def test_a_lasting_fault_ends_the_command_and_the_next_one_finishes(run, hub):
@@ -173,10 +173,13 @@ def test_refusals_are_one_clear_message(run, hub, monkeypatch, tmp_path):
     for token, message in ((READER, f"may not write to {name}"), ("hf_s3cretWrong", "refuses your token")):
         monkeypatch.setenv("HF_TOKEN", token)
         assert message in refusal(run, "--to", name)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert not hub.store.repositories
+    message = refusal(run, "--to", name, "--license", "free")
+    assert 'Uploading main was refused: Invalid metadata in README.md. - "license" must be one of' in message
     monkeypatch.delenv("HF_TOKEN")
     assert "There is no token" in refusal(run, "--to", name)
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    assert not hub.store.repositories
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     assert "failed 3 times" in refusal(run, "--to", name)
 
@@ -190,7 +193,7 @@ def test_a_private_model_is_never_uploaded_to_a_public_repository(run, hub):
 
 
 def test_the_card(run, tmp_path, monkeypatch):
-    """A dry run needs no token. Its card has figures with intervals, and a config from which the run can be repeated."""
+    """A dry run needs no token. Its card has figures with intervals, and a config that repeats the run."""
     monkeypatch.delenv("HF_TOKEN", raising=False)
     out, results = tmp_path / "out", tmp_path / "results.json"
     valid = run.parent / "data/valid"
