@@ -23,11 +23,11 @@ _TASKS = {
 
 
 def figures_in(path: Path, export: Path, names: Sequence[Path]) -> list[Figure]:
-    """The figures of a model in a result file; none if the file has only those of other models.
+    """The figures of a model in a result file; none if the file has only figures of other models.
 
     Args:
         export: folder of the model. A fine-tuning holds the digest of its files.
-        names: other paths by which an evaluation may have named the model.
+        names: other paths of the model, for an evaluation.
 
     Raises:
         UserError: if the file is missing or of another kind.

@@ -24,7 +24,7 @@ def training_sections(folder: RunFolder, step: int, watts: float | None) -> str:
     """The sections on the training of a checkpoint, as Markdown. They name no folder, host or user.
 
     Args:
-        step: of the checkpoint. What the run did later is left out.
+        step: of the checkpoint. Later steps of the run are left out.
         watts: power of one GPU, or of one machine without GPUs, for the estimate of the energy.
 
     Raises:

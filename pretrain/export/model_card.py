@@ -126,7 +126,7 @@ class Figure:
 def published_card(
     card: str, repository: str, figures: Sequence[Figure], sections: str = "", licence: str | None = None
 ) -> str:
-    """The model card of a published model: that of its export, with its name, figures and more sections.
+    """The model card of a published model: the card of its export, with the new name, figures and more sections.
 
     Args:
         repository: OWNER/NAME. sections: see training_sections. licence: its id on the Hugging Face Hub.

@@ -1,4 +1,4 @@
-"""The files of a published model: those of an export, with a longer model card."""
+"""The files of a published model: the files of an export, with a longer model card."""
 
 import json
 import shutil
