@@ -12,7 +12,7 @@ from typing import TypeVar
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.hf_api import RepoFile
-from huggingface_hub.utils import disable_progress_bars, validate_repo_id
+from huggingface_hub.utils import disable_progress_bars, logging, validate_repo_id
 from huggingface_hub.utils.sha import git_hash
 
 from data_prep.errors import UserError, first_line, one_line
@@ -53,6 +53,7 @@ class HubRepository:
 
     def __init__(self, name: str, say: Callable[[str], None]) -> None:
         disable_progress_bars()
+        logging.set_verbosity_error()  # its warnings on repeated requests have signed addresses
         self._name, self._say, self._api = name, say, HfApi(library_name="maskwright")
         self._hub = redact(self._api.endpoint)
         self._attempt("Checking the token", self._api.whoami)

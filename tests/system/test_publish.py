@@ -49,11 +49,12 @@ def hub(tmp_path, monkeypatch):
 
 
 def publish(*arguments: str | Path, code: int = 0) -> str:
-    """All output of the command. No part of it has a token."""
+    """All output of the command. No part of it has a token or a signed address."""
     result = runs.maskwright("publish", *arguments)
     said = result.stdout + result.stderr
     assert result.returncode == code, said
     assert "s3cret" not in said
+    assert "s1gned" not in said
     assert "Traceback" not in said
     return said
 
