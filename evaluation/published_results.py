@@ -1,6 +1,5 @@
 """Figures for the model card, from the result files of `maskwright evaluate` and `maskwright finetune`."""
 
-import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
@@ -8,9 +7,9 @@ from typing import Any
 
 from scipy import stats
 
-from data_prep.files import sha256_file
 from data_prep.reading import read_json, unusable
 from data_prep.urls import file_name
+from evaluation.finetuning import model_digest
 from pretrain.export import Figure
 
 _LEVEL = 0.95
@@ -42,12 +41,6 @@ def figures_in(path: Path, export: Path, names: Sequence[Path]) -> list[Figure]:
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         hint = "Name a file that `maskwright evaluate --json` or `maskwright finetune --json` wrote"
         raise unusable(path, f"it is no result file ({type(error).__name__}: {error})", hint) from None
-
-
-def model_digest(folder: Path) -> str:
-    """The digest of a model in the results of its fine-tuning: of its config, tokenizer and weights. Raises OSError."""
-    files = [folder / "config.json", folder / "tokenizer.json", *sorted(folder.glob("*.safetensors"))]
-    return hashlib.sha256("".join(map(sha256_file, files)).encode()).hexdigest()
 
 
 def _evaluation(results: dict[str, Any], settings: dict[str, Any]) -> Iterator[Figure]:

@@ -13,13 +13,13 @@ import torch
 from safetensors import SafetensorError
 
 from data_prep.errors import UserError
-from data_prep.files import atomic_folder, check_writable, refuse_file, sha256_file, write_json
+from data_prep.files import atomic_folder, check_writable, refuse_file, write_json
 from data_prep.reading import json_or_none
 from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.label_tasks import Classification, TokenTask
 from evaluation.finetuning.learner import FinetuneSettings, Learner
 from evaluation.finetuning.questions import Questions
-from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
+from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult, model_digest
 from evaluation.text_files import read_text
 from pretrain.export import load_tokenizer, model_folder, save_model
 from pretrain.model import longest_text
@@ -75,10 +75,8 @@ class Finetuning:
 
         Raises UserError if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
         """
-        files = [self._folder / "config.json", self._folder / "tokenizer.json"]
-        digests = [sha256_file(file) for file in (*files, *sorted(self._folder.glob("*.safetensors")))]
         identity = {**asdict(self._settings), "columns": list(self._settings.columns), "out": str(out) if out else None}
-        identity["model"] = _digest("".join(digests))
+        identity["model"] = model_digest(self._folder)
         identity |= {name: _digest(read_text(path)) for name, path in self._files.items()}
         results = FinetuneResults(self.task.metric, identity, self.task.baseline)
         if json_path is not None:
