@@ -31,7 +31,7 @@ class ExportRecord:
 
     @classmethod
     def read(cls, folder: Path) -> "ExportRecord | None":
-        """The record in an export; None if there is none. Raises UserError if it is damaged."""
+        """The record in an export; None if it has none. Raises UserError if it is damaged."""
         if not (folder / _NAME).exists():
             return None
         record: ExportRecord = read_json(folder / _NAME, cls)
