@@ -26,7 +26,8 @@ COMMANDS = (
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
     *("mask show", "analyze layers", "study masking", "study run", "study time", "study report"),
-    *("track sync", "track models", "track register", "launch slurm", "launch prep", "launch list", "launch hosts"),
+    *("track sync", "track models", "track register", "track export"),
+    *("launch slurm", "launch prep", "launch list", "launch hosts"),
 )
 """Names, in the order of the help."""
 
