@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-all soak check
+.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-all soak check docs
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,fast-tokenizers]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,docs,fast-tokenizers]'
 	touch $@
 
 demo: install
@@ -41,3 +41,6 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: install
+	$(BIN)/mkdocs build --strict

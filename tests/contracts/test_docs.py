@@ -18,7 +18,7 @@ from pretrain.config.model import PRESETS
 from pretrain.run import EXIT_CODES
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "configs").glob("**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "configs").glob("**/*.md")])
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 REQUIRED = {"run.dir": "runs/x", "data.train": "data/x", "train.steps": 1}
 FOLDERS = ("benchmarks", "configs", "data_prep", "docs", "launchers", "pretrain", "tests")
