@@ -3,6 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+SOURCES := benchmarks configs data_prep evaluation launchers pretrain tests
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-all soak check docs
@@ -39,6 +40,7 @@ soak: install
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/vermin --quiet --no-tips --eval-annotations --violations --exclude long --target=3.10- $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
