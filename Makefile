@@ -6,7 +6,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 SOURCES := benchmarks configs data_prep evaluation launchers pretrain tests
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-all soak check docs
+.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-all soak check docs
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -17,7 +17,7 @@ demo: install
 	$(BIN)/maskwright demo
 
 test: install
-	$(PYTEST) -m 'not slow' $(SHARED_OUT)
+	$(PYTEST) -m 'not slow' --ignore=tests/conformance $(SHARED_OUT)
 
 test-quick: install
 	$(PYTEST) -m 'not slow and not process and not gpu' $(SHARED_OUT)
@@ -30,6 +30,11 @@ test-slurm-short: install
 
 test-slow: install
 	$(PYTEST) -m slow $(SHARED_OUT)
+
+# Exported models, shards and the stream in other people's tools, whose packages it installs first.
+test-conformance: install
+	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
+	MASKWRIGHT_REQUIRE_CONFORMANCE=1 $(PYTEST) tests/conformance $(SHARED_OUT)
 
 test-all: install
 	$(BIN)/python -m pytest

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests.conformance.packages import need
 from tests.conformance.stream_training import STEPS, TRAINERS
 from tests.support import runs
 
@@ -20,7 +21,7 @@ def train(trainer, data, out, kill=0):
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_killed_training_goes_on_with_the_next_batch(trainer, tmp_path):
-    pytest.importorskip(PACKAGE.get(trainer, trainer))
+    need(PACKAGE.get(trainer, trainer))
     data = runs.tiny_data(tmp_path / "data") / "train"
     code, said = train(trainer, data, tmp_path / "whole")
     assert code == 0, said
