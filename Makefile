@@ -6,7 +6,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 SOURCES := benchmarks configs data_prep evaluation launchers pretrain tests
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-all soak check
+.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-all soak check lowest wheel
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -43,3 +43,11 @@ check: install
 	$(BIN)/vermin --quiet --no-tips --eval-annotations --violations --exclude long --target=3.10- $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+wheel: install
+	rm -rf build dist
+	$(BIN)/python -m build
+
+# Print the oldest release of each dependency that pyproject.toml allows, and what they need.
+lowest: install
+	@$(BIN)/uv pip compile --quiet --no-annotate --no-header --all-extras --resolution lowest-direct pyproject.toml
