@@ -6,7 +6,7 @@ PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 SOURCES := benchmarks configs data_prep evaluation launchers pretrain tests
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-all soak check docs
+.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-all soak check docs lowest wheel
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -51,3 +51,11 @@ check: install
 
 docs: install
 	$(BIN)/mkdocs build --strict
+
+wheel: install
+	rm -rf build dist
+	$(BIN)/python -m build
+
+# Print the oldest release of each dependency that pyproject.toml allows, and what they need.
+lowest: install
+	@$(BIN)/uv pip compile --quiet --no-annotate --no-header --all-extras --resolution lowest-direct pyproject.toml
