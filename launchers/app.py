@@ -22,7 +22,7 @@ COMMANDS = (
         "audit",
     ),
     "runs tree",
-    *("export", "merge", "evaluate", "finetune", "generate", "tokenizer train"),
+    *("export", "merge", "publish", "evaluate", "finetune", "generate", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
     *("mask show", "analyze layers", "study masking", "study run", "study time", "study report"),

@@ -99,6 +99,9 @@ def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = N
     if answers:
         by_row = {name: of_model.by_row() for name, of_model in answers.items()}
         weights = next(iter(by_row.values()))[2]
+        for name, (losses, *_) in by_row.items():
+            interval = paired_bootstrap(losses, weights)
+            results[name]["held_out"]["loss_interval"] = list(interval) if interval else None
         for number, measure_name in enumerate(("held_out.loss", "held_out.masked_accuracy")):
             comparisons += _comparisons(measure_name, {name: rows[number] for name, rows in by_row.items()}, weights)
     if likelihoods:

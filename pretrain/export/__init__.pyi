@@ -1,10 +1,16 @@
 from .export_record import ExportRecord as ExportRecord
+from .hub_upload import HubRepository as HubRepository
+from .hub_upload import check_repository as check_repository
 from .hugging_face_export import native_state as native_state
 from .merge_models import merge_models as merge_models
 from .merge_parts import merge_parts as merge_parts
 from .merge_parts import merge_weights as merge_weights
+from .model_card import Figure as Figure
+from .publication import MAIN as MAIN
+from .publication import revision_of as revision_of
 from .resolve_model import check_model as check_model
 from .resolve_model import check_vocabulary as check_vocabulary
+from .resolve_model import exported_folder as exported_folder
 from .resolve_model import ids_around as ids_around
 from .resolve_model import load_language_model as load_language_model
 from .resolve_model import load_model as load_model

@@ -7,7 +7,7 @@ from data_prep.files import sha256_file, write_json
 from data_prep.reading import read_json
 from pretrain.checkpoint import Checkpoint, manifest_sha256
 
-_NAME = "maskwright_export.json"
+RECORD = "maskwright_export.json"
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class ExportRecord:
     def write(cls, folder: Path, saved: Checkpoint) -> None:
         """Write the record of the export of a checkpoint, after all its other files. Raises OSError."""
         digest, chain = manifest_sha256(saved.path), saved.state.get("chain", "")
-        write_json(folder / _NAME, asdict(cls(saved.step, digest, chain, _digests(folder))))
+        write_json(folder / RECORD, asdict(cls(saved.step, digest, chain, _digests(folder))))
 
     @classmethod
     def read(cls, folder: Path) -> "ExportRecord | None":
         """The record in an export; None if it has none. Raises UserError if it is damaged."""
-        if not (folder / _NAME).exists():
+        if not (folder / RECORD).exists():
             return None
-        record: ExportRecord = read_json(folder / _NAME, cls)
+        record: ExportRecord = read_json(folder / RECORD, cls)
         return record
 
     def changed_files(self, folder: Path) -> list[str]:
@@ -45,4 +45,4 @@ class ExportRecord:
 
 
 def _digests(folder: Path) -> dict[str, str]:
-    return {path.name: sha256_file(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != _NAME}
+    return {path.name: sha256_file(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != RECORD}

@@ -1,14 +1,23 @@
-"""The model card of an export: how the model was trained, and how to use it."""
+"""The model card of an export: how the model was trained, and how to use it; and of a published model, with figures."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedModel
+import yaml
 
 from pretrain.checkpoint import Checkpoint, step_of
 from pretrain.config import OBJECTIVES, Config, ObjectiveKind, View
+from pretrain.export.card_sections import markdown_table
 from pretrain.export.transformers_folder import needs_version_5
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_PLACE = "PATH_OF_THIS_FOLDER"
+_FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
 
 _FILL_MASK = """```python
 from transformers import pipeline
@@ -52,7 +61,7 @@ _USES = {"fill-mask": _FILL_MASK, "text-generation": _GENERATE, "feature-extract
 
 
 def model_card(
-    name: str, saved: Checkpoint, averaged: bool, model: PreTrainedModel, longest: int | None, kind: ObjectiveKind
+    name: str, saved: Checkpoint, averaged: bool, model: "PreTrainedModel", longest: int | None, kind: ObjectiveKind
 ) -> str:
     """The model card of an export, as Markdown.
 
@@ -92,6 +101,64 @@ A model pretrained with Maskwright for {titles}: {config.model.title} (layers x 
 | seed | {config.run.seed} |
 
 {use}{_VERSION_5 if needs_version_5(model.config) else ""}"""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured figure of a model, for its card.
+
+    Attributes:
+        task: type of task on the Hugging Face Hub, such as fill-mask. data: name of the data set.
+        metric: type of metric, such as accuracy. name: of the metric in words, with its unit.
+        interval: at 95%; None if it is not known. settings: of the measurement, in words.
+    """
+
+    task: str
+    data: str
+    metric: str
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    settings: str
+
+
+def published_card(
+    card: str, repository: str, figures: Sequence[Figure], sections: str = "", licence: str | None = None
+) -> str:
+    """The model card of a published model: that of its export, with its name, figures and more sections.
+
+    Args:
+        repository: OWNER/NAME. sections: see training_sections. licence: its id on the Hugging Face Hub.
+    """
+    name = repository.partition("/")[2]
+    front = _FRONT_MATTER.match(card)
+    metadata = (yaml.safe_load(front[1]) if front else None) or {"library_name": "transformers"}
+    metadata |= {"license": licence} if licence else {}
+    metadata |= {"model-index": [{"name": name, "results": [*map(_result, figures)]}]} if figures else {}
+    text = re.sub(r"\A\s*# .*", "", card[front.end() :] if front else card).replace(_PLACE, repository).strip()
+    parts = [f"# {name}", text, _evaluation(figures), sections.strip()]
+    body = "\n\n".join(part for part in parts if part)
+    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n{body}\n"
+
+
+def _result(figure: Figure) -> dict[str, Any]:
+    """A figure in the form of `model-index`, with the interval in the arguments of the metric."""
+    arguments = {"settings": figure.settings} | ({"interval_95": list(figure.interval)} if figure.interval else {})
+    metric = {"type": figure.metric, "value": figure.value, "name": figure.name, "args": arguments}
+    return {
+        "task": {"type": figure.task},
+        "dataset": {"type": figure.data, "name": figure.data},
+        "metrics": [metric],
+    }
+
+
+def _evaluation(figures: Sequence[Figure]) -> str:
+    rows = [
+        (one.data, one.name, f"{one.value:.4f}", " to ".join(f"{end:.4f}" for end in one.interval or ()), one.settings)
+        for one in figures
+    ]
+    head = ("data", "metric", "value", "95% interval", "settings")
+    return f"## Evaluation\n\n{markdown_table(head, rows).rstrip()}" if rows else ""
 
 
 def merged_card(card: str, title: str, parts: Iterable[tuple[str, float]]) -> str:

@@ -23,7 +23,7 @@ from launchers.local import gpu_count
 
 ROOT = Path(__file__).resolve().parents[2]
 # What libraries read when they are imported.
-_AT_IMPORT = {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": None, "PYTHONWARNINGS": None}
+_AT_IMPORT = {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": None, "PYTHONWARNINGS": None, "HF_ENDPOINT": None}
 Completed = subprocess.CompletedProcess[str]
 
 

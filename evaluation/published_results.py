@@ -1,0 +1,91 @@
+"""Figures for the model card, from the result files of `maskwright evaluate` and `maskwright finetune`."""
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+from scipy import stats
+
+from data_prep.files import sha256_file
+from data_prep.reading import read_json, unusable
+from data_prep.urls import file_name
+from pretrain.export import Figure
+
+_LEVEL = 0.95
+_TASKS = {
+    "classification": "text-classification",
+    "tokens": "token-classification",
+    "questions": "question-answering",
+    "repair": "fill-mask",
+}
+
+
+def figures_in(path: Path, export: Path, names: Sequence[Path]) -> list[Figure]:
+    """The figures of a model in a result file; none if the file has only those of other models.
+
+    Args:
+        export: folder of the model. A fine-tuning holds the digest of its files.
+        names: other paths by which an evaluation may have named the model.
+
+    Raises:
+        UserError: if the file is missing or of another kind.
+    """
+    values = read_json(path, dict[str, Any], nan=True)
+    try:
+        if "models" in values:
+            same = {one.absolute() for one in (export, *names)}
+            of_model = [one for name, one in values["models"].items() if Path(name).absolute() in same]
+            return [figure for one in of_model for figure in _evaluation(one, values["settings"])]
+        return list(_finetuning(values)) if values["identity"]["model"] == model_digest(export) else []
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        hint = "Name a file that `maskwright evaluate --json` or `maskwright finetune --json` wrote"
+        raise unusable(path, f"it is no result file ({type(error).__name__}: {error})", hint) from None
+
+
+def model_digest(folder: Path) -> str:
+    """The digest of a model in the results of its fine-tuning: of its config, tokenizer and weights. Raises OSError."""
+    files = [folder / "config.json", folder / "tokenizer.json", *sorted(folder.glob("*.safetensors"))]
+    return hashlib.sha256("".join(map(sha256_file, files)).encode()).hexdigest()
+
+
+def _evaluation(results: dict[str, Any], settings: dict[str, Any]) -> Iterator[Figure]:
+    if held_out := results.get("held_out"):
+        masks, data = settings["held_out"], _data_name(settings["held_out"]["data"])
+        how = f"{masks['strategy']} masks at {masks['rate']:g}, {held_out['rows']} rows of {masks['seq_len']} tokens"
+        interval = _pair(held_out.get("loss_interval"))
+        yield Figure("fill-mask", data, "loss", "held-out loss, nats", float(held_out["loss"]), interval, how)
+        accuracy = float(held_out["masked_accuracy"])
+        yield Figure("fill-mask", data, "accuracy", "masked accuracy", accuracy, None, how)
+    if pairs := results.get("pairs"):
+        name, how = "accuracy on minimal pairs", f"{pairs['score']} score, {pairs['pairs']} pairs"
+        data = file_name(str(settings["pairs"]["file"]))
+        accuracy = float(pairs["accuracy"])
+        yield Figure("fill-mask", data, "accuracy", name, accuracy, _pair(pairs["interval"]), how)
+
+
+def _finetuning(values: dict[str, Any]) -> Iterator[Figure]:
+    identity, scores = values["identity"], [float(score) for score in values["scores"]]
+    how = f"mean of {len(scores)} seeds, {identity['epochs']} epochs, learning rate {identity['lr']:g}"
+    data = f"{values['task']} task, examples {identity['valid'][:12]}"  # its file holds the digest of the examples
+    metric, mean = str(values["metric"]), float(values["mean"])
+    yield Figure(_TASKS[values["task"]], data, metric, metric, mean, _interval_of_seeds(scores), how)
+
+
+def _interval_of_seeds(scores: list[float]) -> tuple[float, float] | None:
+    """Student's t interval of the mean; None for one seed or equal scores, which do not show the variation."""
+    error = float(stats.sem(scores)) if len(scores) > 1 else 0.0
+    if not error > 0 or math.isnan(error):
+        return None
+    low, high = stats.t.interval(_LEVEL, len(scores) - 1, sum(scores) / len(scores), error)
+    return float(low), float(high)
+
+
+def _pair(interval: Any) -> tuple[float, float] | None:
+    return (float(interval[0]), float(interval[1])) if interval else None
+
+
+def _data_name(location: str) -> str:
+    """The last two parts of the location of a data set, such as books/valid."""
+    return "/".join(PurePath(location).parts[-2:])

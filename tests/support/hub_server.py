@@ -1,0 +1,291 @@
+"""A server that speaks the protocol of the Hugging Face Hub for model repositories, with faults on request.
+
+It has what huggingface_hub needs to create a repository, commit to branches through LFS, and download revisions. It
+checks tokens, the size and SHA-256 of uploads, and the metadata of model cards.
+"""
+
+import base64
+import hashlib
+import http.server
+import json
+import re
+import socket
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import yaml
+from huggingface_hub.utils.sha import git_hash
+
+from tests.support.web import running
+
+OWNER = "someone"
+LFS_MODES = {True: "lfs", False: "regular"}
+
+
+@dataclass
+class Stored:
+    """A file of a commit."""
+
+    content: bytes
+    is_lfs: bool
+
+    @property
+    def blob_id(self) -> str:
+        """What git stores: the content, or a pointer to a large file."""
+        return git_hash(self.pointer if self.is_lfs else self.content)
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.content).hexdigest()
+
+    @property
+    def pointer(self) -> bytes:
+        size = len(self.content)
+        return f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {size}\n".encode()
+
+
+@dataclass
+class Repository:
+    private: bool
+    commits: dict[str, dict[str, Stored]] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+
+    def commit(self, branch: str, files: dict[str, Stored]) -> str:
+        names = sorted((name, file.blob_id) for name, file in files.items())
+        sha = hashlib.sha1(json.dumps([names, len(self.commits)]).encode()).hexdigest()
+        self.commits[sha], self.branches[branch] = files, sha
+        return sha
+
+    def files(self, revision: str) -> dict[str, Stored] | None:
+        return self.commits.get(self.branches.get(revision, revision))
+
+
+@dataclass
+class Store:
+    """What the Hub keeps while its servers come and go, and what it was asked.
+
+    roles: "write" or "read" by token. objects: uploaded large files by SHA-256.
+    requests: number of requests by kind, as methods of _Handler are named.
+    faults: status codes to answer the next requests with, by kind.
+    on_upload: called in the middle of the next upload of a large file, once. It may end the server.
+    """
+
+    roles: dict[str, str]
+    repositories: dict[str, Repository] = field(default_factory=dict)
+    objects: dict[str, bytes] = field(default_factory=dict)
+    requests: Counter[str] = field(default_factory=Counter)
+    faults: dict[str, list[int]] = field(default_factory=dict)
+    on_upload: Callable[["Hub"], None] | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """Serves a store at `url`."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, store: Store, port: int = 0):
+        super().__init__(("127.0.0.1", port), _Handler)
+        self.store, self.url = store, f"http://127.0.0.1:{self.server_port}"
+        self.dead = threading.Event()
+
+    def die(self) -> None:
+        """Refuse connections from now on, and leave the present ones without an answer."""
+        self.dead.set()
+        self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+    def handle_error(self, request, client_address):
+        """A client that goes away is no error of the server."""
+
+
+@contextmanager
+def serving_hub(store: Store, port: int = 0) -> Iterator[Hub]:
+    with running(Hub(store, port)) as hub:
+        yield hub
+
+
+_ROUTES = (
+    ("GET", r"/api/whoami-v2", "whoami"),
+    ("POST", r"/api/repos/create", "create"),
+    ("POST", r"/api/validate-yaml", "validate"),
+    ("GET", r"/api/models/(?P<repo>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?", "info"),
+    ("POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/branch/(?P<revision>[^/]+)", "branch"),
+    ("GET", r"/api/models/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)", "tree"),
+    ("POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)", "preupload"),
+    ("POST", r"/(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch", "batch"),
+    ("PUT", r"/storage/(?P<oid>[0-9a-f]{64})", "upload"),
+    ("POST", r"/api/models/(?P<repo>[^/]+/[^/]+)/commit/(?P<revision>[^/]+)", "commit"),
+    ("(?:GET|HEAD)", r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
+)
+_WRITES = ("create", "branch", "preupload", "batch", "commit")
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Hub
+
+    def do_GET(self) -> None:
+        store, path = self.server.store, urlsplit(self.path).path
+        for method, pattern, kind in _ROUTES:
+            if re.fullmatch(method, self.command) and (found := re.fullmatch(pattern, path)):
+                break
+        else:
+            self._answer(501, {"error": f"no {self.command} {path}"})
+            return
+        with store.lock:
+            store.requests[kind] += 1
+            fault = store.faults[kind].pop(0) if store.faults.get(kind) else None
+        values = {name: unquote(value) for name, value in found.groupdict().items() if value}
+        role = store.roles.get((self.headers["Authorization"] or "").removeprefix("Bearer "))
+        body = self._body(kind)
+        if body is None:
+            return
+        repository = store.repositories.get(values.get("repo", ""))
+        may_see = repository and (not repository.private or role)
+        if fault:
+            self._answer(fault, {"error": "a fault on request"})
+        elif kind == "whoami" and not role:
+            self._answer(401, {"error": "Invalid credentials in Authorization header"})
+        elif kind in _WRITES and role != "write":
+            self._answer(403, {"error": "You don't have the rights"})
+        elif "repo" in values and not may_see:
+            self._answer(404, {"error": "Repository not found"}, {"X-Error-Code": "RepoNotFound"})
+        elif kind in ("tree", "preupload", "commit", "resolve") and repository.files(values["revision"]) is None:
+            self._answer(404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"})
+        else:
+            getattr(self, f"_{kind}")(body, repository, values)
+
+    do_POST = do_PUT = do_HEAD = do_GET
+
+    def _body(self, kind: str) -> bytes | None:
+        """The body of the request; None if the server died in the middle of it."""
+        length, store = int(self.headers["Content-Length"] or 0), self.server.store
+        if kind == "upload" and (action := store.on_upload):
+            self.rfile.read(length // 2)
+            store.on_upload = None
+            action(self.server)
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+            return None
+        return self.rfile.read(length)
+
+    def _whoami(self, body: bytes, repository: None, values: dict[str, str]) -> None:
+        self._answer(200, {"type": "user", "name": OWNER, "auth": {"type": "access_token"}})
+
+    def _create(self, body: bytes, repository: None, values: dict[str, str]) -> None:
+        asked = json.loads(body)
+        name = f"{asked['organization']}/{asked['name']}"
+        if asked["organization"] != OWNER:
+            self._answer(403, {"error": f"You don't have the rights to create a model under {asked['organization']}"})
+        elif name in self.server.store.repositories:
+            self._answer(409, {"error": "You already created this model repo", "url": f"{self.server.url}/{name}"})
+        else:
+            created = Repository(asked.get("visibility") == "private")
+            created.commit("main", {".gitattributes": Stored(b"*.safetensors filter=lfs -text\n", False)})
+            self.server.store.repositories[name] = created
+            self._answer(200, {"url": f"{self.server.url}/{name}"})
+
+    def _validate(self, body: bytes, repository: None, values: dict[str, str]) -> None:
+        card = json.loads(body)["content"]
+        metadata = yaml.safe_load(card.split("---\n")[1])
+        wrong = [one for index in metadata.get("model-index", []) for one in index["results"] if not _is_result(one)]
+        errors = [{"message": f"{one} is no result"} for one in wrong]
+        self._answer(400 if errors else 200, {"errors": errors, "warnings": []})
+
+    def _info(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
+        revision = values.get("revision", "main")
+        files = repository.files(revision)
+        if files is None:
+            self._answer(404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"})
+            return
+        sha = repository.branches.get(revision, revision)
+        siblings = [{"rfilename": name} for name in files]
+        self._answer(200, {"id": values["repo"], "sha": sha, "private": repository.private, "siblings": siblings})
+
+    def _branch(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
+        if values["revision"] in repository.branches:
+            self._answer(409, {"error": "Reference already exists"})
+        else:
+            start = json.loads(body).get("startingPoint", "main")
+            repository.branches[values["revision"]] = repository.branches.get(start, start)
+            self._answer(200, {})
+
+    def _tree(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
+        entries = []
+        for name, file in repository.files(values["revision"]).items():
+            entry: dict[str, Any] = {"type": "file", "oid": file.blob_id, "size": len(file.content), "path": name}
+            if file.is_lfs:
+                pointer = {"oid": file.sha256, "size": len(file.content), "pointerSize": len(file.pointer)}
+                entry["lfs"] = pointer
+            entries.append(entry)
+        self._answer(200, entries)
+
+    def _preupload(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
+        stored = repository.files(values["revision"])
+        files = []
+        for one in json.loads(body)["files"]:
+            mode = LFS_MODES[one["path"].endswith(".safetensors")]
+            old = stored.get(one["path"])
+            oid = old and (old.sha256 if old.is_lfs else old.blob_id)
+            files.append({"path": one["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        self._answer(200, {"files": files})
+
+    def _batch(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
+        objects = json.loads(body)["objects"]
+        for one in objects:
+            if one["oid"] not in self.server.store.objects:
+                one["actions"] = {"upload": {"href": f"{self.server.url}/storage/{one['oid']}?X-Signature=s1gned"}}
+        self._answer(200, {"transfer": "basic", "objects": objects})
+
+    def _upload(self, body: bytes, repository: None, values: dict[str, str]) -> None:
+        if hashlib.sha256(body).hexdigest() == values["oid"]:
+            self.server.store.objects[values["oid"]] = body
+            self._answer(200, {})
+        else:
+            self._answer(400, {"error": "the content has another SHA-256"})
+
+    def _commit(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
+        files = dict(repository.files(values["revision"]))
+        for line in map(json.loads, body.splitlines()):
+            value = line["value"]
+            if line["key"] == "file":
+                files[value["path"]] = Stored(base64.b64decode(value["content"]), False)
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = Stored(self.server.store.objects[value["oid"]], True)
+        sha = repository.commit(values["revision"], files)
+        self._answer(200, {"commitUrl": f"{self.server.url}/{values['repo']}/commit/{sha}", "commitOid": sha})
+
+    def _resolve(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
+        file = repository.files(values["revision"]).get(values["path"])
+        commit = {"X-Repo-Commit": repository.branches.get(values["revision"], values["revision"])}
+        if file is None:
+            self._answer(404, {"error": "Entry not found"}, commit | {"X-Error-Code": "EntryNotFound"})
+            return
+        etag = file.sha256 if file.is_lfs else file.blob_id
+        self._answer(200, file.content, commit | {"ETag": f'"{etag}"'})
+
+    def _answer(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        message = {"X-Error-Message": content["error"]} if isinstance(content, dict) and "error" in content else {}
+        for name, value in (message | (headers or {}) | {"Content-Length": str(len(data))}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, *args):
+        pass
+
+
+def _is_result(result: dict[str, Any]) -> bool:
+    """Whether a result of `model-index` has what the Hub demands."""
+    has_names = result["task"].get("type") and result["dataset"].get("type") and result["dataset"].get("name")
+    return bool(has_names and all(one.get("type") and "value" in one for one in result["metrics"]))

@@ -1,0 +1,245 @@
+"""Models published to a local server that speaks the protocol of the Hugging Face Hub, and downloaded again."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import ModelCard, snapshot_download
+from safetensors.torch import load_file
+
+from pretrain.config import load_config
+from pretrain.export import ExportRecord, exported_folder
+from tests.support import runs, text_data
+from tests.support.hub_server import OWNER, Store, serving_hub
+
+TOKEN, READER = "hf_s3cretOfWriter", "hf_s3cretOfReader"
+STEPS = (2, 4, 6)
+BRANCHES = [f"step-{step:08d}" for step in STEPS]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    """A run of two phases with three checkpoints, all exported."""
+    folder = tmp_path_factory.mktemp("publish")
+    data = text_data.text_data(folder)
+    phases = [{"name": "short rows", "steps": 4, "data": {"seq_len": 16}}, {"name": "long rows", "steps": 2}]
+    phases[1]["data"] = {"seq_len": 32}
+    settings = {"phases": phases, "checkpoint": {"every_steps": 2, "keep": 9}, "eval__every_steps": 2}
+    config = runs.tiny_config(data, folder / "run", **settings)
+    del config["train"]["steps"]
+    text_data.make("train", runs.write_config(folder / "run.yaml", config), "--procs", "1")
+    for step in STEPS:
+        exported_folder(folder / "run", step)
+    return folder / "run"
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A server, and the environment of a user who knows its address and has a token."""
+    with serving_hub(Store({TOKEN: "write", READER: "read"})) as server:
+        values = {"HF_ENDPOINT": server.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hf")}
+        for name, value in (values | {"HF_HUB_DISABLE_XET": "1"}).items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+def publish(*arguments: str | Path, code: int = 0) -> str:
+    """All output of the command. No part of it has a token."""
+    result = runs.maskwright("publish", *arguments)
+    said = result.stdout + result.stderr
+    assert result.returncode == code, said
+    assert "s3cret" not in said
+    assert "Traceback" not in said
+    return said
+
+
+def download(hub, name: str, revision: str, folder: Path) -> Path:
+    return Path(snapshot_download(name, revision=revision, endpoint=hub.url, token=False, cache_dir=folder))
+
+
+def assert_published(hub, name: str, revision: str, export: Path, folder: Path) -> Path:
+    """The revision has the weights and the tokenizer of an export, byte for byte, and a record that fits its files."""
+    found = download(hub, name, revision, folder)
+    assert {path.name for path in export.iterdir()} == {path.name for path in found.iterdir()} - {".gitattributes"}
+    for file in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (found / file).read_bytes() == (export / file).read_bytes(), file
+    assert ExportRecord.read(found).changed_files(found) == []
+    return found
+
+
+def test_every_checkpoint_is_a_revision(run, hub, tmp_path):
+    name = f"{OWNER}/tiny"
+    said = publish(run, "--to", name, "--every-checkpoint", "--license", "apache-2.0")
+    exports = {branch: run / "exports" / branch for branch in BRANCHES} | {"main": run / "exports" / BRANCHES[-1]}
+    assert [line.partition(":")[0] for line in said.splitlines()] == [*exports, "http"]
+    for revision, export in exports.items():
+        assert_published(hub, name, revision, export, tmp_path / "cache")
+    weights = [load_file(export / "model.safetensors") for export in exports.values()]
+    assert any((value != weights[1][key]).any() for key, value in weights[0].items())
+    asked = dict(hub.store.requests)
+    again = publish(run, "--to", name, "--every-checkpoint", "--license", "apache-2.0")
+    assert again.count("up to date") == 4
+    assert all(hub.store.requests[kind] == asked[kind] for kind in ("preupload", "batch", "upload", "commit"))
+    for place in (run, tmp_path / "hf"):
+        files = [path for path in place.rglob("*") if path.is_file()]
+        assert not [path for path in files if b"s3cret" in path.read_bytes()]
+
+
+def test_transformers_loads_a_revision_from_the_hub(run, hub, tmp_path):
+    """In a process of its own, as transformers reads the address of the Hub when it is imported."""
+    publish(run, "--to", f"{OWNER}/tiny", "--every-checkpoint")
+    code = (
+        "import sys; from transformers import AutoModelForMaskedLM, AutoTokenizer; from safetensors.torch import "
+        "load_file; name, revision, file = sys.argv[1:]; model = AutoModelForMaskedLM.from_pretrained(name, "
+        "revision=revision); state = model.state_dict(); print(len(AutoTokenizer.from_pretrained(name))); "
+        "print(all((state[key] == value).all().item() for key, value in load_file(file).items()))"
+    )
+    import subprocess
+    import sys
+
+    file = run / "exports" / BRANCHES[0] / "model.safetensors"
+    command = [sys.executable, "-c", code, f"{OWNER}/tiny", BRANCHES[0], str(file)]
+    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_TOKEN": ""})
+    assert result.stdout.split()[-1:] == ["True"], result.stderr
+
+
+def test_an_upload_survives_a_lost_server(run, hub, tmp_path):
+    """The server dies in the middle of the first upload of weights, and a new one takes its port."""
+    servers = []
+
+    def restart(dying):
+        dying.die()
+        servers.append(serving_hub(hub.store, dying.server_port))
+        threading.Timer(0.3, servers[0].__enter__).start()
+
+    hub.store.on_upload = restart
+    try:
+        publish(run, "--to", f"{OWNER}/tiny")
+        assert hub.store.requests["upload"] == 2
+        assert_published(hub, f"{OWNER}/tiny", "main", run / "exports" / BRANCHES[-1], tmp_path / "cache")
+    finally:
+        servers[0].__exit__(None, None, None)
+
+
+def test_the_same_command_continues_after_a_kill(run, hub, tmp_path):
+    """The command is killed while it uploads the weights of its second revision."""
+    reached, name = threading.Event(), f"{OWNER}/tiny"
+    arguments = ("publish", run, "--to", name, "--every-checkpoint")
+
+    def first_upload(_):
+        raise AssertionError
+
+    process = runs.start_maskwright(tmp_path / "log", *arguments)
+    runs.wait_for(lambda: hub.store.requests["commit"] == 1)
+    hub.store.on_upload = lambda _: (reached.set(), process.send_signal(signal.SIGKILL), process.wait())
+    assert reached.wait(60)
+    assert "s3cret" not in (tmp_path / "log").read_text()
+    done = hub.store.requests["commit"]
+    said = publish(*arguments[1:])
+    assert said.count("up to date") == done
+    assert len(hub.store.objects) == len(STEPS)
+    for branch in BRANCHES:
+        assert_published(hub, name, branch, run / "exports" / branch, tmp_path / "cache")
+
+
+def test_a_lasting_fault_ends_the_command_and_the_next_one_finishes(run, hub):
+    name = f"{OWNER}/tiny"
+    hub.store.faults["commit"] = [500] * 3
+    said = publish(run, "--to", name, code=1)
+    assert "Uploading main failed (the server answered 500 a fault on request). Attempt 2 of 3 follows." in said
+    assert "Uploading main failed 3 times" in said
+    assert "run the same command again" in said
+    hub.store.faults["branch"] = [503]
+    assert "main: uploaded" in publish(run, "--to", name)
+    assert hub.store.requests["upload"] == 1
+
+
+def test_refusals_are_one_clear_message(run, hub, monkeypatch, tmp_path):
+    name = f"{OWNER}/tiny"
+
+    def refusal(*arguments: str | Path) -> str:
+        *_, message = publish(*arguments, code=1).splitlines()
+        return message
+
+    assert "--to is 'tiny', not OWNER/NAME" in refusal(run, "--to", "tiny")
+    assert "--to is 'a/b/c', not OWNER/NAME" in refusal(run, "--to", "a/b/c")
+    assert "may not write to other/tiny" in refusal(run, "--to", "other/tiny")
+    assert "--dry-run and --out belong together" in refusal(run, "--to", name, "--dry-run")
+    assert "Remove --every-checkpoint" in refusal(run / "exports" / BRANCHES[0], "--to", name, "--every-checkpoint")
+    for token, message in ((READER, f"may not write to {name}"), ("hf_s3cretWrong", "refuses your token")):
+        monkeypatch.setenv("HF_TOKEN", token)
+        assert message in refusal(run, "--to", name)
+    monkeypatch.delenv("HF_TOKEN")
+    assert "There is no token" in refusal(run, "--to", name)
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert not hub.store.repositories
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert "failed 3 times" in refusal(run, "--to", name)
+
+
+def test_a_private_model_is_never_uploaded_to_a_public_repository(run, hub):
+    name = f"{OWNER}/tiny"
+    publish(run, "--to", name, "--private")
+    assert hub.store.repositories[name].private
+    hub.store.repositories[name].private = False
+    assert "exists and is public" in publish(run, "--to", name, "--private", code=1)
+
+
+def test_the_card(run, tmp_path, monkeypatch):
+    """A dry run needs no token. Its card has figures with intervals, and a config from which the run can be repeated."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    out, results = tmp_path / "out", tmp_path / "results.json"
+    valid = run.parent / "data/valid"
+    pairs = tmp_path / "pairs.jsonl"
+    pair = {"sentence_good": "the king saw the red ship.", "sentence_bad": "the king saw ship red the.", "UID": "order"}
+    pairs.write_text("".join(json.dumps(pair | {"pairID": str(number)}) + "\n" for number in range(3)))
+    text_data.make("evaluate", run, "--data", valid, "--pairs", pairs, "--json", results)
+    arguments = ("--to", f"{OWNER}/tiny", "--dry-run", "--out", out, "--watts", "250", "--license", "mit")
+    said = publish(run, *arguments, "--every-checkpoint", "--results", results)
+    assert [line.partition(":")[0] for line in said.splitlines()] == [*BRANCHES, "main"]
+
+    card = ModelCard.load(out / "main" / "README.md")
+    evaluation = json.loads(results.read_text())["models"][str(run)]
+    metrics = {one.metric_name: one for one in card.data.eval_results}
+    assert metrics["held-out loss, nats"].metric_value == evaluation["held_out"]["loss"]
+    low, high = metrics["held-out loss, nats"].metric_args["interval_95"]
+    assert low < evaluation["held_out"]["loss"] < high
+    assert metrics["accuracy on minimal pairs"].metric_args["interval_95"] == evaluation["pairs"]["interval"]
+    assert card.data.license == "mit"
+    assert card.data.pipeline_tag == "fill-mask"
+    assert f'model="{OWNER}/tiny"' in card.text
+    for words in (
+        "| short rows | 1 to 4 |",
+        "| long rows | 5 to 6 |",
+        "| text.jsonl |",
+        "kWh. It is the hours times 250",
+    ):
+        assert words in card.text, words
+    fingerprint = json.loads((run / "environment.json").read_text())["data"][0]["fingerprint"]
+    assert f"`{fingerprint}`" in card.text.partition("## Training data")[2]
+    losses = runs.losses(run)
+    assert f"| 6 | {losses[6]:.4f} |" in card.text
+    assert str(run.parent) not in (out / "main" / "README.md").read_text()
+
+    (tmp_path / "config.yaml").write_text(card.text.partition("```yaml\n")[2].partition("```")[0])
+    ours, theirs = load_config(run / "config.yaml"), load_config(tmp_path / "config.yaml")
+    assert [one.changes for one in theirs.run_phases] == [one.changes for one in ours.run_phases]
+    assert (theirs.optim, theirs.model, theirs.run.seed) == (ours.optim, ours.model, ours.run.seed)
+
+    earlier = (out / BRANCHES[0] / "README.md").read_text()
+    assert "this is step 2 of 6" in earlier
+    assert "long rows" not in earlier.partition("## Reproduce")[0]
+    assert "model-index" not in yaml.safe_load(earlier.split("---\n")[1])
+
+
+def test_results_of_another_model_are_refused(run, tmp_path):
+    results = tmp_path / "other.json"
+    results.write_text(json.dumps({"settings": {}, "models": {"models/other": {}}, "comparisons": []}))
+    arguments = (run, "--to", f"{OWNER}/tiny", "--dry-run", "--out", tmp_path / "out", "--results", results)
+    assert "has no results of" in publish(*arguments, code=1)
+    results.write_text("[]")
+    assert "cannot be used" in publish(*arguments, code=1)
