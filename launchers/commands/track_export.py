@@ -11,7 +11,7 @@ from launchers.commands.arguments import RunArgument
 def track_export(
     run: RunArgument,
     to: Annotated[Literal["tensorboard", "wandb"], typer.Option(help="wandb makes offline runs")] = "tensorboard",
-    follow: Annotated[bool, typer.Option("--follow", help="go on until the run ends")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="continue until the run ends")] = False,
 ) -> None:
     """Copy the metrics of a run to TensorBoard (RUN/tensorboard) or Weights & Biases (RUN/wandb, offline).
 

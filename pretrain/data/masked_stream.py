@@ -1,4 +1,4 @@
-"""The training stream for other trainers: batches for a model of transformers, masked anew in every epoch."""
+"""The training stream for other trainers: batches for a model of transformers, with other masks in every epoch."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from pretrain.masking import IGNORED
 class MaskedStream(IterableDataset[dict[str, Any]]):
     """Batches with masks for a model of transformers, in `transformers.Trainer`, accelerate, Lightning or your loop.
 
-    Batch n is a function of the data, the settings and n. Each process gets its own rows. A new iteration goes on after
+    Batch n is a function of the data, the settings and n. Each process gets its own rows. A new iteration continues after
     the last batch. A batch of R rows with S slots has:
 
     - input_ids int64 [R, S]: tokens after masking. labels int64 [R, S]: the tokens to predict, and -100 elsewhere.
@@ -42,7 +42,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         local_attention: of a ModernBERT with packed rows; attention_mask is then a dict with a mask for each kind of
             layer.
         first_position: of a document in packed rows; models of RoBERTa's kind need the padding id + 1.
-        rank, world_size: of this process; by default those of torch.distributed, or else of the environment.
+        rank, world_size: of this process; by default from torch.distributed, or else from the environment.
 
     Raises:
         UserError: if a data set or a setting cannot be used.
@@ -108,7 +108,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         return StreamLoader(self, workers, options)
 
     def seek(self, batches: int) -> None:
-        """Let the next iteration go on after this many batches since the beginning. It reads no tokens."""
+        """Let the next iteration continue after this many batches since the beginning. It reads no tokens."""
         self._batches = batches
         if batches < self._known[0]:
             self._known = 0, MixturePosition(0, ()).of_sources(len(self._known[1].sources))
@@ -120,7 +120,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         return {"batches": batches, "position": position.to_json(), "settings": self._settings}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on at the place of a `state_dict`, also on another number of processes with as many rows together.
+        """Continue at the place of a `state_dict`. The number of processes may differ if a batch of all has as many rows.
 
         Raises:
             UserError: if it is of another stream.

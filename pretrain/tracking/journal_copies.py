@@ -44,7 +44,7 @@ def copy_journal(run_dir: Path, kind: Kind, follow: bool) -> int:
     May be repeated, killed and run during the training: the copy gets each point once.
 
     Args:
-        follow: go on until the run ends.
+        follow: continue until the run ends.
 
     Raises:
         UserError: if the package is not installed, or the folder is not a run.
