@@ -58,4 +58,4 @@ wheel: install
 
 # Print the oldest release of each dependency that pyproject.toml allows, and what they need.
 lowest: install
-	@$(BIN)/uv pip compile --quiet --no-annotate --no-header --all-extras --resolution lowest-direct pyproject.toml
+	@$(BIN)/uv pip compile --quiet --python-version 3.10 --no-annotate --no-header --all-extras --resolution lowest-direct pyproject.toml

@@ -25,8 +25,8 @@ from pretrain.masking import IGNORED
 class MaskedStream(IterableDataset[dict[str, Any]]):
     """Batches with masks for a model of transformers, in `transformers.Trainer`, accelerate, Lightning or your loop.
 
-    Batch n is a function of the data, the settings and n. Each process gets its own rows. A new iteration continues after
-    the last batch. A batch of R rows with S slots has:
+    Batch n is a function of the data, the settings and n. Each process gets its own rows. A new iteration continues
+    after the last batch. A batch of R rows with S slots has:
 
     - input_ids int64 [R, S]: tokens after masking. labels int64 [R, S]: the tokens to predict, and -100 elsewhere.
     - padded rows, each with one document or a piece of one: attention_mask int64 [R, S]. S is the longest of the batch.
@@ -120,7 +120,9 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         return {"batches": batches, "position": position.to_json(), "settings": self._settings}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue at the place of a `state_dict`. The number of processes may differ if a batch of all has as many rows.
+        """Continue at the place of a `state_dict`.
+
+        The number of processes may differ, if their batches together have as many rows as before.
 
         Raises:
             UserError: if it is of another stream.
