@@ -3,20 +3,21 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+SOURCES := benchmarks configs data_prep evaluation launchers pretrain tests
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-all soak check
+.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-all soak check docs lowest wheel
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,fast-tokenizers]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,docs,fast-tokenizers]'
 	touch $@
 
 demo: install
 	$(BIN)/maskwright demo
 
 test: install
-	$(PYTEST) -m 'not slow' $(SHARED_OUT)
+	$(PYTEST) -m 'not slow' --ignore=tests/conformance $(SHARED_OUT)
 
 test-quick: install
 	$(PYTEST) -m 'not slow and not process and not gpu' $(SHARED_OUT)
@@ -30,6 +31,11 @@ test-slurm-short: install
 test-slow: install
 	$(PYTEST) -m slow $(SHARED_OUT)
 
+# Exported models, shards and the stream in other people's tools, whose packages it installs first.
+test-conformance: install
+	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
+	MASKWRIGHT_REQUIRE_CONFORMANCE=1 $(PYTEST) tests/conformance $(SHARED_OUT)
+
 test-all: install
 	$(BIN)/python -m pytest
 
@@ -39,5 +45,17 @@ soak: install
 check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/vermin --quiet --no-tips --eval-annotations --violations --exclude long --target=3.10- $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: install
+	$(BIN)/mkdocs build --strict
+
+wheel: install
+	rm -rf build dist
+	$(BIN)/python -m build
+
+# Print the oldest release of each dependency that pyproject.toml allows, and what they need.
+lowest: install
+	@$(BIN)/uv pip compile --quiet --python-version 3.10 --no-annotate --no-header --all-extras --resolution lowest-direct pyproject.toml

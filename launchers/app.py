@@ -1,10 +1,10 @@
 """All commands of `maskwright`. Command `prep info` is the function `prep_info` in launchers/commands/prep_info.py."""
 
-from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
+
+from launchers.lazy_group import lazy_group
 
 COMMANDS = (
     *(
@@ -26,7 +26,8 @@ COMMANDS = (
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
     *("mask show", "analyze layers", "study masking", "study run", "study time", "study report"),
-    *("track sync", "track models", "track register", "launch slurm", "launch prep", "launch list", "launch hosts"),
+    *("track sync", "track models", "track register", "track export"),
+    *("launch slurm", "launch prep", "launch list", "launch hosts"),
 )
 """Names, in the order of the help."""
 
@@ -77,6 +78,8 @@ _GROUPS = {  # what the commands of a group do, and an example
 
 def _show_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version
+
         typer.echo(f"maskwright {version('maskwright')}")
         raise typer.Exit
 
@@ -92,6 +95,7 @@ def _main(
 def _assemble() -> typer.Typer:
     program = typer.Typer(
         name="maskwright",
+        cls=lazy_group([name for name in COMMANDS if " " not in name]),
         help=_HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -99,16 +103,10 @@ def _assemble() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     program.callback()(_main)
-    groups = {"": program}
-    for name, (purpose, example) in _GROUPS.items():
-        groups[name] = typer.Typer(
-            help=f"{purpose}\n\nExample:\n\n    maskwright {name} {example}\n", no_args_is_help=True
-        )
-        program.add_typer(groups[name], name=name)
-    for name in COMMANDS:
-        group, _, command = name.rpartition(" ")
-        function = name.replace(" ", "_")
-        groups[group].command(command)(getattr(import_module(f"launchers.commands.{function}"), function))
+    for group, (purpose, example) in _GROUPS.items():
+        names = [name.removeprefix(f"{group} ") for name in COMMANDS if name.startswith(f"{group} ")]
+        text = f"{purpose}\n\nExample:\n\n    maskwright {group} {example}\n"
+        program.add_typer(typer.Typer(cls=lazy_group(names, group), help=text, no_args_is_help=True), name=group)
     return program
 
 

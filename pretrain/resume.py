@@ -358,7 +358,8 @@ def record_start(run: RunParts, engine: Engine, steps_done: int, choice: KernelC
     device = engine.device.type
     chosen = ComputeBackends.of(run.given, device, choice=choice).as_values()
     chosen |= {"fast_path": choice.as_record(_made_with(device)), "micro_batch_size": run.stages[0].micro}
-    more = {"parameters": engine.n_parameters, "data": run.data.facts(), **chosen}
+    phases = [phase.name for phase in run.given.phases]
+    more = {"parameters": engine.n_parameters, "data": run.data.facts(), "phases": phases, **chosen}
     return record_environment(run.folder.environment, steps_done, more)
 
 

@@ -1,7 +1,7 @@
-"""MinHash signatures over word 5-grams, to find near duplicates.
+"""MinHash signatures over 5-grams of words or 10-grams of characters, to find near duplicates.
 
-The share of equal values in the sketches of two documents estimates the Jaccard similarity of their sets of 5-grams
-(Broder 1997, "On the resemblance and containment of documents"). Each 5-gram has one hash, whose top bits select one of
+The share of equal values in the sketches of two documents estimates the Jaccard similarity of their sets of n-grams
+(Broder 1997, "On the resemblance and containment of documents"). Each n-gram has one hash, whose top bits select one of
 128 values; the value is the minimum of its hashes (Li, Owen and Zhang 2012, one-permutation hashing). A value without
 hashes copies another value, the first in its own fixed random order (Shrivastava 2017, "Optimal densification for fast
 and accurate minwise hashing"). Bands are as in Leskovec et al., "Mining of massive datasets", chapter 3.
@@ -9,6 +9,7 @@ and accurate minwise hashing"). Bands are as in Leskovec et al., "Mining of mass
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from data_prep.cleaning.hashing import mix
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
 
 VALUES = 128
-SHINGLE_WORDS = 5
+Unit = Literal["words", "characters"]
+SHINGLE: dict[Unit, int] = {"words": 5, "characters": 10}  # DNA has too few different 5-grams of characters
 _EMPTY = np.uint64(2**64 - 1)
 _BASE = np.uint64(0xA0761D6478BD642F)
 
@@ -27,18 +29,18 @@ def bands_and_rows(threshold: float) -> tuple[int, int]:
     return min(choices, key=lambda choice: abs((1 / choice[0]) ** (1 / choice[1]) - threshold))
 
 
-def signatures(texts: Sequence[str], threshold: float = 0.8) -> np.ndarray:
-    """Hashes of the bands of each sketch, uint64 [n_texts, bands]; 0 for texts of fewer than 5 words."""
+def signatures(texts: Sequence[str], threshold: float = 0.8, unit: Unit = "words") -> np.ndarray:
+    """Hashes of the bands of each sketch, uint64 [n_texts, bands]; 0 for texts without an n-gram."""
     bands, rows = bands_and_rows(threshold)
-    hashes = [_band_hashes(sketches(batch), bands, rows) for batch in batches(texts)]
+    hashes = [_band_hashes(sketches(batch, unit), bands, rows) for batch in batches(texts)]
     return np.concatenate([np.empty((0, bands), np.uint64), *hashes])
 
 
-def sketches(texts: Sequence[str]) -> np.ndarray:
-    """The 128 MinHash values of each text, uint64 [n_texts, 128]; 2^64 - 1 for texts of fewer than 5 words."""
+def sketches(texts: Sequence[str], unit: Unit = "words") -> np.ndarray:
+    """The 128 MinHash values of each text, uint64 [n_texts, 128]; 2^64 - 1 for texts without an n-gram."""
     values = np.full(len(texts) * VALUES, _EMPTY)
-    for hashes, per_text in parts(*word_hashes(texts), SHINGLE_WORDS):
-        grams, owners = ngrams(hashes, per_text, SHINGLE_WORDS)
+    for hashes, per_text in parts(*word_hashes(texts, unit == "characters"), SHINGLE[unit]):
+        grams, owners = ngrams(hashes, per_text, SHINGLE[unit])
         places = (grams >> np.uint64(64 - 7)).astype(np.int64)
         np.minimum.at(values, owners * VALUES + places, np.minimum(grams, _EMPTY - np.uint64(1)))
     return _densified(values.reshape(len(texts), VALUES))

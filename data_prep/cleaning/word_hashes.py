@@ -50,21 +50,25 @@ def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         yield texts[start:]
 
 
-def word_hashes(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+def word_hashes(texts: Sequence[str], by_character: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Hashes of all words, uint64 [n_words], and the number of words of each text, int64 [n_texts].
 
-    A word's hash is a polynomial in its characters mod 2^64, finalized by `mix`.
+    With `by_character`, each letter, mark and digit is a word. A word's hash is a polynomial in its characters mod
+    2^64, finalized by `mix`.
     """
-    words = split_words(texts)
+    words = split_words(texts, by_character)
     return words.hashes, words.per_text
 
 
-def split_words(texts: Sequence[str]) -> Words:
-    """The words of `texts`, in order. A run of more than 131,072 characters without a space may be cut."""
+def split_words(texts: Sequence[str], by_character: bool = False) -> Words:
+    """The words of `texts` in order or, `by_character`, the letters, marks and digits.
+
+    A run of more than 131,072 characters without a space may be cut.
+    """
     hashes, characters = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     per_text = np.zeros(len(texts), dtype=np.int64)
     for pieces, owners in _chunks(texts):
-        found, lengths, counts = _split(pieces)
+        found, lengths, counts = _split(pieces, by_character)
         hashes.append(found)
         characters.append(lengths)
         np.add.at(per_text, owners, counts)
@@ -133,7 +137,7 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[start:] if start else text
 
 
-def _split(pieces: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _split(pieces: list[str], by_character: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Hashes and lengths of the words, and the number of words in each piece."""
     joined = "\n" + "\n".join(pieces) + "\n"
     wide = not joined.isascii()
@@ -142,7 +146,9 @@ def _split(pieces: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     values = _tables()[0][codes]
     inside = values != 0
     edge = inside[1:] != inside[:-1]
-    if wide:
+    if by_character:
+        edge |= inside[1:] & inside[:-1]
+    elif wide:
         alone = _tables()[1][codes]
         edge |= (alone[1:] | alone[:-1]) & inside[1:] & inside[:-1]
     starts = np.flatnonzero(edge & inside[1:]) + 1

@@ -44,7 +44,9 @@ def scan(bench: Workbench, task: int, report: Report) -> None:
         count = 0
         with contextlib.ExitStack() as stack:
             writers = [
-                stack.enter_context(key_writer(_array_path(out, "scan", task, kind), thresholds[kind]))
+                stack.enter_context(
+                    key_writer(_array_path(out, "scan", task, kind), thresholds[kind], plan.settings.near_unit)
+                )
                 for kind in kinds(plan)
             ]
             for batch in documents:

@@ -68,6 +68,7 @@ class PreparationSettings:
     shard_bytes: int = ShardWriter.SHARD_BYTES
     format_version: int = 1  # raise it when shards change, so that all tasks run again
     max_pair_tokens: int = 510
+    near_unit: Literal["words", "characters"] = "words"
 
     @property
     def corrects(self) -> bool:
@@ -97,8 +98,9 @@ class PreparationPlan:
         for name in ("wrong_field", "target_field"):  # hashes from before these settings existed stay valid
             if settings["reading"][name] is None:
                 del settings["reading"][name]
-        if self.settings.max_pair_tokens == PreparationSettings.max_pair_tokens:
-            del settings["max_pair_tokens"]
+        for name in ("max_pair_tokens", "near_unit"):
+            if settings[name] == getattr(PreparationSettings, name):
+                del settings[name]
         content = {
             "input": [source.kind, source.bytes, source.digest, unit.first, unit.last],
             "tokenizer": self.tokenizer.sha256,

@@ -11,7 +11,9 @@ from data_prep.storage import Cache
 from data_prep.urls import file_name
 
 COMPRESSIONS = (".gz", ".zst")
-SUFFIXES = (*(kind + end for kind in (".jsonl", ".txt") for end in ("", *COMPRESSIONS)), ".parquet")
+_LINES = (".jsonl", ".txt", ".fasta", ".fa")
+SUFFIXES = (*(kind + end for kind in _LINES for end in ("", *COMPRESSIONS)), ".parquet")
+HEADER = "header"  # the id field of .fasta files: a record's first line, without its >
 HUB = "hub:"
 PAIR = "pair:"  # pair:SOURCE,TARGET, two text files whose lines belong together
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -51,7 +53,7 @@ class Options:
 
 
 class SourceInput(NamedTuple):
-    """One input. kind: jsonl, txt, parquet, hub or pair; location: absolute path, URL, `hub:...` or `pair:...`."""
+    """One input. kind: jsonl, txt, fasta, parquet, hub or pair; location: a path, a URL, `hub:...` or `pair:...`."""
 
     source: str
     location: str
@@ -95,9 +97,10 @@ class InputRange:
 
 
 def kind_of(location: str) -> str | None:
-    """jsonl, txt or parquet, by the name of the file; None for other names."""
+    """jsonl, txt, fasta or parquet, by the name of the file; None for other names."""
     suffix = next((suffix for suffix in SUFFIXES if file_name(location).endswith(suffix)), None)
-    return suffix.split(".")[1] if suffix else None
+    ending = suffix.split(".")[1] if suffix else None
+    return "fasta" if ending == "fa" else ending
 
 
 def compression_of(location: str) -> str:

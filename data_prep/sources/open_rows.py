@@ -11,7 +11,7 @@ import xxhash
 from data_prep.errors import UserError
 from data_prep.reading import open_regular
 from data_prep.sources.aligned_files import read_aligned, sides_of
-from data_prep.sources.input_types import InputRange, Options, SourceInput, SourceRow
+from data_prep.sources.input_types import HEADER, InputRange, Options, SourceInput, SourceRow
 from data_prep.sources.text_lines import is_one_unit, read_lines
 from data_prep.storage import Cache
 from data_prep.urls import is_url, open_remote, remote_errors, remote_version, shown
@@ -40,6 +40,11 @@ def examine(source: SourceInput, cache: Cache, options: Options | None = None) -
         if source.kind in ("txt", "pair") and (field := getattr(options, name)):
             option = f"--{name.replace('_', '-')}"
             raise UserError(f"{shown(source.location)} has no fields, and so no {field!r}; leave out {option}.")
+        if source.kind == "fasta" and (field := getattr(options, name)) and (name, field) != ("id_field", HEADER):
+            raise UserError(
+                f"{shown(source.location)} has no field {field!r}. A FASTA record has a sequence and a header, which "
+                "--id-field header keeps."
+            )
     if source.kind == "hub":
         from data_prep.sources.hub import examine_hub
 

@@ -13,7 +13,7 @@ from data_prep.sources.input_types import HUB, PAIR, SUFFIXES, SourceInput, kind
 from data_prep.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
-_KNOWN = "Inputs end in .jsonl or .txt (also with .gz or .zst) or .parquet."
+_KNOWN = "Inputs end in .jsonl, .txt, .fasta or .fa (also with .gz or .zst) or .parquet."
 _LONGEST = 40  # characters of a path that a command repeats
 _PANDAS = "python -c 'import pandas, sys; pandas.%s.to_parquet(sys.argv[2])' {path} {stem}.parquet"
 _TSV = ("Convert it", _PANDAS % r'read_csv(sys.argv[1], sep="\t")')
@@ -32,6 +32,7 @@ _CONVERSIONS = {  # by the end of the name: advice and command
     **dict.fromkeys((".tar", ".tar.gz", ".tgz"), ("Unpack it and name the folder", "tar -xf {path}")),
     ".zip": ("Unpack it and name the folder", "unzip {path}"),
     **dict.fromkeys((".ndjson", ".jsonlines", ".jl"), ("Rename it", "mv {path} {stem}.jsonl")),
+    **dict.fromkeys((".faa", ".fna", ".ffn"), ("Rename it", "mv {path} {stem}.fasta")),
     **{suffix.upper(): ("Rename it", f"mv {{path}} {{stem}}{suffix}") for suffix in SUFFIXES},
     **dict.fromkeys((".md", ".rst", ".text", ".log", ""), ("If it is plain text, rename it", "mv {path} {stem}.txt")),
 }

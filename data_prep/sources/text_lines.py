@@ -1,9 +1,9 @@
-r"""Documents of .jsonl and .txt files, whole or in byte ranges.
+r"""Documents of .jsonl, .txt and .fasta files, whole or in byte ranges.
 
 A range [first, last) of an uncompressed file is the text between two boundaries. Boundary x is the start of the first
 line that starts at or after x. If separator lines end documents, it is the end of the first separator line that starts
-at or after x. Positions 0 and the file's size are their own boundaries. Neighbouring ranges share a boundary, so no
-text is repeated or lost, and each range can be read separately.
+at or after x; in a .fasta file, the start of the first header line. Positions 0 and the file's size are their own
+boundaries. Neighbouring ranges share a boundary, so no text is repeated or lost, and each range can be read separately.
 """
 
 import os
@@ -29,7 +29,7 @@ _MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # the first bytes of
 
 
 def is_one_unit(location: str, kind: str, options: Options) -> bool:
-    """Whether a .jsonl or .txt file can only be read as a whole."""
+    """Whether a .jsonl, .txt or .fasta file can only be read as a whole."""
     return bool(compression_of(location)) or (kind == "txt" and options.separator == "file")
 
 
@@ -46,7 +46,8 @@ def read_lines(path: Path, part: InputRange) -> Iterator[SourceRow]:
         compressed = bool(compression and end)
         chunks = _text_chunks(file, compression, part) if compressed else _plain_chunks(file, start, end, part)
         batches = _line_batches(chunks, part.max_bytes, start == 0)
-        rows = _jsonl_rows if kind == "jsonl" else _line_rows if separator == "line" else _txt_rows
+        txt_rows = _line_rows if separator == "line" else _txt_rows
+        rows = {"jsonl": _jsonl_rows, "fasta": _fasta_rows}.get(kind, txt_rows)
         try:
             yield from rows(batches, part)
         except DamagedStream as error:
@@ -206,8 +207,45 @@ def _not_utf8(line: int, data: bytes, offset: int) -> str:
     return f"invalid UTF-8 at byte {offset} of the document: save the file as UTF-8"
 
 
+def _fasta_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
+    """A row for each record: its sequence lines joined, without spaces. Its line is the header's."""
+    header, parts = b"", list[bytes]()
+    size = start = number = 0  # size: of the sequence so far; start: the line of the record's header
+    for lines in batches:
+        for line in lines:
+            number += 1
+            if line is not None and line.startswith(b">"):
+                if start:
+                    yield _record(start, header, parts, size, part)
+                header, parts, size, start = line, [], 0, number
+            elif line is None:
+                size, start = part.max_bytes + 1, start or number
+            elif residues := b"".join(line.split()):
+                parts.append(residues)
+                size, start = size + len(residues), start or number
+            if size > part.max_bytes:
+                parts.clear()
+        part.lines = number
+    if start:
+        yield _record(start, header, parts, size, part)
+
+
+def _record(start: int, header: bytes, parts: list[bytes], size: int, part: InputRange) -> SourceRow:
+    if not header:
+        return SourceRow(start, "", "no header: the first line of a FASTA file begins with >")
+    if size > part.max_bytes:
+        return SourceRow(start, "", too_long("sequence", part.max_bytes))
+    try:
+        name = header.decode()[1:].strip()
+    except UnicodeDecodeError as error:
+        return SourceRow(start, "", _not_utf8(start, header, error.start))
+    return _document(start, b"".join(parts))._replace(id=name if part.options.id_field else None)
+
+
 def _separator_test(kind: str, separator: str) -> Callable[[bytes], bool] | None:
-    """A test whether a line ends a document; None if all lines do, or none."""
+    """A test whether a line ends a document, or in a .fasta file begins one; None if all lines do, or none."""
+    if kind == "fasta":
+        return lambda line: line.startswith(b">")
     if kind != "txt" or separator in ("line", "file"):
         return None
     if separator == "blank":
@@ -221,15 +259,15 @@ def _boundaries(file: BinaryIO, part: InputRange, separates: Callable[[bytes], b
         raise UnusableInput(
             f"{shown(part.source.location)} changed while it was read (it has {size} bytes now); run the command again."
         )
-    start = _boundary(file, part.first, separates, part.max_bytes, part.last)
+    start = _boundary(file, part.first, separates, part, part.last)
     if part.first == part.last or start is None:
         return 0, 0
-    end = _boundary(file, part.last, separates, part.max_bytes, size)
+    end = _boundary(file, part.last, separates, part, size)
     return start, size if end is None else end
 
 
 def _boundary(
-    file: BinaryIO, at: int, separates: Callable[[bytes], bool] | None, max_bytes: int, limit: int
+    file: BinaryIO, at: int, separates: Callable[[bytes], bool] | None, part: InputRange, limit: int
 ) -> int | None:
     """The boundary of `at`; None if it has the same boundary as `limit`."""
     if at == 0:
@@ -239,13 +277,13 @@ def _boundary(
     while start < limit:
         if separates is None:
             return start
-        line = file.readline(max_bytes + 2)
+        line = file.readline(part.max_bytes + 2)
         end = start + len(line)
         text = line.removesuffix(b"\n")
-        if len(text) > max_bytes:
+        if len(text) > part.max_bytes:
             end += 0 if line.endswith(b"\n") else _finish_line(file)
         elif separates(text):
-            return end
+            return start if part.source.kind == "fasta" else end
         start = end
     return None
 

@@ -1,4 +1,4 @@
-"""Train a WordPiece or byte-level BPE tokenizer; fetch, load and describe any Hugging Face fast tokenizer."""
+"""Train a WordPiece, BPE or character tokenizer; fetch, load and describe any Hugging Face fast tokenizer."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data_prep.errors import UnusableInput, UserError, working_directory
 from data_prep.files import atomic_folder, make_folder, write_file, write_json
@@ -35,16 +35,20 @@ def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase
     """Train a tokenizer, save it in `out` for `AutoTokenizer.from_pretrained`, and return its vocabulary size.
 
     `texts` is iterated over several times; `out` must be new or empty. `wordpiece` is like BERT's (`lowercase` like
-    bert-uncased), `bpe` is byte-level like RoBERTa's. The same texts give the same bytes. Raises UserError for an empty
+    bert-uncased), `bpe` is byte-level like RoBERTa's, and `characters` has a token for each character, which is also a
+    word. The same texts give the same bytes. Raises UserError for an empty
     corpus, and for a vocabulary too small for its characters.
     """
     if not any(text.strip() for text in texts):
         raise UserError("The input has no text to train a tokenizer on. Check --input and --text-field.")
-    tokenizer = _wordpiece(texts, vocab_size, lowercase) if kind == "wordpiece" else _bpe(texts, vocab_size)
+    if kind == "wordpiece":
+        tokenizer = _wordpiece(texts, vocab_size, lowercase)
+    else:
+        tokenizer = _bpe(texts, vocab_size) if kind == "bpe" else _characters(texts, vocab_size)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", *["token_type_ids"] * (kind == "wordpiece"), "attention_mask"],
-        **{f"{name}_token": token for name, token in (_BERT if kind == "wordpiece" else _ROBERTA).items()},
+        **{f"{name}_token": token for name, token in (_ROBERTA if kind == "bpe" else _BERT).items()},
     }
     with atomic_folder(out) as folder:
         write_json(folder / "tokenizer_config.json", config)
@@ -115,6 +119,23 @@ def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
         show_progress=sys.stderr.isatty(),
     )
     tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def _characters(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    specials = list(_BERT.values())
+    counts = Counter[str]()
+    for text in texts:
+        counts.update(text)
+    frequent = sorted(counts, key=lambda character: (-counts[character], character))
+    vocabulary = [*specials, *sorted(frequent[: max(0, vocab_size - len(specials))])]
+    tokenizer = Tokenizer(models.WordLevel({token: id for id, token in enumerate(vocabulary)}, unk_token=_BERT["unk"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", specials.index("[SEP]")), ("[CLS]", specials.index("[CLS]"))
+    )
+    tokenizer.add_special_tokens(specials)
     return tokenizer
 
 

@@ -121,15 +121,16 @@ class FinetuneResults:
                 f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json"
             )
 
-    def send(self, target: Target, name: str, params: dict[str, str]) -> None:
+    def send(self, target: Target, name: str, params: dict[str, str], model: Path) -> None:
         """Send the results so far to MLflow. A failure becomes a warning, and the next call sends everything.
 
         Args:
-            name: of the MLflow run.
+            name: of the MLflow run. model: what was fine-tuned.
         """
         if self.results:
             seeds = [_seed_results(result, self.key, params) for result in self.results]
-            send_results(target, [TrackedResults(name, self.key, params, list(self._summary()), grows=True), *seeds])
+            summary = TrackedResults(name, self.key, params, list(self._summary()), grows=True, model=model)
+            send_results(target, [summary, *seeds])
 
     def _summary(self) -> Iterator[Point]:
         """Mean and deviation over the seeds so far; the step is the number of seeds."""

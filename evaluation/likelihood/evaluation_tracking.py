@@ -1,6 +1,5 @@
 """Send an evaluation to MLflow: one run per model, nested in its training run if both are in one experiment."""
 
-import contextlib
 import hashlib
 import json
 import time
@@ -8,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from pretrain.tracking import Point, RunRecord, Target, TrackedResults, send_results
+from pretrain.tracking import Point, Target, TrackedResults, send_results
 
 
 def send_evaluation(found: Mapping[str, Any], target: Target) -> None:
@@ -22,10 +20,7 @@ def _results(name: str, settings: Mapping[str, Any], results: Mapping[str, Any])
     points = [Point(metric, value, time.time(), 0) for metric, value in _metrics(results)]
     params = {"model": name}
     params |= {f"{part}.{key}": str(value) for part, values in settings.items() for key, value in values.items()}
-    training = None
-    with contextlib.suppress(UserError, OSError):  # only a run folder has a record
-        training = RunRecord.load(Path(name))
-    return TrackedResults(f"evaluate {name}", key, params, points, parent=training.key if training else None)
+    return TrackedResults(f"evaluate {name}", key, params, points, model=Path(name))
 
 
 def _metrics(results: Mapping[str, Any], name: str = "") -> Iterator[tuple[str, float]]:

@@ -58,7 +58,13 @@ def audit(
         _refuse(context, "steps", "procs", "tolerance")
         _verify_chain(run, as_json)
         return
-    from evaluation.run_audit import allowed_difference, first_difference, plan_audit, weights_difference
+    from evaluation.run_audit import (
+        allowed_difference,
+        first_difference,
+        machine_differences,
+        plan_audit,
+        weights_difference,
+    )
     from pretrain.config import load_config
     from pretrain.run import RunFolder, step_name
 
@@ -74,7 +80,9 @@ def audit(
     problem = first_difference(run, work, plan, allowed)
     if problem is None and plan.ends:
         problem = weights_difference(plan.ends, again.checkpoints / step_name(plan.end), allowed)
-    _report(run, work, plan, allowed, problem, as_json)
+    other = ", ".join(machine_differences(before, now))
+    why = f"different: {other}" if other else "GPU results vary in their last bits"
+    _report(run, work, plan, allowed, f"within {allowed:g} ({why})" if allowed else "bit for bit", problem, as_json)
     if problem:
         sys.exit(1)
     shutil.rmtree(work)
@@ -145,8 +153,9 @@ def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) 
         raise UserError(f"{folder.path} cannot be repeated: {error.removeprefix('error: ')}")
 
 
-def _report(run: Path, work: Path, plan: "AuditPlan", allowed: float, problem: str | None, as_json: bool) -> None:
-    how = "bit for bit" if not allowed else f"within {allowed:g}"
+def _report(
+    run: Path, work: Path, plan: "AuditPlan", allowed: float, how: str, problem: str | None, as_json: bool
+) -> None:
     if as_json:
         found = {"start": plan.start, "end": plan.end, "weights": plan.ends is not None, "allowed": allowed}
         print(json.dumps(found | {"difference": problem}))

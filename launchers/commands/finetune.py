@@ -110,7 +110,7 @@ def finetune(
     params = {name: str(value) for name, value in results.identity.items()}
     params |= {"model": str(model), "train": shown(train), "valid": shown(valid)}  # readable names, not digests
     name = f"{task} {model.name}"
-    results.send(target, name, params)
+    results.send(target, name, params, model)
     for seed in sorted({*range(1, seeds + 1)} - {result.seed for result in results.results}):
         with CommandProgress() as line:
             result, learners = finetuning.run_seed(seed, line.show)
@@ -120,7 +120,7 @@ def finetune(
         results.results.append(result)
         if json_path is not None:
             results.write(json_path)
-        results.send(target, name, params)
+        results.send(target, name, params, model)
         typer.echo(f"seed {seed}: {results.metric} {score:.4f}, {result.seconds:.0f} s", err=True)
     _print(results, finetuning.task.without_model)
 

@@ -20,7 +20,7 @@ Inputs = Annotated[
         "--input",
         metavar="[NAME=]F...",
         help="file, folder, quoted glob, URL, hub:DATASET or pair:SOURCE,TARGET, optionally with a source NAME; may be "
-        "repeated. Formats: jsonl and txt (also .gz, .zst), parquet",
+        "repeated. Formats: jsonl, txt, fasta (all also .gz, .zst), parquet",
     ),
 ]
 MoreInputs = Annotated[
@@ -57,7 +57,9 @@ def request(
     ],
     more: MoreInputs = None,
     text_field: TextField = "text",
-    id_field: Annotated[str | None, typer.Option(help="field with document ids, to store them too")] = None,
+    id_field: Annotated[
+        str | None, typer.Option(help="field with document ids, to store them too; for fasta: header")
+    ] = None,
     wrong_field: Annotated[
         str | None,
         typer.Option(
@@ -86,6 +88,10 @@ def request(
     near_threshold: Annotated[
         float, typer.Option(min=0.1, max=1, help="Jaccard similarity from which documents are near duplicates")
     ] = 0.8,
+    near_unit: Annotated[
+        Literal["words", "characters"],
+        typer.Option(help="compare 5-grams of words, or for proteins and DNA 10-grams of characters"),
+    ] = "words",
     decontaminate: Annotated[
         list[Path] | None,
         typer.Option(
@@ -114,6 +120,7 @@ def request(
         cleaning=Cleaning(normalize, min_characters, max_characters, drop_repetitive),
         deduplicate=deduplicate,
         near_threshold=near_threshold,
+        near_unit=near_unit,
         valid_fraction=valid_fraction,
         max_pair_tokens=max_pair_tokens,
     )

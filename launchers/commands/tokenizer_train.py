@@ -1,4 +1,4 @@
-"""`maskwright tokenizer train`: train a WordPiece or byte-level BPE tokenizer."""
+"""`maskwright tokenizer train`: train a WordPiece, byte-level BPE or character tokenizer."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,7 +15,8 @@ def tokenizer_train(
     out: Annotated[Path, typer.Option(parser=local, metavar="DIR", help="output folder")],
     more: MoreInputs = None,
     kind: Annotated[
-        Literal["wordpiece", "bpe"], typer.Option(help="WordPiece as in BERT, or byte-level BPE as in RoBERTa")
+        Literal["wordpiece", "bpe", "characters"],
+        typer.Option(help="WordPiece as in BERT, byte-level BPE as in RoBERTa, or single characters, as for proteins"),
     ] = "wordpiece",
     vocab_size: Annotated[int, typer.Option(min=1, help="number of tokens, including special tokens")] = 30_522,
     lowercase: Annotated[bool, typer.Option(help="lower-case the text (wordpiece only)")] = True,
@@ -28,7 +29,7 @@ def tokenizer_train(
     cache: Cache = None,
     cache_gb: CacheGB = 50.0,
 ) -> None:
-    """Train a WordPiece or byte-level BPE tokenizer, saved for `AutoTokenizer.from_pretrained`.
+    """Train a WordPiece, byte-level BPE or character tokenizer, saved for `AutoTokenizer.from_pretrained`.
 
     Example: `maskwright tokenizer train --input 'text/*.jsonl.zst' --kind wordpiece --vocab-size 30522 --out tok`
     """

@@ -6,8 +6,6 @@ from typing import Any
 
 import typer
 
-from pretrain.config import value_refusal
-
 _exceptions = importlib.import_module(typer.BadParameter.__module__)  # typer has click's, or a copy of them
 UsageError: type[Exception] = _exceptions.UsageError
 ShowHelp: type[Exception] = _exceptions.NoArgsIsHelpError
@@ -17,6 +15,8 @@ def explain_usage_error(error: Any) -> str:
     """Build the message for one of typer's usage errors."""
     problems = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
     if problems:  # a value that pydantic refuses
+        from pretrain.config import value_refusal
+
         return value_refusal(_name(error.param), problems[0])
     message = error.format_message()
     return f"{message if message.endswith('?') else message.rstrip('.') + '.'} {_advice(error)}"

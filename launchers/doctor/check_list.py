@@ -53,7 +53,8 @@ def checks_of_machine(config: Config | None) -> list[Check]:
         *([Check("gpu", "attention", partial(gpu_checks.check_attention, config))] if config else []),
     ]
     folders = {"run folder": config.run.dir} if config else {"working folder": Path.cwd()}
-    if config and config.data.cache_dir and any(is_url(source.path) for source in config.data.train):
+    sources = [source.path for phase in config.run_phases for source in phase.config.data.train] if config else []
+    if config and config.data.cache_dir and any(map(is_url, sources)):
         folders["data.cache_dir"] = config.data.cache_dir
     found += [Check("storage", name, partial(check_folder, name, path), 30) for name, path in folders.items()]
     track = config.track if config else TrackConfig()

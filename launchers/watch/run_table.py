@@ -104,6 +104,7 @@ def print_run(seen: Seen) -> None:
     rows = {
         "state": seen.state,
         "step": _step(seen) + share if summary.status else "",
+        "phase": summary.phase or "",
         "loss": _number(summary.loss, ".4f") and f"{summary.loss:.4f}{average}",
         "held-out loss": _number(summary.eval_loss, ".4f") + each,
         "masked accuracy": _number(summary.masked_accuracy, ".1%"),

@@ -302,6 +302,7 @@ def _elsewhere(key: str) -> str | None:
 
 def model_in(annotation: Any) -> type[BaseModel] | None:
     """The pydantic model of a field that is one, may be one, or is a list of them."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    generic = typing.get_origin(annotation) is not None  # Python 3.10 takes list[X] for a type
+    if not generic and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((found for part in typing.get_args(annotation) if (found := model_in(part))), None)

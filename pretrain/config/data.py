@@ -75,7 +75,7 @@ class ReplacementConfig(Section):
 
 
 class RateSchedule(Section):
-    schedule: Literal["linear", "cosine"]
+    schedule: Literal["linear", "cosine"] = Field(description="how the value changes over the steps")
     start: Rate = Field(description="at the first step")
     end: Rate = Field(description="at the last step")
 

@@ -57,9 +57,9 @@ ROTARY_BASES = {"modernbert": 160_000.0, "eurobert": 250_000.0, "esm": 10_000.0}
 
 
 class SizeConfig(Section):
-    layers: int = Field(ge=1)
-    hidden: int = Field(ge=8)
-    heads: int = Field(ge=1)
+    layers: int = Field(ge=1, description="transformer layers")
+    hidden: int = Field(ge=8, description="hidden size, a multiple of heads")
+    heads: int = Field(ge=1, description="attention heads")
     intermediate: int | None = Field(None, ge=8, description="4 x hidden by default, 1.5 x for modernbert")
     kv_heads: int | None = Field(None, ge=1, description="eurobert: heads of key and value; as heads by default")
 

@@ -21,7 +21,7 @@ _FINEST = 1024  # the largest denominator of a constant share
 
 
 class ShareSchedule(Section):
-    schedule: Literal["linear", "cosine"]
+    schedule: Literal["linear", "cosine"] = Field(description="how the value changes over the steps")
     start: Share = Field(description="at the first step")
     end: Share = Field(description="at the last step")
 

@@ -32,7 +32,7 @@ class RunConfig(Section):
 
 
 class CheckpointConfig(Section):
-    every_steps: int = Field(1000, ge=1)
+    every_steps: int = Field(1000, ge=1, description="steps between checkpoints")
     every_minutes: float | None = Field(None, gt=0, description="also after so many minutes without a checkpoint")
     asynchronous: bool = Field(True, description="write in the background, from a copy of the state in host memory")
     keep: int = Field(2, ge=1, description="newest checkpoints kept")
@@ -64,7 +64,7 @@ class CheckpointConfig(Section):
 
 
 class EvalConfig(Section):
-    every_steps: int = Field(1000, ge=1)
+    every_steps: int = Field(1000, ge=1, description="steps between evaluations")
     rows: int = Field(1024, ge=1, description="rows of the held-out set used at each evaluation, at most")
     samples: int = Field(4, ge=0, le=64, description="held-out passages whose predictions are recorded each time")
     masks: Literal["own", "common"] = Field(
@@ -73,8 +73,8 @@ class EvalConfig(Section):
 
 
 class TrackConfig(Section):
-    uri: str = DEFAULT_ADDRESS
-    experiment: str = "maskwright"
+    uri: str = Field(DEFAULT_ADDRESS, description="address of MLflow; none: send nothing")
+    experiment: str = Field("maskwright", description="MLflow experiment")
     parent: str | None = Field(
         None, min_length=1, max_length=250, description="the MLflow run that this one is part of: a name, or an id"
     )

@@ -127,7 +127,7 @@ class Config(Section):
 
     @property
     def objective_kinds(self) -> tuple[ObjectiveKind, ...]:
-        """The objectives of all phases, in the order of their rows in a batch: those of one view are neighbours."""
+        """The objectives of all phases, in the order of their rows in a batch: one view after the other."""
         phases = self.run_phases if self.phases else ()
         configs = [phase.config for phase in phases] or [self]
         kinds = dict.fromkeys(OBJECTIVES[one.kind] for config in configs for one in config.objectives)

@@ -23,15 +23,15 @@ FlashVersion = Literal["auto", 2, 3, 4]
 
 
 class MuonConfig(Section):
-    momentum: Beta = 0.95
+    momentum: Beta = Field(0.95, description="Nesterov's momentum")
     newton_schulz_steps: int = Field(5, ge=1, le=20, description="of the iteration that orthogonalises")
 
 
 class OptimConfig(Section):
-    name: Literal["adamw", "lamb", "stable_adamw", "muon"] = "adamw"
-    lr: float = Field(5e-4, gt=0)
-    betas: tuple[Beta, Beta] = (0.9, 0.98)
-    eps: float = Field(1e-6, gt=0)
+    name: Literal["adamw", "lamb", "stable_adamw", "muon"] = Field("adamw", description="the optimizer")
+    lr: float = Field(5e-4, gt=0, description="peak learning rate")
+    betas: tuple[Beta, Beta] = Field((0.9, 0.98), description="decay of Adam's first and second moment")
+    eps: float = Field(1e-6, gt=0, description="Adam's epsilon")
     weight_decay: float = Field(0.01, ge=0, description="not applied to norms, biases and embeddings")
     decay_embeddings: bool = Field(False, description="apply weight_decay to embeddings too")
     grad_clip: float = Field(1.0, ge=0, description="largest global gradient norm; 0 for none")
@@ -53,8 +53,10 @@ class OptimConfig(Section):
 
 
 class ScheduleConfig(Section):
-    kind: Literal["wsd", "cosine", "linear", "constant"] = "wsd"
-    warmup_steps: int = Field(0, ge=0)
+    kind: Literal["wsd", "cosine", "linear", "constant"] = Field(
+        "wsd", description="after the warm-up: wsd falls at the end, cosine and linear all the way, constant never"
+    )
+    warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
     decay: Literal["linear", "cosine", "1-sqrt"] = Field("linear", description="wsd: how the rate falls at the end")
     decay_fraction: float = Field(0.2, ge=0, le=1, description="wsd: the last part of train.steps, where it falls")
     decay_steps: int | None = Field(None, ge=0, description="wsd: the last steps, instead of decay_fraction")
@@ -118,7 +120,7 @@ class TrainConfig(Section):
         None, ge=1, description="rows a rank and pass; auto: the largest that fits the GPU; on a CPU no accumulation"
     )
     batch_ramp: RampConfig | None = Field(None, description="smaller batches at the start, which grow to that size")
-    precision: Literal["bf16", "fp16", "fp32"] = "bf16"
+    precision: Literal["bf16", "fp16", "fp32"] = Field("bf16", description="arithmetic of the model")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
     z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
     activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
@@ -165,7 +167,7 @@ class StageSettings:
 
 
 class ZeroConfig(Section):
-    stage: Literal[0, 1, 2, 3] = 1
+    stage: Literal[0, 1, 2, 3] = Field(1, description="parts of the state that ZeRO spreads over the processes")
     retired: ClassVar[dict[str, Any]] = {"nvme_path": None}
     offload: Literal["none", "cpu"] = Field("none", description="where optimizer state and fp32 weights are")
     offload_parameters: bool = Field(False, description="stage 3: keep the parameters in the host's memory too")

@@ -10,6 +10,8 @@ from .loader import BatchStage as BatchStage
 from .loader import Loader as Loader
 from .loader import LoaderStep as LoaderStep
 from .loader import factors_digest as factors_digest
+from .masked_stream import MaskedStream as MaskedStream
+from .masked_stream import StreamLoader as StreamLoader
 from .mixture import MixturePosition as MixturePosition
 from .stream import PLAN_VERSION as PLAN_VERSION
 from .training_sources import Filling as Filling

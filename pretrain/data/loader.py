@@ -201,9 +201,9 @@ class Loader:
     def for_held_out(cls, config: Config, dataset: Dataset, stages: Sequence[BatchStage], rank: int) -> "Loader":
         """The loader of the held-out set: natural word order; damage is an error.
 
-        Masks are those of the last step that draws masks at a rate, and selection does not adapt: masks do not depend
-        on the steps before. With `eval.masks: common`, the defaults of masking apply, so the masks are the same for
-        every run.
+        Masks have the rate of the last step that draws masks at a rate. Selection does not adapt, so that masks do not
+        depend on the steps before. With `eval.masks: common`, the defaults of masking apply, so the masks are the same
+        for every run.
         """
         phases = config.run_phases
         phase = next((one for one in reversed(phases) if one.config.masks_at_a_rate), phases[-1])

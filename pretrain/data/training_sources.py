@@ -31,7 +31,7 @@ _WINDOWS = 2  # number of packed windows; fewer in a smaller data set
 
 @dataclass(frozen=True)
 class Sources:
-    """The training data sets of a run, in the order in which its phases first read them.
+    """The training data sets of a run, ordered by the first phase that reads each.
 
     names: their names in metrics. weights: their shares of the rows in each phase; 0 where it does not read them.
     """

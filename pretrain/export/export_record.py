@@ -31,7 +31,7 @@ class ExportRecord:
 
     @classmethod
     def read(cls, folder: Path) -> "ExportRecord | None":
-        """The record in an export; None if there is none. Raises UserError if it is damaged."""
+        """The record in an export; None if it has none. Raises UserError if it is damaged."""
         if not (folder / RECORD).exists():
             return None
         record: ExportRecord = read_json(folder / RECORD, cls)

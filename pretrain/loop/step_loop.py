@@ -85,7 +85,8 @@ class Loop:
             loader.factors = self._adaptive.factors_at
         self._held_out = HeldOutEvaluation(run, run.valid, self._feed) if run.valid else None
         self._saver = Saver(self._folder.checkpoints, config.checkpoint, self._snapshot, self._report, self._step)
-        self._profile = Profile(config.train.profile, self._folder.profile, run.marker, self._step, run.rank)
+        finish, folder = self._engine.wait_for_weights, self._folder.profile
+        self._profile = Profile(config.train.profile, folder, run.marker, self._step, run.rank, finish)
         self._last_status = 0.0
         self._since: Instant | None = None  # when the last step ended; None after something else took time
         self._waited = 0.0  # seconds that the last step waited for data

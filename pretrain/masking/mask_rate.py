@@ -10,7 +10,7 @@ def mask_rate(config: Config, step: int, total_steps: int | None = None) -> floa
 
     Args:
         step: 0 for the first optimizer step.
-        total_steps: of the schedule; by default those of the phases that share it.
+        total_steps: of the schedule; by default, all steps of the phases that share it.
 
     The rate changes from `start` at the first step to `end` at the last, linearly or along half a cosine. Falling rates
     train faster than constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).

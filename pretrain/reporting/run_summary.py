@@ -36,6 +36,7 @@ class RunSummary:
 
     Attributes:
         status: the content of status.json. problem: the reason that it cannot be read.
+        phase: the name of the phase of the last measured step.
         loss, masked_accuracy, tokens_per_second: of the last measured step.
         loss_average: over the last 100 measured steps.
         eval_loss: of the last evaluation. eval_losses: of each objective of a mixture.
@@ -52,6 +53,7 @@ class RunSummary:
     run: Path
     status: Status | None = None
     problem: str | None = None
+    phase: str | None = None
     loss: float | None = None
     loss_average: float | None = None
     masked_accuracy: float | None = None
@@ -111,9 +113,11 @@ def summarize(run: Path) -> RunSummary:
     finite = [loss for loss in losses if math.isfinite(loss)]
     recorded = folder.read_environment()
     environment = recorded or {}
+    phases = {float(number): name for number, name in enumerate(environment.get("phases", []))}
     return RunSummary(
         run,
         status,
+        phase=phases.get(last.get("train/phase", -1.0)),
         loss=last.get("train/loss"),
         loss_average=statistics.fmean(finite) if finite else None,
         masked_accuracy=last.get("train/masked_accuracy"),

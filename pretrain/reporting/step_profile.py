@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -26,13 +26,21 @@ class Profile:
         marker: reports the phases of a step.
         steps_done: training starts after this step. If the wanted steps are past, rank 0 prints a message.
         rank: of this process.
+        finish: waits for collectives in flight. A collective that began under the profiler and ends after it writes to
+            memory that the profiler has released, which kills the process.
     """
 
     def __init__(
-        self, wanted: ProfileConfig | None, folder: Path, marker: PhaseMarker, steps_done: int, rank: int
+        self,
+        wanted: ProfileConfig | None,
+        folder: Path,
+        marker: PhaseMarker,
+        steps_done: int,
+        rank: int,
+        finish: Callable[[], None],
     ) -> None:
         self._first, self._last = wanted.steps if wanted else (0, 0)
-        self._folder, self._marker, self._rank = folder, marker, rank
+        self._folder, self._marker, self._rank, self._finish = folder, marker, rank, finish
         self._profiler: torch.profiler.profile | None = None
         self._phase = contextlib.ExitStack()
         self._steps: list[int] = []
@@ -57,6 +65,7 @@ class Profile:
         self._steps.append(step)
         if step < self._last:
             return False
+        self._finish()
         self.close()
         return True
 

@@ -30,6 +30,7 @@ _START: dict[str, Any] = {
     "kernels_reason": str,
     "fast_path": dict[str, Any],
     "micro_batch_size": int,
+    "phases": list[str],
 }
 _FILE = _START | {"earlier_starts": [_START]}
 

@@ -1,3 +1,4 @@
+from .journal_copies import copy_journal as copy_journal
 from .journal_forwarder import Tracker as Tracker
 from .journal_forwarder import sync as sync
 from .logged_models import log_models as log_models

@@ -8,7 +8,7 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from data_prep.files import open_plain, write_json
 from data_prep.urls import redact
 from pretrain.config import OFFLINE
 from pretrain.run import Entry, JournalReader, RunFolder
-from pretrain.tracking.mlflow_runs import MlflowRun, Point
+from pretrain.tracking.mlflow_runs import MOST_NAMES, MlflowRun, Point
 from pretrain.tracking.run_record import RunRecord, new_key
 from pretrain.tracking.tracking_target import Target, page_of_record, short_reason, sync_command
 
@@ -247,22 +247,36 @@ class Sender:
 
 
 class SentSteps:
-    """The (metric, step) pairs already sent, a bit each: 5 MB at a million steps of 40 metrics."""
+    """The (metric, step) pairs already sent, a bit each: 5 MB at a million steps of 40 metrics.
+
+    It takes the first MOST_NAMES metrics.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, bytearray] = {}
+        self._warned = False
 
     def take_new(self, entry: Entry) -> list[Point]:
         """The metrics of `entry` that were not sent before at its step; from now on they count as sent."""
+        new = self.add(entry.step, list(entry.metrics))
+        return [Point(name, entry.metrics[name], entry.time, entry.step) for name in new]
+
+    def add(self, step: int, names: Sequence[str]) -> list[str]:
+        """Count these metrics of a step as sent, and return those that were not sent before."""
         new = []
-        byte, bit = entry.step >> 3, 1 << (entry.step & 7)
-        for name, value in entry.metrics.items():
+        byte, bit = step >> 3, 1 << (step & 7)
+        for name in names:
+            if name not in self._seen and len(self._seen) == MOST_NAMES:
+                if not self._warned:
+                    _log.warning("The run has more than %d metrics. Its journal has %s and others.", MOST_NAMES, name)
+                self._warned = True
+                continue
             seen = self._seen.setdefault(name, bytearray())
             if len(seen) <= byte:
                 seen.extend(bytes(byte + 1 - len(seen)))
             if not seen[byte] & bit:
                 seen[byte] |= bit
-                new.append(Point(name, value, entry.time, entry.step))
+                new.append(name)
         return new
 
 

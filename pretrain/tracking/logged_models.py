@@ -20,14 +20,13 @@ from pretrain import checkpoint
 from pretrain.config import Config, load_config
 from pretrain.export import export_run
 from pretrain.run import JournalTable, RunFolder, step_name
-from pretrain.tracking.mlflow_runs import MlflowRun, Point, short_errors
+from pretrain.tracking.mlflow_runs import MODEL_TAG, MlflowRun, Point, short_errors
 from pretrain.tracking.model_package import MLFLOW_NOTE, card_text, write_package
 from pretrain.tracking.run_record import describe_input
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
 
-_KEY = "maskwright.model"
 _AVERAGED = "-ema"
 
 
@@ -143,7 +142,7 @@ def log_models(
 def _log_missing(
     folder: RunFolder, config: Config, tracked: MlflowRun, offered: list[Candidate], which: str
 ) -> list[str]:
-    begun = {model.tags[_KEY]: model for model in models_of(tracked)}
+    begun = {model.tags[MODEL_TAG]: model for model in tracked.logged_models()}
     ready = {key: begun.pop(key) for key, model in list(begun.items()) if str(model.status) == "READY"}
     done = []
     for one in chosen(offered, which, [loss_of(model) for model in ready.values()]):
@@ -151,22 +150,6 @@ def _log_missing(
         if key not in ready and _log(folder, config, tracked, one, key, begun.get(key)):
             done.append(one.name)
     return done
-
-
-def models_of(tracked: MlflowRun) -> list["LoggedModel"]:
-    """The logged models of a run that Maskwright made, also those whose files have not all arrived."""
-    import mlflow
-
-    mlflow.set_tracking_uri(tracked.client.tracking_uri)
-    found = mlflow.search_logged_models(
-        [tracked.experiment_id], f"source_run_id = '{tracked.id}'", output_format="list"
-    )
-    return [model for model in found if _KEY in model.tags]
-
-
-def ready_models(tracked: MlflowRun) -> list["LoggedModel"]:
-    """The logged models of a run whose files have all arrived."""
-    return [model for model in models_of(tracked) if str(model.status) == "READY"]
 
 
 def loss_of(model: "LoggedModel") -> float:
@@ -199,7 +182,7 @@ def _log(
             tracked.experiment_id,
             name=one.name,
             source_run_id=tracked.id,
-            tags={_KEY: key, "step": str(one.step)},
+            tags={MODEL_TAG: key, "step": str(one.step)},
             params=tracked.run.data.params | {"step": str(one.step)},
             model_type="masked language model",
         )
@@ -255,9 +238,9 @@ def register(
         raise UserError(f"--step {which} is neither a step nor best or last")
     with short_errors(f"registering a model of {run} in MLflow"):
         tracked = MlflowRun.of_folder(run, uri, trust_folder)
-        if step is None or str(step) not in [model.tags["step"] for model in ready_models(tracked)]:
+        if step is None or str(step) not in [model.tags["step"] for model in tracked.ready_models()]:
             log_models(run, which if step is None else "all", step, uri, trust_folder)
-        model = _choose(ready_models(tracked), run, which)
+        model = _choose(tracked.ready_models(), run, which)
         version = _version(tracked, name, model)
         if alias:
             tracked.client.set_registered_model_alias(name, alias, version)
@@ -289,6 +272,6 @@ def _version(tracked: MlflowRun, name: str, model: "LoggedModel") -> str:
     tags = {"step": model.tags["step"], "checkpoint": model.name}
     if math.isfinite(loss := loss_of(model)):
         tags["held-out loss"] = f"{loss:.6f}"
-    made = mlflow.register_model(source, name, tags=tags)  # where models_of has set the address
+    made = mlflow.register_model(source, name, tags=tags)  # where logged_models has set the address
     client.update_model_version(name, made.version, model.tags.get(MLFLOW_NOTE))
     return str(made.version)

@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from data_prep.errors import UserError
 from data_prep.urls import redact
 from pretrain.config import OFFLINE
+from pretrain.export import model_folder
 from pretrain.tracking.run_record import RunRecord
-from pretrain.tracking.tracking_target import Target, short_reason
+from pretrain.tracking.tracking_target import Target, short_reason, training_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import LoggedModel, Run
 
 _log = logging.getLogger(__name__)
 
+MODEL_TAG = "maskwright.model"  # of a logged model: the run and the checkpoint that it was made of
+MOST_NAMES = 200  # metrics of a run in MLflow, whose pages get slow with more
 _KEY_TAG = "maskwright.key"
 _STUDY_TAG = "maskwright.study"
 _PARENT_TAG = "mlflow.parentRunId"
@@ -45,6 +48,8 @@ class TrackedResults:
 
     key: letters and digits that find the run again. parent: the key of the run that this one belongs to, if that is in
     the same experiment. grows: later results of the same key add points; else the run is sent once.
+    model: the measured model, a run folder or an export in one. Its training run, in the same experiment, becomes the
+    parent, and its logged model gets the points too.
     """
 
     name: str
@@ -53,6 +58,7 @@ class TrackedResults:
     points: list[Point]
     parent: str | None = None
     grows: bool = False
+    model: Path | None = None
 
 
 def send_results(target: Target, results: Iterable[TrackedResults]) -> None:
@@ -70,13 +76,32 @@ def _send(target: Target, results: TrackedResults) -> None:
     sent = MlflowRun.find(target, results.key)
     if sent and sent.run.info.status == "FINISHED" and not results.grows:
         return
-    parent = MlflowRun.find(target, results.parent) if results.parent else None
+    trained = training_of(results.model) if results.model else None
+    parent_key = trained.key if trained else results.parent
+    parent = MlflowRun.find(target, parent_key) if parent_key else None
     record = RunRecord(redact(target.uri), target.experiment, results.name, results.params, tags={}, key=results.key)
     record.parent = parent.id if parent else None
     run = MlflowRun.open(target, record)
-    run.log_points(results.points)
+    run.log_points(_few_names(results), _logged_model(parent, results.model) if parent and results.model else None)
     ended = max((point.time for point in results.points), default=time.time())
     run.client.set_terminated(run.id, "FINISHED", int(1000 * ended))
+
+
+def _logged_model(trained: "MlflowRun", model: Path) -> str | None:
+    """The id of the training run's logged model of the same checkpoint as `model`; None if it was not logged."""
+    with contextlib.suppress(UserError, OSError):
+        name = model_folder(model).name
+        return next((str(one.model_id) for one in trained.ready_models() if one.name == name), None)
+    return None
+
+
+def _few_names(results: TrackedResults) -> list[Point]:
+    """The points of at most MOST_NAMES metrics: totals before parts, whose names have more slashes."""
+    names = sorted(dict.fromkeys(point.name for point in results.points), key=lambda name: name.count("/"))
+    if len(names) > MOST_NAMES:
+        _log.warning("%s has %d metrics; MLflow gets %d, totals before parts.", results.name, len(names), MOST_NAMES)
+    kept = set(names[:MOST_NAMES])
+    return [point for point in results.points if point.name in kept]
 
 
 @dataclass(frozen=True)
@@ -138,6 +163,18 @@ class MlflowRun:
     @property
     def experiment_id(self) -> str:
         return str(self.run.info.experiment_id)
+
+    def logged_models(self) -> list["LoggedModel"]:
+        """The run's logged models that Maskwright made, also those whose files have not all arrived."""
+        import mlflow
+
+        mlflow.set_tracking_uri(self.client.tracking_uri)
+        found = mlflow.search_logged_models([self.experiment_id], f"source_run_id = '{self.id}'", output_format="list")
+        return [model for model in found if MODEL_TAG in model.tags]
+
+    def ready_models(self) -> list["LoggedModel"]:
+        """The run's logged models whose files have all arrived."""
+        return [model for model in self.logged_models() if str(model.status) == "READY"]
 
     def log_points(
         self,

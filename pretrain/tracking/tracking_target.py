@@ -65,7 +65,7 @@ class Target(NamedTuple):
         from pretrain.config import TrackConfig
 
         _refuse_password(uri)
-        made_in = {record.experiment for model in models if (record := _record_of_model(model))}
+        made_in = {record.experiment for model in models if (record := training_of(model))}
         usual = cls.of_training(DEFAULT_ADDRESS, made_in.pop() if len(made_in) == 1 else TrackConfig().experiment)
         address = _absolute(uri) if uri else usual.uri
         if problem := address_problem(address):
@@ -126,7 +126,7 @@ class Target(NamedTuple):
         return None
 
 
-def _record_of_model(model: Path) -> RunRecord | None:
+def training_of(model: Path) -> RunRecord | None:
     """The record of the run that made a model: a run folder, or an export inside one."""
     for folder in (model, model.absolute().parent.parent):
         with contextlib.suppress(UserError, OSError):

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pretrain.config import Config, load_config, save_config
+from pretrain.config import Config, load_config, model_in, save_config
 from tests.support.configs import LEAST, config_file
 from tests.support.forked import ROOT
 
@@ -178,7 +178,7 @@ def flat(prefix: str, value: Any) -> dict[str, Any]:
 def required(section: type[BaseModel], prefix: str = "") -> set[str]:
     names = set()
     for name, field in section.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel) and field.is_required():
+        if model_in(field.annotation) is field.annotation and field.is_required():
             names |= required(field.annotation, f"{prefix}{name}.")
         elif field.is_required():
             names.add(prefix + name)

@@ -52,7 +52,7 @@ def test_a_clean_run_passes_bit_for_bit(place, run):
 def test_other_processes_are_equal_within_the_tolerance(run):
     code, said = audit(run, "--procs", "1")
     assert code == 0, said
-    assert "equal within 0.001" in said
+    assert "equal within 0.001 (different: processes" in said
     code, said = audit(run, "--procs", "1", "--tolerance", "0")
     assert code == 1
     assert "is the first that differs" in said or "weights" in said

@@ -18,10 +18,11 @@ from mlflow import MlflowClient
 from safetensors.torch import load_file
 
 from data_prep.errors import UserError
+from evaluation.likelihood import send_evaluation
 from pretrain.export import export_run
 from pretrain.run import JournalReader
-from pretrain.tracking import RunRecord, log_models, logged_models, register, sync
-from pretrain.tracking.logged_models import loss_of, models_of
+from pretrain.tracking import RunRecord, Target, log_models, logged_models, register, sync
+from pretrain.tracking.logged_models import loss_of
 from pretrain.tracking.mlflow_runs import MlflowRun
 from tests.support import runs, text_data
 from tests.support.mlflow_server import Server, free_port
@@ -74,7 +75,7 @@ def points(tracked: MlflowRun, name: str) -> list[tuple[int, float]]:
 
 def test_a_run_logs_each_checkpoint_with_its_own_evaluation(run: Path) -> None:
     tracked = MlflowRun.of_folder(run)
-    found = {model.name: model for model in models_of(tracked)}
+    found = {model.name: model for model in tracked.logged_models()}
     assert sorted(found) == sorted(NAMES)
     measured = {entry.step: entry.metrics for entry in JournalReader(run / "journal.jsonl").entries()}
     for name, model in found.items():
@@ -93,7 +94,7 @@ def test_a_run_logs_each_checkpoint_with_its_own_evaluation(run: Path) -> None:
 
 def test_what_is_logged_is_the_export(run: Path, tmp_path: Path) -> None:
     exported = export_run(run, 8, tmp_path / "export", averaged=True)
-    model = next(model for model in models_of(MlflowRun.of_folder(run)) if model.name == "step-00000008-ema")
+    model = next(model for model in MlflowRun.of_folder(run).logged_models() if model.name == "step-00000008-ema")
     place = Path(model.artifact_location.removeprefix("file://"))
     for path in exported.iterdir():
         assert (place / "model" / path.name).read_bytes() == path.read_bytes(), path.name
@@ -106,6 +107,20 @@ def test_what_is_logged_is_the_export(run: Path, tmp_path: Path) -> None:
     assert str(run) not in said
     required = [line.partition("==")[0] for line in (place / "requirements.txt").read_text().split()]
     assert required == ["mlflow", "torch", "transformers"]
+
+
+def test_an_evaluation_is_attached_to_the_logged_model_and_below_the_training_run(run: Path) -> None:
+    tracked = MlflowRun.of_folder(run)
+    target = Target.of_run(run)
+    found = {"settings": {}, "models": {str(run / "exports" / "step-00000008"): {"pairs": {"accuracy": 0.75}}}}
+    export_run(run, 8, None)
+    send_evaluation(found, target)
+    models = {model.name: {one.key: one.value for one in model.metrics or []} for model in tracked.logged_models()}
+    assert [name for name, metrics in models.items() if metrics.get("pairs/accuracy") == 0.75] == ["step-00000008"]
+    (evaluated,) = tracked.client.search_runs(
+        [tracked.experiment_id], f"tags.`mlflow.parentRunId` = '{tracked.id}' and attributes.run_name LIKE 'evaluate%'"
+    )
+    assert evaluated.data.metrics == {"pairs/accuracy": 0.75}
 
 
 LOAD = """
@@ -128,10 +143,10 @@ def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
             patch.setattr(MlflowClient, killed, _killed)
             with pytest.raises(UserError, match=r"logging the models of .* in MLflow failed: killed here"):
                 log_models(run, "best")
-    begun = models_of(on_server)
+    begun = on_server.logged_models()
     assert [(model.name, str(model.status)) for model in begun] == [("step-00000004", "PENDING")]
     assert "step-00000004" in log_models(run, "best")
-    after = {model.name: model for model in models_of(on_server)}
+    after = {model.name: model for model in on_server.logged_models()}
     assert after["step-00000004"].model_id == begun[0].model_id
     losses = [loss_of(model) for model in sorted(after.values(), key=lambda model: model.creation_timestamp)]
     assert losses == sorted(losses, reverse=True)
@@ -155,7 +170,7 @@ def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
 
 
 def test_a_served_model_answers_with_a_token_for_each_text(run: Path, tmp_path: Path) -> None:
-    place = models_of(MlflowRun.of_folder(run))[0].artifact_location
+    place = MlflowRun.of_folder(run).logged_models()[0].artifact_location
     port = free_port()
     command = [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", place, "--env-manager", "local"]
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # uvicorn is there
@@ -219,7 +234,7 @@ def test_a_checkpoint_that_training_removes_meanwhile_is_passed_over(
         removed.rename(aside)
         return found
 
-    for model in models_of(on_server):
+    for model in on_server.logged_models():
         on_server.client.delete_logged_model(model.model_id)
     monkeypatch.setattr(logged_models, "candidates", then_remove)
     try:

@@ -141,13 +141,15 @@ def test_a_process_that_dies_between_sending_and_recording_doubles_nothing(
     assert sync(run_dir, f"sqlite:///{database}") == 0
 
 
-def test_a_journal_line_of_more_metrics_than_a_request_may_hold_is_sent(run_dir: Path, database: Path) -> None:
+def test_the_first_200_metrics_of_a_run_are_sent(run_dir: Path, database: Path, caplog) -> None:
     journal = Journal(run_dir / "journal.jsonl")
-    journal.append(1, {f"m{number}": float(number) for number in range(2100)})
+    for step in (1, 2):
+        journal.append(step, {f"m{number}": float(number) for number in range(step, 2100)})
     journal.close()
     start(run_dir, f"sqlite:///{database}").close(60, "FINISHED")
-    assert len(expected(run_dir)) == 2100
-    assert stored(database, run_dir) == expected(run_dir)
+    names = {f"m{number}" for number in range(1, 201)}
+    assert stored(database, run_dir) == [row for row in expected(run_dir) if row[0] in names]
+    assert caplog.text.count("The run has more than 200 metrics. Its journal has m201 and others.") == 1
 
 
 def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir: Path, database: Path) -> None:

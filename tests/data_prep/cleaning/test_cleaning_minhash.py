@@ -87,6 +87,25 @@ def test_a_lower_threshold_finds_more():
     assert shared(ones, others, 0.9) < 0.05
 
 
+def mutated(sequence: str, identity: float, letters: str, rng: random.Random) -> str:
+    """A copy with this share of equal residues; the others are spread at random."""
+    places = set(rng.sample(range(len(sequence)), round(len(sequence) * (1 - identity))))
+    changed = {place: rng.choice(letters.replace(sequence[place], "")) for place in places}
+    return "".join(changed.get(place, letter) for place, letter in enumerate(sequence))
+
+
+@pytest.mark.parametrize("letters,length", [("ACDEFGHIKLMNPQRSTVWY", 300), ("ACGT", 3000)])
+@pytest.mark.parametrize("identity,threshold,least", [(0.99, 0.5, 0.99), (0.97, 0.4, 0.95), (0.95, 0.2, 0.95)])
+def test_similar_sequences_are_found_by_their_characters(letters, length, identity, threshold, least):
+    rng = random.Random(identity)
+    ones = ["".join(rng.choices(letters, k=length)) for _ in range(200)]
+    others = [mutated(one, identity, letters, rng) for one in ones]
+    keys = [signatures(some, threshold, "characters") for some in (ones, others)]
+    assert (keys[0] == keys[1]).any(axis=1).mean() >= least
+    assert (keys[0] == np.roll(keys[1], 1, axis=0)).any(axis=1).mean() < 0.02, "of sequences without a relation"
+    assert not signatures(ones, threshold).any(), "one word has no 5-gram"
+
+
 def test_short_documents():
     same = "Of four words only"
     hashes = signatures([same, same, "", "five words make one shingle", "Five words: make one shingle!"])

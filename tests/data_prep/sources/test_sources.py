@@ -69,6 +69,32 @@ def test_txt_documents_are_separated_by_blank_lines(tmp_path, suffix):
     assert rows.lines == 10
 
 
+@pytest.mark.parametrize("name", ["a.fasta", "a.fa", "a.fasta.gz", "a.fa.zst"])
+def test_a_fasta_record_is_a_document(tmp_path, name):
+    data = b"\xef\xbb\xbf>sp|P1 first protein \nMKTA\r\n\nYI AK*\n>empty\n>sp|P3\nACGTnn"
+    path = write(tmp_path / name, data)
+    rows = open_all(path)
+    assert list(rows) == [SourceRow(1, "MKTAYIAK*"), SourceRow(5, ""), SourceRow(6, "ACGTnn")]
+    assert rows.lines == 7
+    headers = open_all(path, Options(id_field="header"))
+    assert [row.id for row in headers] == ["sp|P1 first protein", "empty", "sp|P3"]
+    with pytest.raises(UserError, match=r"no field 'accession'.*--id-field header keeps"):
+        open_all(path, Options(id_field="accession"))
+
+
+def test_fasta_records_that_cannot_be_used(tmp_path):
+    path = write(
+        tmp_path / "a.fasta", b"MKTA\nYI\n>long\nAAAAAA\nAAAAAA\n>\xff\nM\n>good\nMK\n>long line\nAAAAAAAAAAAAA\n"
+    )
+    assert [(row.line, row.text, row.reason) for row in open_all(path, Options(id_field="header"), max_bytes=11)] == [
+        (1, "", "no header: the first line of a FASTA file begins with >"),
+        (3, "", "the sequence is longer than 11 bytes"),
+        (6, "", "invalid UTF-8 at byte 1 of the document: save the file as UTF-8"),
+        (8, "MK", ""),
+        (10, "", "the sequence is longer than 11 bytes"),
+    ]
+
+
 def test_txt_separators(tmp_path):
     path = write(tmp_path / "a.txt", b"\xef\xbb\xbfa\r\nb\n\n c\n---\r\n\n---\nd ---\n---")
     texts = lambda separator: [row.text for row in open_all(path, Options(separator=separator))]  # noqa: E731
@@ -245,25 +271,26 @@ def test_a_file_that_shrank_is_refused(tmp_path):
 
 
 PIECES = [b"\n", b"\n", b"\r\n", b" ", b"\t", b"---", b"\xef\xbb\xbf", "é".encode(), b"\xff", b"a", b"word word", b"\0"]
+FASTA = [b">", b">p1", b"\n>p2 of two\n", b"MKTAYIAK", b"acgt\n"]
 JSON = [b'{"text":"a"}', b'{"text":"\xc3\xa9 b"}', b"{", b'{"text": 1}', b"yyyyyyyyyyyyyyyyyyyyyyyyyyyyy"]
 
 
 @st.composite
 def texts_and_cuts(draw):
-    pieces = draw(st.sampled_from([PIECES, PIECES + JSON, JSON + [b"\n", b"\r\n"]]))
+    pieces = draw(st.sampled_from([PIECES, PIECES + JSON, PIECES + FASTA, JSON + [b"\n", b"\r\n"]]))
     data = b"".join(draw(st.lists(st.sampled_from(pieces), max_size=60)))
     cuts = draw(st.lists(st.integers(0, len(data)), max_size=6))
     return data, sorted([0, *cuts, len(data)])
 
 
 @settings(max_examples=400, deadline=None)
-@given(texts_and_cuts(), st.sampled_from(["jsonl", "blank", "line", "---"]), st.sampled_from([3, 24, 1 << 20]))
+@given(texts_and_cuts(), st.sampled_from(["jsonl", "fasta", "blank", "line", "---"]), st.sampled_from([3, 24, 1 << 20]))
 def test_the_ranges_of_any_cut_are_the_whole(tmp_path_factory, drawn, how, max_bytes):
     data, cuts = drawn
-    kind = "jsonl" if how == "jsonl" else "txt"
+    kind = how if how in ("jsonl", "fasta") else "txt"
     path = tmp_path_factory.getbasetemp() / f"ranges.{kind}"
     path.write_bytes(data)
-    options = Options(separator="blank" if how == "jsonl" else how)
+    options = Options(separator="blank" if how == kind else how)
     read = lambda first, last: RowReader(  # noqa: E731
         SourceInput("", str(path), kind), first, last, options, Cache(path, 0), max_bytes
     )

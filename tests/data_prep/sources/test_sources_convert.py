@@ -64,7 +64,7 @@ def test_tables_become_inputs(name, content, rows, tmp_path, monkeypatch):
         ("text.jsnl", "No input file at text.jsnl (working directory: {cwd}). Did you mean text.jsonl?"),
         ("there/text.jsonl", "No input file at there/text.jsonl (working directory: {cwd}). Name a file, a folder,"),
         ("*.parquet", "No input file at *.parquet (working directory: {cwd})."),
-        ("x.doc", "x.doc: .doc is not supported. Inputs end in .jsonl or .txt (also with .gz or .zst)"),
+        ("x.doc", "x.doc: .doc is not supported. Inputs end in .jsonl, .txt, .fasta or .fa (also with"),
     ],
 )
 def test_no_input(value, wanted, tmp_path, monkeypatch):

@@ -73,6 +73,7 @@ def test_any_text(tokenizers, name, texts):
 
 
 def test_a_letter_that_is_new_does_not_cost_a_task_its_encoder(tokenizers, corpus):
+    pytest.importorskip("gigatoken")
     made, texts = tokenizers["bpe"], [*corpus[:20], "\U00016ea0're"]
     encoder, note = made.encoders.choose(texts)
     assert (encoder.name, note) == ("gigatoken", "")

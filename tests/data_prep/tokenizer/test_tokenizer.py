@@ -24,19 +24,20 @@ TEXTS = [
     "It's unbelievable — naïve 東京!",
     "never mind the others\n\n  end",
 ] * 20
+SIZES = {"wordpiece": 200, "bpe": 300, "characters": 100}
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("tokenizers")
-    for kind, size in (("wordpiece", 200), ("bpe", 300)):
+    for kind, size in SIZES.items():
         assert train(TEXTS, kind, size, folder / kind) <= size
-    return {kind: folder / kind for kind in ("wordpiece", "bpe")}
+    return {kind: folder / kind for kind in SIZES}
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+@pytest.mark.parametrize("kind", SIZES)
 def test_training_in_another_process_gives_the_same_bytes(folders, tmp_path, kind):
-    size = {"wordpiece": 200, "bpe": 300}[kind]
+    size = SIZES[kind]
     code = (
         "import sys; from pathlib import Path; from data_prep.tokenizer import train; "
         "from tests.data_prep.tokenizer.test_tokenizer import TEXTS; "
@@ -48,7 +49,7 @@ def test_training_in_another_process_gives_the_same_bytes(folders, tmp_path, kin
             assert (tmp_path / attempt / name).read_bytes() == (folders[kind] / name).read_bytes()
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+@pytest.mark.parametrize("kind", SIZES)
 def test_transformers_loads_it(folders, kind):
     from transformers import AutoTokenizer
 
@@ -60,6 +61,19 @@ def test_transformers_loads_it(folders, kind):
     assert (ids[0], ids[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id)
     assert ids.count(tokenizer.mask_token_id) == 1
     assert tokenizer.decode(tokenizer("never mind")["input_ids"], skip_special_tokens=True) == "never mind"
+
+
+def test_each_character_is_a_token_and_a_word(tmp_path):
+    assert train(["MKTAYIAKQR", "mk!"], "characters", 1000, tmp_path / "a") == 5 + len(set("MKTAYIQRmk!"))
+    tokenizer, info = load(tmp_path / "a"), describe(tmp_path / "a")
+    ids, lengths, starts = Encoders(tokenizer, info).choose(["MKmB", "", "TA"])[0](["MKmB", "", "TA"])
+    assert [tokenizer.id_to_token(id) for id in ids.tolist()] == ["M", "K", "m", "[UNK]", "T", "A"]
+    assert lengths.tolist() == [4, 0, 2]
+    assert starts is not None
+    assert starts.all()
+    assert tokenizer.decode(tokenizer.encode("MKTAYI").ids) == "MKTAYI"
+    assert train(["AAB", "BAC"], "characters", 7, tmp_path / "b") == 7, "the most frequent ones"
+    assert set(load(tmp_path / "b").get_vocab()) == {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "A", "B"}
 
 
 def test_describe(folders):
@@ -116,7 +130,7 @@ def test_training_refuses_what_cannot_be(tmp_path):
     assert not (tmp_path / "a").exists()
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
+@pytest.mark.parametrize("kind", SIZES)
 def test_text_that_spells_a_special_token_stays_text(folders, kind):
     info, tokenizer = describe(folders[kind]), load(folders[kind])
     text = "a [MASK] b <mask> [CLS]</s> [SEP] [PAD] <pad> <s>"

@@ -1,5 +1,6 @@
 """The command line: help, version, examples, and unknown words."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -44,6 +45,14 @@ def test_each_example_can_be_parsed(words):
         _, *rest = shlex.split(line.partition(" < ")[0].partition(" > ")[0])
         assert tuple(rest[: len(words)]) == words, line
         check_command(rest, complete=True)
+
+
+@pytest.mark.parametrize("words", [words for words in ALL if hasattr(ALL[words], "commands")], ids=" ".join)
+def test_a_list_of_commands_says_what_each_does(words, capsys):
+    shown = " ".join(re.sub(r"[│╭╰─╮╯]", " ", command(capsys, *words, "--help").out).split())
+    for name, inner in ALL[words].commands.items():
+        first = " ".join(inner.help.split("\n\n")[0].split()).replace("`", "")
+        assert f" {name} {first}" in shown
 
 
 def test_the_help_says_where_to_begin(capsys):

@@ -60,11 +60,8 @@ def seal(dataset, shard=0):
         entry = manifest["shards"][shard]
         for prefix, suffix in (("", ".tar"), ("index_", ".index")):
             path = tar_path(dataset, shard).with_suffix(suffix)
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256") if hasattr(hashlib, "file_digest") else None
-                file.seek(0)
-                digest = digest or hashlib.sha256(file.read())
-            entry |= {f"{prefix}bytes": path.stat().st_size, f"{prefix}sha256": digest.hexdigest()}
+            data = path.read_bytes()
+            entry |= {f"{prefix}bytes": len(data), f"{prefix}sha256": hashlib.sha256(data).hexdigest()}
         manifest["index_fingerprint"] = index_fingerprint([ShardInfo(**shard) for shard in manifest["shards"]])
 
     edit_manifest(dataset, change)

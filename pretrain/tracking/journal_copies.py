@@ -1,0 +1,154 @@
+"""Copies of the journal in TensorBoard's and Weights & Biases' files, while the run trains or afterwards."""
+
+import math
+import shutil
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from data_prep.errors import UserError
+from data_prep.files import write_json
+from data_prep.reading import json_or_none, typed
+from pretrain.run import JournalReader, RunFolder
+from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
+from pretrain.tracking.mlflow_runs import Point
+from pretrain.tracking.run_record import RunRecord
+
+_POLL_SECONDS = 2.0
+_STEP = "training step"  # the horizontal axis in W&B, whose own steps must not go back
+Kind = Literal["tensorboard", "wandb"]
+
+
+class JournalCopy(Protocol):
+    """A copy of the journal in another tracker's files.
+
+    sent: the points that it has. offset: bytes of the journal that need not be read again.
+    """
+
+    sent: SentSteps
+    offset: int
+
+    def write(self, step: int, time: float, points: Sequence[Point]) -> None: ...
+
+    def flush(self, offset: int) -> None:
+        """Make the points of the journal up to byte `offset` durable."""
+
+    def close(self) -> None: ...
+
+
+def copy_journal(run_dir: Path, kind: Kind, follow: bool) -> int:
+    """Add to the copy in RUN/tensorboard or RUN/wandb what it lacks, and return the number of points added.
+
+    May be repeated, killed and run during the training: the copy gets each point once.
+
+    Args:
+        follow: continue until the run ends.
+
+    Raises:
+        UserError: if the package is not installed, or the folder is not a run.
+    """
+    record, folder = RunRecord.require(run_dir), RunFolder(run_dir)
+    try:
+        copy: JournalCopy = TensorBoardCopy(folder) if kind == "tensorboard" else WandbCopy(folder, record)
+    except ImportError:
+        raise UserError(f"{kind} is not installed. Run: pip install 'maskwright[{kind}]'") from None
+    journal, added = JournalReader(folder.journal), 0
+    with closing(copy):
+        while True:
+            is_over = not follow or folder.read_status().is_over  # read before the journal, whose end comes first
+            for end, entry in journal.lines(copy.offset) if folder.journal.exists() else ():
+                if entry and (points := copy.sent.take_new(over_nodes(entry))):
+                    copy.write(entry.step, entry.time, points)
+                    added += len(points)
+                copy.offset = end
+            copy.flush(copy.offset)
+            if is_over:
+                return added
+            time.sleep(_POLL_SECONDS)
+
+
+class TensorBoardCopy:
+    """Event files in RUN/tensorboard. What they have is read from themselves, so a kill leaves no point twice."""
+
+    def __init__(self, folder: RunFolder):
+        from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self.sent, self.offset = SentSteps(), 0
+        place = folder.path / "tensorboard"
+        for file in sorted(place.glob("events.out.tfevents.*")):
+            for event in LegacyEventFileLoader(str(file)).Load():
+                self.sent.add(event.step, [value.tag for value in event.summary.value])
+        self._writer = EventFileWriter(str(place))
+
+    def write(self, step: int, time: float, points: Sequence[Point]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [Summary.Value(tag=point.name, simple_value=point.value) for point in points]
+        self._writer.add_event(Event(step=step, wall_time=time, summary=Summary(value=values)))
+
+    def flush(self, offset: int) -> None:
+        self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbCopy:
+    """Offline runs in RUN/wandb, for `wandb sync`; all have one id, and so become one run.
+
+    RUN/wandb/copied.json names the complete ones. A run of a killed copy is removed and written again.
+    """
+
+    def __init__(self, folder: RunFolder, record: RunRecord):
+        import wandb
+
+        self.sent, place = SentSteps(), folder.path / "wandb"
+        place.mkdir(exist_ok=True)
+        self._file = place / "copied.json"
+        self.offset, self._complete = _copied(json_or_none(self._file, dict[str, Any]))
+        for path in place.glob(f"offline-run-*-{record.key}"):
+            if path.name not in self._complete and path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+        for _, entry in JournalReader(folder.journal).lines(0, self.offset) if self.offset else ():
+            if entry:
+                self.sent.take_new(over_nodes(entry))
+        options = wandb.Settings(console="off", silent=True, disable_git=True, save_code=False, x_disable_stats=True)
+        self._run = wandb.init(
+            mode="offline",
+            dir=str(folder.path),
+            id=record.key,
+            name=record.run_name,
+            project=record.experiment,
+            config=record.params,
+            settings=options,
+        )
+        self._run.define_metric("*", step_metric=_STEP)
+        self._written = 0
+
+    def write(self, step: int, time: float, points: Sequence[Point]) -> None:
+        finite = {point.name: point.value for point in points if math.isfinite(point.value)}
+        self._run.log({_STEP: step, "_timestamp": time} | finite)
+        self._written += 1
+
+    def flush(self, offset: int) -> None:
+        """W&B writes its file in the background; it is complete when the copy is closed."""
+
+    def close(self) -> None:
+        made = Path(self._run.dir).parent
+        self._run.finish()
+        if self._written:
+            write_json(self._file, {"offset": self.offset, "runs": [*self._complete, made.name]})
+        else:
+            shutil.rmtree(made)
+
+
+def _copied(values: dict[str, Any] | None) -> tuple[int, list[str]]:
+    """The offset and the names of the complete runs in copied.json; none if the file is missing or damaged."""
+    try:
+        return typed(int, (values or {})["offset"]), typed(list[str], (values or {})["runs"])
+    except (KeyError, ValueError):
+        return 0, []

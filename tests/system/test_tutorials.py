@@ -1,0 +1,60 @@
+"""Each tutorial's commands, pasted in order into an empty folder beside the configs, give what the page promises.
+
+Blocks of bash and Python run; a block in another language is not a command. The list under "What you have" names files.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.forked import ROOT
+
+TUTORIALS = ROOT / "docs/tutorials"
+FAST = ("first-model", "sequences")
+
+
+def blocks(page: str) -> list[tuple[str, str]]:
+    """(language, text) of the commands of a page."""
+    return re.findall(r"^```(bash|python)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+
+
+def promised(page: str) -> list[str]:
+    """The paths that the list under "What you have" begins with."""
+    return re.findall(r"^- `([^`]+)`", page.partition("## What you have\n")[2].partition("\n## ")[0], re.MULTILINE)
+
+
+def run_page(page: str, folder: Path) -> None:
+    """Run the commands of a page. Raises AssertionError with the output of the first that fails."""
+    (folder / "configs").symlink_to(ROOT / "configs")
+    search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": search, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    for language, text in blocks(page):
+        command = [sys.executable, "-c", text] if language == "python" else ["bash", "-euo", "pipefail", "-c", text]
+        result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=500)
+        assert result.returncode == 0, f"{text}\n{result.stdout}\n{result.stderr}"
+
+
+PAGES = [
+    pytest.param(path, marks=() if path.stem in FAST else pytest.mark.slow, id=path.stem)
+    for path in sorted(TUTORIALS.glob("*.md"))
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_the_commands_of_a_tutorial_make_what_it_promises(path, tmp_path):
+    page = path.read_text(encoding="utf-8")
+    assert blocks(page)
+    run_page(page, tmp_path)
+    files = promised(page)
+    assert files, "the page promises nothing"
+    for file in files:
+        assert (tmp_path / file).exists(), f"{path.name} promises {file}"
+
+
+def test_a_page_with_a_wrong_command_fails(tmp_path):
+    with pytest.raises(AssertionError, match="No such option"):
+        run_page("```bash\nmaskwright runs tree --no-such-option\necho later\n```\n", tmp_path)
