@@ -82,7 +82,7 @@ def test_a_field_without_a_default_may_not_be_missing():
     ("text", "said"),
     [
         ("", "not valid JSON at line 1, column 1"),
-        ('{"a": 1,\n}', "not valid JSON at line 2"),
+        ('{"a": 1,\nb}', "not valid JSON at line 2"),
         ("[NaN]", "NaN"),
         ("[1e999]", "too large"),
         (f"[{DIGITS}]", "5000 digits"),
