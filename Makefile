@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-all soak check
+.PHONY: install demo test test-quick test-conformance test-slurm test-slurm-short test-slow test-all soak check
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -16,10 +16,14 @@ demo: install
 	$(BIN)/maskwright demo
 
 test: install
-	$(PYTEST) -m 'not slow' $(SHARED_OUT)
+	$(PYTEST) -m 'not slow and not conformance' $(SHARED_OUT)
 
 test-quick: install
-	$(PYTEST) -m 'not slow and not process and not gpu' $(SHARED_OUT)
+	$(PYTEST) -m 'not slow and not process and not gpu and not conformance' $(SHARED_OUT)
+
+test-conformance: install
+	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
+	$(PYTEST) $(SHARED_OUT) tests/conformance
 
 test-slurm: install
 	$(PYTEST) -m 'slurm and slow' -n 3 --dist loadfile tests/system/cluster

@@ -116,7 +116,7 @@ def _exchange_weights(folder: Path) -> None:
     """Exchange the attention weights of the two layers."""
     path = folder / "model.safetensors"
     weights = load_file(path)
-    first, second = sorted(name for name in weights if name.endswith(("self.value.weight", "attn.Wqkv.weight")))
+    first, second, *_ = sorted(name for name in weights if name.endswith(("self.value.weight", "attn.Wqkv.weight")))
     weights[first], weights[second] = weights[second], weights[first]
     save_file(weights, path, metadata={"format": "pt"})
 

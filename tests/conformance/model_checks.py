@@ -140,7 +140,11 @@ def lora(export: Path, wanted: Reference, work: Path) -> None:
 def sentence_transformers(export: Path, wanted: Reference, work: Path) -> None:
     """sentence-transformers: encode with mean pooling, train, save and load."""
     from datasets import Dataset
-    from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
     from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
     model = SentenceTransformer(str(export), device="cpu")
@@ -152,7 +156,9 @@ def sentence_transformers(export: Path, wanted: Reference, work: Path) -> None:
     trained = model.encode(TEXTS)
     assert np.abs(trained - found).max() > 1e-3, "training has changed nothing"
     model.save_pretrained(str(work / "trained"))
-    np.testing.assert_allclose(SentenceTransformer(str(work / "trained"), device="cpu").encode(TEXTS), trained, atol=1e-6)
+    np.testing.assert_allclose(
+        SentenceTransformer(str(work / "trained"), device="cpu").encode(TEXTS), trained, atol=1e-6
+    )
 
 
 def _mean_states(wanted: Reference) -> np.ndarray:
