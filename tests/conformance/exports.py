@@ -137,11 +137,16 @@ def _edit(path: Path, name: str, value: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
 
 
-SPOILED = {"weights exchanged": _exchange_weights, "no pad token": _remove_pad, "wrong mask token": _change_mask}
+SPOILED = {
+    "weights exchanged": (_exchange_weights, "not close|Not equal"),
+    "no pad token": (_remove_pad, "does not have a padding token"),
+    "wrong mask token": (_change_mask, "No mask_token"),
+}
+"""For each fault, a function that puts it into an export, and what the error of a check says (regular expression)."""
 
 
 def spoil(export: Path, how: str, out: Path) -> Path:
     """A copy of an export with one of the faults of SPOILED."""
     shutil.copytree(export, out)
-    SPOILED[how](out)
+    SPOILED[how][0](out)
     return out

@@ -258,7 +258,8 @@ def _program(export: Path) -> torch.export.ExportedProgram:
     dynamic = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens", max=64)}
     return torch.export.export(
         _Logits(export),
-        (encoded["input_ids"], encoded["attention_mask"]),
+        (),
+        {"input_ids": encoded["input_ids"], "attention_mask": encoded["attention_mask"]},
         dynamic_shapes={"input_ids": dynamic, "attention_mask": dynamic},
     )
 
@@ -286,7 +287,8 @@ def mlflow_serve(export: Path, wanted: Reference, work: Path) -> None:
     write_package(export, work / "package", model, "0", "model")
     with served_model(work / "package", work / "log") as port:
         status, found = answer(port, "invocations", {"inputs": [wanted.masked_text]})
-    assert (status, [one.strip() for one in found["predictions"]]) == (200, [wanted.top_token])
+    assert status == 200, found
+    assert [one.strip() for one in found["predictions"]] == [wanted.top_token]
 
 
 def optimum(export: Path, wanted: Reference, work: Path) -> None:
