@@ -80,6 +80,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         }
         if path.startswith("tests/gpu"):
             item.add_marker("gpu")
+        if path.startswith("tests/conformance"):
+            item.add_marker("conformance")
         if path.startswith("tests/system/cluster"):
             item.add_marker("slurm")
         starts = module is not None and getattr(item, "originalname", item.name) in _process_starters(module)

@@ -23,6 +23,7 @@ import psutil
 import pytest
 
 from tests.support.empty_store import copy_empty_store
+from tests.support.runs import wait_for
 
 
 def free_port() -> int:
@@ -183,3 +184,38 @@ def all_runs(uri: str, experiment: str) -> list[dict[str, Any]]:
     with urllib.request.urlopen(request, timeout=60) as response:
         runs = json.load(response).get("runs", [])
     return [run | {"tags": {tag["key"]: tag["value"] for tag in run["data"].get("tags", [])}} for run in runs]
+
+
+@contextlib.contextmanager
+def served_model(place: str | Path, log: Path) -> Iterator[int]:
+    """Serve a logged model with `mlflow models serve`; the port."""
+    port = free_port()
+    command = [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", str(place), "--env-manager", "local"]
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # uvicorn is there
+    with open(log, "wb") as output:
+        server = subprocess.Popen(
+            [*command, "--port", str(port)],
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        wait_for(lambda: answer(port, "ping")[0] == 200 or server.poll() is not None, 300)
+        yield port
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def answer(port: int, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+    """Status and JSON of a request to a model server; status 0 while it does not listen."""
+    data = json.dumps(body).encode() if body else None
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", data, {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return response.status, json.loads(response.read().strip() or b"null")
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read() or b"null")
+    except OSError:
+        return 0, None

@@ -2,15 +2,11 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import mlflow
 import pytest
@@ -25,7 +21,7 @@ from pretrain.tracking import RunRecord, Target, log_models, logged_models, regi
 from pretrain.tracking.logged_models import loss_of
 from pretrain.tracking.mlflow_runs import MlflowRun
 from tests.support import runs, text_data
-from tests.support.mlflow_server import Server, free_port
+from tests.support.mlflow_server import Server, answer, served_model
 
 pytestmark = pytest.mark.slow
 
@@ -171,41 +167,13 @@ def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
 
 def test_a_served_model_answers_with_a_token_for_each_text(run: Path, tmp_path: Path) -> None:
     place = MlflowRun.of_folder(run).logged_models()[0].artifact_location
-    port = free_port()
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "--model-uri", place, "--env-manager", "local"]
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}  # uvicorn is there
-    with open(tmp_path / "log", "wb") as log:
-        server = subprocess.Popen(
-            [*command, "--port", str(port)],
-            env=environment,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        runs.wait_for(lambda: answer(port, "ping")[0] == 200 or server.poll() is not None, 300)
+    with served_model(place, tmp_path / "log") as port:
         status, found = answer(port, "invocations", {"inputs": ["the captain saw the red [MASK]."]})
         assert status == 200, found
         (token,) = found["predictions"]
         assert isinstance(token, str)
         status, _ = answer(port, "invocations", {"inputs": ["no mask here."]})
         assert status >= 400
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def answer(port: int, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-    """Status and JSON of a request to a model server; status 0 while it does not listen."""
-    data = json.dumps(body).encode() if body else None
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/{path}", data, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return response.status, json.loads(response.read().strip() or b"null")
-    except urllib.error.HTTPError as error:
-        return error.code, json.loads(error.read() or b"null")
-    except OSError:
-        return 0, None
 
 
 def _killed(*_: object, **__: object) -> None:

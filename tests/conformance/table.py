@@ -1,0 +1,98 @@
+"""The table of docs/compatibility.md: tools, their checks, and what fails upstream.
+
+python -m tests.conformance.table    # print the table
+"""
+
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, NamedTuple
+
+from tests.conformance import model_checks, shard_checks
+from tests.conformance.exports import MODELS
+
+
+class Failure(NamedTuple):
+    """Why a tool fails, as far as we know. A check that passes again makes its test fail."""
+
+    error: type[Exception]
+    message: str
+    """Regular expression of the error."""
+    reason: str
+    """For the page, as Markdown."""
+
+
+class Tool(NamedTuple):
+    name: str
+    use: str
+    package: str
+    check: Callable[..., None]
+    spoiled: str = ""
+    """The fault of tests.conformance.exports.SPOILED that the check must notice."""
+    failure: Failure | None = None
+
+
+_MINICONS = Failure(
+    AttributeError,
+    "batch_encode_plus",
+    "calls a method that transformers 5 removed: [minicons#94](https://github.com/kanishkamisra/minicons/issues/94)",
+)
+_OPTIMUM = Failure(
+    AssertionError,
+    "needs transformers",
+    "needs transformers 4: [optimum-onnx#114](https://github.com/huggingface/optimum-onnx/issues/114)",
+)
+WEIGHTS, PAD, MASK = "weights exchanged", "no pad token", "wrong mask token"
+TOOLS = (
+    Tool("transformers", "`fill-mask` pipeline", "transformers", model_checks.fill_mask, MASK),
+    Tool("transformers", "every `AutoModelFor...`: load, save", "transformers", model_checks.auto_classes, PAD),
+    Tool("transformers", "`Trainer`: fine-tune, save, load", "transformers", model_checks.trainer, PAD),
+    Tool("sentence-transformers", "encode, train, save, load", "sentence-transformers",
+         model_checks.sentence_transformers, WEIGHTS),
+    Tool("SetFit", "train on 16 texts, save, load", "setfit", model_checks.setfit, WEIGHTS),
+    Tool("PEFT", "LoRA: train, save, load", "peft", model_checks.lora, WEIGHTS),
+    Tool("torch.export", "any batch size and length", "torch", model_checks.torch_export, WEIGHTS),
+    Tool("onnxruntime", "fp32, and int8 weights", "onnxruntime", model_checks.onnx, WEIGHTS),
+    Tool("MLflow", "`mlflow models serve`", "mlflow", model_checks.mlflow_serve, MASK),
+    Tool("minicons", "scores of sentences", "minicons", model_checks.minicons, WEIGHTS, _MINICONS),
+    Tool("minicons", "the same, with a [changed name](#minicons)", "minicons", model_checks.minicons_renamed, WEIGHTS),
+    Tool("optimum-onnx", "install", "pip", model_checks.optimum, failure=_OPTIMUM),
+)  # fmt: skip
+SHARD_TOOLS = (
+    Tool("webdataset", "`WebDataset(...).decode()`", "webdataset", shard_checks.webdataset),
+    Tool("datasets", '`load_dataset("webdataset")`, also streamed', "datasets", shard_checks.load_dataset),
+    Tool("torch", "`DataLoader` with two workers", "torch", shard_checks.data_loader),
+)
+
+
+def name_of(tool: Any) -> str:
+    """The name of a tool's check, for a test."""
+    return tool.check.__name__
+
+
+def missing_packages() -> list[str]:
+    """Packages of the table that are not installed."""
+    return sorted({tool.package for tool in TOOLS + SHARD_TOOLS if not _installed(tool.package)})
+
+
+def _installed(package: str) -> bool:
+    try:
+        return bool(version(package))
+    except PackageNotFoundError:
+        return False
+
+
+def tables() -> str:
+    """Both tables as Markdown."""
+    return "\n".join([*_table("tool", list(MODELS), TOOLS), "", *_table("tool", ["shards"], SHARD_TOOLS), ""])
+
+
+def _table(first: str, columns: list[str], tools: tuple[Tool, ...]) -> list[str]:
+    rows = [[first, "use", *columns], ["---"] * (2 + len(columns))]
+    for tool in tools:
+        cell = tool.failure.reason if tool.failure else "yes"
+        rows.append([tool.name, tool.use, cell, *["no" if tool.failure else "yes"] * (len(columns) - 1)])
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+if __name__ == "__main__":
+    print(tables(), end="")
