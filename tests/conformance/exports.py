@@ -102,10 +102,9 @@ def train_models(folder: Path) -> dict[str, Reference]:
         run = folder / f"run-{number}"
         settings = {"train__steps": _STEPS, "checkpoint__every_steps": _STEPS, "eval__every_steps": _STEPS}
         values = runs.tiny_config(data["bpe" if name == "RoBERTa" else "wordpiece"], run, **settings)
-        values |= options | {"model": options["model"] | {"size": _SIZE}, "track": {"enabled": False}}
+        values |= options | {"model": options["model"] | {"size": _SIZE}}
         values["optim"] = {"lr": 1e-2}
-        path = run.with_suffix(".yaml")
-        path.write_text(json.dumps(values))  # JSON is YAML
+        path = runs.write_config(run.with_suffix(".yaml"), values)
         text_data.make("train", path, "--procs", "1")
         text_data.make("export", run, "--out", folder / f"model-{number}")
         found[name] = Reference(folder / f"model-{number}")

@@ -83,14 +83,14 @@ def _installed(package: str) -> bool:
 
 def tables() -> str:
     """Both tables as Markdown."""
-    return "\n".join([*_table("tool", list(MODELS), TOOLS), "", *_table("tool", ["shards"], SHARD_TOOLS), ""])
+    return "\n".join([*_table(list(MODELS), TOOLS), "", *_table(["shards"], SHARD_TOOLS), ""])
 
 
-def _table(first: str, columns: list[str], tools: tuple[Tool, ...]) -> list[str]:
-    rows = [[first, "use", *columns], ["---"] * (2 + len(columns))]
+def _table(columns: list[str], tools: tuple[Tool, ...]) -> list[str]:
+    rows = [["tool", "use", *columns], ["---"] * (2 + len(columns))]
     for tool in tools:
-        cell = tool.failure.reason if tool.failure else "yes"
-        rows.append([tool.name, tool.use, cell, *["no" if tool.failure else "yes"] * (len(columns) - 1)])
+        use = f"{tool.use}: {tool.failure.reason}" if tool.failure else tool.use
+        rows.append([tool.name, use, *["no" if tool.failure else "yes"] * len(columns)])
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
