@@ -25,7 +25,7 @@ test-quick: install
 # Exported models, shards and the stream in other people's tools, whose packages it installs first.
 test-conformance: install
 	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
-	$(PYTEST) $(SHARED_OUT) tests/conformance
+	HF_HUB_OFFLINE=1 $(PYTEST) $(SHARED_OUT) tests/conformance
 
 test-slurm: install
 	$(PYTEST) -m 'slurm and slow' -n 3 --dist loadfile tests/system/cluster

@@ -103,7 +103,8 @@ def train_models(folder: Path) -> dict[str, Reference]:
         settings = {"train__steps": _STEPS, "checkpoint__every_steps": _STEPS, "eval__every_steps": _STEPS}
         values = runs.tiny_config(data["bpe" if name == "RoBERTa" else "wordpiece"], run, **settings)
         values |= options | {"model": options["model"] | {"size": _SIZE}}
-        values["optim"] = {"lr": 1e-2}
+        values["optim"] = {"lr": 3e-3}
+        values["data"]["seq_len"] = 64
         path = runs.write_config(run.with_suffix(".yaml"), values)
         text_data.make("train", path, "--procs", "1")
         text_data.make("export", run, "--out", folder / f"model-{number}")

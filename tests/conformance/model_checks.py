@@ -125,7 +125,7 @@ def lora(export: Path, wanted: Reference, work: Path) -> None:
     batch = tokenizer(list(texts), padding=True, return_tensors="pt") | {"labels": torch.tensor(labels)}
     optimizer = torch.optim.AdamW([one for one in model.parameters() if one.requires_grad], lr=1e-2)
     losses = []
-    for _ in range(20):
+    for _ in range(40):
         loss = model.train()(**batch).loss
         loss.backward()
         optimizer.step()
@@ -257,7 +257,7 @@ class _Logits(torch.nn.Module):
 
 def _program(export: Path) -> torch.export.ExportedProgram:
     encoded = AutoTokenizer.from_pretrained(export)(TEXTS, padding=True, return_tensors="pt")
-    dynamic = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens", max=64)}
+    dynamic = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens", max=64)}  # as many as BERT has positions
     return torch.export.export(
         _Logits(export),
         (),
