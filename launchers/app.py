@@ -9,6 +9,7 @@ from launchers.lazy_group import lazy_group
 COMMANDS = (
     *(
         "demo",
+        "init",
         "doctor",
         "plan",
         "train",
@@ -22,7 +23,7 @@ COMMANDS = (
         "audit",
     ),
     "runs tree",
-    *("export", "merge", "publish", "evaluate", "finetune", "generate", "tokenizer train"),
+    *("export", "merge", "publish", "evaluate", "finetune", "fill", "generate", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
     *("mask show", "analyze layers", "study masking", "study run", "study time", "study report"),
@@ -33,7 +34,8 @@ COMMANDS = (
 
 _HELP = """Pretrain masked-language-model encoders, from raw text to a Hugging Face model.
 
-Start with `maskwright demo`. It runs all steps on a small bundled text. docs/quickstart.md explains each step.
+Start with `maskwright demo`. It runs all steps on a small bundled text. docs/quickstart.md explains each step. Then
+`maskwright init TEXT` writes a config for your own text and machine.
 
 The usual order of commands:
 

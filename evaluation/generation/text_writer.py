@@ -1,4 +1,4 @@
-"""Generate texts from a model and a prompt (`maskwright generate`)."""
+"""Generate texts from a model and a prompt, or fill its masks (`maskwright generate`, `maskwright fill`)."""
 
 import functools
 import inspect
@@ -94,6 +94,23 @@ class Writer:
             for ids in texts.tolist():
                 size = ids.index(end, start.shape[1]) if end in ids[start.shape[1] :] else len(ids)
                 yield ids[:size], new.tolist()[:size]
+
+    @torch.inference_mode()
+    def fill(self, text: str, top_k: int = 5) -> list[list[tuple[int, float]]]:
+        """The most likely ids of each mask of a text, with probabilities among all tokens that are not special.
+
+        Raises UserError if the model is causal, or the text has no mask.
+        """
+        if self._forward:
+            raise UserError(f"{self._name} is a {self._forward} model, which fills no masks. Use maskwright generate.")
+        if MASK not in text and (self.tokenizer.mask_token or MASK) not in text:
+            raise UserError(f"No {MASK} in {text!r}. Write {MASK} where a word is missing.")
+        ids = self._start(GenerationRequest(text))
+        allowed = self._allowed()
+        logits = self._predict(ids)[0, ids[0] == self._ids["mask"]].float().masked_fill(~allowed, -torch.inf)
+        best = logits.softmax(dim=-1).topk(min(top_k, int(allowed.sum())))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [list(zip(tokens, shares, strict=True)) for tokens, shares in pairs]
 
     @torch.inference_mode()
     def _predict(self, ids: Tensor) -> Tensor:

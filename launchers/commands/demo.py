@@ -1,20 +1,17 @@
 """`maskwright demo`: all steps on a bundled text, with the same commands that a user types."""
 
-import os
+import functools
 import shlex
-import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 import configs
-from data_prep.errors import UserError
 from launchers.commands.arguments import Overrides, local
+from launchers.commands.run_command import run_command
 from pretrain.config import load_config
 from pretrain.run import RunFolder
 
@@ -46,56 +43,25 @@ def demo(
     source = Path(configs.__file__).parent
     text = source / "demo/books.jsonl.zst"
     load_config(source / "demo.yaml", overrides or [])  # report mistakes in the overrides now
+    step = functools.partial(run_command, console, variables={"CUDA_VISIBLE_DEVICES": ""})  # the same everywhere
     console.rule("1. text to shards")
     if not tokenizer.exists():
         kind = ("--kind", "wordpiece", "--vocab-size", VOCAB_SIZE)
-        _maskwright(console, "tokenizer", "train", "--input", text, *kind, "--out", tokenizer)
+        step("tokenizer", "train", "--input", text, *kind, "--out", tokenizer)
     split = ("--tokenizer", tokenizer, "--out", data, "--valid-fraction", 0.05)
-    _maskwright(console, "prep", "run", "--input", text, *split)
+    step("prep", "run", "--input", text, *split)
     console.rule(f"2. training, {PROCESSES} processes on the CPU")
     places = (f"run.dir={run}", f"data.train={data}/train", f"data.valid={data}/valid")
     store = f"track.uri=sqlite:///{folder / 'mlflow.db'}"
-    _maskwright(console, "train", source / "demo.yaml", *places, store, *(overrides or []), "--procs", PROCESSES)
+    step("train", source / "demo.yaml", *places, store, *(overrides or []), "--procs", PROCESSES)
     console.rule("3. a Hugging Face model")
     model = RunFolder(run).export_of(RunFolder(run).read_status().step)
     if not model.exists():
-        _maskwright(console, "export", run)
-    _fill_masks(model, console)
+        step("export", run)
+    step("fill", model, *SENTENCES)
     console.rule("4. the result")
-    _maskwright(console, "report", run)
+    step("report", run)
     _summary(folder, data, run, model, console)
-
-
-def _maskwright(console: Console, *arguments: object) -> None:
-    words = [str(argument) for argument in arguments]
-    console.print(f"[bold]$ maskwright {escape(shlex.join(words))}[/]", soft_wrap=True, highlight=False)
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # the demo is the same everywhere
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C
-    try:
-        code = subprocess.Popen(
-            [sys.executable, "-m", "launchers.cli", *words],
-            env=environment,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        ).wait()
-    finally:
-        signal.signal(signal.SIGINT, previous)
-    if code:
-        raise UserError(
-            f"The demo stopped: `maskwright {words[0]}` failed with exit code {code}. See its message above."
-        )
-
-
-def _fill_masks(model: Path, console: Console) -> None:
-    from transformers import pipeline
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    fill: Any = pipeline("fill-mask", model=str(model), device="cpu")
-    for sentence in SENTENCES:
-        guesses = fill(sentence.replace("[MASK]", fill.tokenizer.mask_token), top_k=4)
-        choices = ", ".join(f"{guess['token_str']} {guess['score']:.0%}" for guess in guesses)
-        console.print(f"{escape(sentence):<52}{escape(choices)}", soft_wrap=True)
 
 
 def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console) -> None:

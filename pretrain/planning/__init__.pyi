@@ -1,6 +1,11 @@
 from .cluster_speed import Scaled as Scaled
 from .cluster_speed import scaling_table as scaling_table
 from .collectives import Cluster as Cluster
+from .first_config import FirstConfig as FirstConfig
+from .first_config import Machine as Machine
+from .first_config import choose_first_config as choose_first_config
+from .first_config import config_text as config_text
+from .first_config import gpu_tflops as gpu_tflops
 from .hardware import Constants as Constants
 from .hardware import hardware_of as hardware_of
 from .hardware import network_of as network_of

@@ -1,0 +1,175 @@
+"""`maskwright init`: a config, a tokenizer and a data set for a text and this machine."""
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from data_prep.errors import UserError
+from launchers.commands.prep_options import TextField
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from data_prep.inspection import TextSurvey
+    from pretrain.planning import FirstConfig, Machine
+
+_CASED = 0.1  # share of cased letters from which lower case is a question
+
+
+def init(
+    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="files, folders, quoted globs or URLs of text")],
+    name: Annotated[str | None, typer.Option(help="name of the model; my-model by default")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0.1, help="time for training; by default 2, or 30 with a GPU")
+    ] = None,
+    lowercase: Annotated[bool | None, typer.Option(help="lower-case the text, as by default")] = None,
+    separator: Annotated[
+        str | None, typer.Option(metavar="blank|line|file", help="end of a document in .txt; blank lines by default")
+    ] = None,
+    prep: Annotated[bool | None, typer.Option(help="also make the tokenizer and the data set, as by default")] = None,
+    text_field: TextField = "text",
+    yes: Annotated[bool, typer.Option("--yes", help="ask nothing, and take the defaults")] = False,
+) -> None:
+    """Start with your own text: write a config that suits the text and this machine, and prepare the data.
+
+    It asks at most five questions, each also an option. Without a terminal it takes the defaults. After an
+    interruption, run the same command to resume. The time of training is an estimate.
+
+    Examples:
+
+        maskwright init 'text/*.txt'
+
+        maskwright init text/books.jsonl --name books --minutes 30 --yes
+    """
+    from data_prep.inspection import survey
+    from data_prep.sources import Options, find_inputs
+    from data_prep.storage import Cache
+    from launchers.display import text_console
+    from pretrain.planning import choose_first_config, config_text
+
+    console = text_console()
+    asks = sys.stdin.isatty() and sys.stdout.isatty() and not yes
+    inputs = find_inputs(text)
+    name = _answer(asks, name, "Name of the model", "my-model")
+    config = _config_file(name)
+    if separator is None:
+        is_txt = any(one.kind == "txt" for one in inputs)
+        separator = _answer(asks and is_txt, None, "A .txt document ends at: blank (a blank line), line, file", "blank")
+    reading = Options(text_field, separator=separator)
+    known, machine = survey(inputs, reading, Cache(None, 50 * 10**9)), examine()
+    console.print(*_notes(known, machine), sep="\n", markup=False)
+    minutes = _answer(asks, minutes, "How many minutes may training take?", 30.0 if machine.gpus else 2.0)
+    cased = known.sample.cased > _CASED
+    lowercase = _answer(asks and cased, lowercase, "Lower-case the text? (no, if names or nouns matter)", True)
+    prep = _answer(asks, prep, "Make the tokenizer and the data set now?", True)
+
+    first = choose_first_config(name, known.tokens, known.words, machine, minutes)
+    given = {"--separator": (separator, "blank"), "--text-field": (text_field, "text")}
+    form = [word for option, (value, default) in given.items() if value != default for word in (option, value)]
+    kind = ["--kind", "bpe"] if not known.sample.has_spaces else [] if lowercase else ["--no-lowercase"]
+    commands = _preparation(text, name, first, form, kind)
+    typed = [f"maskwright {shlex.join(map(str, words))}" for words in commands]
+    following = [f"maskwright train {config}", f"maskwright fill runs/{name} 'Text with a [MASK] in it.'"]
+    notes = [f"{name}, written by maskwright init.", "", *_notes(known, machine), *_estimate(first, minutes), ""]
+    content = config_text(first.values, [*notes, *(f"  {line}" for line in (*typed, *following)), ""])
+    if prep:
+        _prepare(console, commands)
+    config.write_text(content, encoding="utf-8")
+    console.print(*_estimate(first, minutes), f"Config: {config}", sep="\n", markup=False)
+    console.print("Next:", *(following if prep else [*typed, *following]), sep="\n  ", soft_wrap=True, markup=False)
+
+
+def examine() -> "Machine":
+    """This machine. The speed of a CPU is measured with matrix products."""
+    import psutil
+
+    from launchers.doctor import list_gpus
+    from launchers.local import gpu_count
+    from pretrain.distributed import Cores
+    from pretrain.planning import Machine, gpu_tflops
+
+    gpus: tuple[str, ...] = ()
+    if number := gpu_count():
+        listed = list_gpus()
+        names = [gpu.name for gpu in listed] if isinstance(listed, list) else []
+        gpus = tuple((names + ["GPU"] * number)[:number])
+    speed = gpu_tflops(gpus) if gpus else _matrix_tflops()
+    return Machine(Cores.usable().number, psutil.virtual_memory().total, gpus, speed)
+
+
+def _matrix_tflops() -> float:
+    """The speed of products of fp32 matrices during a second, in 10**12 operations a second."""
+    import numpy as np
+
+    matrix, products, start = np.ones((768, 768), np.float32), 0, time.perf_counter()
+    while (seconds := time.perf_counter() - start) < 1:
+        matrix @ matrix
+        products += 1
+    return products * 2 * 768**3 / seconds / 1e12
+
+
+def _answer(asks: bool, given: Any, question: str, default: Any) -> Any:
+    """The value of an option; if it is not given, the user's answer, or else the default."""
+    if given is not None or not asks:
+        return default if given is None else given
+    return typer.confirm(question, default) if isinstance(default, bool) else typer.prompt(question, default)
+
+
+def _config_file(name: str) -> Path:
+    if not name or Path(name).name != name or name.startswith((".", "-")):
+        raise UserError(f"--name is {name!r}, but it must be the name of a folder. Write for example books.")
+    config = Path(f"{name}.yaml")
+    if config.exists():
+        raise UserError(f"{config} exists. Train with `maskwright train {config}`, or choose another --name.")
+    return config
+
+
+def _preparation(
+    text: list[str], name: str, first: "FirstConfig", form: list[str], kind: list[str]
+) -> list[list[object]]:
+    """The commands that make the tokenizer and the data set; the last word of each is its output."""
+    inputs, tokenizer = [word for one in text for word in ("--input", one)], f"data/{name}-tokenizer"
+    size = ("--vocab-size", first.vocab_size, "--sample-mb", 100)
+    share = ("--tokenizer", tokenizer, "--valid-fraction", f"{first.valid_fraction:.2g}")
+    return [
+        ["tokenizer", "train", *inputs, *form, *kind, *size, "--out", tokenizer],
+        ["prep", "run", *inputs, *form, *share, "--out", f"data/{name}"],
+    ]
+
+
+def _prepare(console: "Console", commands: list[list[object]]) -> None:
+    from launchers.commands.run_command import run_command
+
+    train, run = commands
+    if not Path(str(train[-1])).exists():
+        run_command(console, *train)
+    run_command(console, *run)
+
+
+def _notes(known: "TextSurvey", machine: "Machine") -> list[str]:
+    """The text and the machine, in a few lines."""
+    sample = known.sample
+    files = ", ".join(f"{count:,} {kind}" for kind, count in known.inputs.items())
+    about = "about " if known.scale > 1 else ""
+    words = f"{about}{known.words:,} words" if sample.has_spaces else f"{about}{known.tokens:,} tokens, without spaces"
+    gpus = ", ".join(machine.gpus) or "no GPU"
+    cores = f"{machine.cores} CPU core{'s' if machine.cores > 1 else ''}"
+    return [
+        f"Text: {files} ({known.stored_bytes / 1e6:,.1f} MB), {about}{known.bytes / 1e6:,.1f} MB of text, {words}.",
+        f"Documents of {sample.words / sample.documents:,.0f} words on average; {sample.distinct:.1%} of the words are "
+        f"distinct; {sample.cased:.0%} of the letters have two cases.",
+        f"Machine: {cores}, {machine.memory / 1e9:,.0f} GB of memory, {gpus}.",
+    ]
+
+
+def _estimate(first: "FirstConfig", minutes: float) -> list[str]:
+    size, longer = first.size, " (the shortest useful run)" if first.minutes > minutes else ""
+    return [
+        f"Model: {size.layers} layers x {size.hidden}, {first.parameters:,} parameters, {first.vocab_size:,} tokens.",
+        f"Training: {first.values['train']['steps']:,} steps, {first.epochs:.2g} times the text, "
+        f"{first.minutes:.1f} minutes{longer}. The time is an estimate.",
+    ]

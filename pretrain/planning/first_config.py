@@ -1,0 +1,184 @@
+"""Choose a first config for a text and a machine: model, vocabulary and number of steps for a time limit."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from pretrain.config import Config
+from pretrain.model import peak_tflops
+from pretrain.planning.run_plan import Planner
+
+_CPU_SHARE, _GPU_SHARE = 0.5, 0.2  # of the speed of matrix products that a training step is assumed to reach
+_GPU_STEP = 0.02  # seconds of the shortest step on a GPU, assumed
+_UNKNOWN_GPU = 50.0  # TFLOP/s
+_EPOCHS = 40  # no text is read more often
+_TOKENS_PER_WEIGHT = 4  # at least; it is more in configs/demo.yaml and configs/modernbert-mini.yaml
+_FEWEST_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Size:
+    """A ModernBERT with its batches. The first two are the models of configs/demo.yaml and modernbert-mini.yaml."""
+
+    layers: int
+    hidden: int
+    heads: int
+    intermediate: int
+    seq_len: int
+    rows: int
+    lr: float
+
+    @property
+    def weights(self) -> int:
+        """Elements of the matrices of the layers."""
+        return self.layers * self.hidden * (4 * self.hidden + 3 * self.intermediate)
+
+
+SIZES = (
+    Size(3, 128, 2, 192, seq_len=64, rows=32, lr=4e-3),
+    Size(4, 256, 4, 384, seq_len=128, rows=32, lr=2e-3),
+    Size(7, 256, 4, 384, seq_len=128, rows=64, lr=2e-3),
+    Size(12, 384, 6, 576, seq_len=256, rows=128, lr=2e-3),
+    Size(19, 512, 8, 768, seq_len=512, rows=128, lr=1.5e-3),
+    Size(22, 768, 12, 1152, seq_len=512, rows=256, lr=1e-3),
+)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The machine. memory: bytes of the host. gpus: their names, if they compute in bf16.
+
+    tflops: speed of matrix products, on all cores or on all GPUs.
+    """
+
+    cores: int
+    memory: int
+    gpus: tuple[str, ...]
+    tflops: float
+
+    @property
+    def processes(self) -> int:
+        """Training processes: one for each GPU, or one on the CPU."""
+        return max(1, len(self.gpus))
+
+    def step_seconds(self, flops: float, size: Size) -> float:
+        """The assumed time of a step with these operations."""
+        if not self.gpus:
+            return flops / (_CPU_SHARE * self.tflops * 1e12)
+        return max(_GPU_STEP, flops / (_GPU_SHARE * min(1, size.hidden / 768) * self.tflops * 1e12))
+
+
+@dataclass(frozen=True)
+class FirstConfig:
+    """The choice.
+
+    bytes: memory of a process. tokens, minutes: an estimate for all steps. epochs: how often the text is read.
+    values: of the config file.
+    """
+
+    size: Size
+    vocab_size: int
+    steps: int
+    parameters: int
+    bytes: int
+    tokens: int
+    minutes: float
+    epochs: float
+    valid_fraction: float
+    values: dict[str, Any]
+
+
+def gpu_tflops(names: Sequence[str]) -> float:
+    """The bf16 peak of GPUs by their data sheets; for an unknown GPU, a low value."""
+    return sum(peak_tflops(name) or _UNKNOWN_GPU for name in names)
+
+
+def vocabulary_size(tokens: int, has_gpu: bool) -> int:
+    """A power of two near a 200th of the tokens of the text, from 1,024 to 8,192, or to 32,768 with a GPU."""
+    return int(min(2 ** max(10, round(math.log2(max(1, tokens) / 200))), 32768 if has_gpu else 8192))
+
+
+def choose_first_config(name: str, tokens: int, words: int, machine: Machine, minutes: float) -> FirstConfig:
+    """The largest model that can read 4 tokens for each weight in the time, and in 40 epochs of the text.
+
+    If there is none, it is the smallest model. It trains for 100 steps at least, which may take longer.
+
+    Args:
+        name: of the model, for its folders. tokens, words: rough numbers for the text.
+        minutes: time that the steps may take.
+    """
+    vocab_size = vocabulary_size(tokens, bool(machine.gpus))
+    share = min(0.05, max(0.001, 100_000 / max(1, words)))
+
+    def choice(size: Size) -> FirstConfig:
+        rows = _values(name, size, 100, machine)["train"]["global_batch_size"]
+        planner = Planner(Config.model_validate(_values(name, size, 100, machine)), None, vocab_size)
+        plan = planner.plan(machine.processes)
+        seconds, read = machine.step_seconds((plan.flops or 0) / 100, size), rows * size.seq_len
+        steps = max(_FEWEST_STEPS, int(min(60 * minutes / seconds, _EPOCHS * tokens / read)) // 10 * 10)
+        values = _values(name, size, steps, machine)
+        took, epochs = steps * seconds / 60, steps * read / max(1, tokens)
+        return FirstConfig(
+            size,
+            vocab_size,
+            steps,
+            plan.parameters,
+            plan.largest.device_bytes,
+            steps * read,
+            took,
+            epochs,
+            share,
+            values,
+        )
+
+    smallest, *larger = map(choice, SIZES)
+    fitting = [
+        one
+        for one in larger
+        if one.tokens >= _TOKENS_PER_WEIGHT * one.size.weights and one.minutes <= minutes
+        if machine.gpus or one.bytes <= machine.memory
+    ]
+    return (fitting or [smallest])[-1]
+
+
+def _values(name: str, size: Size, steps: int, machine: Machine) -> dict[str, Any]:
+    model = {key: getattr(size, key) for key in ("layers", "hidden", "heads", "intermediate")}
+    rows = math.lcm(size.rows, machine.processes)  # processes share a batch equally
+    return {
+        "run": {"dir": f"runs/{name}", "seed": 0},
+        "data": {"train": f"data/{name}/train", "valid": f"data/{name}/valid", "seq_len": size.seq_len},
+        "masking": {"strategy": "token", "rate": 0.15},
+        "model": {"arch": "modernbert", "size": model},
+        "optim": {"name": "muon", "lr": size.lr, "betas": [0.9, 0.98]},
+        "schedule": {"kind": "wsd", "warmup_steps": max(10, min(1000, steps // 25)), "decay_fraction": 0.3},
+        "train": {"steps": steps, "global_batch_size": rows, "precision": "bf16" if machine.gpus else "fp32"},
+        "checkpoint": {"every_minutes": 5, "keep": 2},
+        "eval": {"every_steps": max(10, steps // 10), "rows": 512},
+        "track": {"experiment": name},
+    }
+
+
+_COMMENTS = {
+    "data": "Rows of this many tokens. Documents share rows, and do not see each other.",
+    "masking": "15% of the tokens are hidden, and the model predicts them. Try rate: 0.3 for longer runs.",
+    "model": "A ModernBERT. A larger model learns more in a longer time.",
+    "optim": "If the loss rises or is not finite, halve lr.",
+    "schedule": "lr rises for warmup_steps, stays, and falls in the last 30% of the steps.",
+    "train": "The time of the run grows with steps. global_batch_size is rows a step.",
+    "checkpoint": "After a stop or a crash, the same command resumes from the newest checkpoint.",
+    "eval": "Loss on held-out text.",
+    "track": "MLflow, in the file mlflow.db of this folder.",
+}
+
+
+def config_text(values: dict[str, Any], notes: Sequence[str]) -> str:
+    """The config file: `notes` as comments, then each section on a line with its comment."""
+    lines = [f"# {note}".rstrip() for note in notes]
+    for name, section in values.items():
+        lines += [f"# {_COMMENTS[name]}"] if name in _COMMENTS else []
+        inner = yaml.safe_dump(section, default_flow_style=True, sort_keys=False, width=1000).strip()
+        lines.append(f"{name}: {inner}")
+    return "\n".join(lines) + "\n"

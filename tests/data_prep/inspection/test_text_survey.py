@@ -1,0 +1,51 @@
+"""A look at raw text."""
+
+import gzip
+import json
+import random
+
+import pytest
+
+from data_prep.errors import UserError
+from data_prep.inspection import measure, survey
+from data_prep.sources import Options, find_inputs
+from data_prep.storage import Cache
+
+
+def look(*files):
+    return survey(find_inputs(map(str, files)), Options(), Cache(None, 10**9))
+
+
+def test_a_small_text_is_counted_exactly(tmp_path):
+    (tmp_path / "a.txt").write_text("Ein Haus\nam See\n\nzwei Häuser\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "drei"}\nnot JSON\n')
+    found = look(tmp_path / "a.txt", tmp_path / "b.jsonl")
+    assert found.inputs == {"txt": 1, "jsonl": 1}
+    assert (found.sample.documents, found.words, found.rejected, found.scale) == (3, 7, 1, 1.0)
+    assert found.stored_bytes == sum((tmp_path / name).stat().st_size for name in ("a.txt", "b.jsonl"))
+
+
+def test_the_size_of_much_text_is_estimated_from_a_sample(tmp_path):
+    draw = random.Random(0)
+    words = [f"word{number}" for number in range(5000)]
+    lines = [" ".join(draw.choices(words, k=200)) for _ in range(6000)]
+    (tmp_path / "a.txt").write_text("\n\n".join(lines))
+    assert look(tmp_path / "a.txt").words == pytest.approx(6000 * 200, rel=0.05)
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt", compresslevel=6) as file:
+        file.writelines(json.dumps({"text": line}) + "\n" for line in lines)
+    assert look(tmp_path / "b.jsonl.gz").words == pytest.approx(6000 * 200, rel=0.15)
+
+
+def test_scripts_without_spaces_or_case():
+    chinese = measure(["我们在湖边的房子里住了很多年" * 3])
+    assert (chinese.has_spaces, chinese.cased) == (False, 0.0)
+    english = measure(["We lived in a house, and in a house"])
+    assert english.has_spaces
+    assert english.cased == 1.0
+    assert english.distinct == pytest.approx(7 / 9)
+
+
+def test_files_without_text_are_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"body": "x"}\n')
+    with pytest.raises(UserError, match=r"a\.jsonl: no text: .*text.* Name other files, or correct --text-field"):
+        look(tmp_path / "a.jsonl")

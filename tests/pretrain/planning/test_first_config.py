@@ -1,0 +1,60 @@
+"""The first config for a text and a machine."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from pretrain.config import load_config
+from pretrain.planning import Machine, choose_first_config, config_text, gpu_tflops
+
+LAPTOP = Machine(cores=2, memory=16 << 30, gpus=(), tflops=0.1)
+SERVER = Machine(cores=64, memory=256 << 30, gpus=("NVIDIA H100 80GB HBM3",) * 8, tflops=8 * 989.0)
+
+
+@pytest.mark.parametrize("machine", [LAPTOP, SERVER], ids=["laptop", "server"])
+@pytest.mark.parametrize("tokens", [2_000, 500_000, 10**9])
+@pytest.mark.parametrize("minutes", [0.1, 2, 60])
+def test_the_config_loads_and_keeps_the_limits(machine, tokens, minutes, tmp_path):
+    first = choose_first_config("mine", tokens, tokens, machine, minutes)
+    file = tmp_path / "mine.yaml"
+    file.write_text(config_text(first.values, ["a note", ""]))
+    config = load_config(file)
+    assert yaml.safe_load(file.read_text()) == first.values
+    assert config.train.steps >= 100
+    if config.train.steps > 100:
+        assert first.minutes <= minutes
+        assert first.epochs <= 40
+    assert config.train.global_batch_size % machine.processes == 0
+    assert config.train.precision == ("bf16" if machine.gpus else "fp32")
+    assert config.schedule.warmup_steps < config.train.steps
+    assert config.eval.every_steps <= config.train.steps
+
+
+def test_more_time_or_speed_gives_more_training_or_a_larger_model():
+    def work(minutes, tflops):
+        first = choose_first_config("mine", 10**9, 10**9, replace(LAPTOP, tflops=tflops), minutes)
+        return first.size.weights, first.tokens
+
+    for figures in ([work(minutes, 0.1) for minutes in (1, 10, 600)], [work(30, speed) for speed in (0.1, 1, 10)]):
+        for less, more in itertools.pairwise(figures):
+            assert more[0] > less[0] or more[1] > less[1]
+
+
+def test_a_model_fits_into_the_memory_of_the_host():
+    fast = replace(LAPTOP, tflops=20.0)
+    large = choose_first_config("mine", 10**9, 10**9, fast, 600)
+    small = choose_first_config("mine", 10**9, 10**9, replace(fast, memory=large.bytes - 1), 600)
+    assert small.bytes < large.bytes
+    assert small.size.weights < large.size.weights
+
+
+def test_the_vocabulary_grows_with_the_text():
+    sizes = [choose_first_config("m", tokens, tokens, LAPTOP, 1).vocab_size for tokens in (1_000, 10**6, 10**9)]
+    assert sizes == [1024, 4096, 8192]
+    assert choose_first_config("m", 10**9, 10**9, SERVER, 1).vocab_size == 32768
+
+
+def test_the_speed_of_an_unknown_gpu_is_low():
+    assert gpu_tflops(["NVIDIA H100 80GB HBM3", "GPU"]) == 989 + 50

@@ -1,0 +1,98 @@
+"""From a folder with a text to a filled mask: `maskwright init`, `train` and `fill`, and no edited file."""
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import configs
+from tests.support.runs import environment, maskwright, status
+
+TEXT = Path(configs.__file__).parent / "demo/books.jsonl.zst"
+FEW = ("train.steps=6", "schedule.warmup_steps=2", "eval.every_steps=6", "track.models=none")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder in which the three commands ran."""
+    folder = tmp_path_factory.mktemp("newcomer")
+    (folder / "text").mkdir()
+    shutil.copy(TEXT, folder / "text")
+    for words in (("init", "text", "--minutes", "0.1"), ("train", "my-model.yaml", *FEW)):
+        result = maskwright(*words, cwd=folder)
+        assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+def test_three_commands_lead_to_a_filled_mask(folder):
+    config = yaml.safe_load((folder / "my-model.yaml").read_text())
+    assert config["train"]["steps"] == 100  # the shortest run; FEW replaces it
+    assert status(folder / "runs/my-model")["state"] == "completed"
+    sentence = "The little [MASK] sat down [MASK] the fire."
+    shown = maskwright("fill", "runs/my-model", sentence, "--top", "3", cwd=folder)
+    assert shown.returncode == 0, shown.stderr
+    assert sentence in shown.stdout
+    answered = maskwright("fill", "runs/my-model", sentence, "--top", "3", "--json", cwd=folder)
+    (filled,) = json.loads(answered.stdout)
+    assert filled["text"] == sentence
+    assert [len(tokens) for tokens in filled["masks"]] == [3, 3]
+    for tokens in filled["masks"]:
+        shares = [token["probability"] for token in tokens]
+        assert shares == sorted(shares, reverse=True)
+        assert 0 < sum(shares) <= 1
+        assert all(token["token"] in shown.stdout for token in tokens)
+
+
+def test_fill_needs_a_mask(folder):
+    refused = maskwright("fill", "runs/my-model", "no mask here", cwd=folder)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: No [MASK] in 'no mask here'.")
+
+
+def test_the_printed_commands_are_those_that_ran(folder):
+    text = (folder / "my-model.yaml").read_text()
+    printed = [line.removeprefix("#   maskwright ") for line in text.splitlines() if line.startswith("#   maskwright ")]
+    assert [line.split()[0] for line in printed] == ["tokenizer", "prep", "train", "fill"]
+    again = maskwright(*printed[1].split(), cwd=folder)
+    assert "already finished" in again.stdout
+
+
+def test_an_existing_config_is_kept(folder):
+    refused = maskwright("init", "text", cwd=folder)
+    assert refused.returncode == 1
+    assert "my-model.yaml exists" in refused.stderr
+
+
+def test_init_without_preparation_writes_only_the_config(tmp_path):
+    result = maskwright("init", TEXT, "--no-prep", "--name", "later", "--no-lowercase", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["later.yaml"]
+    assert "maskwright tokenizer train" in result.stdout
+    assert "--no-lowercase" in result.stdout
+
+
+def test_a_name_must_not_leave_the_folder(tmp_path):
+    refused = maskwright("init", TEXT, "--name", "../x", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "--name is '../x'" in refused.stderr
+
+
+def test_questions_on_a_terminal(tmp_path):
+    (tmp_path / "a.txt").write_text("One line.\n\nAnother line.\n")
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "launchers.cli", "init", "a.txt", "--minutes", "0.5"]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(), start_new_session=True
+    )
+    os.write(ours, b"mine\nline\nn\nn\n")  # name, separator, lower case, preparation
+    assert process.wait(timeout=120) == 0
+    text = (tmp_path / "mine.yaml").read_text()
+    assert "--separator line" in text
+    assert "--no-lowercase" in text
+    assert not (tmp_path / "data").exists()
