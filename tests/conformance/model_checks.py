@@ -69,7 +69,7 @@ def trainer(export: Path, wanted: Reference, work: Path) -> None:
     _require_same_encoder(model, tokenizer, wanted)
     used = transformers.Trainer(
         model,
-        transformers.TrainingArguments(str(work / "run"), max_steps=30, learning_rate=3e-3, **_QUIET),
+        transformers.TrainingArguments(str(work / "run"), max_steps=80, learning_rate=3e-3, **_QUIET),
         train_dataset=[tokenizer(text) | {"label": label} for text, label in LABELLED],
         data_collator=transformers.DataCollatorWithPadding(tokenizer),
         processing_class=tokenizer,
