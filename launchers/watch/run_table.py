@@ -1,5 +1,7 @@
 """State of runs for the watching commands, from folder, status, journal and Slurm's queue."""
 
+import math
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,12 +14,15 @@ from pydantic_core import to_jsonable_python
 from data_prep.errors import UserError
 from launchers.display import facts_table, text_console, text_table
 from launchers.slurm import QueuedJob, own_jobs
-from pretrain.run import RunFolder
+from pretrain.run import JournalReader, RunFolder
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from pretrain.reporting import RunSummary
 
 PIPE_WIDTH = 1000  # columns of a table in a pipe, so that no line wraps
+_BARS, _RECENT = "▁▂▃▄▅▆▇█", 200  # of the curve: heights, and steps
 WAITS = "queued"  # state of a run whose job has not started, so that it has no status yet
 
 
@@ -127,6 +132,11 @@ def print_run(seen: Seen) -> None:
 
 def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:
     """Print a table with one line for each run, and for each other job."""
+    text_console(PIPE_WIDTH).print(runs_table(found, others))
+
+
+def runs_table(found: list[Seen], others: Sequence[QueuedJob] = ()) -> "Table":
+    """A table with one line for each run, and for each other job."""
     columns = ("run", "state", "step", "%", "loss", "tokens/s", "left", "updated", "job", "next")
     rows = [
         (
@@ -144,7 +154,44 @@ def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:
         for seen in found
     ]
     rows += [("", job.name, "", "", "", "", "", "", _job(job), "none") for job in others]
-    text_console(PIPE_WIDTH).print(text_table(columns, rows, texts=("state", "job", "next")))
+    return text_table(columns, rows, texts=("state", "job", "next"))
+
+
+def live_table(found: list[Seen]) -> "Table":
+    """A table of the progress of runs, with the curve of the loss over their last steps."""
+    columns = ("run", "state", "step", "%", "phase", "loss", "last steps", "held-out", "tokens/s", "left", "updated")
+    rows = [
+        (
+            _place(seen.summary.run),
+            seen.state,
+            _step(seen),
+            _number(seen.summary.percent, ".0f"),
+            seen.summary.phase or "",
+            _number(seen.summary.loss, ".4f"),
+            curve(_recent_losses(seen.summary.run)),
+            _number(seen.summary.eval_loss, ".4f"),
+            _number(seen.summary.tokens_per_second, ",.0f"),
+            _left(seen),
+            _age(seen),
+        )
+        for seen in found
+    ]
+    return text_table(columns, rows, texts=("state", "phase", "last steps"))
+
+
+def curve(values: Sequence[float], width: int = 20) -> str:
+    """A line of at most `width` bars, each the mean of neighbouring values. The highest bar is the largest mean."""
+    finite = [value for value in values if math.isfinite(value)]
+    size = -(-len(finite) // width) or 1
+    means = [statistics.fmean(finite[at : at + size]) for at in range(0, len(finite), size)]
+    low, high = min(means, default=0.0), max(means, default=0.0)
+    heights = [(mean - low) / (high - low) if high > low else 0.5 for mean in means]
+    return "".join(_BARS[round(height * (len(_BARS) - 1))] for height in heights)
+
+
+def _recent_losses(run: Path) -> list[float]:
+    entries = JournalReader(RunFolder(run).journal).latest()
+    return [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_RECENT:]
 
 
 def _step(seen: Seen) -> str:

@@ -1,5 +1,6 @@
 from .cluster import ClusterConfig as ClusterConfig
 from .cluster import ContainerConfig as ContainerConfig
+from .config_files import as_yaml as as_yaml
 from .config_files import flat as flat
 from .config_files import load_config as load_config
 from .config_files import merged as merged
@@ -15,6 +16,7 @@ from .data import RateSchedule as RateSchedule
 from .data import SelectionConfig as SelectionConfig
 from .error_text import percent as percent
 from .error_text import value_refusal as value_refusal
+from .json_schema import json_schema as json_schema
 from .mlflow_address import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from .mlflow_address import OFFLINE as OFFLINE
 from .mlflow_address import address_problem as address_problem

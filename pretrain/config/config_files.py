@@ -90,9 +90,14 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def save_config(config: Config, path: Path) -> None:
-    """Write every value, defaults included, as YAML that `load_config` reads back to an equal Config."""
-    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    write_file(path, text.encode())
+    """Write `as_yaml` of a config."""
+    write_file(path, as_yaml(config).encode())
+
+
+def as_yaml(config: Config) -> str:
+    """Every value, defaults included, as YAML that `load_config` reads back to an equal Config."""
+    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return text
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:

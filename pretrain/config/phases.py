@@ -10,7 +10,7 @@ from pydantic_core.core_schema import ErrorType
 from pretrain.config.objective import OBJECTIVES
 from pretrain.config.section import Section
 
-_MAY_CHANGE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is listed
+CHANGEABLE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is listed
     "data": ("train", "seq_len", "restart"),
     "masking": (),
     "model": ("global_rope_theta", "local_rope_theta"),
@@ -54,7 +54,7 @@ class PhaseConfig(Section):
 
     @model_validator(mode="after")
     def _changes_what_may_change(self) -> "PhaseConfig":
-        for section, names in _MAY_CHANGE.items():
+        for section, names in CHANGEABLE.items():
             changed = getattr(self, section)
             if names and (other := next((name for name in changed if name not in names), None)):
                 raise ValueError(f"a phase cannot change {section}.{other}; it may change {section}.{', '.join(names)}")
@@ -65,9 +65,7 @@ class PhaseConfig(Section):
     @property
     def changes(self) -> dict[str, Any]:
         """The changed settings by key, such as "masking.rate"."""
-        found = {
-            f"{section}.{name}": value for section in _MAY_CHANGE for name, value in getattr(self, section).items()
-        }
+        found = {f"{section}.{name}": value for section in CHANGEABLE for name, value in getattr(self, section).items()}
         found = {"masking.rate" if key == "masking.mlm_probability" else key: value for key, value in found.items()}
         return found if self.objective is None else found | {"objective": self.objective}
 
@@ -104,13 +102,13 @@ def settings_of(base: dict[str, Any], phases: list[PhaseConfig], number: int) ->
     Args:
         base: values of the config without its phases.
     """
-    values, objective = {name: dict(base[name]) for name in _MAY_CHANGE}, base["objective"]
+    values, objective = {name: dict(base[name]) for name in CHANGEABLE}, base["objective"]
     for phase in phases[: number + 1]:
         if "strategy" in phase.masking:
             values["masking"] = {key: one for key, one in values["masking"].items() if key not in _OF_STRATEGIES}
         if phase.schedule:
             values["schedule"] = {}
-        for section in _MAY_CHANGE:
+        for section in CHANGEABLE:
             values[section] |= getattr(phase, section)
         values["data"].pop("restart", None)
         objective = objective if phase.objective is None else phase.objective

@@ -1,0 +1,80 @@
+"""`maskwright config show`, `diff` and `schema`."""
+
+import copy
+import json
+
+import jsonschema
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from launchers.app import app
+from pretrain.config import load_config
+from tests.support.forked import ROOT
+
+CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+
+
+def run(*words) -> str:
+    result = CliRunner().invoke(app, ["config", *map(str, words)])
+    assert result.exit_code == 0, result.exception
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def validator():
+    schema = json.loads(run("schema"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_each_config_fits_the_schema_and_is_shown_as_it_loads(path, validator, tmp_path):
+    validator.validate(yaml.safe_load(path.read_text()))
+    shown = run("show", path)
+    validator.validate(yaml.safe_load(shown))
+    (tmp_path / "config.yaml").write_text(shown)
+    assert load_config(tmp_path / "config.yaml") == load_config(path)
+    assert json.loads(run("show", path, "--json")) == yaml.safe_load(shown)
+
+
+def test_the_schema_takes_short_forms_and_refuses_wrong_keys(validator):
+    config = {
+        "run": {"dir": "runs/r"},
+        "data": {"train": ["a", "b"]},
+        "masking": {"mlm_probability": 0.15},
+        "train": {"global_batch_size": 8},
+        "phases": [{"name": "one", "steps": 3}, {"name": "two", "steps": 3, "masking.rate": 0.3, "optim.lr": 1e-3}],
+    }
+    validator.validate(config)
+    load_config(None, [f"{name}={json.dumps(value)}" for name, value in config.items()])
+    wrong = [("masking", {"ratio": 0.1}), ("train", {"steps": -1}), ("phases", [{"name": "a", "lr": 1}]), ("tain", {})]
+    for section, value in wrong:
+        with pytest.raises(jsonschema.ValidationError):
+            validator.validate(copy.deepcopy(config) | {section: value})
+
+
+def test_the_difference_names_each_setting_once(tmp_path):
+    base = CONFIGS[0]
+    values = yaml.safe_load(base.read_text())
+    values["optim"]["lr"] = 0.125
+    values["run"]["seed"] = 99
+    other = tmp_path / "other.yaml"
+    other.write_text(yaml.safe_dump(values))
+    found = json.loads(run("diff", base, other, "--json"))
+    assert {name: pair[1] for name, pair in found.items()} == {"optim.lr": 0.125, "run.seed": 99}
+    table = run("diff", base, other)
+    assert "optim.lr" in table
+    assert "0.125" in table
+    assert run("diff", base, base) == "All settings are equal.\n"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text(other.read_text())
+    assert run("diff", tmp_path / "run", other) == "All settings are equal.\n"
+
+
+def test_phases_are_compared_by_name(tmp_path):
+    for name, steps in (("a", 3), ("b", 4)):
+        text = f"run: {{dir: r}}\ndata: {{train: t}}\ntrain: {{}}\nphases: [{{name: only, steps: {steps}}}]\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    found = json.loads(run("diff", tmp_path / "a.yaml", tmp_path / "b.yaml", "--json"))
+    assert found == {"phases.only.steps": [3, 4], "train.steps": [3, 4]}
