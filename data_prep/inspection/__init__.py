@@ -1,5 +1,5 @@
 """Inspect finished data sets, for `prep info`, `prep show`, `prep verify`, `prep collocations`
-and `prep weights`; `survey` looks at raw text, for `init`.
+and `prep weights`; `survey` samples raw text, for `init`.
 
 `verify` checks all checksums, `summary` counts documents and tokens, `document` decodes one document, and
 `find_collocations` makes the list of collocations for masking, and `TokenWeights` weights of tokens.

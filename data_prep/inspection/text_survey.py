@@ -1,4 +1,4 @@
-"""A quick look at raw text before anything is prepared: size, words and letters, from a bounded sample."""
+"""Size, words and letters of raw text before it is prepared, from a bounded sample."""
 
 import zlib
 from collections import Counter
@@ -84,7 +84,7 @@ def measure(texts: Iterable[str]) -> TextSample:
 
 
 def survey(inputs: Sequence[SourceInput], options: Options, cache: Cache) -> TextSurvey:
-    """Look at the inputs of a preparation. Of much text, the beginnings are read, and the rest is taken to be alike.
+    """Survey the inputs of a preparation. Only the beginnings of much text are read; the rest counts as equal.
 
     Raises:
         UserError: if an input cannot be read, or there is no text.

@@ -43,7 +43,7 @@ def configuration_page() -> str:
     text = (
         "# All configuration keys\n\nThis page is made from the code. [Configuration](../configuration.md) says more "
     )
-    text += "about most keys. `[]` stands for each item of a list, `*` for each name of a mapping.\n"
+    text += "about most keys. `[]` means each item of a list, `*` for each name of a mapping.\n"
     section = ""
     for key in configuration_keys():
         if (start := key.name.split(".")[0].removesuffix("[]")) != section:
@@ -55,7 +55,7 @@ def configuration_page() -> str:
 
 
 def configuration_keys() -> Iterator[Key]:
-    """All keys of the configuration in the order of the models, those of inner sections after their section."""
+    """All keys of the configuration in the order of the models; keys of inner sections come after their section."""
     schema = Config.model_json_schema()
     yield from _keys_of(schema, schema["$defs"], "")
 
@@ -65,7 +65,7 @@ def _keys_of(schema: dict[str, Any], definitions: dict[str, Any], prefix: str, d
     given = defaults if isinstance(defaults, dict) else {}
     for name, value in schema["properties"].items():
         full, inner = prefix + name, list(_inner_sections(value, definitions))
-        if not ("$ref" in value and inner):  # a section that is always there has no row of its own
+        if not ("$ref" in value and inner):  # a section that is always there has no row
             empty = {"array": [], "object": {}}.get(value.get("type", ""))  # what a default_factory makes
             default = given.get(name, value.get("default", empty))
             required = name in schema.get("required", ()) and name not in given

@@ -27,9 +27,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite the relative links of a page from the repository's folders to those of the site."""
+    """Rewrite the relative links of a page from the repository's folders to folders of the site."""
     source = Path(page.file.abs_src_path or "")
-    if not source.is_relative_to(ROOT):  # generated: its links are those of the site
+    if not source.is_relative_to(ROOT):  # generated: its links are links of the site
         return markdown
     folder, here = source.parent.relative_to(ROOT).as_posix(), posixpath.dirname(page.file.src_uri)
 

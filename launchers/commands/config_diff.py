@@ -1,4 +1,4 @@
-"""`maskwright config diff`: the settings in which two configs differ."""
+"""`maskwright config diff`: the different settings of two configs."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ Place = Annotated[Path, typer.Argument(metavar="CONFIG|RUN", help="YAML file, or
 
 
 def config_diff(first: Place, second: Place, json_format: JsonFlag = False) -> None:
-    """Print the settings in which two configs or runs differ, defaults included.
+    """Print the different settings of two configs or runs, defaults included.
 
     Examples:
 
@@ -55,7 +55,7 @@ def read_config(place: Path, overrides: list[str] | None = None) -> "Config":
 
 
 def settings(config: "Config") -> dict[str, Any]:
-    """All settings by dotted name; those of phases by the name of the phase."""
+    """All settings by dotted name, with names of phases for their numbers."""
     from pretrain.config import flat
 
     values = config.model_dump(mode="json")

@@ -21,7 +21,7 @@ def fill(
 
     Examples:
 
-        maskwright fill runs/demo "The little [MASK] sat down beside the fire."
+        maskwright fill runs/demo "The little [MASK] sat down by the fire."
 
         maskwright fill runs/demo "They came to the [MASK] of the Emerald [MASK]." --top 3 --json
     """

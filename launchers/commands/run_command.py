@@ -14,7 +14,7 @@ from data_prep.errors import UserError
 
 
 def run_command(console: Console, *words: object, variables: Mapping[str, str] | None = None) -> None:
-    """Print a command and run it in a process of its own. Ctrl-C goes to the command.
+    """Print a command and run it in a separate process. Ctrl-C goes to the command.
 
     Args:
         words: of the command after `maskwright`. variables: changes of the environment.

@@ -104,7 +104,7 @@ def vocabulary_size(tokens: int, has_gpu: bool) -> int:
 def choose_first_config(name: str, tokens: int, words: int, machine: Machine, minutes: float) -> FirstConfig:
     """The largest model that can read 4 tokens for each weight in the time, and in 40 epochs of the text.
 
-    If there is none, it is the smallest model. It trains for 100 steps at least, which may take longer.
+    If no model fits, it is the smallest one. It trains for 100 steps at least, which may take longer.
 
     Args:
         name: of the model, for its folders. tokens, words: rough numbers for the text.
