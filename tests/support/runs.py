@@ -64,8 +64,9 @@ def tiny_config(data: Path, run: Path, **overrides: Any) -> dict[str, Any]:
 def write_config(path: Path, config: dict[str, Any]) -> Path:
     """The config as a YAML file, and an empty MLflow database where it wants one: making that takes seconds a run."""
     path.write_text(yaml.safe_dump(config))
-    database = Path(config["track"]["uri"].removeprefix("sqlite:///"))
-    if fits(environment()) and not database.exists():
+    address = config["track"]["uri"]
+    database = Path(address.removeprefix("sqlite:///"))
+    if fits(environment()) and address.startswith("sqlite:///") and not database.exists():
         copy_empty_store(database)
     return path
 
