@@ -72,9 +72,9 @@ def test_in_a_terminal_it_follows_a_run_until_q(tmp_path):
     make_run(tmp_path / "run", range(1, 10))
     controller, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 160, 0, 0))
-    command = [sys.executable, "-m", "launchers.cli", "watch", str(tmp_path / "run")]
-    environment = os.environ | {"TERM": "xterm"}
-    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment, cwd=ROOT)
+    command = [sys.executable, "-m", "launchers.cli", "watch", "run"]
+    environment = os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment, cwd=tmp_path)
     try:
         seen = read_until(controller, r"4\.1000")
         assert "completed" in seen
