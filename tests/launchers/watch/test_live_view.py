@@ -1,16 +1,13 @@
 """`maskwright watch`: the table of running runs, and how it ends."""
 
-import fcntl
 import json
 import math
 import os
 import pty
 import re
 import select
-import struct
 import subprocess
 import sys
-import termios
 import time
 
 import pytest
@@ -71,9 +68,8 @@ def test_without_a_terminal_the_table_is_printed_once(tmp_path, monkeypatch):
 def test_in_a_terminal_it_follows_a_run_until_q(tmp_path):
     make_run(tmp_path / "run", range(1, 10))
     controller, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 160, 0, 0))
     command = [sys.executable, "-m", "launchers.cli", "watch", "run"]
-    environment = os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "160", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment, cwd=tmp_path)
     try:
         seen = read_until(controller, r"4\.1000")
