@@ -1,17 +1,13 @@
 """`maskwright watch`: follow runs in the terminal."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from launchers.commands.arguments import JsonFlag
-from launchers.display import text_console
-from launchers.watch import live_table, look_at_all, watch_runs
-
-_PIPE_WIDTH = 1000  # so that no line wraps
+from launchers.watch import look_at_all, watch_runs
 
 
 def watch(
@@ -31,10 +27,7 @@ def watch(
         maskwright watch runs/demo
     """
     folders = runs or [Path("runs")]
-    found = look_at_all(folders)
     if json_format:
-        print(json.dumps([seen.facts() for seen in found], indent=1))
-    elif sys.stdout.isatty():
-        watch_runs(folders)
+        print(json.dumps([seen.facts() for seen in look_at_all(folders)], indent=1))
     else:
-        text_console(_PIPE_WIDTH).print(live_table(found))
+        watch_runs(folders)

@@ -10,14 +10,23 @@ from pathlib import Path
 
 from rich.live import Live
 
-from launchers.watch.run_table import live_table, look_at_all
+from launchers.display import text_console
+from launchers.watch.run_table import PIPE_WIDTH, live_table, look_at_all
 
 _SECONDS = 2.0
 
 
 def watch_runs(runs: list[Path]) -> None:
-    """Show the progress of runs, those that begin later too, until q is pressed."""
-    with contextlib.suppress(KeyboardInterrupt), _keys(), Live(live_table(look_at_all(runs)), screen=True) as live:
+    """Show the progress of runs, those that begin later too, until q is pressed. Without a terminal, show it once."""
+    console = text_console(PIPE_WIDTH)
+    if not console.is_terminal:
+        console.print(live_table(look_at_all(runs)))
+        return
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        _keys(),
+        Live(live_table(look_at_all(runs)), console=console, screen=True) as live,
+    ):
         while not _is_over():
             live.update(live_table(look_at_all(runs)))
 

@@ -85,7 +85,8 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         self._settings = {"seed": seed, "data": sources.fingerprint, "rows": rows, "seq_len": seq_len}
         self._settings |= {"masking": self._config.masking.model_dump(mode="json")}
         self._settings |= {"batch_size * world_size": batch_size * world_size}
-        self._batches, self._known = 0, (0, MixturePosition(0, ()).of_sources(len(sources.datasets)))
+        self._start = MixturePosition(0, ()).of_sources(len(sources.datasets))
+        self._batches, self._known = 0, (0, self._start)
 
     def __len__(self) -> int:
         """The number of batches. Raises TypeError without `steps`."""
@@ -104,19 +105,26 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         Args:
             workers: processes that build batches; 0 is a thread, which is enough for most models.
             options: further arguments of DataLoader, such as pin_memory.
+
+        Raises:
+            UserError: for persistent_workers, which would begin each iteration with the first batch again.
         """
+        if options.get("persistent_workers"):
+            raise UserError("persistent_workers would give the same batches again in each iteration; remove it")
         return StreamLoader(self, workers, options)
 
     def seek(self, batches: int) -> None:
         """Let the next iteration continue after this many batches since the beginning. It reads no tokens."""
         self._batches = batches
         if batches < self._known[0]:
-            self._known = 0, MixturePosition(0, ()).of_sources(len(self._known[1].sources))
+            self._known = 0, self._start
 
     def state_dict(self) -> dict[str, Any]:
         """The place after the last batch, and the settings that decide the batches, as JSON values."""
-        with closing(self._open()) as loader:
-            batches, position = self._place(loader)
+        if self._batches > self._known[0]:
+            with closing(self._open()) as loader:
+                self._place(loader)
+        batches, position = self._known
         return {"batches": batches, "position": position.to_json(), "settings": self._settings}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -30,10 +30,11 @@ class JournalCopy(Protocol):
     sent: SentSteps
     offset: int
 
-    def write(self, step: int, time: float, points: Sequence[Point]) -> None: ...
+    def write(self, points: Sequence[Point]) -> None:
+        """Add points of one step, at least one."""
 
-    def flush(self, offset: int) -> None:
-        """Make the points of the journal up to byte `offset` durable."""
+    def flush(self) -> None:
+        """Let other programs see what was written, if the format can."""
 
     def close(self) -> None: ...
 
@@ -60,10 +61,10 @@ def copy_journal(run_dir: Path, kind: Kind, follow: bool) -> int:
             is_over = not follow or folder.read_status().is_over  # read before the journal, whose end comes first
             for end, entry in journal.lines(copy.offset) if folder.journal.exists() else ():
                 if entry and (points := copy.sent.take_new(over_nodes(entry))):
-                    copy.write(entry.step, entry.time, points)
+                    copy.write(points)
                     added += len(points)
                 copy.offset = end
-            copy.flush(copy.offset)
+            copy.flush()
             if is_over:
                 return added
             time.sleep(_POLL_SECONDS)
@@ -74,27 +75,30 @@ class TensorBoardCopy:
 
     def __init__(self, folder: RunFolder):
         from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.sent, self.offset = SentSteps(), 0
-        place = folder.path / "tensorboard"
-        for file in sorted(place.glob("events.out.tfevents.*")):
+        self._place = folder.path / "tensorboard"
+        self._writer: Any = None  # made with the first point, so that a copy of nothing leaves no file
+        for file in sorted(self._place.glob("events.out.tfevents.*")):
             for event in LegacyEventFileLoader(str(file)).Load():
                 self.sent.add(event.step, [value.tag for value in event.summary.value])
-        self._writer = EventFileWriter(str(place))
 
-    def write(self, step: int, time: float, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[Point]) -> None:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+        self._writer = self._writer or EventFileWriter(str(self._place))
         values = [Summary.Value(tag=point.name, simple_value=point.value) for point in points]
-        self._writer.add_event(Event(step=step, wall_time=time, summary=Summary(value=values)))
+        self._writer.add_event(Event(step=points[0].step, wall_time=points[0].time, summary=Summary(value=values)))
 
-    def flush(self, offset: int) -> None:
-        self._writer.flush()
+    def flush(self) -> None:
+        if self._writer:
+            self._writer.flush()
 
     def close(self) -> None:
-        self._writer.close()
+        if self._writer:
+            self._writer.close()
 
 
 class WandbCopy:
@@ -129,12 +133,12 @@ class WandbCopy:
         self._run.define_metric("*", step_metric=_STEP)
         self._written = 0
 
-    def write(self, step: int, time: float, points: Sequence[Point]) -> None:
+    def write(self, points: Sequence[Point]) -> None:
         finite = {point.name: point.value for point in points if math.isfinite(point.value)}
-        self._run.log({_STEP: step, "_timestamp": time} | finite)
+        self._run.log({_STEP: points[0].step, "_timestamp": points[0].time} | finite)
         self._written += 1
 
-    def flush(self, offset: int) -> None:
+    def flush(self) -> None:
         """W&B writes its file in the background; it is complete when the copy is closed."""
 
     def close(self) -> None:

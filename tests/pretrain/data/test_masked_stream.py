@@ -155,6 +155,8 @@ def test_what_cannot_work_is_refused(data, tmp_path):
         MaskedStream(str(tmp_path / "nowhere"), 4)
     with pytest.raises(UserError, match=r"masking\.ratio"):
         stream(data, masking={"ratio": 0.3})
+    with pytest.raises(UserError, match="persistent_workers"):
+        stream(data).loader(1, persistent_workers=True)
     state = stream(data).state_dict()
     with pytest.raises(UserError, match="seed was 0 and is 1"):
         stream(data, seed=1).load_state_dict(state)
