@@ -54,6 +54,11 @@ class TextSurvey:
     rejected: int
 
     @property
+    def documents(self) -> int:
+        """A rough number of documents of all text."""
+        return round(self.sample.documents * self.scale)
+
+    @property
     def words(self) -> int:
         """A rough number of words of all text."""
         return round(self.sample.words * self.scale)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from data_prep.inspection import TextSurvey
     from pretrain.planning import FirstConfig, Machine
 
+_SEPARATORS = ("blank", "line", "file")
+_FEWEST_DOCUMENTS = 20
 _CASED = 0.1  # share of cased letters from which lower case is a question
 
 
@@ -59,6 +61,8 @@ def init(
     if separator is None:
         is_txt = any(one.kind == "txt" for one in inputs)
         separator = _answer(asks and is_txt, None, "A .txt document ends at: blank (a blank line), line, file", "blank")
+    if separator not in _SEPARATORS:
+        raise UserError(f"--separator is {separator!r}. Write {', '.join(_SEPARATORS[:-1])} or {_SEPARATORS[-1]}.")
     reading = Options(text_field, separator=separator)
     known, machine = survey(inputs, reading, Cache(None, 50 * 10**9)), examine()
     console.print(*_notes(known, machine), sep="\n", markup=False)
@@ -66,8 +70,13 @@ def init(
     cased = known.sample.cased > _CASED
     lowercase = _answer(asks and cased, lowercase, "Lower-case the text? (no, if names or nouns matter)", True)
     prep = _answer(asks, prep, "Make the tokenizer and the data set now?", True)
+    if prep and known.documents < _FEWEST_DOCUMENTS:
+        raise UserError(
+            f"The text has {known.documents} documents, and some are held out to measure the model. Give "
+            f"{_FEWEST_DOCUMENTS} or more. For .txt files, --separator line makes a document of each line."
+        )
 
-    first = choose_first_config(name, known.tokens, known.words, machine, minutes)
+    first = choose_first_config(name, known.tokens, known.words, known.documents, machine, minutes)
     given = {"--separator": (separator, "blank"), "--text-field": (text_field, "text")}
     form = [word for option, (value, default) in given.items() if value != default for word in (option, value)]
     kind = ["--kind", "bpe"] if not known.sample.has_spaces else [] if lowercase else ["--no-lowercase"]

@@ -17,6 +17,7 @@ _UNKNOWN_GPU = 50.0  # TFLOP/s
 _EPOCHS = 40  # no text is read more often
 _TOKENS_PER_WEIGHT = 4  # at least; it is more in configs/demo.yaml and configs/modernbert-mini.yaml
 _FEWEST_STEPS = 100
+_HELD_OUT = 10  # documents; each is held out by chance
 
 
 @dataclass(frozen=True)
@@ -101,17 +102,20 @@ def vocabulary_size(tokens: int, has_gpu: bool) -> int:
     return int(min(2 ** max(10, round(math.log2(max(1, tokens) / 200))), 32768 if has_gpu else 8192))
 
 
-def choose_first_config(name: str, tokens: int, words: int, machine: Machine, minutes: float) -> FirstConfig:
+def choose_first_config(
+    name: str, tokens: int, words: int, documents: int, machine: Machine, minutes: float
+) -> FirstConfig:
     """The largest model that can read 4 tokens for each weight in the time, and in 40 epochs of the text.
 
     If no model fits, it is the smallest one. It trains for 100 steps at least, which may take longer.
 
     Args:
-        name: of the model, for its folders. tokens, words: rough numbers for the text.
+        name: of the model, for its folders. tokens, words, documents: rough numbers for the text.
         minutes: time that the steps may take.
     """
     vocab_size = vocabulary_size(tokens, bool(machine.gpus))
     share = min(0.05, max(0.001, 100_000 / max(1, words)))
+    share = max(share, min(0.5, _HELD_OUT / max(1, documents)))
 
     def choice(size: Size) -> FirstConfig:
         rows = _values(name, size, 100, machine)["train"]["global_batch_size"]

@@ -77,6 +77,19 @@ def test_init_without_preparation_writes_only_the_config(tmp_path):
     assert "--no-lowercase" in result.stdout
 
 
+def test_what_cannot_be_prepared_is_refused_first(tmp_path):
+    (tmp_path / "text.txt").write_text("one line\n" * 300)
+    done = maskwright("init", "text.txt", "--separator", "page", "--yes", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (1, "error: --separator is 'page'. Write blank, line or file.\n")
+    done = maskwright("init", "text.txt", "--yes", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "The text has 1 documents" in done.stderr
+    assert "--separator line makes a document of each line" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+    done = maskwright("init", "text.txt", "--separator", "line", "--no-prep", "--yes", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_name_must_not_leave_the_folder(tmp_path):
     refused = maskwright("init", TEXT, "--name", "../x", cwd=tmp_path)
     assert refused.returncode == 1

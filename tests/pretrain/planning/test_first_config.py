@@ -17,7 +17,7 @@ SERVER = Machine(cores=64, memory=256 << 30, gpus=("NVIDIA H100 80GB HBM3",) * 8
 @pytest.mark.parametrize("tokens", [2_000, 500_000, 10**9])
 @pytest.mark.parametrize("minutes", [0.1, 2, 60])
 def test_the_config_loads_and_keeps_the_limits(machine, tokens, minutes, tmp_path):
-    first = choose_first_config("mine", tokens, tokens, machine, minutes)
+    first = choose_first_config("mine", tokens, tokens, 10**4, machine, minutes)
     file = tmp_path / "mine.yaml"
     file.write_text(config_text(first.values, ["a note", ""]))
     config = load_config(file)
@@ -34,7 +34,7 @@ def test_the_config_loads_and_keeps_the_limits(machine, tokens, minutes, tmp_pat
 
 def test_more_time_or_speed_gives_more_training_or_a_larger_model():
     def work(minutes, tflops):
-        first = choose_first_config("mine", 10**9, 10**9, replace(LAPTOP, tflops=tflops), minutes)
+        first = choose_first_config("mine", 10**9, 10**9, 10**6, replace(LAPTOP, tflops=tflops), minutes)
         return first.size.weights, first.tokens
 
     for figures in ([work(minutes, 0.1) for minutes in (1, 10, 600)], [work(30, speed) for speed in (0.1, 1, 10)]):
@@ -44,17 +44,22 @@ def test_more_time_or_speed_gives_more_training_or_a_larger_model():
 
 def test_a_model_fits_into_the_memory_of_the_host():
     fast = replace(LAPTOP, tflops=20.0)
-    large = choose_first_config("mine", 10**9, 10**9, fast, 600)
-    small = choose_first_config("mine", 10**9, 10**9, replace(fast, memory=large.bytes - 1), 600)
+    large = choose_first_config("mine", 10**9, 10**9, 10**6, fast, 600)
+    small = choose_first_config("mine", 10**9, 10**9, 10**6, replace(fast, memory=large.bytes - 1), 600)
     assert small.bytes < large.bytes
     assert small.size.weights < large.size.weights
 
 
 def test_the_vocabulary_grows_with_the_text():
-    sizes = [choose_first_config("m", tokens, tokens, LAPTOP, 1).vocab_size for tokens in (1_000, 10**6, 10**9)]
+    sizes = [choose_first_config("m", tokens, tokens, 10**4, LAPTOP, 1).vocab_size for tokens in (1_000, 10**6, 10**9)]
     assert sizes == [1024, 4096, 8192]
-    assert choose_first_config("m", 10**9, 10**9, SERVER, 1).vocab_size == 32768
+    assert choose_first_config("m", 10**9, 10**9, 10**6, SERVER, 1).vocab_size == 32768
 
 
 def test_the_speed_of_an_unknown_gpu_is_low():
     assert gpu_tflops(["NVIDIA H100 80GB HBM3", "GPU"]) == 989 + 50
+
+
+def test_few_documents_have_a_large_held_out_share():
+    shares = [choose_first_config("m", 10**6, 10**6, n, LAPTOP, 1).valid_fraction for n in (20, 100, 10**6)]
+    assert shares == [0.5, 0.1, 0.05]
