@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from launchers.command_help import CONTEXT
 from launchers.lazy_group import lazy_group
 
 COMMANDS = (
@@ -35,47 +36,41 @@ COMMANDS = (
 
 _HELP = """Pretrain masked-language-model encoders, from raw text to a Hugging Face model.
 
-Start with `maskwright demo`. It runs all steps on a small bundled text. docs/quickstart.md explains each step. Then
-`maskwright init TEXT` writes a config for your own text and machine.
+Start with the demo, and then with your own text. docs/quickstart.md explains each step.
 
-The usual order of commands:
+    maskwright demo                  # all steps on a small bundled text
+    maskwright init TEXT             # a config, a tokenizer and a data set for your own text
+    maskwright train my-model.yaml   # train; the same command resumes
+    maskwright status runs/my-model
+    maskwright export runs/my-model  # a Hugging Face model
 
-    maskwright tokenizer train --input 'text/*.txt' --out data/tokenizer
-
-    maskwright prep run --input 'text/*.txt' --tokenizer data/tokenizer --out data/books --valid-fraction 0.01
-
-    maskwright doctor configs/bert-mini.yaml
-
-    maskwright train configs/bert-mini.yaml
-
-    maskwright status runs/bert-mini
-
-    maskwright export runs/bert-mini
-
-`maskwright COMMAND -h` shows the options and examples of a command.
+`maskwright COMMAND -h` shows the options of a command, and examples that work after the demo.
 """
 
 _GROUPS = {  # what the commands of a group do, and an example
-    "tokenizer": ("Train a tokenizer.", "train --input 'text/*.txt' --vocab-size 30522 --out data/tokenizer"),
+    "tokenizer": (
+        "Train a tokenizer.",
+        "train --input configs/demo/books.jsonl.zst --vocab-size 4096 --out data/tokenizer",
+    ),
     "prep": (
         "Turn raw text into verified, pre-tokenized shards.",
-        "run --input 'text/*.txt' --tokenizer data/tokenizer --out data/books --valid-fraction 0.01",
+        "run --input configs/demo/books.jsonl.zst --tokenizer data/demo-tokenizer --out data/books",
     ),
-    "config": ("Show configs, and a schema of all keys for editors.", "show configs/bert-mini.yaml"),
+    "config": ("Show configs, and a schema of all keys for editors.", "show configs/demo.yaml"),
     "runs": ("Compare the runs of a folder.", "tree runs"),
     "mask": (
         "Show how a masking strategy masks a text.",
-        'show "The old ship left the harbour." --tokenizer data/tokenizer',
+        'show "The old ship left the harbour." --tokenizer data/demo-tokenizer',
     ),
-    "analyze": ("Analyze trained models.", "layers runs/books --data data/books/valid --out layers"),
+    "analyze": ("Analyze trained models.", "layers runs/demo --data data/demo/valid --out layers"),
     "study": (
         "Compare masking strategies on your own data, with several seeds.",
-        "masking configs/bert-mini.yaml --dry-run",
+        "masking configs/demo.yaml run.dir=runs/study --dry-run",
     ),
     "track": ("Send metrics and models of a run to MLflow.", "sync runs/demo"),
     "launch": (
         "Submit a run to a cluster.",
-        "slurm configs/bert-base.yaml --nodes 4 --gpus-per-node 8 --time 24:00:00",
+        "slurm configs/demo.yaml run.dir=runs/two-nodes --nodes 2 --cpu --dry-run",
     ),
 }
 
@@ -103,8 +98,8 @@ def _assemble() -> typer.Typer:
         help=_HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode="markdown",
-        context_settings={"help_option_names": ["-h", "--help"]},
+        rich_markup_mode=None,
+        context_settings=CONTEXT,
     )
     program.callback()(_main)
     for group, (purpose, example) in _GROUPS.items():

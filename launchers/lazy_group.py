@@ -2,6 +2,7 @@
 
 import ast
 import copy
+import inspect
 from collections.abc import Callable, Iterator, MutableMapping
 from importlib import import_module
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import typer
 from typer.core import TyperGroup
+
+from launchers.command_help import CommandHelp, GroupHelp, keep_blocks, name_values
 
 _MODULES = Path(__file__).parent / "commands"
 
@@ -57,10 +60,11 @@ def lazy_group(names: list[str], group: str = "") -> type[TyperGroup]:
         module = import_module(f"launchers.commands.{function(name)}")
         return _command(name, getattr(module, function(name)))
 
-    class LazyGroup(TyperGroup):
+    class LazyGroup(GroupHelp):
         def __init__(self, **settings: Any) -> None:
             groups = settings.pop("commands", None) or {}
             super().__init__(**settings)
+            self.help = keep_blocks(self.help or "")
             self.commands = _Commands(names, load)
             self.commands.update(groups)
 
@@ -71,14 +75,15 @@ def lazy_group(names: list[str], group: str = "") -> type[TyperGroup]:
             shown = copy.copy(self)  # with commands that only have a docstring
             shown.commands = _Commands(names, lambda name: _command(name, _docstring(function(name))))
             shown.commands.update({name: self.commands[name] for name in self.commands if name not in names})
-            TyperGroup.format_help(shown, ctx, formatter)
+            GroupHelp.format_help(shown, ctx, formatter)
 
     return LazyGroup
 
 
 def _command(name: str, function: Callable[..., None]) -> Any:
-    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
-    one.command(name)(function)
+    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    name_values(function)
+    one.command(name, cls=CommandHelp, help=keep_blocks(inspect.getdoc(function) or ""))(function)
     return typer.main.get_command(one)
 
 

@@ -35,7 +35,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def commands_page() -> str:
     """The help of every command, as Markdown."""
     command = typer.main.get_command(app)
-    return get_docs_for_click(obj=command, ctx=typer.Context(command), name="maskwright", title="Commands")
+    page = get_docs_for_click(obj=command, ctx=typer.Context(command), name="maskwright", title="Commands")
+    return page.replace("\b\n", "")  # marks for the help in a terminal
 
 
 def configuration_page() -> str:

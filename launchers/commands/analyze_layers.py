@@ -19,7 +19,7 @@ _WIDTH = 140  # columns of a table that is written to a file
 
 
 def analyze_layers(
-    models: Annotated[list[str], typer.Argument(metavar="MODEL...", help="Hugging Face model folders or run folders")],
+    models: Annotated[list[str], typer.Argument(metavar="MODEL", help="Hugging Face model folders or run folders")],
     data: Annotated[str, typer.Option(metavar="DIR", help="held-out data set: a folder or a URL")],
     out: Annotated[Path | None, typer.Option(parser=local, metavar="DIR", help="folder for two PNG charts")] = None,
     as_json: Annotated[
@@ -44,10 +44,8 @@ def analyze_layers(
 
     Examples:
 
-        maskwright analyze layers runs/books --data data/books/valid --out layers
-
+        maskwright analyze layers runs/demo --data data/demo/valid --out layers
         maskwright analyze layers models/mlm models/clm --data data/books/valid --out layers --json layers.json
-
         maskwright analyze layers models/mlm models/shuffled --data data/books/valid --shuffled-ngrams 1
     """
     from data_prep.files import check_writable, refuse_file

@@ -13,10 +13,10 @@ from data_prep.urls import is_url, shown
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="values that replace values of the file"),
+    typer.Argument(metavar="KEY=VALUE", help="values that replace values of the file"),
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")]
-RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders, or folders that contain runs")]
+RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN", help="run folders, or folders that contain runs")]
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="study folder (run.dir of its config)")]
 DataSet = Annotated[str, typer.Argument(metavar="DIR", help="data set: a folder or a URL", show_default=False)]
 UriOption = Annotated[str | None, typer.Option(help="MLflow address, for example http://host:5000")]
@@ -34,7 +34,7 @@ ProcessCount = Annotated[
 ]
 WorkerCount = Annotated[int | None, typer.Option(min=1, help="worker processes; by default one per core")]
 Planned = Annotated[Path, typer.Argument(metavar="OUT", help="folder of a planned data set", show_default=False)]
-Tasks = Annotated[list[int], typer.Argument(metavar="TASK...", help="task numbers, from 0", show_default=False)]
+Tasks = Annotated[list[int], typer.Argument(metavar="TASK", help="task numbers, from 0", show_default=False)]
 
 
 def local(place: str | Path) -> Path:

@@ -48,9 +48,7 @@ def audit(
     Examples:
 
         maskwright audit runs/demo
-
         maskwright audit runs/demo --steps 40:80
-
         maskwright audit runs/demo --chain
     """
     require_run(run)

@@ -19,15 +19,14 @@ def branch(
     overrides: Overrides = None,
     procs: ProcessCount = None,
 ) -> None:
-    """Start a run from a checkpoint of another run, with its model, its optimizer and its place in the data.
+    """Start a run from a checkpoint of another run: its model, optimizer and place in the data.
 
     The config has the whole recipe: up to the checkpoint what the other run was trained with, then another rest. To
     resume after a stop, run the same command again.
 
     Examples:
 
-        maskwright branch runs/trunk@8000 decay.yaml run.dir=runs/trunk-decay --procs 2
-
+        maskwright branch runs/demo@1000 configs/demo.yaml run.dir=runs/longer train.steps=1200 --procs 2
         maskwright branch runs/trunk@8000 recipe.yaml run.dir=runs/web phases.stable.steps=8000 optim.lr=1e-4
     """
     found = re.fullmatch(r"(.+)@(\d+)", parent)

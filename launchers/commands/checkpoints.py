@@ -29,7 +29,6 @@ def checkpoints(
     Examples:
 
         maskwright checkpoints runs/demo
-
         maskwright checkpoints runs/demo --quick --json
     """
     from pretrain.config import load_config

@@ -22,7 +22,6 @@ def config_diff(first: Place, second: Place, json_format: JsonFlag = False) -> N
     Examples:
 
         maskwright config diff runs/demo configs/demo.yaml
-
         maskwright config diff configs/bert-base.yaml configs/bert-large-24h.yaml --json
     """
     from pretrain.config import on_one_line

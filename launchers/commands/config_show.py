@@ -12,7 +12,6 @@ def config_show(config: ConfigArgument, overrides: Overrides = None, json_format
     Examples:
 
         maskwright config show runs/demo
-
         maskwright config show configs/bert-mini.yaml train.steps=500 --json
     """
     from pretrain.config import as_yaml

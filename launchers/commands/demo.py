@@ -35,7 +35,6 @@ def demo(
     Examples:
 
         maskwright demo
-
         maskwright demo train.steps=100 --dir /tmp/demo
     """
     console = Console(highlight=False)

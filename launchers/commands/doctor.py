@@ -22,7 +22,7 @@ _COLORS: "dict[Status, str]" = {"ok": "green", "warn": "yellow", "fail": "red", 
 def doctor(
     config: Annotated[
         Path | None,
-        typer.Argument(metavar="[CONFIG]", help="config file: also check its data, settings and tracking server"),
+        typer.Argument(metavar="CONFIG", help="config file: also check its data, settings and tracking server"),
     ] = None,
     overrides: Overrides = None,
     full: Annotated[
@@ -43,11 +43,8 @@ def doctor(
     Examples:
 
         maskwright doctor
-
         maskwright doctor configs/bert-mini.yaml --full
-
         maskwright doctor configs/bert-mini.yaml run.dir=/shared/runs/one --json
-
         maskwright doctor --nodes 4 --gpus-per-node 8
     """
     from launchers.doctor import examine_machine

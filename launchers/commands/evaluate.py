@@ -38,7 +38,7 @@ def evaluate(
     context: typer.Context,
     models: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[MODEL]...", help="Hugging Face model folders, or run folders (newest checkpoint)"),
+        typer.Argument(metavar="MODEL", help="Hugging Face model folders, or run folders (newest checkpoint)"),
     ] = None,
     data: Annotated[str | None, typer.Option(metavar="DATASET", help="held-out data set: a folder or a URL")] = None,
     pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl")] = None,
@@ -76,21 +76,17 @@ def evaluate(
     ] = None,
     experiment: ExperimentOption = None,
 ) -> None:
-    """Evaluate trained models: loss on held-out text, and accuracy on minimal pairs of sentences.
+    """Evaluate trained models: loss on held-out text, accuracy on minimal pairs.
 
     All models predict the same masked tokens. Every model is compared with the first one. With --json, sentence scores
     are saved during the evaluation: after Ctrl-C or a kill, run the same command to resume.
 
     Examples:
 
-        maskwright evaluate runs/books --data data/books/valid --json books.json
-
+        maskwright evaluate runs/demo --data data/demo/valid --json demo.json
         maskwright evaluate runs/token runs/span --data data/books/valid --pairs blimp.jsonl.zst
-
         maskwright evaluate runs/clm runs/mlm --data data/books/valid --likelihood 8
-
         maskwright evaluate runs/books --baseline unigram --counts data/books/train --pairs blimp.jsonl.zst --limit 50
-
         maskwright evaluate runs/books --data data/books/valid --uri sqlite:///mlflow.db
     """
     names = tuple(str(path) for path in models or ())

@@ -30,14 +30,11 @@ def export(
 
     Examples:
 
-        maskwright export runs/demo
-
+        maskwright export runs/demo --out models/demo-1000
+        maskwright export runs/books
         maskwright export runs/demo --step 400 --out models/demo
-
         maskwright export runs/demo --ema
-
         maskwright export runs/demo --all
-
         maskwright export runs/demo --view bidirectional
     """
     require_run(run)

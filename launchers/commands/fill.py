@@ -11,7 +11,7 @@ from launchers.commands.arguments import JsonFlag, check_inputs
 
 def fill(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Hugging Face model folder, or run folder")],
-    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="texts with [MASK], each in quotes")],
+    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="texts with [MASK], each in quotes")],
     top: Annotated[int, typer.Option(min=1, help="number of tokens for each mask")] = 5,
     as_json: JsonFlag = False,
 ) -> None:
@@ -22,7 +22,6 @@ def fill(
     Examples:
 
         maskwright fill runs/demo "The little [MASK] sat down by the fire."
-
         maskwright fill runs/demo "They came to the [MASK] of the Emerald [MASK]." --top 3 --json
     """
     check_inputs([model])

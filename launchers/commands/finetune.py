@@ -76,14 +76,12 @@ def finetune(
 
     With `--json`, the result of each seed is saved when it finishes. Run the same command to train the missing seeds.
 
-    Examples:
+    Examples; the first one only shows that it works, since both files are the same text:
 
-        maskwright finetune models/bert --task classification --train sst2-train.tsv --valid sst2-dev.tsv
-
+        maskwright finetune runs/demo --task classification --columns text,author --seeds 1 \\
+            --train configs/demo/books.jsonl.zst --valid configs/demo/books.jsonl.zst
         maskwright finetune runs/demo --task tokens --train train.conll --valid dev.conll --seeds 5 --json ner.json
-
         maskwright finetune models/bert --task questions --train train-v2.0.json --valid dev-v2.0.json --out models/qa
-
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
     check_inputs([model], files=(train, valid))

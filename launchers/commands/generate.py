@@ -45,9 +45,7 @@ def generate(
     Examples:
 
         maskwright generate runs/demo --prompt "The [MASK] [MASK] sailed across the sea."
-
         maskwright generate runs/demo --length 20 --sampler diffusion --temperature 0.7 --samples 5
-
         maskwright generate runs/demo --prompt "The [MASK] [MASK] sailed." --temperature 0
     """
     if not math.isfinite(temperature):

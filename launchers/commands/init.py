@@ -23,7 +23,7 @@ _CASED = 0.1  # share of cased letters from which lower case is a question
 
 
 def init(
-    text: Annotated[list[str], typer.Argument(metavar="TEXT...", help="files, folders, quoted globs or URLs of text")],
+    text: Annotated[list[str], typer.Argument(metavar="TEXT", help="files, folders, quoted globs or URLs of text")],
     name: Annotated[str | None, typer.Option(help="name of the model; my-model by default")] = None,
     minutes: Annotated[
         float | None, typer.Option(min=0.1, help="time for training; by default 2, or 30 with a GPU")
@@ -36,15 +36,15 @@ def init(
     text_field: TextField = "text",
     yes: Annotated[bool, typer.Option("--yes", help="ask nothing, and take the defaults")] = False,
 ) -> None:
-    """Start with your own text: write a config that suits the text and this machine, and prepare the data.
+    """Write a config that suits your text and this machine, and prepare the data.
 
     It asks at most five questions, each also an option. Without a terminal it takes the defaults. After an
     interruption, run the same command to resume. The time of training is an estimate.
 
     Examples:
 
+        maskwright init configs/demo/books.jsonl.zst --yes
         maskwright init 'text/*.txt'
-
         maskwright init text/books.jsonl --name books --minutes 30 --yes
     """
     from data_prep.inspection import survey

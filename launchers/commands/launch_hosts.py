@@ -32,9 +32,9 @@ def launch_hosts(
 
     Examples:
 
-      maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 --check
-
-      maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 train.steps=2000
+        maskwright launch hosts configs/demo.yaml --hostfile configs/cluster/hosts --nodes 2 --dry-run run.dir=runs/two
+        maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 --check
+        maskwright launch hosts run.yaml --hostfile hosts --nodes 2 --gpus-per-node 8 train.steps=2000
     """
     from launchers.hosts import HostsJob, check_hosts, read_hostfile, train_on_hosts
     from pretrain.config import load_config

@@ -16,7 +16,7 @@ from launchers.watch import look, print_runs
 
 def launch_list(
     folders: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FOLDER]...", help="folders of runs to list too, queued or not")
+        list[Path] | None, typer.Argument(metavar="FOLDER", help="folders of runs to list too, queued or not")
     ] = None,
     json_format: JsonFlag = False,
 ) -> None:
@@ -24,9 +24,8 @@ def launch_list(
 
     Examples:
 
-        maskwright launch list
-
-        maskwright launch list runs --json
+        maskwright launch list runs
+        maskwright launch list --json
     """
     from pretrain.reporting import runs_below
 

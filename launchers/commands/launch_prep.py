@@ -33,9 +33,9 @@ def launch_prep(
 
     Examples:
 
-      maskwright launch prep data/books --cpus 8 --partition cpu --time 2:00:00
-
-      maskwright launch prep data/books --cpus 8 --tasks-per-job 64 --dry-run
+        maskwright launch prep data/web --cpus 2 --dry-run
+        maskwright launch prep data/books --cpus 8 --partition cpu --time 2:00:00
+        maskwright launch prep data/books --cpus 8 --tasks-per-job 64 --dry-run
     """
     from pretrain.config import ClusterConfig
 

@@ -20,14 +20,12 @@ def launch_slurm(
         typer.Option(
             metavar="FILE",
             envvar="MASKWRIGHT_PROFILE",
-            help="YAML file with keys of cluster:, for example of your site. CONFIG has precedence.",
+            help="YAML file with keys of cluster:; CONFIG wins",
         ),
     ] = None,
     seeds: Annotated[
         str | None,
-        typer.Option(
-            metavar="1,2,5-8", help="job array with a run in RUN/seed-N for each seed; append %2 to run 2 at a time"
-        ),
+        typer.Option(metavar="1,2,5-8[%2]", help="job array with a run in RUN/seed-N for each seed"),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the script and the configs of the job, and submit nothing")
@@ -42,13 +40,10 @@ def launch_slurm(
 
     Examples:
 
-      maskwright launch slurm run.yaml --nodes 4 --gpus-per-node 8 --partition gpu --time 24:00:00
-
-      maskwright launch slurm run.yaml --profile site.yaml --nodes 2 --dry-run train.steps=2000
-
-      maskwright launch slurm run.yaml --gpus-per-node 8 --seeds 1-5
-
-      maskwright launch slurm run.yaml --nodes 2 --cpu
+        maskwright launch slurm configs/demo.yaml run.dir=runs/two-nodes --nodes 2 --cpu --dry-run
+        maskwright launch slurm run.yaml --nodes 4 --gpus-per-node 8 --partition gpu --time 24:00:00
+        maskwright launch slurm run.yaml --profile site.yaml --nodes 2 --dry-run train.steps=2000
+        maskwright launch slurm run.yaml --gpus-per-node 8 --seeds 1-5
     """
     from pretrain.config import load_config
     from pretrain.planning import check_start

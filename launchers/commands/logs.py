@@ -24,14 +24,12 @@ def logs(
         int | None, typer.Option(min=0, help="show the stacks of this rank when the watchdog ended the run")
     ] = None,
 ) -> None:
-    """Show a run's log: the log of its newest Slurm job, or else the steps from its journal.
+    """Show the log of a run's newest Slurm job, or else the steps from its journal.
 
     Examples:
 
         maskwright logs runs/demo
-
         maskwright logs runs/bert-base --follow
-
         maskwright logs runs/bert-base --job 4711 --all
     """
     folder = RunFolder(run)

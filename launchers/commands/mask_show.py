@@ -24,7 +24,7 @@ _OVERRIDE = re.compile(r"(objective|[\w-]+(\.[\w-]+)+)=")
 def mask_show(
     text: Annotated[str | None, typer.Argument(metavar="TEXT", help="text in quotes, or - for standard input")] = None,
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="masking.strategy=span run.seed=1 ...")
+        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="masking.strategy=span run.seed=1 ...")
     ] = None,
     file: Annotated[Path | None, typer.Option(metavar="FILE", help="read the text from a file")] = None,
     data: Annotated[str | None, typer.Option(metavar="DIR", help="show rows of a data set: a folder or a URL")] = None,
@@ -42,12 +42,9 @@ def mask_show(
 
     Examples:
 
-        maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer
-
-        maskwright mask show "The old ship left the harbour." --tokenizer data/tokenizer masking.strategy=span
-
-        maskwright mask show --data data/books/train --config configs/bert-mini.yaml --rows 2
-
+        maskwright mask show "The old ship left the harbour." --tokenizer data/demo-tokenizer
+        maskwright mask show "The old ship left the harbour." --tokenizer data/demo-tokenizer masking.strategy=span
+        maskwright mask show --data data/demo/train --config configs/demo.yaml --rows 2
         maskwright mask show - --tokenizer bert-base-uncased 'masking.strategy={token: 1, span: 3}' < text.txt
     """
     from launchers.commands.mask_view import show_data, show_text

@@ -19,7 +19,7 @@ def merge(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...",
+            metavar="MODEL",
             help="RUN@A..B: checkpoints of a run from step A to B; or folders of checkpoints or exports, oldest first",
         ),
     ],
@@ -38,16 +38,14 @@ def merge(
         Path | None, typer.Option("--json", parser=local, metavar="FILE", help="write all results to a JSON file")
     ] = None,
 ) -> None:
-    """Average the weights of checkpoints, and compare the result with each of them on held-out text.
+    """Average the weights of checkpoints, and compare the result on held-out text.
 
     After a phase with a constant learning rate, this replaces a decay of the learning rate.
 
     Examples:
 
         maskwright merge runs/demo@800..1000 --out models/demo
-
         maskwright merge runs/books@8000..10000 --weights linear-decay --out models/books --json merge.json
-
         maskwright merge models/a models/b models/c --weights ema --decay 0.8 --out models/abc --data data/books/valid
     """
     if weights != "ema":

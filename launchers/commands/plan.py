@@ -61,7 +61,7 @@ def plan(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Estimate what a run needs before it is submitted: memory per GPU, tokens, epochs, days.
+    """Estimate what a run needs: memory per GPU, tokens, epochs, days.
 
     Memory comes from formulas that tests compare with the real engine. Speed is measured (--from) or assumed
     (--mfu, --tflops, --tokens-per-second). Without one of these options, time is not estimated.
@@ -71,11 +71,8 @@ def plan(
     Examples:
 
         maskwright plan configs/bert-base.yaml --gpus-per-node 8 --gpu H100 --vocab-size 30522
-
         maskwright plan run.yaml --nodes 4 --gpus-per-node 8 --gpu H100 --from runs/trial
-
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
-
         maskwright plan run.yaml --nodes 1,2,8,32 --gpus-per-node 8 --gpu H100 --mfu 0.4 --network 400g
     """
     from pretrain.config import load_config

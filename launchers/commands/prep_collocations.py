@@ -32,7 +32,9 @@ def prep_collocations(
 
     Prints for each n the number of candidates and of listed n-grams, the lowest PMI, and examples from both ends.
 
-    Example: `maskwright prep collocations data/books/train --out data/books/collocations.parquet`
+    Example:
+
+        maskwright prep collocations data/demo/train --out data/demo/collocations.parquet
     """
     from data_prep.format import Dataset
     from data_prep.inspection import find_collocations

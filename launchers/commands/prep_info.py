@@ -29,7 +29,9 @@ def prep_info(
     Reads every token. Entropy is in nats per token. Fill is the share of slots that are not padding; [CLS] and [SEP]
     count as filled.
 
-    Example: `maskwright prep info data/books --seq-len 128 --seq-len 512`
+    Example:
+
+        maskwright prep info data/demo/train --seq-len 128 --seq-len 512
     """
     from data_prep.format import Dataset
     from data_prep.inspection import summary

@@ -9,7 +9,9 @@ from pretrain.distributed import Cores
 def prep_merge(out: Planned, workers: WorkerCount = None) -> None:
     """Verify all tasks of a plan and write the manifest of the data set. If tasks are missing, list them and fail.
 
-    Example: `maskwright prep merge data/web`
+    Example:
+
+        maskwright prep merge data/web
     """
     with Workers(workers or Cores.usable().number) as processes:
         print_prepared(merge_tasks(out, processes), out)

@@ -18,27 +18,27 @@ Inputs = Annotated[
     list[str],
     typer.Option(
         "--input",
-        metavar="[NAME=]F...",
-        help="file, folder, quoted glob, URL, hub:DATASET or pair:SOURCE,TARGET, optionally with a source NAME; may be "
-        "repeated. Formats: jsonl, txt, fasta (all also .gz, .zst), parquet",
+        metavar="[NAME=]F",
+        help="file, folder, quoted glob, URL, hub:DATASET or pair:SOURCE,TARGET; NAME is its source. Repeat it for "
+        "more. Formats: jsonl, txt, fasta (all also .gz, .zst), parquet",
     ),
 ]
 MoreInputs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[F...]", help="more inputs, for example from a glob that the shell expands"),
+    typer.Argument(metavar="F", help="more inputs, as from a glob that the shell expands"),
 ]
-TextField = Annotated[str, typer.Option(help="field with the text of a document; a.b means field b in a")]
-TargetField = Annotated[str | None, typer.Option(help="field with the translation of the text, for objective: prefix")]
+TextField = Annotated[str, typer.Option(help="field with the text; a.b means field b in a")]
+TargetField = Annotated[str | None, typer.Option(help="field with the translation, for objective: prefix")]
 Separator = Annotated[
     str,
     typer.Option(
         metavar="blank|line|file|TEXT",
-        help="end of a document in a .txt file: a blank line, each line, the end of the file, or a line of this text",
+        help="what ends a document of a .txt file; TEXT: a line of this text",
     ),
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="cache folder for remote inputs", show_default="~/.cache/maskwright"),
+    typer.Option(metavar="DIR", help="cache folder for remote inputs; by default ~/.cache/maskwright"),
 ]
 CacheGB = Annotated[float, typer.Option(min=0.001, help="size limit of the cache in gigabytes")]
 
@@ -46,34 +46,26 @@ CacheGB = Annotated[float, typer.Option(min=0.001, help="size limit of the cache
 def request(
     *,
     input: Inputs,
-    tokenizer: Annotated[
-        str, typer.Option(metavar="T", help="folder, tokenizer.json or hub id of a Hugging Face fast tokenizer")
-    ],
+    tokenizer: Annotated[str, typer.Option(metavar="T", help="folder, tokenizer.json or hub id of a fast tokenizer")],
     out: Annotated[
         Path,
-        typer.Option(
-            parser=local, metavar="DIR", help="folder of the data set; with --valid-fraction it holds train/ and valid/"
-        ),
+        typer.Option(parser=local, metavar="DIR", help="new data set; with --valid-fraction: DIR/train and DIR/valid"),
     ],
     more: MoreInputs = None,
     text_field: TextField = "text",
-    id_field: Annotated[
-        str | None, typer.Option(help="field with document ids, to store them too; for fasta: header")
-    ] = None,
+    id_field: Annotated[str | None, typer.Option(help="field with ids of documents to store; fasta: header")] = None,
     wrong_field: Annotated[
         str | None,
-        typer.Option(
-            help="field with the wrong text, for cloze repair; --text-field names the field with the right text"
-        ),
+        typer.Option(help="field with the wrong text, for cloze repair"),
     ] = None,
     target_field: TargetField = None,
     max_pair_tokens: Annotated[
-        int, typer.Option(min=3, help="leave out translation pairs of more tokens; rows need 2 slots more")
+        int, typer.Option(min=3, help="leave out longer translation pairs; rows need 2 tokens more")
     ] = 510,
     separator: Separator = "blank",
     valid_fraction: Annotated[
         float,
-        typer.Option(min=0, max=0.5, help="share of documents for DIR/valid, chosen by a hash of their text"),
+        typer.Option(min=0, max=0.5, help="share of documents for DIR/valid, by a hash"),
     ] = 0.0,
     normalize: Annotated[Literal["none", "nfc", "nfkc"], typer.Option(help="Unicode normal form of the text")] = "none",
     min_characters: Annotated[int, typer.Option(min=0, help="leave out shorter documents")] = 0,
@@ -83,27 +75,23 @@ def request(
     ] = False,
     deduplicate: Annotated[
         Literal["none", "exact", "near"],
-        typer.Option(help="keep only the first of equal (exact) or similar (near) documents"),
+        typer.Option(help="keep one of equal (exact) or similar (near) documents"),
     ] = "none",
-    near_threshold: Annotated[
-        float, typer.Option(min=0.1, max=1, help="Jaccard similarity from which documents are near duplicates")
-    ] = 0.8,
+    near_threshold: Annotated[float, typer.Option(min=0.1, max=1, help="Jaccard similarity of near duplicates")] = 0.8,
     near_unit: Annotated[
         Literal["words", "characters"],
-        typer.Option(help="compare 5-grams of words, or for proteins and DNA 10-grams of characters"),
+        typer.Option(help="compare 5-grams of words, or 10-grams of characters (proteins, DNA)"),
     ] = "words",
     decontaminate: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="F", help="leave out documents that share text with this evaluation file; may be repeated"
+            metavar="F", help="evaluation file: leave out documents that share text with it. Repeat it for more."
         ),
     ] = None,
-    decontaminate_ngram: Annotated[
-        int, typer.Option(min=2, help="number of consecutive words that count as shared text")
-    ] = 13,
+    decontaminate_ngram: Annotated[int, typer.Option(min=2, help="consecutive words that count as shared text")] = 13,
     strict: Annotated[bool, typer.Option("--strict", help="fail at the first unreadable row")] = False,
     task_mb: Annotated[
-        float | None, typer.Option(min=0.001, help="megabytes of input per task; by default a few hundred tasks")
+        float | None, typer.Option(min=0.001, help="input per task in megabytes; by default a few hundred tasks")
     ] = None,
     cache: Cache = None,
     cache_gb: CacheGB = 50.0,

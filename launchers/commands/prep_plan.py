@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 def prep_plan(ask: "Callable[[], PrepareRequest]") -> None:
     """Split a preparation into tasks, and run none of them. Use `launch prep`, or `prep task` and `prep merge`, next.
 
-    Example: `maskwright prep plan --input 's3://bucket/text/*.parquet' --tokenizer tok --out data/web`
+    Example:
+
+        maskwright prep plan --input configs/demo/books.jsonl.zst \\
+            --tokenizer data/demo-tokenizer --deduplicate near --out data/web
     """
     from data_prep.jobs import plan_only
 

@@ -15,7 +15,9 @@ def prep_resolve(
 ) -> None:
     """For a plan with --deduplicate: find the duplicates that each task must drop. Needs the scans of all tasks.
 
-    Example: `maskwright prep resolve data/web`
+    Example:
+
+        maskwright prep resolve data/web
     """
     from data_prep.jobs import resolve_tasks
 

@@ -20,7 +20,9 @@ def prep_run(ask: "Callable[[], PrepareRequest]", *, workers: WorkerCount = None
 
     If you add inputs later, only those are processed. Unreadable rows are counted and listed in DIR/quarantine.jsonl.
 
-    Example: `maskwright prep run --input 'text/*.jsonl.zst' --tokenizer tok --out data/books --valid-fraction 0.01`
+    Example:
+
+        maskwright prep run --input configs/demo/books.jsonl.zst --tokenizer data/demo-tokenizer --out data/books
     """
     with Workers(workers or Cores.usable().number) as processes, CommandProgress() as line:
         from data_prep.jobs import prepare  # slow import; the worker processes start in the meantime

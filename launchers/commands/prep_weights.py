@@ -25,7 +25,9 @@ def prep_weights(
 
     Give one of --frequency, --content, --dependence and --words.
 
-    Example: `maskwright prep weights data/books/train --out data/books/rare.json --frequency 0.5`
+    Example:
+
+        maskwright prep weights data/demo/train --out data/demo/rare.json --frequency 0.5
     """
     from data_prep.format import Dataset
     from data_prep.inspection import TokenWeights

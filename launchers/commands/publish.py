@@ -47,11 +47,8 @@ def publish(
     Examples:
 
         maskwright publish runs/demo --to your-name/demo --dry-run --out publication
-
         maskwright publish runs/demo --to your-name/demo --private
-
         maskwright publish runs/demo --to your-name/demo --every-checkpoint --license apache-2.0
-
         maskwright publish models/bert --to your-name/bert --results books.json --results ner.json
     """
     if dry_run != (out is not None):

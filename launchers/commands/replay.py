@@ -33,18 +33,15 @@ def replay(
         Path | None, typer.Option(metavar="OTHER_RUN", help="compare with the batch of another run at the same step")
     ] = None,
 ) -> None:
-    """Show the documents, masks and labels of a step, rebuilt from the journal and the shards.
+    """Show the documents, masks and labels of a step, from the journal and the shards.
 
     With --diff, compare the batches of two runs bit for bit: exit code 0 if they are the same, else 1.
 
     Examples:
 
         maskwright replay runs/demo --step 120
-
         maskwright replay runs/demo --step 120 --rows 2
-
         maskwright replay runs/demo --step 120 --json > step-120.jsonl
-
         maskwright replay runs/demo --step 120 --diff runs/other
     """
     from pretrain.reporting import replay as replay_step

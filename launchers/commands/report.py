@@ -19,14 +19,13 @@ def report(
         bool, typer.Option("--json", help="print the data of the page as JSON, and write no page")
     ] = False,
 ) -> None:
-    """Write an HTML page with a run's curves, events, use of time, and example predictions.
+    """Write an HTML page of a run: curves, events, use of time, predictions.
 
     The page is one file that works offline. It may be written during training.
 
     Examples:
 
         maskwright report runs/demo
-
         maskwright report runs/demo --out demo.html --open
     """
     place = out or RunFolder(run).report

@@ -14,7 +14,6 @@ def runs_tree(run: RunsArgument, json_format: JsonFlag = False) -> None:
     Examples:
 
         maskwright runs tree runs
-
         maskwright runs tree runs/trunk runs/trunk-decay --json
     """
     found = family(look_at_all([Path(path) for path in run]))

@@ -25,9 +25,7 @@ def status(
     Examples:
 
         maskwright status runs/demo
-
         maskwright status runs/a runs/b
-
         maskwright status runs --json
     """
     from pretrain.run import EXIT_CODES

@@ -10,7 +10,6 @@ def stop(run: RunsArgument) -> None:
     Examples:
 
         maskwright stop runs/demo
-
         maskwright stop runs/a runs/b
     """
     for seen in look_at_all(run):

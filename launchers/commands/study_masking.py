@@ -68,14 +68,11 @@ def study_masking(
 
     Examples:
 
-        maskwright study masking configs/bert-mini.yaml --dry-run
-
+        maskwright study masking configs/demo.yaml run.dir=runs/study --steps 20 --seeds 2 \\
+            --strategies token,span --rates 0.15
         maskwright study masking configs/bert-mini.yaml --seeds 5 --budget both --pairs blimp.jsonl.zst
-
         maskwright study masking configs/bert-mini.yaml --finetune "--task classification --train a.tsv --valid b.tsv"
-
         maskwright study masking configs/bert-mini.yaml --strategies token,span --rates 0.15,0.4 run.dir=runs/study
-
         maskwright study masking configs/bert-mini.yaml --slurm cluster.partition=gpu
     """
     from evaluation.study import check_inputs, define

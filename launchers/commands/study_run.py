@@ -34,7 +34,6 @@ def study_run(
     Examples:
 
         maskwright study run runs/study
-
         maskwright study run runs/study --only 3
     """
     from evaluation.study import open_unchanged

@@ -31,7 +31,9 @@ def tokenizer_train(
 ) -> None:
     """Train a WordPiece, byte-level BPE or character tokenizer, saved for `AutoTokenizer.from_pretrained`.
 
-    Example: `maskwright tokenizer train --input 'text/*.jsonl.zst' --kind wordpiece --vocab-size 30522 --out tok`
+    Example:
+
+        maskwright tokenizer train --input configs/demo/books.jsonl.zst --vocab-size 4096 --out data/tokenizer
     """
     from data_prep.files import check_writable, refuse_file
     from data_prep.sources import Options, find_inputs

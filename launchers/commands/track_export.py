@@ -20,7 +20,6 @@ def track_export(
     Examples:
 
         maskwright track export runs/demo
-
         maskwright track export runs/demo --to wandb
     """
     require_run(run)

@@ -25,7 +25,6 @@ def track_models(
     Examples:
 
         maskwright track models runs/demo
-
         maskwright track models runs/demo --step 400
     """
     from pretrain.tracking import sync

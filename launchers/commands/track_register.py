@@ -21,7 +21,9 @@ def track_register(
 ) -> None:
     """Register a run's model with MLflow. The model is logged first if necessary.
 
-    Example: `maskwright track register runs/demo --name demo-bert --alias champion`
+    Example:
+
+        maskwright track register runs/demo --name demo-bert --alias champion
     """
     from pretrain.tracking import sync
 

@@ -27,9 +27,8 @@ def track_sync(
 
     Examples:
 
-      maskwright track sync runs/demo
-
-      maskwright track sync runs --uri http://tracking:5000 --json
+        maskwright track sync runs/demo
+        maskwright track sync runs --uri http://tracking:5000 --json
     """
     from pretrain.tracking import Target
 

@@ -18,8 +18,7 @@ def train(
 
     Examples:
 
-        maskwright train configs/bert-mini.yaml
-
+        maskwright train configs/demo.yaml
         maskwright train configs/bert-mini.yaml train.steps=200 optim.lr=1e-3 --procs 2
     """
     from launchers.local import end_on_stop_signals

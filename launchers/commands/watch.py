@@ -12,18 +12,17 @@ from launchers.watch import look_at_all, watch_runs
 
 def watch(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RUN]...", help="run folders, or folders that contain runs")
+        list[Path] | None, typer.Argument(metavar="RUN", help="run folders, or folders that contain runs")
     ] = None,
     json_format: JsonFlag = False,
 ) -> None:
-    """Follow the progress of runs in the terminal: phase, loss, its curve, speed, time left. Press q to leave.
+    """Follow runs in the terminal: phase, loss, its curve, speed, time left. Press q to leave.
 
     Without RUN, it follows the runs in `runs`. Without a terminal, it prints the table once.
 
     Examples:
 
         maskwright watch
-
         maskwright watch runs/demo
     """
     folders = runs or [Path("runs")]

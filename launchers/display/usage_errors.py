@@ -24,9 +24,8 @@ def explain_usage_error(error: Any) -> str:
 
 def examples(command: Any) -> list[str]:
     """The example command lines in a command's help."""
-    _, _, text = (command.help or "").partition("Example")
-    lines = re.sub(r"`([^`]*)`", r"\n\1\n", text).splitlines()
-    return [line.strip() for line in lines if line.strip().startswith("maskwright ")]
+    text = re.sub(r"\\\n +", "", command.help or "")  # joins lines that end with a backslash
+    return re.findall(r"^ +(maskwright .*)$", text, re.MULTILINE)
 
 
 def _name(parameter: Any) -> str:

@@ -31,7 +31,7 @@ Word = Annotated[Text, Field(min_length=1)]
 
 
 class ContainerConfig(Section):
-    image: Word = Field(description="for srun's --container-image, of the pyxis plugin: a URI or a .sqsh file")
+    image: Word = Field(description="srun's --container-image (pyxis): a URI or a .sqsh file")
     mounts: list[Word] = Field(default_factory=list, description="FROM:TO of --container-mounts")
     python: Word = Field("python", description="the Python inside that has Maskwright")
 
@@ -57,12 +57,12 @@ class ClusterConfig(Section):
     qos: Word | None = Field(None, description="as for sbatch")
     constraint: Word | None = Field(None, description="as for sbatch")
     reservation: Word | None = Field(None, description="as for sbatch")
-    time: Word | None = Field(None, description="time limit, as for sbatch: minutes, HH:MM:SS or D-HH:MM:SS")
+    time: Word | None = Field(None, description="time limit: minutes, HH:MM:SS or D-HH:MM:SS")
     mem: Word | None = Field(None, description="memory of each node, as for sbatch")
     exclusive: bool = Field(False, description="take whole nodes")
     output: Word | None = Field(None, description="log file, as for sbatch; by default RUN/slurm/%j.log")
     signal_seconds: int = Field(120, ge=30, le=65535, description="the run saves so long before the time limit")
-    requeue: bool = Field(True, description="queue the job again at the time limit, a preemption or a lost node")
+    requeue: bool = Field(True, description="queue again after the time limit, a preemption or a lost node")
     max_restarts: int = Field(3, ge=0, description="new starts on the same nodes after a failure")
     max_requeues: int = Field(5, ge=1, description="starts from the queue without a new checkpoint")
     health_seconds: int = Field(60, ge=5, description="time limit of the health check of a node")
@@ -71,9 +71,7 @@ class ClusterConfig(Section):
     setup: str | None = Field(None, description="lines of bash to run before, such as conda activate")
     environment: dict[str, Text] = Field(default_factory=dict, description="environment variables, none of them secret")
     container: ContainerConfig | None = Field(None, description="run each node's part in a container")
-    interface: Word | None = Field(
-        None, description="network interface of gloo and NCCL; by default the one that leads to the others"
-    )
+    interface: Word | None = Field(None, description="network interface; by default the one that leads to the others")
 
     @model_validator(mode="before")
     @classmethod

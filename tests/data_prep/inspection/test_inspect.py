@@ -194,6 +194,28 @@ def test_show_tells_words_that_blocks_tell(tmp_path):
     assert document(dataset, 1).word_starts.tolist() == [False, True, False, True]
 
 
+def test_show_prints_json(books):
+    code, text = run("prep", "show", books.path, 10, "--json")
+    facts = json.loads(text)
+    assert (code, facts["ids"], facts["tokens"][1:]) == (0, [10, 8, 9, 9], ["sail", "##ed", "##ed"])
+    assert (facts["source"], facts["id"], facts["targets"]) == ("land", "2/1", None)
+    assert facts["word_starts"] == [True, True, False, False]
+    assert "\x1b" not in text
+
+
+def test_verify_prints_json(books):
+    words = ["prep", "verify", str(books.path), "--json"]
+    sound = CliRunner().invoke(app, words)
+    assert json.loads(sound.stdout) == {"folder": str(books.path), "problems": []}
+    shard = min(books.path.rglob("*.tar"))
+    shard.write_bytes(shard.read_bytes()[:-600])
+    damaged = CliRunner().invoke(app, words)
+    assert "is damaged" in str(damaged.exception)
+    problems = json.loads(damaged.stdout)["problems"]
+    assert problems
+    assert all(shard.name in problem for problem in problems)
+
+
 def test_show_prints_no_control_characters(books):
     code, text = run("prep", "show", books.path, 10)
     assert code == 0

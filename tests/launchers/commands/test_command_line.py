@@ -1,7 +1,10 @@
 """The command line: help, version, examples, and unknown words."""
 
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
@@ -12,6 +15,7 @@ import typer.main
 from launchers.app import app
 from launchers.display.usage_errors import examples
 from tests.contracts.test_docs import check_command
+from tests.support.forked import ROOT
 from tests.support.in_process import command
 
 
@@ -49,19 +53,68 @@ def test_each_example_can_be_parsed(words):
 
 @pytest.mark.parametrize("words", [words for words in ALL if hasattr(ALL[words], "commands")], ids=" ".join)
 def test_a_list_of_commands_says_what_each_does(words, capsys):
-    shown = " ".join(re.sub(r"[│╭╰─╮╯]", " ", command(capsys, *words, "--help").out).split())
+    shown = " ".join(command(capsys, *words, "--help").out.split())
     for name, inner in ALL[words].commands.items():
-        first = " ".join(inner.help.split("\n\n")[0].split()).replace("`", "")
-        assert f" {name} {first}" in shown
+        first = re.match(r".*?\.(?= |$)", " ".join(inner.help.split()))
+        assert first, f"the help of {name} has no sentence"
+        assert f" {name} {first[0]}" in shown
 
 
 def test_the_help_says_where_to_begin(capsys):
     text = command(capsys, "-h").out
-    assert "Start with maskwright demo" in text
+    assert "Start with the demo" in text
     assert "docs/quickstart.md" in text
-    order = ["maskwright tokenizer train", "prep run", "doctor", "maskwright train", "status", "export"]
-    places = [text.index(f"{words} ") for words in order]
+    order = ["demo", "init", "train", "status", "export"]
+    places = [text.index(f"maskwright {words} ") for words in order]
     assert places == sorted(places)
+
+
+@every_command
+def test_the_help_fits_one_screen(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = command(capsys, *words, "--help").out.splitlines()
+    assert len(shown) <= 55
+    copied = re.sub(r"\\\n +", "", "\n".join(shown))
+    for line in examples(ALL[words]):  # not wrapped, so that it can be copied
+        assert f"    {line}\n" in copied
+
+
+def test_each_command_that_shows_something_has_json():
+    """A new command prints JSON on request, or is one of these, which do something or print a text."""
+    doing = "demo init train branch stop export publish|tokenizer train|prep run|prep plan|prep scan|prep resolve|"
+    doing += "prep task|prep merge|prep collocations|prep weights|study masking|study run|study time|study report|"
+    doing += "track models|track register|track export|launch slurm|launch prep|launch hosts|config schema|logs"
+    first, *more = doing.split("|")
+    without = {*first.split(), *more}
+    single = {" ".join(words): found for words, found in ALL.items() if not hasattr(found, "commands")}
+    found = {name for name, one in single.items() if not any("--json" in parameter.opts for parameter in one.params)}
+    assert found == without
+
+
+def test_the_help_of_an_option_names_its_value(capsys):
+    text = command(capsys, "prep", "run", "--help").out
+    for option in ("--near-threshold X", "--workers N", "--normalize none|nfc|nfkc", "--cache DIR"):
+        assert f"  {option}  " in text or f"  {option}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [
+        ("maskwright che", {"checkpoints"}),
+        ("maskwright prep ver", {"verify"}),
+        ("maskwright prep verify --j", {"--json"}),
+        ("maskwright evaluate --base", {"--baseline"}),
+    ],
+)
+def test_bash_completes_commands_and_options(typed, wanted):
+    asked = {
+        "_MASKWRIGHT_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(typed.split()) - 1),
+    }
+    program = [sys.executable, "-m", "launchers.cli"]
+    result = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert set(result.stdout.split()) == wanted
 
 
 @pytest.mark.parametrize(
@@ -70,9 +123,9 @@ def test_the_help_says_where_to_begin(capsys):
         ("trian c.yaml", "No such command 'trian'. Did you mean 'train', 'track'?"),
         ("prep rnu", "No such command 'rnu'. Did you mean 'run'? See maskwright prep --help."),
         ("xyzzy", "No such command 'xyzzy'. See maskwright --help."),
-        ("train", "Missing argument 'CONFIG'. Example: maskwright train configs/bert-mini.yaml"),
+        ("train", "Missing argument 'CONFIG'. Example: maskwright train configs/demo.yaml"),
         ("replay r", "Missing option '--step'. Example: maskwright replay runs/demo --step 120"),
-        ("prep task data", "Missing argument 'TASK...'. Example: maskwright prep task data/web 0 1 2"),
+        ("prep task data", "Missing argument 'TASK'. Example: maskwright prep task data/web 0"),
         ("train c.yaml --proc 2", "No such option: --proc (Possible options: --procs). See maskwright train --help."),
         ("train c.yaml -p 2", "No such option: -p. See maskwright train --help."),
         ("train c.yaml --train.steps=5", "Write keys of the config without dashes: train.steps=VALUE."),
