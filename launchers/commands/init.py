@@ -154,9 +154,24 @@ def _prepare(console: "Console", commands: list[list[object]]) -> None:
     from launchers.commands.run_command import run_command
 
     train, run = commands
-    if not Path(str(train[-1])).exists():
+    tokenizer = Path(str(train[-1]))
+    if tokenizer.exists():
+        _check_existing(tokenizer, bpe="bpe" in train, lowercase="--no-lowercase" not in train)
+    else:
         run_command(console, *train)
     run_command(console, *run)
+
+
+def _check_existing(tokenizer: Path, bpe: bool, lowercase: bool) -> None:
+    """Raise UserError if the tokenizer of an interrupted init has another kind or case than is wanted now."""
+    from data_prep.tokenizer import load
+
+    found = load(tokenizer)
+    wanted = ("BPE", None) if bpe else ("WordPiece", lowercase)
+    if (type(found.model).__name__, getattr(found.normalizer, "lowercase", None)) != wanted:
+        raise UserError(
+            f"{tokenizer} was made with other settings. Remove it, choose another --name, or repeat the first answers."
+        )
 
 
 def _notes(known: "TextSurvey", machine: "Machine") -> list[str]:

@@ -77,6 +77,19 @@ def test_init_without_preparation_writes_only_the_config(tmp_path):
     assert "--no-lowercase" in result.stdout
 
 
+def test_a_tokenizer_of_other_settings_is_not_used(tmp_path):
+    words = ("init", TEXT, "--minutes", "0.1")
+    assert maskwright(*words, cwd=tmp_path).returncode == 0
+    (tmp_path / "my-model.yaml").unlink()  # as if it had been interrupted
+    refused = maskwright(*words, "--no-lowercase", cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "data/my-model-tokenizer was made with other settings. Remove it" in refused.stderr
+    assert not (tmp_path / "my-model.yaml").exists()
+    again = maskwright(*words, cwd=tmp_path)
+    assert again.returncode == 0
+    assert "already finished" in again.stdout
+
+
 def test_what_cannot_be_prepared_is_refused_first(tmp_path):
     (tmp_path / "text.txt").write_text("one line\n" * 300)
     done = maskwright("init", "text.txt", "--separator", "page", "--yes", cwd=tmp_path)
