@@ -61,13 +61,22 @@ Results = Iterator[tuple[str, Any]]
 class Request:
     """Settings of a measurement.
 
-    data: a data set folder. device: cuda or cpu. threads: of a CPU. quick: few steps, to try the script.
+    data: a data set folder. device: cuda or cpu. threads: of a CPU. quick: few steps, to try the script. variants:
+    names of VARIANTS to measure. search_seconds: time to look for the best settings of transformers.
     """
 
     data: Path
     device: str
     threads: int
     quick: bool
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    search_seconds: float = 300.0
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """The variants to measure on this device."""
+        names = self.variants if self.device == "cuda" else ("plain",)
+        return {name: VARIANTS[name] for name in names}
 
     @property
     def cases(self) -> tuple[str, ...]:
@@ -139,7 +148,7 @@ def products(request: Request) -> Results:
 
 def steps_of(case: str, request: Request) -> Results:
     """The step of a case in each variant, one after the other; the message of a variant that failed."""
-    variants = VARIANTS if request.device == "cuda" else {"plain": VARIANTS["plain"]}
+    variants = request.settings
     for flash in newer_flash(request.device):
         variants = variants | {f"fused, compiled, FlashAttention {flash}": replace(FASTEST["cuda"], flash=flash)}
     for name, setting in variants.items():
@@ -149,7 +158,7 @@ def steps_of(case: str, request: Request) -> Results:
 def rivals_of(case: str, request: Request) -> Results:
     """transformers with its fastest settings, and with packed-encoders for ModernBERT."""
     work = request.work(case, VARIANTS["plain"])
-    best, trials = best_of_transformers(work, seconds=0.0 if request.quick else 300.0)
+    best, trials = best_of_transformers(work, seconds=0.0 if request.quick else request.search_seconds)
     settings = [setting for setting in best if trials.get(setting.title, 1.0)]
     if request.device == "cuda" and work.case.arch == "modernbert":
         settings.append(PACKED)
@@ -271,10 +280,9 @@ def document_lengths(n: int, seq_len: int) -> NDArray[np.int64]:
 
 def operations(request: Request) -> Results:
     """The ten operations that take most of a step, in milliseconds per step, for the first cases."""
-    variants = ("plain", "fused and compiled") if request.device == "cuda" else ("plain",)
     for case in request.cases[:2]:
-        for variant in variants:
-            work = request.work(case, VARIANTS[variant])
+        for variant, setting in request.settings.items():
+            work = request.work(case, setting)
             with process(work) as side:
                 warm_up(side, work)
                 yield f"{case}, {variant}", asked(side, "operations", 1 if request.quick else 5)
@@ -283,8 +291,7 @@ def operations(request: Request) -> Results:
 def repeated_runs(case: str, compiled: bool, request: Request) -> Results:
     """Two runs of the engine with one seed, without and with run.deterministic, for the variants that are compiled or
     those that are not; or why one failed."""
-    on_device = VARIANTS if request.device == "cuda" else {"plain": VARIANTS["plain"]}
-    for name, setting in on_device.items():
+    for name, setting in request.settings.items():
         if setting.compiled == compiled:
             runs = {
                 switch: _two_runs(request, case, replace(setting, deterministic=on)) for switch, on in SWITCH.items()

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.gpu_phases import Phase, Request, phases
+from benchmarks.gpu_phases import VARIANTS, Phase, Request, phases
 from benchmarks.harness import ROOT, options, run, table, warn_if_busy, write_page
 from benchmarks.step import bundled
 from data_prep.errors import UserError
@@ -48,10 +48,12 @@ def main() -> None:
     args.json.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="gpu-table-") as folder:
         data = args.data.resolve() if args.data else bundled(Path(folder))
-        request = Request(data, args.device, args.threads, args.quick)
-        results: Results = {}
+        request = request_of(args, data)
+        results: Results = json.loads(args.json.read_text())["phases"] if args.resume and args.json.exists() else {}
         end = time.monotonic() + 60 * args.minutes
         for phase in wanted(request, args.only):
+            if results.get(phase.name, {"failed": "not measured"}).keys() == {"seconds", "result"}:
+                continue
             seconds = min(60 * phase.minutes, end - time.monotonic())
             results[phase.name] = outcome(phase, request, seconds, Path(folder)) if seconds > 0 else {"skipped": True}
             write_json(args.json, {"device": args.device, "quick": args.quick, "phases": results})
@@ -66,7 +68,10 @@ def arguments() -> argparse.Namespace:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     parser.add_argument("--device", choices=["cuda", "cpu"], default=device)
     parser.add_argument("--quick", action="store_true", help="a small model and few steps, to try the script")
-    parser.add_argument("--only", nargs="+", metavar="PHASE", help="first words of the names of phases, such as steps")
+    parser.add_argument("--only", nargs="+", metavar="PHASE", help="names of phases, or first words of names")
+    parser.add_argument("--variants", nargs="+", choices=[*VARIANTS], default=[*VARIANTS], help="of our side")
+    parser.add_argument("--search-minutes", type=float, default=5.0, help="to find the best settings of transformers")
+    parser.add_argument("--resume", action="store_true", help="keep the phases that --json has, and measure the others")
     parser.add_argument("--minutes", type=float, default=120.0, help="no phase starts or runs after this time")
     parser.add_argument("--json", type=Path, help="file of results (default: the page's name with .json)")
     parser.add_argument("--data", type=Path, help="a data set folder (default: documents cut from the bundled text)")
@@ -77,17 +82,22 @@ def arguments() -> argparse.Namespace:
     return args
 
 
+def request_of(args: argparse.Namespace, data: Path) -> Request:
+    """The settings on the command line."""
+    return Request(data, args.device, args.threads, args.quick, tuple(args.variants), 60 * args.search_minutes)
+
+
 def wanted(request: Request, only: list[str] | None) -> list[Phase]:
-    """The phases whose first words are in `only`, or all.
+    """The phases whose names or first words are in `only`, or all.
 
     Raises:
-        UserError: if no phase begins with one of the words.
+        UserError: if no phase has one of the names.
     """
     known = phases(request)
-    words = {phase.name.split()[0] for phase in known}
-    if unknown := set(only or ()) - words:
-        raise UserError(f"--only has no phase {', '.join(sorted(unknown))}; phases are {', '.join(sorted(words))}")
-    return [phase for phase in known if not only or phase.name.split()[0] in only]
+    names = {name for phase in known for name in (phase.name, phase.name.split()[0])}
+    if unknown := set(only or ()) - names:
+        raise UserError(f"--only has no phase {', '.join(sorted(unknown))}; phases are {', '.join(sorted(names))}")
+    return [phase for phase in known if not only or {phase.name, phase.name.split()[0]} & {*only}]
 
 
 def outcome(phase: Phase, request: Request, seconds: float, folder: Path) -> dict[str, Any]:
@@ -96,7 +106,8 @@ def outcome(phase: Phase, request: Request, seconds: float, folder: Path) -> dic
     answer.unlink(missing_ok=True)
     command = [sys.executable, "-m", "benchmarks.gpu_table", "--phase", phase.name, "--json", answer]
     command += ["--data", request.data, "--device", request.device, "--threads", str(request.threads)]
-    command += ["--quick"] * request.quick
+    command += ["--quick"] * request.quick + ["--variants", *request.variants]
+    command += ["--search-minutes", str(request.search_seconds / 60)]
     begin = time.monotonic()
     child = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
     found: dict[str, Any] = {}
@@ -120,7 +131,7 @@ def end_group(child: "subprocess.Popen[bytes]") -> None:
 
 def measure_here(args: argparse.Namespace) -> None:
     """Measure one phase in this process, and write each value to the file immediately."""
-    request = Request(args.data, args.device, args.threads, args.quick)
+    request = request_of(args, args.data)
     (phase,) = (phase for phase in phases(request) if phase.name == args.phase)
     found: dict[str, Any] = {}
     for name, value in phase.measure(request):

@@ -60,7 +60,8 @@ def call(command: Sequence[Any], **options: Any) -> str:
 
 def maskwright(*words: Any, **options: Any) -> str:
     """`call` the command line of this checkout."""
-    environment = options.pop("env", os.environ) | {"PYTHONPATH": str(ROOT)}
+    environment = dict(options.pop("env", os.environ))
+    environment |= {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), environment.get("PYTHONPATH")]))}
     return call([sys.executable, "-m", "launchers.cli", *words], env=environment, **options)
 
 

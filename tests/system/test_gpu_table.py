@@ -53,12 +53,14 @@ def test_a_phase_saves_each_value_as_soon_as_it_is_known(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu_table, "phases", lambda request: [Phase("steps case", 1, measure)])
     path = tmp_path / "answer.json"
     arguments = argparse.Namespace(data=None, device="cpu", threads=1, quick=True, phase="steps case", json=path)
+    arguments.variants, arguments.search_minutes = ["plain"], 0.0
     with pytest.raises(RuntimeError):
         gpu_table.measure_here(arguments)
     assert json.loads(path.read_text()) == {"plain": 1}
 
 
-def test_phases_are_chosen_by_their_first_word():
+def test_phases_are_chosen_by_name_or_first_word():
     assert [phase.name for phase in gpu_table.wanted(REQUEST, ["versions", "steps"])] == ["versions", "steps mini-128"]
+    assert [phase.name for phase in gpu_table.wanted(REQUEST, ["steps mini-128"])] == ["steps mini-128"]
     with pytest.raises(UserError, match=r"^--only has no phase step; phases are attention, constants, "):
         gpu_table.wanted(REQUEST, ["step", "versions"])
