@@ -174,15 +174,17 @@ def best_of_transformers(work: Work, seconds: float) -> tuple[list[Setting], dic
     """The fastest settings with documents in any order and sorted by length, as its Trainer can sort them; and real
     tokens per second of all that were tried, None if one failed or took too long.
 
-    First kinds of attention and padding; then, with the best, smaller micro-batches, autocast in bf16, and on a GPU
-    torch.compile, also with whole rows, which have one shape. No trial starts after `seconds`.
+    First kinds of attention and padding; then, with the best, another number of micro-batches, autocast in bf16, and on
+    a GPU torch.compile, also with whole rows, which have one shape. A GPU starts with 4 micro-batches, because the
+    logits of all positions of a whole batch hardly fit. No trial starts after `seconds`.
     """
+    usual_micro, other_micro = (4, 1) if work.device == "cuda" else (1, 4)
     tried: dict[Setting, float | None] = {}
     short = replace(work, round_steps=max(2, work.round_steps // 2))
     end = time.monotonic() + seconds
 
     def best(by_length: bool) -> Setting:
-        usual = Setting("transformers", by_length=by_length)
+        usual = Setting("transformers", by_length=by_length, micro=usual_micro)
         return max(
             (one for one in tried if one.by_length == by_length), key=lambda one: tried[one] or 0.0, default=usual
         )
@@ -193,11 +195,11 @@ def best_of_transformers(work: Work, seconds: float) -> tuple[list[Setting], dic
 
     on_gpu = ["flash_attention_2"] if work.device == "cuda" else []  # fails without its package
     for attention in ("sdpa", "eager", *on_gpu):
-        attempt(Setting("transformers", attention=attention))
-        attempt(Setting("transformers", attention=attention, by_length=True))
-    attempt(Setting("transformers", padding="row"))
+        attempt(Setting("transformers", attention=attention, micro=usual_micro))
+        attempt(Setting("transformers", attention=attention, by_length=True, micro=usual_micro))
+    attempt(Setting("transformers", padding="row", micro=usual_micro))
     for by_length in (False, True):
-        attempt(replace(best(by_length), micro=4))
+        attempt(replace(best(by_length), micro=other_micro))
         if work.precision == "bf16":
             attempt(replace(best(by_length), autocast=True))
         if work.device == "cuda":
