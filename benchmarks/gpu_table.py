@@ -165,7 +165,7 @@ def _renderer(name: str) -> Callable[[dict[str, Any], Results], str]:
     if kind == "steps":
         return lambda result, found: _steps(case, result, found)
     if kind == "rivals":
-        return lambda result, found: _steps(case, result.get("sides", {}), found)
+        return lambda result, found: _rivals(case, result, found)
     if kind == "repeated":
         return _repeated_attention if case == "attention" else _repeated_runs
     return {"products": _products, "attention": _attention, "operations": _operations}.get(kind, _plain)
@@ -195,6 +195,13 @@ def _steps(case: str, result: dict[str, Any], found: Results) -> str:
     ]
     note = f"\n\nPredicted for one H100: at least {PREDICTED[case]:,} real tokens/s." if case in PREDICTED else ""
     return table(header, *rows) + note
+
+
+def _rivals(case: str, result: dict[str, Any], found: Results) -> str:
+    trials = [[name, f"{rate:,.0f}" if rate else "failed"] for name, rate in result.get("trials", {}).items()]
+    shown = f"Search of the best settings:\n\n{table(['', 'real tokens/s'], *trials)}" if trials else ""
+    measured = _steps(case, result["sides"], found) if result.get("sides") else "No setting was measured in rounds."
+    return f"{shown}\n\n{measured}"
 
 
 def _products(result: dict[str, Any], found: Results) -> str:

@@ -298,7 +298,8 @@ def choose_path(
             candidates = candidates.after_record(recorded[0], machines[0])
     choice = candidates.choice
     if choice is None:
-        _print_once(f"Comparing {candidates.paths[0]} with the plain step; torch.compile may take minutes")
+        slow = "; torch.compile may take minutes" if candidates.paths[0].compiled else ""
+        _print_once(f"Comparing {candidates.paths[0]} with the plain step{slow}")
         choice = Trial(engine, loader, state, run.config.longest_row).choose_kernels(candidates)
     _print_once(ComputeBackends.of(run.given, engine.device.type, choice=choice).start_line)
     if run.given.model.arch == "auto":

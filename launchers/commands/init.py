@@ -102,12 +102,14 @@ def examine() -> "Machine":
     from pretrain.planning import Machine, gpu_tflops
 
     gpus: tuple[str, ...] = ()
+    bf16 = True
     if number := gpu_count():
         listed = list_gpus()
-        names = [gpu.name for gpu in listed] if isinstance(listed, list) else []
-        gpus = tuple((names + ["GPU"] * number)[:number])
+        known = listed if isinstance(listed, list) else []
+        gpus = tuple(([gpu.name for gpu in known] + ["GPU"] * number)[:number])
+        bf16 = all(gpu.has_bf16 for gpu in known)
     speed = gpu_tflops(gpus) if gpus else _matrix_tflops()
-    return Machine(Cores.usable().number, psutil.virtual_memory().total, gpus, speed)
+    return Machine(Cores.usable().number, psutil.virtual_memory().total, gpus, speed, bf16)
 
 
 def _matrix_tflops() -> float:

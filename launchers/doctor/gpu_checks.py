@@ -30,6 +30,11 @@ class Gpu:
     mig: str
     errors: str
 
+    @property
+    def has_bf16(self) -> bool:
+        """Whether it computes in bf16: from Ampere on."""
+        return _number(self.capability) >= _BF16_CAPABILITY
+
 
 def list_gpus() -> list[Gpu] | str | None:
     """The GPUs of this machine; the message of nvidia-smi if it fails; None if it is not installed."""
@@ -59,7 +64,7 @@ def judge_gpu(gpu: Gpu, precision: str | None) -> Finding:
         value,
         (errors > 0, "fail", "have the node drained and the GPU reset or replaced"),
         (capability < _OLDEST_CAPABILITY, "fail", old),
-        (precision == "bf16" and capability < _BF16_CAPABILITY, "fail", no_bf16),
+        (precision == "bf16" and not gpu.has_bf16, "fail", no_bf16),
         (gpu.mig == "Enabled", "warn", mig),
         (used > _BUSY_SHARE * memory, "warn", "another process uses its memory: wait, or ask for whole nodes"),
     )

@@ -56,8 +56,10 @@ def _missing_driver(uri: str) -> str | None:
     """A message about the Python package that a database address needs and this machine does not have."""
     if urlsplit(uri).scheme.partition("+")[0] not in DATABASES:
         return None
-    from sqlalchemy import make_url  # half a second
-
+    try:
+        from sqlalchemy import make_url  # half a second
+    except ModuleNotFoundError:  # it comes with MLflow
+        return "The Python package mlflow is not installed. Install it, or set track.uri: none."
     try:
         make_url(uri).get_dialect().import_dbapi()
     except ModuleNotFoundError as error:

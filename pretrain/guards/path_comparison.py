@@ -104,7 +104,7 @@ def run_pass(model: nn.Module, inputs: dict[str, Any], rows: int) -> PassResult:
         prediction = model(**first_rows(inputs, rows))
         gradients = torch.autograd.grad(prediction.loss, list(parameters.values()), materialize_grads=True)
     named = {name: gradient.cpu() for name, gradient in zip(parameters, gradients, strict=True)}
-    return PassResult(rows, float(prediction.loss), named)
+    return PassResult(rows, prediction.loss.item(), named)
 
 
 def first_rows(inputs: dict[str, Any], rows: int) -> dict[str, Any]:

@@ -11,7 +11,6 @@ calls, one causal over the documents, one over the documents cut after their sou
 Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
-import functools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -265,8 +264,7 @@ def _row_mask(
     return sees
 
 
-@functools.cache
 def _varlen() -> Any:
-    from torch.nn.attention.varlen import varlen_attn
+    from torch.nn.attention.varlen import varlen_attn  # takes a second, and only a GPU needs it
 
     return varlen_attn

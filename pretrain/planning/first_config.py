@@ -50,7 +50,7 @@ SIZES = (
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine. memory: bytes of the host. gpus: their names, if they compute in bf16.
+    """The machine. memory: bytes of the host. gpus: their names. bf16: whether all GPUs compute in it.
 
     tflops: speed of matrix products, on all cores or on all GPUs.
     """
@@ -59,6 +59,12 @@ class Machine:
     memory: int
     gpus: tuple[str, ...]
     tflops: float
+    bf16: bool = True
+
+    @property
+    def precision(self) -> str:
+        """The value of train.precision."""
+        return "fp32" if not self.gpus else "bf16" if self.bf16 else "fp16"
 
     @property
     def processes(self) -> int:
@@ -158,7 +164,7 @@ def _values(name: str, size: Size, steps: int, machine: Machine) -> dict[str, An
         "model": {"arch": "modernbert", "size": model},
         "optim": {"name": "muon", "lr": size.lr, "betas": [0.9, 0.98]},
         "schedule": {"kind": "wsd", "warmup_steps": max(10, min(1000, steps // 25)), "decay_fraction": 0.3},
-        "train": {"steps": steps, "global_batch_size": rows, "precision": "bf16" if machine.gpus else "fp32"},
+        "train": {"steps": steps, "global_batch_size": rows, "precision": machine.precision},
         "checkpoint": {"every_minutes": 5, "keep": 2},
         "eval": {"every_steps": max(10, steps // 10), "rows": 512},
         "track": {"experiment": name},

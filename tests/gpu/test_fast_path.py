@@ -39,13 +39,13 @@ def test_kernels_in_a_compiled_graph_agree(arch, checkpointing):
 
 
 @pytest.mark.parametrize("arch", ["bert", "modernbert"])
-def test_auto_picks_the_fast_compiled_path(arch):
+def test_auto_picks_the_kernels(arch):
     model, inputs = on_gpu(arch, "bf16")
     settings = path_cases.config("bf16")
     comparison = PathComparison(model, settings, inputs)
     flash = FlashAttention.installed(torch.cuda.get_device_capability()[0]).version
     choice = choose(Candidates.of(settings, "cuda", flash), comparison.problem_of, lambda: comparison.extent)
-    assert choice.path._replace(flash=2) == BOTH, choice.reason
+    assert choice.path._replace(flash=2) == KERNELS, choice.reason
 
 
 @pytest.mark.parametrize("path", [KERNELS, pytest.param(BOTH, id="compiled")])

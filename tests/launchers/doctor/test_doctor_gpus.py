@@ -33,9 +33,14 @@ def test_gpus(changes, expected):
     assert status(gpu_checks.judge_gpu(gpu(**changes), "bf16")) == expected
 
 
+@pytest.mark.parametrize("capability,expected", [("7.5", False), ("8.0", True), ("9.0", True)])
+def test_bf16_needs_ampere(capability, expected):
+    assert gpu(capability=capability).has_bf16 is expected
+
+
 DROPOUT = {"model": {"dropout": 0.1}}
 FP32 = {"train": {"steps": 1, "precision": "fp32", "fused_kernels": True, "compile": False}}
-COMPARED = "the trial step compares Triton and compiled with plain"
+COMPARED = "the trial step compares Triton with plain"
 
 
 @pytest.mark.parametrize(

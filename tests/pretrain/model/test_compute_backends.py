@@ -101,7 +101,7 @@ def test_a_run_reports_what_was_chosen_and_why():
         "kernels_reason": "no GPU",
     }
     assert str(ComputeBackends.of(config(), "cuda", window=True)) == (
-        "attention varlen (flash attention), kernels auto (the trial step compares Triton and compiled with plain)"
+        "attention varlen (flash attention), kernels auto (the trial step compares Triton with plain)"
     )
     choice = KernelChoice(FastPath(True, True, 3), "agrees with the plain step on 4 rows")
     chosen = ComputeBackends.of(config(), "cuda", window=True, choice=choice)

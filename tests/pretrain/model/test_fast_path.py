@@ -8,6 +8,7 @@ from pretrain.model import Candidates, FastPath, KernelChoice, choose
 PLAIN, KERNELS, COMPILED, BOTH = (
     FastPath(fused, compiled) for fused, compiled in [(False, False), (True, False), (False, True), (True, True)]
 )
+EUROBERT = {"model": {"arch": "eurobert", "size": {"layers": 1, "hidden": 64, "heads": 2, "intermediate": 64}}}
 WITH = "A GPU, torch 2.13"
 
 
@@ -20,23 +21,27 @@ def config(train: dict | None = None, **sections: dict) -> Config:
 @pytest.mark.parametrize(
     ("device", "train", "sections", "paths", "reason"),
     [
-        ("cuda", {}, {}, [BOTH, KERNELS, PLAIN], ""),
+        ("cuda", {}, {}, [KERNELS, PLAIN], ""),
+        ("cuda", {}, EUROBERT, [BOTH, KERNELS, PLAIN], ""),
+        ("cuda", {}, EUROBERT | {"run": {"deterministic": True}}, [KERNELS, PLAIN], "run.deterministic is true"),
         ("cpu", {}, {}, [PLAIN], "no GPU"),
         ("cuda", {"compile": False}, {}, [KERNELS, PLAIN], ""),
         ("cuda", {"fused_kernels": False}, {}, [COMPILED, PLAIN], ""),
-        ("cuda", {"fused_kernels": True}, {}, [BOTH, KERNELS], ""),
+        ("cuda", {"fused_kernels": True}, {}, [KERNELS], ""),
         ("cuda", {"compile": True}, {}, [BOTH, COMPILED], ""),
         ("cpu", {"compile": True}, {}, [COMPILED], "no GPU"),
         ("cuda", {"fused_kernels": True, "compile": True}, {}, [BOTH], ""),
         ("cuda", {"fused_kernels": False, "compile": False}, {}, [PLAIN], ""),
         ("cpu", {"fused_kernels": False, "compile": False}, {}, [PLAIN], ""),
         ("cuda", {}, {"zero": {"stage": 3}}, [PLAIN], "zero.stage is 3"),
-        ("cuda", {"fused_kernels": True}, {"zero": {"stage": 3}}, [KERNELS], "zero.stage is 3"),
+        ("cuda", {"fused_kernels": True}, {"zero": {"stage": 3}}, [KERNELS], ""),
         ("cuda", {}, {"model": {"arch": "auto", "config": {"model_type": "bert"}}}, [PLAIN], "model.arch is auto"),
         ("cuda", {}, {"guard": {"dry_run": False}}, [PLAIN], "guard.dry_run is false"),
-        ("cuda", {}, {"run": {"deterministic": True}}, [KERNELS, PLAIN], "run.deterministic is true"),
+        ("cuda", {}, {"run": {"deterministic": True}}, [KERNELS, PLAIN], ""),
+        ("cuda", {"fused_kernels": False}, {"run": {"deterministic": True}}, [PLAIN], "run.deterministic is true"),
         ("cuda", {"compile": True}, {"run": {"deterministic": True}}, [BOTH, COMPILED], ""),
-        ("cuda", {}, {"model": {"dropout": 0.1}}, [KERNELS, PLAIN], "model.dropout is set"),
+        ("cuda", {}, {"model": {"dropout": 0.1}}, [KERNELS, PLAIN], ""),
+        ("cuda", {"fused_kernels": False}, {"model": {"dropout": 0.1}}, [PLAIN], "model.dropout is set"),
     ],
 )
 def test_candidates(device, train, sections, paths, reason):
@@ -47,18 +52,18 @@ def test_candidates(device, train, sections, paths, reason):
     assert (found.choice is not None) == (len(paths) == 1)
 
 
-FLASH_3 = [path._replace(flash=3) for path in (BOTH, KERNELS, PLAIN)]
+FLASH_3 = [path._replace(flash=3) for path in (KERNELS, PLAIN)]
 
 
 @pytest.mark.parametrize(
     ("train", "sections", "paths", "reason"),
     [
-        ({}, {}, [FLASH_3[0], BOTH, FLASH_3[1], KERNELS, FLASH_3[2], PLAIN], ""),
-        ({"fused_kernels": False, "compile": False}, {}, [FLASH_3[2], PLAIN], ""),
-        ({"flash_attention": 2}, {}, [BOTH, KERNELS, PLAIN], ""),
+        ({}, {}, [FLASH_3[0], KERNELS, FLASH_3[1], PLAIN], ""),
+        ({"fused_kernels": False, "compile": False}, {}, [FLASH_3[1], PLAIN], ""),
+        ({"flash_attention": 2}, {}, [KERNELS, PLAIN], ""),
         ({"flash_attention": 3}, {}, FLASH_3, ""),
         ({"compile": False}, {"run": {"deterministic": True}}, [KERNELS, PLAIN], "no FlashAttention 3: run.determ"),
-        ({"precision": "fp32"}, {}, [BOTH, KERNELS, PLAIN], "no flash attention: train.precision is fp32"),
+        ({"precision": "fp32"}, {}, [KERNELS, PLAIN], "no flash attention: train.precision is fp32"),
         ({}, {"zero": {"stage": 3}}, [PLAIN], "zero.stage is 3"),
         ({}, {"guard": {"dry_run": False}}, [PLAIN], "guard.dry_run is false"),
     ],
@@ -73,9 +78,13 @@ def test_candidates_where_a_newer_flash_attention_is_installed(train, sections, 
 @pytest.mark.parametrize(
     ("problems", "path", "reason"),
     [
-        ({}, BOTH, "agrees with the plain step on 4 rows"),
-        ({BOTH: "no compiler"}, KERNELS, "agrees with the plain step on 4 rows; Triton and compiled: no compiler"),
-        ({BOTH: "no compiler", KERNELS: "wrong"}, PLAIN, "Triton and compiled: no compiler; Triton: wrong"),
+        ({}, FLASH_3[0], "agrees with the plain step on 4 rows"),
+        ({FLASH_3[0]: "wrong"}, KERNELS, "agrees with the plain step on 4 rows; Triton with FlashAttention 3: wrong"),
+        (
+            {FLASH_3[0]: "wrong", KERNELS: "no compiler", FLASH_3[1]: "wrong"},
+            PLAIN,
+            "Triton with FlashAttention 3: wrong; Triton: no compiler; plain with FlashAttention 3: wrong",
+        ),
     ],
 )
 def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
@@ -85,7 +94,8 @@ def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
         asked.append(one)
         return problems.get(one)
 
-    assert choose(Candidates.of(config(), "cuda"), problem_of, lambda: "4 rows") == KernelChoice(path, reason)
+    candidates = Candidates.of(config(), "cuda", flash=3)
+    assert choose(candidates, problem_of, lambda: "4 rows") == KernelChoice(path, reason)
     assert PLAIN not in asked
     assert len(asked) == len(set(asked))
 
@@ -93,18 +103,17 @@ def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
 @pytest.mark.parametrize(
     ("chosen", "made_with", "paths"),
     [
-        (BOTH, WITH, [BOTH, KERNELS, PLAIN]),
         (KERNELS, WITH, [KERNELS, PLAIN]),
         (PLAIN, WITH, [PLAIN]),
-        (PLAIN, "another GPU", [BOTH, KERNELS, PLAIN]),
-        (COMPILED, WITH, [BOTH, KERNELS, PLAIN]),
+        (PLAIN, "another GPU", [KERNELS, PLAIN]),
+        (BOTH, WITH, [KERNELS, PLAIN]),
     ],
 )
 def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_with, paths):
     record = KernelChoice(chosen, "Triton: wrong").as_record(made_with)
     found = Candidates.of(config(), "cuda").after_record(record, WITH)
     assert list(found.paths) == paths
-    assert found.known == (chosen if (chosen, made_with) in [(BOTH, WITH), (KERNELS, WITH), (PLAIN, WITH)] else None)
+    assert found.known == (chosen if (chosen, made_with) in [(KERNELS, WITH), (PLAIN, WITH)] else None)
     if found.known:
         again = choose(found, lambda path: None, lambda: "4 rows")
         assert again == KernelChoice(chosen, "as at the last start: Triton: wrong")
@@ -117,7 +126,7 @@ def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_wi
 def test_a_resumed_run_takes_over_the_version_of_flash_attention():
     candidates = Candidates.of(config(), "cuda", flash=3)
     found = candidates.after_record(KernelChoice(KERNELS).as_record(WITH), WITH)
-    assert found.paths == (KERNELS, FLASH_3[2], PLAIN), "version 3 with both, and with kernels, was rejected before"
+    assert found.paths == (KERNELS, FLASH_3[1], PLAIN), "version 3 with kernels was rejected before"
     found = candidates.after_record(KernelChoice(FLASH_3[0]).as_record(WITH), WITH)
     assert (found.known, found.paths) == (FLASH_3[0], candidates.paths)
     old = {"fused_kernels": True, "compile": False, "made_with": WITH}  # as records were before there were versions
@@ -126,7 +135,6 @@ def test_a_resumed_run_takes_over_the_version_of_flash_attention():
 
 def test_the_names_of_paths():
     assert [str(path) for path in (*FLASH_3, BOTH)] == [
-        "Triton and compiled with FlashAttention 3",
         "Triton with FlashAttention 3",
         "plain with FlashAttention 3",
         "Triton and compiled",

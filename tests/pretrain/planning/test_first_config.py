@@ -60,6 +60,14 @@ def test_the_speed_of_an_unknown_gpu_is_low():
     assert gpu_tflops(["NVIDIA H100 80GB HBM3", "GPU"]) == 989 + 50
 
 
+def test_a_gpu_without_bf16_trains_in_fp16(tmp_path):
+    old = replace(SERVER, gpus=("Tesla V100-SXM2-16GB",), tflops=50.0, bf16=False)
+    first = choose_first_config("mine", 10**6, 10**6, 10**4, old, 1)
+    file = tmp_path / "mine.yaml"
+    file.write_text(config_text(first.values, []))
+    assert load_config(file).train.precision == "fp16"
+
+
 def test_few_documents_have_a_large_held_out_share():
     shares = [choose_first_config("m", 10**6, 10**6, n, LAPTOP, 1).valid_fraction for n in (20, 100, 10**6)]
     assert shares == [0.5, 0.1, 0.05]
