@@ -30,6 +30,12 @@ def publish(
     licence: Annotated[
         str | None, typer.Option("--license", metavar="ID", help="licence of the model, for example apache-2.0")
     ] = None,
+    data_licences: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--data-license", metavar="[SOURCE=]TEXT", help="licence of the training text, or of one source of it"
+        ),
+    ] = None,
     watts: Annotated[
         float | None,
         typer.Option(min=1, help="power of a GPU (without GPUs: of a machine), to estimate the energy of the training"),
@@ -67,7 +73,10 @@ def publish(
 
     from pretrain.export import revision_of
 
-    revisions = [revision_of(export, name, to, figures[name], licence, watts) for name, export in exports.items()]
+    stated = [_stated(text) for text in data_licences or []]
+    revisions = [
+        revision_of(export, name, to, figures[name], licence, watts, stated) for name, export in exports.items()
+    ]
     if hub:
         hub.create(private)
     for one in revisions:
@@ -80,6 +89,14 @@ def publish(
             print(f"{one.name}: {size} in {out / one.name}", flush=True)
     if hub:
         print(hub.page)
+
+
+def _stated(text: str) -> tuple[str, str]:
+    """(source, licence) of a value of --data-license."""
+    source, equals, licence = text.rpartition("=")
+    if not licence.strip() or (equals and not source.strip()):
+        raise UserError(f"--data-license is {text!r}. Write a licence, or SOURCE=LICENCE.")
+    return (source.strip() or "all text", licence.strip())
 
 
 def _exports(model: Path, every: bool) -> dict[str, Path]:

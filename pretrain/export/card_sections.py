@@ -20,19 +20,22 @@ _SOURCES = 20
 _PRIVATE: Any = {"run": {"dir", "resume"}, "track": True, "cluster": True, "checkpoint": True}
 
 
-def training_sections(folder: RunFolder, step: int, watts: float | None) -> str:
+def training_sections(
+    folder: RunFolder, step: int, watts: float | None, licences: Sequence[tuple[str, str]] = ()
+) -> str:
     """The sections on the training of a checkpoint, as Markdown. They name no folder, host or user.
 
     Args:
         step: of the checkpoint. Later steps of the run are left out.
         watts: power of one GPU, or of one machine without GPUs, for the estimate of the energy.
+        licences: see licence_table.
 
     Raises:
         UserError: if the run's config cannot be read. OSError: if its journal cannot be read.
     """
     config, table, starts = load_config(folder.config), JournalTable.read(folder.journal), _starts(folder, step)
     parts = {
-        "Training data": _data(config, starts),
+        "Training data": f"{_data(starts)}\n{licence_table(licences)}",
         "Recipe": _recipe(config, step),
         "Loss": _losses(table, step),
         "Hardware and energy": _hardware(table, starts, step, watts),
@@ -49,6 +52,13 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
 
+def licence_table(licences: Sequence[tuple[str, str]]) -> str:
+    """What the publisher says of the licences of the text: (source or "all text", licence) of each."""
+    if not licences:
+        return "The licences of the text are not stated.\n"
+    return markdown_table(("text", "licence, as stated by the publisher"), licences)
+
+
 def _starts(folder: RunFolder, step: int) -> list[dict[str, Any]]:
     """The recorded starts of the run before this step, the newest first; none if environment.json is missing."""
     newest = folder.read_environment()
@@ -56,7 +66,7 @@ def _starts(folder: RunFolder, step: int) -> list[dict[str, Any]]:
     return [start for start in found if start.get("after_step", 0) < step]
 
 
-def _data(config: Config, starts: list[dict[str, Any]]) -> str:
+def _data(starts: list[dict[str, Any]]) -> str:
     data = starts[0].get("data", []) if starts else []
     rows = [
         (one.get("name"), f"{one.get('documents', 0):,}", f"{one.get('tokens', 0):,}", f"`{one.get('fingerprint')}`")
@@ -66,7 +76,7 @@ def _data(config: Config, starts: list[dict[str, Any]]) -> str:
     sources = _sources({one.get("location"): one.get("fingerprint") for one in data})
     if sources:
         text += "\n" + markdown_table(("source of the text", "documents", "tokens"), sources)
-    return text + "\nThe preparation records no licences of the text.\n"
+    return text
 
 
 def _sources(fingerprints: dict[Any, Any]) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from data_prep.errors import UserError
 from data_prep.files import atomic_folder, write_file
 from data_prep.reading import MAX_CONFIG_BYTES, read_text
 from data_prep.storage import is_run
-from pretrain.export.card_sections import training_sections
+from pretrain.export.card_sections import licence_table, training_sections
 from pretrain.export.export_record import RECORD, ExportRecord
 from pretrain.export.model_card import Figure, published_card
 from pretrain.run import RunFolder
@@ -51,12 +51,19 @@ def run_of(export: Path) -> Path | None:
 
 
 def revision_of(
-    export: Path, name: str, repository: str, figures: Sequence[Figure], licence: str | None, watts: float | None
+    export: Path,
+    name: str,
+    repository: str,
+    figures: Sequence[Figure],
+    licence: str | None,
+    watts: float | None,
+    data_licences: Sequence[tuple[str, str]] = (),
 ) -> Revision:
     """The revision for an export. Its card describes the training if the export is in its run folder.
 
     Args:
-        name: of the revision. repository: OWNER/NAME. licence, watts: see published_card and training_sections.
+        name: of the revision. repository: OWNER/NAME. licence, watts, data_licences: see published_card and
+            training_sections.
 
     Raises:
         UserError: if a file of the export is not as recorded, or the run's config cannot be read. OSError.
@@ -65,7 +72,10 @@ def revision_of(
     if record and (changed := record.changed_files(export)):
         raise UserError(f"{export} is damaged: {changed[0]}. Export the model again, and publish that.")
     run = run_of(export)
-    sections = training_sections(RunFolder(run), record.step, watts) if run and record else ""
+    if run and record:
+        sections = training_sections(RunFolder(run), record.step, watts, data_licences)
+    else:
+        sections = f"## Training data\n\n{licence_table(data_licences)}" if data_licences else ""
     names = record.files if record else sorted(file.name for file in export.iterdir() if file.suffix in _KINDS)
     files: dict[str, Path | bytes] = {name: export / name for name in names}
     old = read_text(export / _CARD, MAX_CONFIG_BYTES) if (export / _CARD).is_file() else ""

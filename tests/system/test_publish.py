@@ -203,6 +203,7 @@ def test_the_card(run, tmp_path, monkeypatch):
     pairs.write_text("".join(json.dumps(pair | {"pairID": str(number)}) + "\n" for number in range(3)))
     text_data.make("evaluate", run, "--data", valid, "--pairs", pairs, "--json", results)
     arguments = ("--to", f"{OWNER}/tiny", "--dry-run", "--out", out, "--watts", "250", "--license", "mit")
+    arguments += ("--data-license", "books=CC0 1.0", "--data-license", "unknown")
     said = publish(run, *arguments, "--every-checkpoint", "--results", results)
     assert [line.partition(":")[0] for line in said.splitlines()] == [*BRANCHES, "main"]
 
@@ -220,6 +221,7 @@ def test_the_card(run, tmp_path, monkeypatch):
         "| short rows | 1 to 4 |",
         "| long rows | 5 to 6 |",
         "| text.jsonl |",
+        "| books | CC0 1.0 |\n| all text | unknown |",
         "kWh. It is the hours times 250",
     ):
         assert words in card.text, words
@@ -238,6 +240,13 @@ def test_the_card(run, tmp_path, monkeypatch):
     assert "this is step 2 of 6" in earlier
     assert "long rows" not in earlier.partition("## Reproduce")[0]
     assert "model-index" not in yaml.safe_load(earlier.split("---\n")[1])
+
+
+def test_a_licence_without_a_text_is_refused(run, tmp_path):
+    for wrong in ("books=", "=CC0", " "):
+        arguments = (run, "--to", f"{OWNER}/tiny", "--dry-run", "--out", tmp_path / "out", "--data-license", wrong)
+        assert "Write a licence, or SOURCE=LICENCE." in publish(*arguments, code=1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_results_of_another_model_are_refused(run, tmp_path):
