@@ -3,12 +3,15 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from data_prep.errors import UserError
 from data_prep.urls import is_url, shown
+
+if TYPE_CHECKING:
+    from pretrain.config import Config
 
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/", show_default=False)]
 Overrides = Annotated[
@@ -64,6 +67,14 @@ def with_options(
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return run
+
+
+def read_config(place: Path, overrides: list[str] | None = None) -> "Config":
+    """The config of a file, or of a run folder. Raises UserError if it cannot be used."""
+    from pretrain.config import load_config
+    from pretrain.run import RunFolder
+
+    return load_config(RunFolder(place).config if place.is_dir() else place, overrides)
 
 
 def refuse_unread(context: typer.Context, reader: str, *parameters: str) -> None:

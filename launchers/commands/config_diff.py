@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from launchers.commands.arguments import JsonFlag
+from launchers.commands.arguments import JsonFlag, read_config
 from launchers.display import text_console, text_table
 
 if TYPE_CHECKING:
@@ -43,14 +43,6 @@ def config_diff(first: Place, second: Place, json_format: JsonFlag = False) -> N
         text_console().print(text_table(("setting", str(first), str(second)), rows, texts=(str(first), str(second))))
     else:
         print("All settings are equal.")
-
-
-def read_config(place: Path, overrides: list[str] | None = None) -> "Config":
-    """The config of a file, or of a run folder. Raises UserError if it cannot be used."""
-    from pretrain.config import load_config
-    from pretrain.run import RunFolder
-
-    return load_config(RunFolder(place).config if place.is_dir() else place, overrides)
 
 
 def settings(config: "Config") -> dict[str, Any]:

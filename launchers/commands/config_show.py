@@ -2,8 +2,7 @@
 
 import json
 
-from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides
-from launchers.commands.config_diff import read_config
+from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides, read_config
 
 
 def config_show(config: ConfigArgument, overrides: Overrides = None, json_format: JsonFlag = False) -> None:

@@ -68,10 +68,16 @@ def test_commands_run_from_the_wheel(installed, tmp_path):
     for file in run(installed / "python", "-c", code, cwd=tmp_path).split():
         assert Path(file).is_relative_to(installed.parent), file
     assert "doctor" in run(installed / "maskwright", "--help", cwd=tmp_path)
-    # Add `init` here.
     checks = run(installed / "maskwright", "doctor", cwd=tmp_path)
     assert "torch: " in checks
     assert "not installed" not in checks
+
+
+def test_init_writes_a_config_from_the_wheel(installed, tmp_path):
+    text = next(installed.parent.glob("lib/python*/site-packages/configs/demo/books.jsonl.zst"))
+    assert "Next:" in run(installed / "maskwright", "init", text, "--minutes", "0.1", "--yes", cwd=tmp_path)
+    assert "data/my-model/train" in run(installed / "maskwright", "config", "show", "my-model.yaml", cwd=tmp_path)
+    assert (tmp_path / "data/my-model/train").is_dir()
 
 
 @pytest.mark.slow

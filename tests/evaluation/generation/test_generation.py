@@ -279,6 +279,22 @@ def test_a_causal_model_writes_what_transformers_does_at_temperature_zero(folder
     assert new == [False] * 3 + [True] * 8
 
 
+def test_masks_are_filled_with_the_most_likely_tokens(folder):
+    (model, _), specials = load_language_model(folder / "mlm"), torch.arange(len(WORDS)) < 5
+    with torch.inference_mode():
+        logits = model(torch.tensor([[2, 4, 6, 4, 3]])).logits[0, [1, 3]].masked_fill(specials, -torch.inf)
+    found = Writer(folder / "mlm").fill("[MASK] ship [MASK]", top_k=len(WORDS))
+    for tokens, expected in zip(found, logits.softmax(dim=-1), strict=True):
+        assert [id for id, _ in tokens] == expected.argsort(descending=True)[: len(WORDS) - 5].tolist()
+        assert [share for _, share in tokens] == pytest.approx(expected[[id for id, _ in tokens]].tolist())
+        assert sum(share for _, share in tokens) == pytest.approx(1)
+
+
+def test_a_causal_model_fills_no_masks(folder):
+    with pytest.raises(UserError, match=r"fills no masks\. Use maskwright generate\."):
+        Writer(folder / "clm").fill("the [MASK]")
+
+
 def test_a_causal_model_gives_logits_of_the_last_place_alone_and_batches_by_the_length_in_the_end(folder, monkeypatch):
     writer, shapes = Writer(folder / "clm", max_logits=2 * 8 * len(WORDS)), []
     forward = BertLMHeadModel.forward
