@@ -11,7 +11,7 @@ from pretrain.config import Config
 from pretrain.model import peak_tflops
 from pretrain.planning.run_plan import Planner
 
-_CPU_SHARE, _GPU_SHARE = 0.5, 0.2  # of the speed of matrix products that a training step is assumed to reach
+_CPU_SHARE, _GPU_SHARE = 0.35, 0.2  # of the speed of matrix products that a training step is assumed to reach
 _GPU_STEP = 0.02  # seconds of the shortest step on a GPU, assumed
 _UNKNOWN_GPU = 50.0  # TFLOP/s
 _EPOCHS = 40  # no text is read more often
