@@ -25,7 +25,7 @@ _OF_ELEMENT = 7 * 4  # bytes: AdamW reads weight, gradient and two moments, and 
 _ELEMENTS = {"cuda": 1 << 28, "cpu": 1 << 22}  # fp32, of a large collective and of an optimizer step
 _QUICK_ELEMENTS, _SMALL_ELEMENTS = 1 << 20, 1 << 10
 _WIDTH, _PRODUCTS = {"cuda": 8192, "cpu": 512}, 20
-FASTEST = {"cuda": Setting("maskwright", fused=True, compiled=True), "cpu": Setting("maskwright")}
+FASTEST = {"cuda": Setting("maskwright", fused=True), "cpu": Setting("maskwright")}
 
 
 def model_rates(works: list[Work]) -> dict[str, Any]:

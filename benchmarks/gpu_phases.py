@@ -150,7 +150,7 @@ def steps_of(case: str, request: Request) -> Results:
     """The step of a case in each variant, one after the other; the message of a variant that failed."""
     variants = request.settings
     for flash in newer_flash(request.device):
-        variants = variants | {f"fused, compiled, FlashAttention {flash}": replace(FASTEST["cuda"], flash=flash)}
+        variants = variants | {f"fused, FlashAttention {flash}": replace(FASTEST["cuda"], flash=flash)}
     for name, setting in variants.items():
         yield name, _measured(request, request.work(case, setting))
 

@@ -70,7 +70,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a small model and few steps, to try the script")
     parser.add_argument("--only", nargs="+", metavar="PHASE", help="names of phases, or first words of names")
     parser.add_argument("--variants", nargs="+", choices=[*VARIANTS], default=[*VARIANTS], help="of our side")
-    parser.add_argument("--search-minutes", type=float, default=5.0, help="to find the best settings of transformers")
+    parser.add_argument(
+        "--search-minutes", type=float, default=5.0, help="time to find the best settings of transformers"
+    )
     parser.add_argument("--resume", action="store_true", help="keep the phases that --json has, and measure the others")
     parser.add_argument("--minutes", type=float, default=120.0, help="no phase starts or runs after this time")
     parser.add_argument("--json", type=Path, help="file of results (default: the page's name with .json)")

@@ -124,7 +124,9 @@ class TrainConfig(Section):
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
     z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
     activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
-    compile: Switch = Field("auto", description="torch.compile of a native encoder; auto: on a GPU, if it has no kernels")
+    compile: Switch = Field(
+        "auto", description="torch.compile of a native encoder; auto: on a GPU, if it has no kernels"
+    )
     fused_kernels: Switch = Field("auto", description="Triton kernels between matrix products; auto: likewise")
     flash_attention: FlashVersion = Field("auto", description="its version; auto: 2, or a newer one if it agrees")
     profile: ProfileConfig | None = Field(None, description="steps to profile: a trace and a table of times")
