@@ -53,7 +53,7 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str
 
 
 def licence_table(licences: Sequence[tuple[str, str]]) -> str:
-    """What the publisher says of the licences of the text: (source or "all text", licence) of each."""
+    """A table of the licences of the text that the publisher states, as (source or "all text", licence)."""
     if not licences:
         return "The licences of the text are not stated.\n"
     return markdown_table(("text", "licence, as stated by the publisher"), licences)
