@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 SOURCES := benchmarks configs data_prep evaluation launchers pretrain tests
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
+# One process more than cores: many tests wait for servers and processes.
+SHARED_OUT_WAITING := -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-all soak check docs lowest wheel
 install: $(VENV)/.installed
@@ -17,7 +19,7 @@ demo: install
 	$(BIN)/maskwright demo
 
 test: install
-	$(PYTEST) -m 'not slow and not conformance' $(SHARED_OUT)
+	$(PYTEST) -m 'not slow and not conformance' $(SHARED_OUT_WAITING)
 
 test-quick: install
 	$(PYTEST) -m 'not slow and not process and not gpu and not conformance' $(SHARED_OUT)
