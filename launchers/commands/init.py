@@ -79,14 +79,14 @@ def init(
     first = choose_first_config(name, known.tokens, known.words, known.documents, machine, minutes)
     given = {"--separator": (separator, "blank"), "--text-field": (text_field, "text")}
     form = [word for option, (value, default) in given.items() if value != default for word in (option, value)]
-    kind = ["--kind", "bpe"] if not known.sample.has_spaces else [] if lowercase else ["--no-lowercase"]
+    kind: tuple[str, bool | None] = ("WordPiece", lowercase) if known.sample.has_spaces else ("BPE", None)
     commands = _preparation(text, name, first, form, kind)
     typed = [f"maskwright {shlex.join(map(str, words))}" for words in commands]
     following = [f"maskwright train {config}", f"maskwright fill runs/{name} 'Text with a [MASK] in it.'"]
     notes = [f"{name}, written by maskwright init.", "", *_notes(known, machine), *_estimate(first, minutes), ""]
     content = config_text(first.values, [*notes, *(f"  {line}" for line in (*typed, *following)), ""])
     if prep:
-        _prepare(console, commands)
+        _prepare(console, commands, kind)
     config.write_text(content, encoding="utf-8")
     console.print(*_estimate(first, minutes), f"Config: {config}", sep="\n", markup=False)
     console.print("Next:", *(following if prep else [*typed, *following]), sep="\n  ", soft_wrap=True, markup=False)
@@ -140,37 +140,40 @@ def _config_file(name: str) -> Path:
 
 
 def _preparation(
-    text: list[str], name: str, first: "FirstConfig", form: list[str], kind: list[str]
+    text: list[str], name: str, first: "FirstConfig", form: list[str], kind: tuple[str, bool | None]
 ) -> list[list[object]]:
-    """The commands that make the tokenizer and the data set; the last word of each is its output."""
+    """The commands that make the tokenizer and the data set; the last word of each is its output.
+
+    kind: the model of the tokenizer, and whether it lower-cases the text (None for BPE).
+    """
+    options = {("BPE", None): ["--kind", "bpe"], ("WordPiece", True): [], ("WordPiece", False): ["--no-lowercase"]}
     inputs, tokenizer = [word for one in text for word in ("--input", one)], f"data/{name}-tokenizer"
     size = ("--vocab-size", first.vocab_size, "--sample-mb", 100)
     share = ("--tokenizer", tokenizer, "--valid-fraction", f"{first.valid_fraction:.2g}")
     return [
-        ["tokenizer", "train", *inputs, *form, *kind, *size, "--out", tokenizer],
+        ["tokenizer", "train", *inputs, *form, *options[kind], *size, "--out", tokenizer],
         ["prep", "run", *inputs, *form, *share, "--out", f"data/{name}"],
     ]
 
 
-def _prepare(console: "Console", commands: list[list[object]]) -> None:
+def _prepare(console: "Console", commands: list[list[object]], kind: tuple[str, bool | None]) -> None:
     from launchers.commands.run_command import run_command
 
     train, run = commands
     tokenizer = Path(str(train[-1]))
     if tokenizer.exists():
-        _check_existing(tokenizer, bpe="bpe" in train, lowercase="--no-lowercase" not in train)
+        _check_existing(tokenizer, kind)
     else:
         run_command(console, *train)
     run_command(console, *run)
 
 
-def _check_existing(tokenizer: Path, bpe: bool, lowercase: bool) -> None:
-    """Raise UserError if the tokenizer of an interrupted init has another kind or case than is wanted now."""
+def _check_existing(tokenizer: Path, kind: tuple[str, bool | None]) -> None:
+    """Raise UserError if the tokenizer of an interrupted init is of another kind."""
     from data_prep.tokenizer import load
 
     found = load(tokenizer)
-    wanted = ("BPE", None) if bpe else ("WordPiece", lowercase)
-    if (type(found.model).__name__, getattr(found.normalizer, "lowercase", None)) != wanted:
+    if (type(found.model).__name__, getattr(found.normalizer, "lowercase", None)) != kind:
         raise UserError(
             f"{tokenizer} was made with other settings. Remove it, choose another --name, or repeat the first answers."
         )

@@ -18,14 +18,14 @@ Inputs = Annotated[
     list[str],
     typer.Option(
         "--input",
-        metavar="[NAME=]F",
+        metavar="[NAME=]FILE",
         help="file, folder, quoted glob, URL, hub:DATASET or pair:SOURCE,TARGET; NAME is its source. Repeat it for "
         "more. Formats: jsonl, txt, fasta (all also .gz, .zst), parquet",
     ),
 ]
 MoreInputs = Annotated[
     list[str] | None,
-    typer.Argument(metavar="F", help="more inputs, as from a glob that the shell expands"),
+    typer.Argument(metavar="FILE", help="more inputs, as from a glob that the shell expands"),
 ]
 TextField = Annotated[str, typer.Option(help="field with the text; a.b means field b in a")]
 TargetField = Annotated[str | None, typer.Option(help="field with the translation, for objective: prefix")]
@@ -46,7 +46,9 @@ CacheGB = Annotated[float, typer.Option(min=0.001, help="size limit of the cache
 def request(
     *,
     input: Inputs,
-    tokenizer: Annotated[str, typer.Option(metavar="T", help="folder, tokenizer.json or hub id of a fast tokenizer")],
+    tokenizer: Annotated[
+        str, typer.Option(metavar="TOKENIZER", help="folder, tokenizer.json or hub id of a fast tokenizer")
+    ],
     out: Annotated[
         Path,
         typer.Option(parser=local, metavar="DIR", help="new data set; with --valid-fraction: DIR/train and DIR/valid"),
@@ -85,7 +87,7 @@ def request(
     decontaminate: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="F", help="evaluation file: leave out documents that share text with it. Repeat it for more."
+            metavar="FILE", help="evaluation file: leave out documents that share text with it. Repeat it for more."
         ),
     ] = None,
     decontaminate_ngram: Annotated[int, typer.Option(min=2, help="consecutive words that count as shared text")] = 13,

@@ -75,8 +75,8 @@ class Candidates:
     def of(cls, config: Config, device: str, flash: int = BUILT_IN) -> "Candidates":
         """The candidates of a run on this type of device: with kernels, then without; the newer flash attention first.
 
-        `train.compile: auto` compiles only what has no kernels. Kernels alone were 3% faster than kernels and compile,
-        and start minutes earlier (one H100, benchmarks/results/gpu_table.md).
+        `train.compile: auto` compiles only what has no kernels. Kernels alone were 3% faster than kernels and compile
+        (one H100, benchmarks/results/gpu_table.md).
 
         Args:
             flash: the newest version that every rank has, see FlashAttention.installed.

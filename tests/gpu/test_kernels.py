@@ -27,10 +27,14 @@ pytestmark = pytest.mark.skipif(
 both_precisions = pytest.mark.parametrize("dtype", BOUNDS, ids=str)
 
 
+OF_TORCH = ("gradient of words", "gradient of table")
+"""Torch sums them in the kernels' backward pass too, and in bf16 where few rows are embedded."""
+
+
 def check(found, bound):
-    """Within the bound, or not much further off than plain torch: its gradients of few embedded rows sum in bf16."""
     for name, (fused, plain) in found.items():
-        assert fused <= max(bound, 1.5 * plain), f"{name}: {fused:.1e}, where plain torch has {plain:.1e}"
+        most = max(bound, 1.5 * plain) if name in OF_TORCH else bound
+        assert fused <= most, f"{name}: {fused:.1e}, where plain torch has {plain:.1e}"
 
 
 @both_precisions

@@ -14,6 +14,7 @@ import pytest
 from tests.support.forked import ROOT
 
 TUTORIALS = ROOT / "docs/tutorials"
+FAST = ("first-model", "sequences")
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
@@ -37,8 +38,13 @@ def run_page(page: str, folder: Path) -> None:
         assert result.returncode == 0, f"{text}\n{result.stdout}\n{result.stderr}"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", sorted(TUTORIALS.glob("*.md")), ids=lambda path: path.stem)
+PAGES = [
+    pytest.param(path, marks=() if path.stem in FAST else pytest.mark.slow, id=path.stem)
+    for path in sorted(TUTORIALS.glob("*.md"))
+]
+
+
+@pytest.mark.parametrize("path", PAGES)
 def test_the_commands_of_a_tutorial_make_what_it_promises(path, tmp_path):
     page = path.read_text(encoding="utf-8")
     assert blocks(page)

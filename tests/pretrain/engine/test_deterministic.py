@@ -11,7 +11,7 @@ from pretrain.train import run_rank
 from tests.support.ranks import run_ranks
 
 
-@pytest.mark.parametrize("world_size", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("world_size", [1, 2])
 def test_two_trainings_give_the_same_bits(world_size):
     run_ranks("tests.pretrain.engine.repeat_worker", world_size, "plain")
 

@@ -23,7 +23,7 @@ LANES = {"cuda": 32, "hip": 64}
         pytest.param("cuda", 80, marks=pytest.mark.slow),
         ("cuda", 90),
         pytest.param("hip", "gfx90a", marks=pytest.mark.slow),
-        pytest.param("hip", "gfx942", marks=pytest.mark.slow),
+        ("hip", "gfx942"),
     ],
 )
 def test_all_kernels_compile(tmp_path, monkeypatch, backend, architecture):

@@ -47,10 +47,8 @@ def survived(work: Callable[[], object], out: Path, changes: int) -> bool:
 
 @pytest.mark.parametrize(
     "settings, evaluated",
-    [
-        pytest.param(PreparationSettings(valid_fraction=0.2), False, id="split", marks=pytest.mark.slow),
-        pytest.param(PreparationSettings(deduplicate="near"), True, id="cleaned"),
-    ],
+    [(PreparationSettings(valid_fraction=0.2), False), (PreparationSettings(deduplicate="near"), True)],
+    ids=["split", "cleaned"],
 )
 def test_a_death_before_any_change_costs_nothing(tmp_path, settings, evaluated):
     rows = [*texts(0, 120), *texts(0, 40), "{broken"]
