@@ -11,8 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.harness import options, run, table, write_page
-from benchmarks.masking_gpu import CALLS, ROUNDS, microseconds, require_gpu
+from benchmarks.harness import options, run, spread, table, warn_if_busy, write_page
 from data_prep.errors import UserError
 from pretrain.kernels import PLAIN, Operations, operations
 from pretrain.kernels.plain import rotation
@@ -20,6 +19,7 @@ from pretrain.model.attention import DocumentBounds, attention
 
 TOKENS, PREDICTIONS, HIDDEN, HEADS = 1 << 16, 1 << 13, 768, 12
 ROW, REACH = 8192, 64  # slots of a row, and tokens on either side that local attention sees
+WARM_UP, ROUNDS, CALLS = 10, 15, 200
 CLOSE = 2e-2  # the largest difference from plain torch, relative to the largest value: both round to bf16
 Call = Callable[[], list[Tensor]]  # results and gradients
 Case = Callable[[Operations], Call]
@@ -49,6 +49,12 @@ reads these and the output's gradient and writes three gradients.
 {local_attention()}
 """
     write_page(args.out, page, ("torch", "triton"))
+
+
+def require_gpu() -> None:
+    if not torch.cuda.is_available():
+        raise UserError("this benchmark needs a GPU, but torch finds none")
+    warn_if_busy()
 
 
 def times() -> str:
@@ -166,6 +172,22 @@ def check(name: str, results: list[Tensor], expected: list[Tensor]) -> None:
         difference = (result.float() - plain.float()).abs().max().item()
         if not difference <= CLOSE * plain.float().abs().max().item():
             raise UserError(f"the kernel for {name} differs from plain torch by {difference:g}")
+
+
+def microseconds(call: Callable[[], object]) -> str:
+    """Microseconds per call: median, fastest and slowest round."""
+    times = []
+    for number in range(WARM_UP + ROUNDS):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        begin.record()
+        for _ in range(CALLS):
+            call()
+        end.record()
+        end.synchronize()
+        if number >= WARM_UP:
+            times.append(begin.elapsed_time(end) * 1000 / CALLS)
+    return spread(times, ".1f")
 
 
 if __name__ == "__main__":

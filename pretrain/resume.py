@@ -109,7 +109,7 @@ def _lock(folder: RunFolder) -> IO[str]:
 
 def open_loader(run: RunParts) -> Loader:
     """The loader of this rank's training batches; a collective."""
-    return run_on_all_ranks(lambda: Loader.for_training(run.config, run.data, run.stages, run.rank, defer=True))
+    return run_on_all_ranks(lambda: Loader.for_training(run.config, run.data, run.stages, run.rank))
 
 
 def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint | None:
@@ -300,7 +300,7 @@ def choose_path(
     if choice is None:
         slow = "; torch.compile may take minutes" if candidates.paths[0].compiled else ""
         _print_once(f"Comparing {candidates.paths[0]} with the plain step{slow}")
-        choice = Trial(engine, loader, state, run.config.longest_row).choose_kernels(candidates)
+        choice = Trial(engine, loader, state).choose_kernels(candidates)
     _print_once(ComputeBackends.of(run.given, engine.device.type, choice=choice).start_line)
     if run.given.model.arch == "auto":
         return run, choice
@@ -317,7 +317,7 @@ def fit_micro_batch(run: RunParts, engine: Engine, loader: Loader, state: Resume
     given = run.given.train.micro_batch_size is not None or run.config.train.micro_batch_size is None
     if given or run.config.zero.stage == 3:
         return run, loader
-    while not Trial(engine, loader, state, run.config.longest_row).fits():
+    while not Trial(engine, loader, state).fits():
         rows = run.config.train.micro_batch_size or 0
         smaller = [size for size in micro_batch_sizes(run.given, len(run.hosts)) if size < rows]
         if not smaller:

@@ -124,7 +124,7 @@ def train(run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: 
     engine.config = config = run.config
     if config.guard.dry_run:
         run, loader = fit_micro_batch(run, engine, loader, state)
-        pretrain.guards.Trial(engine, loader, state, config.longest_row).run_step()
+        pretrain.guards.Trial(engine, loader, state).run_step()
 
     # Step, evaluate and save; after a loss spike, again from a checkpoint before it.
     environment = record_start(run, engine, state.steps_done, choice)

@@ -39,7 +39,7 @@ def _no_process_is_left() -> Iterator[None]:
 
 _STARTS_PROCESSES = {
     *("tests.support.runs", "tests.support.ranks", "tests.support.forked", "tests.support.mlflow_server"),
-    *("tests.support.device_masks", "tests.support.transformers_4"),
+    *("tests.support.triton_process", "tests.support.transformers_4"),
 }
 
 

@@ -132,7 +132,6 @@ def _sections(config: Config) -> dict[str, Any]:
     del values["model"]["init"]  # the digest of the weights replaces their path
     del values["masking"]["collocations"]  # the digest of the list replaces its path
     del values["masking"]["selection"]["weights"]
-    del values["masking"]["device"]  # both devices give the same masks
     return flat(values)
 
 

@@ -152,7 +152,6 @@ class MaskingConfig(Section):
     ngram: int = Field(3, ge=1, le=64, description="words of an n-gram")
     collocations: Path | None = Field(None, description="a list written by `maskwright prep collocations`")
     selection: SelectionConfig = SelectionConfig()
-    device: Literal["cpu", "gpu"] = Field("cpu", description="what masks the rows: the loader, or the GPU that trains")
     static_epochs: int = Field(0, ge=0, description="n: rows and masks of the first n epochs come again; 0: never")
     diffusion: DiffusionConfig = DiffusionConfig()
 
@@ -169,12 +168,6 @@ class MaskingConfig(Section):
             )
         if self.collocations is not None and "collocation" not in self.weights:
             raise ValueError("collocations is a list for strategy collocation; set masking.strategy, or remove it")
-        return self
-
-    @model_validator(mode="after")
-    def _of_the_cpu(self) -> "MaskingConfig":
-        if self.device == "gpu":
-            self.refuse_unread("selection", why="is for masking.device cpu")
         return self
 
     @model_validator(mode="after")

@@ -19,7 +19,7 @@ CHANGEABLE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is 
     "train": ("global_batch_size", "micro_batch_size"),
 }
 _OF_STRATEGIES = ("span", "ngram", "collocations")
-_CONSTANT = ("device", "static_epochs")  # of masking
+_CONSTANT = ("static_epochs",)  # of masking
 
 
 class PhaseConfig(Section):

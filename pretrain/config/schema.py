@@ -251,8 +251,6 @@ class Config(Section):
             self._predicts()
         elif self.eval.masks == "common":
             raise ValueError(f"eval.masks common is for objective mlm, not {name}; set it to own")
-        if self.masking.device == "gpu" and not self.only_fills_drawn_masks:
-            raise ValueError(f"masking.device gpu is for objective mlm, not {name}")
         native = ("bert", "roberta", "modernbert")
         if self.model.arch not in native and any(kind.view is not View.BIDIRECTIONAL for kind in kinds):
             raise ValueError(f"objective {name} needs model.arch bert, roberta or modernbert, not {self.model.arch}")

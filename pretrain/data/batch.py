@@ -14,7 +14,7 @@ from pretrain.config import View
 from pretrain.data.checksum import row_factors, row_hashes
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
-from pretrain.masking import IGNORED, RowGroup, Rows, ToMask, Vocabulary, concatenated_ranges
+from pretrain.masking import IGNORED, RowGroup, Rows, Vocabulary, concatenated_ranges
 from pretrain.objectives import Objective
 
 _SOURCE_SHIFT = 16  # the source is in the bits above the epoch, so masks of two sources never share draws
@@ -30,7 +30,6 @@ class Batch:
     cu_seqlens [documents + 1] int32: where documents start and end, padding counted as documents.
     masked_positions [K], labels [K] int64: see pretrain.masking.rows.Masked.
     n_tokens, n_replaced: see LaidOut.
-    to_mask: input of masking on the device (pretrain.masking.rows.Masked); there are then no predictions yet.
     weights [K] float32, groups: see pretrain.masking.rows.Masked.
     """
 
@@ -42,7 +41,6 @@ class Batch:
     labels: NDArray[np.int64]
     n_tokens: int
     n_replaced: int
-    to_mask: ToMask | None = None
     weights: NDArray[np.float32] | None = None
     groups: tuple[RowGroup, ...] = ()
 
@@ -119,7 +117,6 @@ class LaidOut:
             labels=masked.labels,
             n_tokens=self.n_tokens,
             n_replaced=self.n_replaced,
-            to_mask=masked.to_mask,
             weights=masked.weights,
             groups=masked.groups,
         )

@@ -8,7 +8,7 @@ a sum of products with fixed 64-bit random numbers modulo 2**64. The finalizer o
 OOPSLA 2014) then mixes it; without this step, rows that exchange tokens would keep their sum. Two different batches
 have the same checksum with a probability of about 2**-32.
 
-Arrays of numpy and tensors are hashed by the same code, in int64, whose products and sums wrap around as uint64's do.
+Everything is computed in int64, whose products and sums wrap around as uint64's do.
 """
 
 import functools
@@ -28,8 +28,8 @@ def row_hashes(tokens: Any, positions: Any, labels: Any, factors: Factors) -> An
     """The hash of each row of a batch: int64 [rows], each from 0 to 2**32 - 1.
 
     Args:
-        tokens: [N]. positions, labels: [K] the predictions. All are int64 arrays, or all tensors of one device.
-        factors: `row_factors` of the rows, of the same kind.
+        tokens: [N]. positions, labels: [K] the predictions. All are int64.
+        factors: `row_factors` of the rows.
     """
     constant, of_token, of_label = factors
     seq_len = len(of_token)

@@ -4,7 +4,6 @@ A thread suffices: the batches of a rank take a few per cent of one core (benchm
 releases the interpreter lock. Unlike processes, a thread leaves no files in /dev/shm and no orphans.
 """
 
-import functools
 import queue
 import threading
 import time
@@ -12,17 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain.data.batch import Batch
-from pretrain.data.checksum import Factors, row_factors, row_hashes
 from pretrain.data.loader import Loader, LoaderStep
 from pretrain.data.mixture import MixturePosition
-from pretrain.masking import IGNORED, RowGroup, device_masking
-from pretrain.objectives import Objective
+from pretrain.masking import RowGroup
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
 
@@ -89,7 +85,6 @@ class Prefetcher(Generic[Ready]):
 class DeviceBatch:
     """A Batch whose arrays are tensors on the device, of the same shapes and types.
 
-    deferred: fp64 [2] of a batch masked on the device: number of predictions, checksum; None for others.
     copied: event after the copies; a stream that uses the tensors waits for it. None on a CPU.
     weights, groups: see Batch.
     """
@@ -100,7 +95,6 @@ class DeviceBatch:
     masked_positions: Tensor
     labels: Tensor
     seq_len: int
-    deferred: Tensor | None
     copied: "torch.cuda.Event | None"
     weights: Tensor | None = None
     groups: tuple[RowGroup, ...] = ()
@@ -121,31 +115,24 @@ class DeviceBatch:
         if self.copied:
             stream = torch.cuda.current_stream(self.tokens.device)
             stream.wait_event(self.copied)
-            for tensor in (*(getattr(self, name) for name in _ARRAYS), self.deferred, self.weights):
+            for tensor in (*(getattr(self, name) for name in _ARRAYS), self.weights):
                 if tensor is not None:
                     tensor.record_stream(stream)  # the allocator must not reuse its memory before this stream is done
         return self
 
 
 class DeviceFeed:
-    """Copies batches to a device, and masks them there if masking is deferred to the device.
+    """Copies batches to a device.
 
     On CUDA each array goes into pinned memory of torch's caching allocator. The allocator reuses a buffer only after
     its copy, so there are as many buffers as batches in flight. On a CPU, tensors share the arrays' memory.
 
-    Args:
-        objectives: of the batches; none if none is masked on the device. longest_row: slots of the longest row.
-
     Attributes:
         stream: the CUDA stream of the copies; None on a CPU.
-
-    Raises:
-        UserError: if the device cannot mask: there is no GPU, no Triton, or a row is too long.
     """
 
-    def __init__(self, device: torch.device, objectives: Sequence[Objective] = (), longest_row: int = 0):
+    def __init__(self, device: torch.device):
         self._device = device
-        self._masking = {id(one): device_masking(one, device, longest_row) for one in objectives}
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def __call__(self, batch: Batch) -> DeviceBatch:
@@ -158,32 +145,9 @@ class DeviceFeed:
     def _copy(self, batch: Batch) -> DeviceBatch:
         tensors = {name: self._copied(getattr(batch, name)) for name in _ARRAYS}
         weights = None if batch.weights is None else self._copied(batch.weights)
-        deferred = None
-        if batch.to_mask:
-            masking = self._masking.get(id(batch.to_mask.objective))
-            assert masking, "the batch needs masking on the device, but this feed has no masking"
-            units = None if batch.to_mask.units is None else self._copied(batch.to_mask.units)
-            row_ids, rate = self._copied(batch.to_mask.row_ids), self._copied(np.array([batch.to_mask.rate]))
-            masked = masking(tensors["tokens"].view(-1, batch.seq_len), units, row_ids, rate)
-            tensors |= {"tokens": masked.tokens, "masked_positions": masked.positions, "labels": masked.labels}
-            deferred = torch.stack([(masked.labels != IGNORED).sum(), device_checksum(*masked, batch.seq_len)]).double()
         copied = self.stream.record_event() if self.stream else None
-        return DeviceBatch(
-            **tensors, seq_len=batch.seq_len, deferred=deferred, copied=copied, weights=weights, groups=batch.groups
-        )
+        return DeviceBatch(**tensors, seq_len=batch.seq_len, copied=copied, weights=weights, groups=batch.groups)
 
     def _copied(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self._device, non_blocking=True) if self.stream else tensor
-
-
-def device_checksum(tokens: Tensor, positions: Tensor, labels: Tensor, seq_len: int) -> Tensor:
-    """The checksum of pretrain.data.checksum, computed on the device without waiting for it: int64 scalar."""
-    return row_hashes(tokens, positions, labels, _device_factors(seq_len, tokens.device)).sum()
-
-
-@functools.lru_cache(maxsize=16)
-def _device_factors(seq_len: int, device: torch.device) -> Factors:
-    constant, *arrays = row_factors(seq_len)
-    of_token, of_label = (torch.from_numpy(array.copy()).to(device) for array in arrays)
-    return constant, of_token, of_label

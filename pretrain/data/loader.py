@@ -164,18 +164,16 @@ class Loader:
         stages: Sequence[BatchStage],
         rank: int,
         rate: float | None = None,
-        defer: bool = False,
         shares: tuple[float, ...] = (),
     ) -> "Loader":
         """The loader of the training stream.
 
         Args:
             rate, shares: a fixed mask rate, and fixed shares of the objectives; the schedules by default.
-            defer: mask on the device if the configuration says it.
         """
         data, seed = config.data, config.run.seed
         vocabulary = Vocabulary.of(sources.tokenizer)
-        objectives = [objective_of(config, vocabulary, seed, "train", defer, one.number) for one in config.run_phases]
+        objectives = [objective_of(config, vocabulary, seed, "train", phase=one.number) for one in config.run_phases]
         flags = functools.reduce(operator.or_, (objective.flags for objective in objectives))
         streams = [
             row_stream(

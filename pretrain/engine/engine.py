@@ -42,7 +42,6 @@ from pretrain.engine.resharding import (
     load_resharded,
     local_pieces,
 )
-from pretrain.engine.step_sums import StepSums
 from pretrain.engine.weight_gathers import WeightGathers
 from pretrain.model import Encoder, Prediction
 from pretrain.optim import build_optimizer, optimizer_order
@@ -95,16 +94,11 @@ class Engine:
         self._norms = GroupNorms(self.deepspeed, self._names)
         self._check = GradientCheck(self.deepspeed, checked, flat=self._flat is not None)
 
-    def total(self, counts: Sequence[float], from_device: Tensor | None = None) -> Tensor:
-        """Sums over all ranks, fp64 [counts] on the device: exact below 2**53.
-
-        `from_device`: what only the device knows of packed StepSums, fp64 [2]: predictions and checksum.
-        """
+    def total(self, counts: Sequence[float]) -> Tensor:
+        """Sums over all ranks, fp64 [counts] on the device: exact below 2**53."""
         packed = torch.tensor(counts, dtype=torch.float64)
         if self.device.type == "cuda":  # from pinned memory, so that the host does not wait
             packed = packed.pin_memory().to(self.device, non_blocking=True)
-        if from_device is not None:
-            StepSums.add_from_device(packed, from_device)
         dist.all_reduce(packed)
         return packed
 

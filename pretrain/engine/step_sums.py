@@ -10,8 +10,6 @@ from torch import Tensor
 class StepSums:
     """Sums over the micro-batches of a rank or, after one all-reduce of the packed vector, of all ranks.
 
-    Where the device masks, it knows the predictions and the checksum, and they are 0 here until the vector is added up.
-
     tokens: real tokens, without padding.
     replaced: tokens that replaced damaged tokens.
     checksum: of the batches.
@@ -45,12 +43,6 @@ class StepSums:
         return packed[_FIXED + objectives : _FIXED + 2 * objectives]
 
     @classmethod
-    def add_from_device(cls, packed: Tensor, known: Tensor) -> None:
-        """Add predictions and checksum [2] of batches that were masked on the device, for one objective."""
-        packed[_CHECKSUM] += known[1]
-        packed[_FIXED : _FIXED + 2] += known[0]
-
-    @classmethod
     def unpack(cls, values: Sequence[float], objectives: int) -> "StepSums":
         """The reverse of `pack`."""
         rest = tuple(values[_FIXED:])
@@ -59,7 +51,6 @@ class StepSums:
         return cls(*values[:_FIXED], predictions=predictions, weights=weights, compute_seconds=seconds)
 
 
-_CHECKSUM = 2  # place in the packed vector
 _FIXED = len(fields(StepSums)) - 3  # numbers that are there for any number of objectives and ranks
 
 

@@ -30,18 +30,18 @@ class Trial:
     """Passes over the largest batches of the rest of a run.
 
     Args:
-        loader, state: of the first step. longest_row: slots of the longest row.
+        loader, state: of the first step.
 
     Raises:
         DamagedData: as the first step would.
     """
 
-    def __init__(self, engine: Engine, loader: Loader, state: ResumeState, longest_row: int):
+    def __init__(self, engine: Engine, loader: Loader, state: ResumeState):
         self._engine = engine
         self._examples: list[list[Batch]] = run_on_all_ranks(
             lambda: list(loader.examples(state.steps_done, state.position))
         )
-        self._feed = DeviceFeed(engine.device, loader.objectives, longest_row)
+        self._feed = DeviceFeed(engine.device)
 
     def choose_kernels(self, candidates: Candidates) -> KernelChoice:
         """The fastest path that agrees with the plain step on every rank; the model uses it. A collective."""

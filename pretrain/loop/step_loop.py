@@ -76,7 +76,7 @@ class Loop:
         self._stopping = self._save_due = False
         self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_rank_zero)
         self._faults = Faults(run.rank)
-        self._feed = DeviceFeed(device, loader.objectives, config.longest_row)
+        self._feed = DeviceFeed(device)
         self._flops, self._phase, self._settings = FlopsCounter.of(run, device), config.phase_at(start.steps_done), ""
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
         self._adaptive: AdaptiveSelection | None = None
@@ -151,9 +151,7 @@ class Loop:
 
     def _prepare(self, step: LoaderStep) -> _LoadedStep:
         """In the prefetch thread."""
-        sums = [
-            (b.n_tokens, b.n_replaced, 0 if b.to_mask else b.checksum(), self._flops.of_batch(b)) for b in step.batches
-        ]
+        sums = [(b.n_tokens, b.n_replaced, b.checksum(), self._flops.of_batch(b)) for b in step.batches]
         totals = np.sum([batch.totals(self._objectives) for batch in step.batches], axis=0).tolist()
         predictions, weights = map(tuple, totals)
         batches = [self._feed(batch) for batch in step.batches]
@@ -194,8 +192,7 @@ class Loop:
         lr *= self._faults.lr_factor(before.dealt)
         batches = [batch.wait() for batch in loaded.batches]
         self._run.marker.enter("collective")
-        deferred = [batch.deferred for batch in batches if batch.deferred is not None]  # only the device knows them
-        sums = self._engine.total(self._own_sums(loaded).pack(), torch.stack(deferred).sum(0) if deferred else None)
+        sums = self._engine.total(self._own_sums(loaded).pack())
         norms_due = _is_due(config.track.group_norms_every, self._step + 1)
         check_due = _is_due(config.guard.gradient_check_steps, self._step + 1)
         report = partial(end_for_wrong_gradients, config=config, step=self._step + 1) if check_due else None

@@ -2,8 +2,7 @@
 
 `MaskedTokens` draws the masks of rows in units of a strategy: tokens, words, n-grams, spans or collocations, with equal
 chances or by weight. Each mask is keyed by seed and position (Philox), so every epoch draws new masks and any step can
-be repeated. `device_masking` draws the same masks on a GPU, with a Triton kernel. `mask_rate` is the schedule of the
-mask rate.
+be repeated. `mask_rate` is the schedule of the mask rate.
 """
 
 import lazy_loader

@@ -1,5 +1,4 @@
 from .collocation_units import cached_collocations as cached_collocations
-from .device_masking import device_masking as device_masking
 from .mask_rate import largest_mask_rate as largest_mask_rate
 from .mask_rate import mask_rate as mask_rate
 from .mask_rate import scheduled as scheduled
@@ -9,7 +8,6 @@ from .rows import Masked as Masked
 from .rows import RowGroup as RowGroup
 from .rows import Rows as Rows
 from .rows import TokenFlag as TokenFlag
-from .rows import ToMask as ToMask
 from .rows import Vocabulary as Vocabulary
 from .rows import labelled as labelled
 from .selection import count as count

@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from pretrain.config import MaskingConfig
 from pretrain.masking.collocation_units import collocations_of
 from pretrain.masking.mask_rate import largest_mask_rate
-from pretrain.masking.rows import IGNORED, Masked, Rows, TokenFlag, ToMask, Vocabulary, compact
+from pretrain.masking.rows import IGNORED, Masked, Rows, TokenFlag, Vocabulary, compact
 from pretrain.masking.selection import count, fixed, of_columns, of_rows, scaled, select_tokens, select_units, wide
 from pretrain.masking.unit_weights import UnitWeights
 from pretrain.masking.units import NGrams, RowText, Spans, Strategy, TokenUnits, WholeWords, cut
 from pretrain.philox import derive_key
-
-UNIT_BEGINS, FATE_BEGINS = 1, 2
 
 
 @dataclass(frozen=True)
@@ -83,11 +81,6 @@ class Units:
     begins: NDArray[np.bool_]
     fates: NDArray[np.bool_]
 
-    @property
-    def bits(self) -> NDArray[np.uint8]:
-        """Both as bits, [R, S]: UNIT_BEGINS and FATE_BEGINS."""
-        return self.begins * np.uint8(UNIT_BEGINS) | self.fates * np.uint8(FATE_BEGINS)
-
 
 class MaskedTokens:
     """The MLM objective.
@@ -126,12 +119,9 @@ class MaskedTokens:
 
     @classmethod
     def of(
-        cls, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool = False, lag: int = 0
+        cls, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, lag: int = 0
     ) -> "MaskedTokens":
         """The objective with these settings.
-
-        Args:
-            defer: leave masking to the device (`device_masking`) if masking.device is gpu.
 
         Raises:
             UserError: if a list is missing, damaged, or made with another tokenizer.
@@ -139,9 +129,8 @@ class MaskedTokens:
         strategies = [(_strategy(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
         shares = masking.replacement
         replacement = Replacement(shares.mask, shares.random, shares.per)
-        kind = DeferredMasks if defer and masking.device == "gpu" else cls
         weights = UnitWeights.of(masking.selection, vocabulary)
-        return kind(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose, weights, lag)
+        return cls(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose, weights, lag)
 
     @property
     def by_token(self) -> bool:
@@ -224,17 +213,6 @@ def _strategy(masking: MaskingConfig, name: str, vocabulary: Vocabulary) -> Stra
         assert masking.collocations is not None  # the configuration was checked
         return collocations_of(masking.collocations, vocabulary)
     return TokenUnits()
-
-
-class DeferredMasks(MaskedTokens):
-    """The same objective for masking on the device (gpu_masking.py): the host only cuts rows into units."""
-
-    def __call__(self, rows: Rows, rate: float) -> Masked:
-        """Return the tokens unchanged, no predictions, and the input of the kernel."""
-        units = self.units(rows, self.vocabulary.is_ordinary[rows.tokens])
-        nothing = np.zeros(0, dtype=np.int64)
-        to_mask = ToMask(None if units is None else units.bits, rows.row_ids, fixed(rate), self)
-        return Masked(rows.tokens.reshape(-1), nothing, nothing, to_mask)
 
 
 def _lag(fates: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -103,22 +103,6 @@ class Rows:
         return (self.flags & np.uint8(TokenFlag.TARGET)) != 0
 
 
-@dataclass(frozen=True)
-class ToMask:
-    """Input of masking on the device (pretrain.masking.gpu_masking).
-
-    units [R, S] uint8: pretrain.masking.masked_tokens.Units.bits; None if each token is a unit.
-    row_ids [R, 3] int64: see Rows.
-    rate: pretrain.masking.selection.fixed of the rate.
-    objective: the DeferredMasks that asks for it.
-    """
-
-    units: NDArray[np.uint8] | None
-    row_ids: NDArray[np.int64]
-    rate: int
-    objective: object
-
-
 class RowGroup(NamedTuple):
     """Consecutive rows of a micro-batch that share an objective.
 
@@ -140,7 +124,6 @@ class Masked:
     positions [K] int64: the slots of the stream whose states predict: `slots` places per row, row after row, in
         increasing order within a row. Unused places come last and hold their row's first slot.
     labels [K] int64: the ids to predict; IGNORED in unused places.
-    to_mask: input of masking on the device; tokens are then unmasked, and there are no positions and labels.
     weights [K] float32: how much each prediction counts, 0 in unused places; None if all count the same.
     order [R]: for a mixture, the row of the input that each row was; None if they are unchanged.
     groups: the rows of each objective of a mixture, in order.
@@ -149,7 +132,6 @@ class Masked:
     tokens: NDArray[np.int64]
     positions: NDArray[np.int64]
     labels: NDArray[np.int64]
-    to_mask: ToMask | None = None
     weights: NDArray[np.float32] | None = None
     order: NDArray[np.int64] | None = None
     groups: tuple[RowGroup, ...] = ()

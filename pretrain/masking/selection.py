@@ -1,4 +1,4 @@
-"""Selection of the units of a row to predict. This is the reference for every faster implementation.
+"""Selection of the units of a row to predict.
 
 A unit is selected as a whole: a token, a word, a span (pretrain.masking.units). Selection is systematic sampling
 (Madow, "On the theory of systematic sampling, II", 1949) of units in random order. The units are laid around a circle
@@ -47,7 +47,7 @@ def scaled(number: NDArray[np.int64], below: NDArray[np.int64] | int) -> NDArray
 
 
 def fixed(rate: float) -> int:
-    """A share as a whole number of 2**-32, so that every device rounds it the same way."""
+    """A share as a whole number of 2**-32, so that it is rounded the same way everywhere."""
     return round(rate * 2**32)
 
 

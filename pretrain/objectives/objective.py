@@ -15,7 +15,6 @@ def objective_of(
     vocabulary: Vocabulary,
     seed: int,
     purpose: str,
-    defer: bool = False,
     phase: int = 0,
     masking: MaskingConfig | None = None,
 ) -> Objective:
@@ -24,7 +23,6 @@ def objective_of(
     It has all objectives of the run, so that they have the same numbers in each phase; some may have no share in it.
 
     Args:
-        defer: leave masking to the device (`device_masking`) if masking.device is gpu.
         masking: instead of the settings of the phase.
 
     Raises:
@@ -32,7 +30,7 @@ def objective_of(
     """
     of_phase, kinds = config.run_phases[phase].config, config.objective_kinds
     masking = masking or of_phase.masking
-    made = [_of_kind(kind, masking, vocabulary, seed, purpose, defer) for kind in kinds]
+    made = [_of_kind(kind, masking, vocabulary, seed, purpose) for kind in kinds]
     if len(made) == 1:
         return made[0]
     ends: dict[str, tuple[float, float]] = {one.kind: one.ends for one in of_phase.objectives}
@@ -40,11 +38,9 @@ def objective_of(
     return ObjectiveMixture(made, [kind.view for kind in kinds], shares, derive_key(seed, f"{purpose}-objectives"))
 
 
-def _of_kind(
-    kind: ObjectiveKind, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, defer: bool
-) -> Objective:
+def _of_kind(kind: ObjectiveKind, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str) -> Objective:
     if kind.draws_masks:
-        return MaskedTokens.of(masking, vocabulary, seed, purpose, defer, kind.lag)
+        return MaskedTokens.of(masking, vocabulary, seed, purpose, kind.lag)
     if kind.name == "diffusion":
         return DiffusionTokens(vocabulary, masking.diffusion, seed, purpose)
     if kind.name == "repair":

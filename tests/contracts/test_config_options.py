@@ -45,7 +45,6 @@ OPTIONS = {
     "masking.selection.per": "row",
     "masking.selection.adapt_steps": 0,
     "masking.static_epochs": 0,
-    "masking.device": "cpu",
     "masking.diffusion.modes": [],
     "masking.diffusion.weight": "inverse_rate",
     "masking.diffusion.density_power": 0,

@@ -91,7 +91,7 @@ def test_a_size_without_memory_is_lowered_to_the_next(monkeypatch, given, stage,
     class MemoryOf:
         """Stands for passes on a GPU with memory for `most` rows."""
 
-        def __init__(self, engine: Any, loader: Any, state: Any, longest_row: int):
+        def __init__(self, engine: Any, loader: Any, state: Any):
             self.size = loader.size
 
         def fits(self) -> bool:

@@ -2,7 +2,7 @@
 
 The code that launches them runs with tensors on a CPU; each launch only compiles, with the types, constants and
 alignments of a real launch. Use a process of its own that does not interpret Triton, see
-tests.support.device_masks.triton_process.
+tests.support.triton_process.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,9 @@ from triton.runtime.jit import JITFunction
 
 import pretrain
 from pretrain.kernels.fused import FUSED
-from pretrain.masking.gpu_masking import DeviceMasking, row_limit
-from tests.support.device_masks import VOCABULARY, objective
 
 _ROOT = Path(pretrain.__file__).parent.parent
 _PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
-_MASK_RATE = 0.3
 
 
 class Compiled(NamedTuple):
@@ -52,7 +49,7 @@ class NoDevice:
 
 
 def compiled_kernels(backend: str, architecture: int | str, lanes: int) -> list[Compiled]:
-    """Compile what models of hidden size 768 and 2,048 and the masking launch.
+    """Compile what models of hidden size 768 and 2,048 launch.
 
     Args:
         backend: "cuda" or "hip".
@@ -74,7 +71,6 @@ def compiled_kernels(backend: str, architecture: int | str, lanes: int) -> list[
     ):
         _launch_operations(768, torch.bfloat16)
         _launch_operations(2048, torch.float32)
-        _launch_masking()
     return made
 
 
@@ -123,11 +119,3 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
     torch.autograd.backward(results, [torch.ones_like(part) for part in results])
     for smoothing, learns in ((0.0, True), (0.1, True), (0.0, False)):
         FUSED.cross_entropy(numbers(8, 50_368).detach(), ids, 50_280, smoothing, 1e-4, learns)
-
-
-def _launch_masking() -> None:
-    for strategy, seq_len in (("token", 128), ("span", 512), ("token", 1024), ("span", row_limit())):
-        masking = DeviceMasking(objective(strategy, _MASK_RATE), torch.device("cpu"))
-        tokens = torch.full((2, seq_len), int(VOCABULARY.ordinary_ids[0]))
-        units = None if strategy == "token" else torch.zeros(2, seq_len, dtype=torch.uint8)
-        masking(tokens, units, torch.zeros(2, 3, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))

@@ -1,6 +1,6 @@
 """The kernels of layers compared with plain torch and float64, on any device.
 
-These run in a process that has Triton's interpreter (tests.support.device_masks.triton_process), or on a GPU; nothing
+These run in a process that has Triton's interpreter (tests.support.triton_process), or on a GPU; nothing
 here imports Triton by itself.
 """
 

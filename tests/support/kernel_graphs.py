@@ -2,7 +2,7 @@
 
 torch.compile does not capture kernels of Triton's interpreter. Here it captures real kernels, and their launches are
 interpreted. torch's own operations run without generated code. Use a process of its own that does not interpret
-Triton, see tests.support.device_masks.triton_process.
+Triton, see tests.support.triton_process.
 """
 
 import functools

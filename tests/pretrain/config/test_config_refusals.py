@@ -188,7 +188,6 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
             ["masking.selection.per=sentence"],
             "masking.selection: per sentence needs weights, a list of `mask",
         ),
-        (["masking.selection.weights=w", "masking.device=gpu"], "masking: selection is for masking.device cpu; remove"),
         (["masking.selection.unmarked=-1"], "masking.selection.unmarked"),
         (["model.size={layers: 2, hidden: 33, heads: 2}"], "hidden (33) must be a multiple of heads (2)"),
         (
@@ -211,7 +210,6 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
             ["objective=clm", "masking.replacement.mask=1", "masking.replacement.random=0"],
             "is not read by objective clm; remove it",
         ),
-        (["objective=clm", "masking.device=gpu"], "masking.device gpu is for objective mlm, not clm"),
         (["objective=[]"], "objective"),
         (
             ["objective=[{kind: mlm, share: 0.5}, {kind: clm, share: 0.25}]"],
@@ -230,10 +228,6 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
             "the shares of objective change by two schedules",
         ),
         (["objective=[{kind: mlm, share: 1, weight: 2}]"], "objective has a weight for mlm alone"),
-        (
-            ["objective=[{kind: mlm, share: 0.5}, {kind: clm, share: 0.5}]", "masking.device=gpu"],
-            "masking.device gpu is for objective mlm, not mlm 50%, clm 50%",
-        ),
         (["optim.muon.momentum=0.9"], "optim: muon has settings of name muon, which adamw does not read; remove them"),
         (["model.arch=auto"], "arch auto and config go together"),
         (["model.config={model_type: electra}"], "arch auto and config go together"),

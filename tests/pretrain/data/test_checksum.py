@@ -4,13 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.data import Batch
 from pretrain.data.checksum import row_factors, row_hashes
-from pretrain.data.feed import device_checksum
 from pretrain.masking import IGNORED
 from pretrain.philox import derive_key, draw
 from tests.support.batches import ROWS, SEQ_LEN, batch_of, batches
@@ -103,9 +101,3 @@ def test_no_predictions_and_other_integers():
     assert batch_of(WHOLE.tokens.reshape(ROWS, SEQ_LEN), empty, empty).checksum() != CHECKSUM
     narrow = replace(WHOLE, tokens=WHOLE.tokens.astype(np.int32), labels=WHOLE.labels.astype(np.int32))
     assert narrow.checksum() == CHECKSUM
-
-
-def test_on_the_device_it_is_the_same():
-    for batch in batches(world_size=2):
-        arrays = (torch.from_numpy(array) for array in (batch.tokens, batch.masked_positions, batch.labels))
-        assert int(device_checksum(*arrays, batch.seq_len)) == batch.checksum()

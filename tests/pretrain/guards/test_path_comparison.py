@@ -7,8 +7,8 @@ import pytest
 
 from pretrain.guards.path_comparison import tolerance
 from tests.support import path_cases
-from tests.support.device_masks import triton_process
 from tests.support.ranks import run_ranks
+from tests.support.triton_process import triton_process
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
 

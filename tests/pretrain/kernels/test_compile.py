@@ -7,13 +7,12 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.support.device_masks import compiled_for, triton_process
+from tests.support.triton_process import compiled_for, triton_process
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
 
 KIB = 1024
 MOST_THREADS = 1024  # of a program, on all GPUs
-SHARED = {80: 163 * KIB, 90: 227 * KIB, "gfx90a": 64 * KIB, "gfx942": 64 * KIB}  # of a program
 LANES = {"cuda": 32, "hip": 64}
 
 
@@ -32,14 +31,12 @@ def test_all_kernels_compile(tmp_path, monkeypatch, backend, architecture):
         pytest.skip(f"this Triton has no backend for {backend}")
     with triton_process(interpret=False) as process:
         made, names, uses = process.submit(compiled_for, backend, architecture, LANES[backend]).result()
-    assert len(names) > 10
+    assert len(names) >= 10
     assert not names - _reached({name for name, *_ in made}, uses), "tests/support/compiled_kernels.py launches others"
     for name, threads, code, shared in made:
         assert code > 0, name
         assert threads <= MOST_THREADS, name
-        assert shared <= SHARED[architecture], name
-        if name != "gpu_masking.mask_row":
-            assert shared <= 48 * KIB, name  # so that several programs share a multiprocessor
+        assert shared <= 48 * KIB, name  # so that several programs share a multiprocessor
 
 
 def _reached(launched: set[str], uses: dict[str, set[str]]) -> set[str]:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests.support.device_masks import graph_compared, triton_process
+from tests.support.triton_process import graph_compared, triton_process
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
 

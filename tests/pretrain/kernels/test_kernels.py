@@ -10,7 +10,6 @@ import torch
 
 from data_prep.errors import UserError
 from pretrain.kernels import PLAIN, operations
-from tests.support.device_masks import triton_process
 from tests.support.kernel_cases import (
     BOUNDS,
     ENCODER_BOUNDS,
@@ -22,6 +21,7 @@ from tests.support.kernel_cases import (
     loss_errors,
     second_backward,
 )
+from tests.support.triton_process import triton_process
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
 both_precisions = pytest.mark.parametrize("dtype", BOUNDS, ids=str)
