@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 from data_prep.errors import UserError, cannot_write
 
+MAX_LINE_BYTES = 16 << 20  # of a line of a journal or a log
 _TAIL_BYTES = 1 << 16  # of one read for the last newline
 _POLL_SECONDS = 0.02  # between two attempts to take a lock
 ABANDONED_SECONDS = 24 * 3600  # age at which a temporary file of another host counts as abandoned
@@ -158,13 +159,17 @@ def is_abandoned(temporary: Path) -> bool:
 
 
 def no_link(path: str, flags: int) -> int:
-    """An opener that refuses symbolic links with OSError, for files changed in place: a link can lead to any file."""
+    """An opener for files changed in place. It refuses symbolic links, which can lead to any file, and other types.
+
+    Raises OSError. It never waits, as opening a pipe does.
+    """
     try:
-        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             error.strerror = "is a symbolic link; put the file itself there"
         raise
+    return _regular(path, descriptor)
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -210,13 +215,36 @@ def open_plain(path: Path | str, follow: bool = True) -> BinaryIO:
     """
     _require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-    descriptor = os.open(path, flags | (0 if follow else os.O_NOFOLLOW))
+    return open(_regular(path, os.open(path, flags | (0 if follow else os.O_NOFOLLOW))), "rb")
+
+
+def open_below(folder: Path, name: str) -> BinaryIO:
+    """Open the regular file `name` below a folder that may come from somebody else, to send or copy what it holds.
+
+    Args:
+        name: a relative path. None of its parts may be a symbolic link or `..`, which could lead out of the folder.
+
+    Raises:
+        OSError, ValueError: as open_plain.
+    """
+    path, parts = folder, Path(name).parts
+    if not parts or ".." in parts or Path(name).is_absolute():
+        raise OSError(errno.EINVAL, "it is not a file of this folder", f"{folder}/{name}")
+    for part in parts[:-1]:
+        path = path / part
+        if path.is_symlink():
+            raise OSError(errno.EINVAL, "it is a symbolic link, not a folder", str(path))
+    return open_plain(folder / name, follow=False)
+
+
+def _regular(path: Path | str, descriptor: int) -> int:
+    """`descriptor`, if it is of a regular file; it may have been replaced since it was examined."""
     try:
-        _require_regular(path, os.fstat(descriptor).st_mode)  # it may have been replaced
+        _require_regular(path, os.fstat(descriptor).st_mode)
     except OSError:
         os.close(descriptor)
         raise
-    return open(descriptor, "rb")
+    return descriptor
 
 
 def _require_regular(path: Path | str, mode: int) -> None:
@@ -225,11 +253,26 @@ def _require_regular(path: Path | str, mode: int) -> None:
         raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
 
 
+def limited_lines(file: BinaryIO, limit: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
+    """(bytes, line) of each line of a file from its position on. The last line may lack its newline.
+
+    Memory holds at most `limit` bytes: of a longer line, only the newline is returned.
+    """
+    while line := file.readline(limit + 1):
+        size = len(line)
+        if size > limit:
+            while not line.endswith(b"\n") and (more := file.readline(limit)):
+                line, size = more, size + len(more)
+            line = b"\n" if line.endswith(b"\n") else b""
+        yield size, line
+
+
 def text_or_none(path: Path) -> str | None:
-    """The text of a file without blanks at its ends; None if it cannot be read."""
+    """The text of a regular file without blanks at its ends; None if it cannot be read. Reads at most 16 MiB."""
     try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
+        with open_plain(path) as file:
+            return file.read(MAX_LINE_BYTES).decode(errors="replace").strip()
+    except (OSError, ValueError):
         return None
 
 
@@ -301,7 +344,7 @@ class AppendLog:
         """Open for appending. An incomplete last line, left by a kill, is dropped."""
         self._file = open(path, "ab", buffering=0, opener=no_link)  # noqa: SIM115 - lives as long as this object
         self._unwritten = b""
-        with open(path, "rb") as file:
+        with open_plain(path) as file:
             whole, size = _whole_lines(file)
         if whole < size:
             self._file.truncate(whole)

@@ -17,7 +17,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, BinaryIO, Literal, Union, get_args, get_origin, get_type_hints
 
 from data_prep.errors import MAX_MESSAGE, MissingFile, UnusableInput, UserError, one_line
-from data_prep.files import open_plain
+from data_prep.files import open_below, open_plain
 
 MAX_JSON_BYTES = 64 << 20
 MAX_CONFIG_BYTES = 16 << 20  # of the configuration of a model or tokenizer
@@ -54,14 +54,23 @@ def read_bytes(path: Path, limit: int = MAX_JSON_BYTES, hint: str = "", follow: 
     Raises:
         MissingFile: if it does not exist. UserError: if it cannot be read, is larger, or is not a regular file.
     """
+    return _content(lambda: open_plain(path, follow), path, limit, hint)
+
+
+def _content(opened: Callable[[], BinaryIO], path: Path, limit: int, hint: str) -> bytes:
     try:
-        with open_plain(path, follow) as file:
+        with opened() as file:
             data = file.read(limit + 1)
     except (OSError, ValueError) as error:
         raise cannot_read(path, error, hint) from None
     if len(data) > limit:
         raise unusable(path, f"it has more than {limit} bytes, which is too many for such a file", hint)
     return data
+
+
+def read_below(folder: Path, name: str, limit: int = MAX_JSON_BYTES) -> bytes:
+    """The content of a file that open_below opens, of at most `limit` bytes. Raises as read_bytes."""
+    return _content(lambda: open_below(folder, name), folder / name, limit, "")
 
 
 def read_text(path: Path, limit: int = MAX_JSON_BYTES, hint: str = "") -> str:

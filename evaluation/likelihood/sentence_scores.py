@@ -21,7 +21,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from data_prep.errors import UnusableInput, UserError
-from data_prep.files import AppendLog, hash_stream
+from data_prep.files import AppendLog, hash_stream, open_plain
 from data_prep.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
 
@@ -133,7 +133,7 @@ def model_identity(folder: Path) -> str:
 
 
 def _hash_file(path: Path) -> str:
-    with open(path, "rb") as file:
+    with open_plain(path) as file:
         return hash_stream(file, xxhash.xxh3_128())
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from data_prep.errors import UserError, printable
+from data_prep.files import text_or_none
 from data_prep.storage import require_run
 from launchers.commands.arguments import JsonFlag, ProcessCount, RunArgument
 
@@ -146,7 +147,7 @@ def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) 
             print("stopped; run the same command to start again", file=sys.stderr)
             sys.exit(STOPPED)
     if code not in (0, STOPPED) or journal.last_step() < plan.end:
-        lines = log.read_text(errors="replace").splitlines()
+        lines = (text_or_none(log) or "").splitlines()
         error = next((line for line in lines if line.startswith("error: ")), f"its log is {log}")
         raise UserError(f"{folder.path} cannot be repeated: {error.removeprefix('error: ')}")
 

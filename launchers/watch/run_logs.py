@@ -10,9 +10,11 @@ from glob import escape, glob
 from pathlib import Path
 
 from data_prep.errors import UserError
+from data_prep.files import MAX_LINE_BYTES, limited_lines
 from data_prep.reading import open_regular, read_bytes
 from pretrain.run import RunFolder
 
+_MAX_LINE_BYTES = 1 << 20
 _MAX_SCRIPT_BYTES = 1 << 20
 _POLL = 0.25  # seconds between polls
 _SETTLED = 2.0  # seconds without a new line after which a finished run's log is complete
@@ -103,7 +105,7 @@ def _text(lines: list[bytes]) -> list[str]:
 def _tail(path: Path, count: int | None, whole_alone: bool = False) -> tuple[list[bytes], int]:
     """(last lines, position after them). `whole_alone` leaves out an incomplete last line."""
     with open_regular(path) as file:
-        lines = deque(file, count)
+        lines = deque((line for _, line in limited_lines(file, _MAX_LINE_BYTES)), count)
         end = file.tell()
     if whole_alone and lines and not lines[-1].endswith(b"\n"):
         end -= len(lines.pop())
@@ -117,8 +119,8 @@ def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
         size = file.seek(0, os.SEEK_END)
         place = 0 if size < place else place
         file.seek(place)
-        content = file.read()
-    whole = content.rfind(b"\n") + 1
+        content = file.read(MAX_LINE_BYTES)
+    whole = content.rfind(b"\n") + 1 or (len(content) == MAX_LINE_BYTES) * MAX_LINE_BYTES  # drops a longer line
     return content[:whole].splitlines(), place + whole
 
 

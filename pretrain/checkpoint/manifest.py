@@ -13,8 +13,8 @@ from typing import Any, Literal
 import xxhash
 
 from data_prep.errors import UserError
-from data_prep.files import hash_stream, sha256_file, write_json
-from data_prep.reading import open_regular, parse_json, read_bytes, typed, unusable
+from data_prep.files import hash_stream, open_below, sha256_file, write_json
+from data_prep.reading import cannot_read, parse_json, read_bytes, typed, unusable
 
 NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20
@@ -133,21 +133,16 @@ def _problem_of(
 ) -> str | None:
     """The problem with a file of a checkpoint, or None."""
     file = path / name
-    links = [parent for parent in Path(name).parents if (path / parent).is_symlink()]
-    if links:
-        return f"{path / links[0]} is a symbolic link, which a checkpoint's folder may not be"
     try:
-        with open_regular(file, follow=False) as opened:
+        with open_below(path, name) as opened:
             size = os.fstat(opened.fileno()).st_size
             if size == entry["bytes"] and (
                 sizes_only or hash_stream(opened, xxhash.xxh3_128(), progress) == entry["xxh3_128"]
             ):
                 return None
         return f"{file} differs from its checksum"
-    except OSError as error:
-        return f"{file} cannot be read ({error.strerror})"
-    except UserError as error:
-        return str(error)
+    except (OSError, ValueError) as error:
+        return str(cannot_read(file, error))
 
 
 def manifest_sha256(path: Path) -> str:

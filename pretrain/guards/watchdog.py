@@ -149,7 +149,9 @@ class Watchdog:
         self._number += 1
         at = self._marker.at
         with contextlib.suppress(OSError):
-            self._folder.heartbeat_of(self._rank).write_text(json.dumps(asdict(Beat(self._number, at.step, at.phase))))
+            beat = json.dumps(asdict(Beat(self._number, at.step, at.phase)))
+            with open(self._folder.heartbeat_of(self._rank), "w", opener=no_link) as file:
+                file.write(beat)
 
     def _read_all(self) -> list[Beat | None]:
         return [self._read(rank) for rank in range(len(self._hosts))]

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.errors import UserError
-from data_prep.reading import cannot_read, typed, unusable
+from data_prep.reading import cannot_read, open_regular, typed, unusable
 from data_prep.storage import require_run
 from pretrain.checkpoint import Identity, committed, read
 from pretrain.config import Config, load_config
@@ -110,9 +110,8 @@ def _factors(folder: RunFolder, config: Config, step: int, digest: str) -> Calla
     every = config.masking.selection.adapt_steps
     path = folder.mask_factors_from((step - 1) // every * every)
     try:
-        factors = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise cannot_read(path, error) from None
+        with open_regular(path) as file:
+            factors = np.load(file, allow_pickle=False)
     except ValueError:
         raise unusable(path, "it is not an array of numpy") from None
     if factors_digest(factors) != digest:

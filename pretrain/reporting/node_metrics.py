@@ -17,6 +17,7 @@ import psutil
 import torch
 
 from data_prep.errors import UserError
+from data_prep.files import no_link
 from data_prep.reading import parse_json, read_text
 
 Sampler = Callable[[], dict[str, float]]
@@ -88,7 +89,8 @@ class SystemMetrics:
     def _write(self, values: dict[str, float]) -> None:
         """Replace this node's file atomically, as rank 0 may read it at any time."""
         new = self._file.with_suffix(".new")
-        new.write_text(json.dumps(values | {"time": time.time()}))  # so that each sample differs
+        with open(new, "w", opener=no_link) as file:
+            file.write(json.dumps(values | {"time": time.time()}))  # so that each sample differs
         new.replace(self._file)
 
     def _news(self) -> dict[str, float]:

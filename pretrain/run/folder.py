@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from data_prep.errors import NO_ROOM, MissingFile, UserError
-from data_prep.files import file_lock, make_folder, no_link, text_or_none, write_file, write_json
+from data_prep.files import file_lock, make_folder, no_link, open_plain, text_or_none, write_file, write_json
 from data_prep.reading import json_or_none, read_json
 from data_prep.storage import require_run
 from pretrain.run.environment_file import read_environment
@@ -171,7 +171,7 @@ class RunFolder:
     def is_held(self) -> bool:
         """Whether a run, on this host or on another that shares the file system's locks, holds the folder."""
         try:
-            file = open(self.path / ".lock")  # noqa: SIM115 (closed below)
+            file = open_plain(self.path / ".lock")
         except OSError:
             return False
         with file:
@@ -208,10 +208,7 @@ class RunFolder:
 
     def is_asked_to_end(self) -> bool:
         """Whether a stop, not only a pause, was requested."""
-        try:
-            return self.stop.read_bytes() != _FOR_NOW.encode()
-        except OSError:
-            return False
+        return self.stop.exists() and text_or_none(self.stop) != _FOR_NOW
 
     def status_time(self) -> int | None:
         """The time of the last write of status.json, in nanoseconds; None if it does not exist."""

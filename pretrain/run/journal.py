@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from data_prep.files import AppendLog, open_plain
+from data_prep.files import AppendLog, limited_lines, open_plain
 from data_prep.reading import MAX_NUMBER, YEAR_9999
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -121,8 +121,10 @@ class JournalReader:
         """
         with open_plain(self._path) as file:
             end = file.seek(start)
-            while end < stop and (line := file.readline()).endswith(b"\n"):
-                end += len(line)
+            for size, line in limited_lines(file):
+                if end >= stop or not line.endswith(b"\n"):
+                    return
+                end += size
                 yield end, Entry.from_line(line)
 
 
