@@ -10,13 +10,14 @@ from typing import Any, Literal, Protocol
 
 from data_prep.errors import UserError
 from data_prep.files import write_json
-from data_prep.reading import json_or_none, typed
+from data_prep.reading import json_or_none, open_regular, typed
 from pretrain.run import JournalReader, RunFolder
 from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
 from pretrain.tracking.mlflow_runs import Point
 from pretrain.tracking.run_record import RunRecord
 
 _POLL_SECONDS = 2.0
+_EVENT_FILES = "events.out.tfevents.*"
 _STEP = "training step"  # the horizontal axis in W&B, whose own steps must not go back
 Kind = Literal["tensorboard", "wandb"]
 
@@ -51,6 +52,10 @@ def copy_journal(run_dir: Path, kind: Kind, follow: bool) -> int:
         UserError: if the package is not installed, or the folder is not a run.
     """
     record, folder = RunRecord.require(run_dir), RunFolder(run_dir)
+    if (place := run_dir / kind).is_symlink():  # files behind it would be changed and removed
+        raise UserError(f"{place} is a symbolic link. Remove it, or put a folder there.")
+    for file in place.glob(_EVENT_FILES):
+        open_regular(file, follow=False).close()  # TensorBoard would wait for a pipe
     try:
         copy: JournalCopy = TensorBoardCopy(folder) if kind == "tensorboard" else WandbCopy(folder, record)
     except ImportError:
@@ -79,7 +84,7 @@ class TensorBoardCopy:
         self.sent, self.offset = SentSteps(), 0
         self._place = folder.path / "tensorboard"
         self._writer: Any = None  # made with the first point, so that a copy of nothing leaves no file
-        for file in sorted(self._place.glob("events.out.tfevents.*")):
+        for file in sorted(self._place.glob(_EVENT_FILES)):
             for event in LegacyEventFileLoader(str(file)).Load():
                 self.sent.add(event.step, [value.tag for value in event.summary.value])
 

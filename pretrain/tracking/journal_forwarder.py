@@ -25,6 +25,7 @@ from pretrain.tracking.tracking_target import Target, page_of_record, short_reas
 _log = logging.getLogger(__name__)
 
 _POINTS_PER_REQUEST = 500  # or the rest of the line more; a slow server takes so many within the time limit
+_PAGE_BYTES = 512  # of the bits of a metric's steps
 _OF_NODE = re.compile(r"system/[^/]+/(?P<gpu>gpu\d+_)?(?P<what>\w+)")
 
 
@@ -249,11 +250,11 @@ class Sender:
 class SentSteps:
     """The (metric, step) pairs already sent, a bit each: 5 MB at a million steps of 40 metrics.
 
-    It takes the first MOST_NAMES metrics.
+    It takes the first MOST_NAMES metrics. The bits are in pages, because a damaged journal can have any step.
     """
 
     def __init__(self) -> None:
-        self._seen: dict[str, bytearray] = {}
+        self._seen: dict[str, dict[int, bytearray]] = {}
         self._warned = False
 
     def take_new(self, entry: Entry) -> list[Point]:
@@ -264,16 +265,15 @@ class SentSteps:
     def add(self, step: int, names: Sequence[str]) -> list[str]:
         """Count these metrics of a step as sent, and return those that were not sent before."""
         new = []
-        byte, bit = step >> 3, 1 << (step & 7)
+        (page, byte), bit = divmod(step >> 3, _PAGE_BYTES), 1 << (step & 7)
         for name in names:
             if name not in self._seen and len(self._seen) == MOST_NAMES:
                 if not self._warned:
                     _log.warning("The run has more than %d metrics. Its journal has %s and others.", MOST_NAMES, name)
                 self._warned = True
                 continue
-            seen = self._seen.setdefault(name, bytearray())
-            if len(seen) <= byte:
-                seen.extend(bytes(byte + 1 - len(seen)))
+            pages = self._seen.setdefault(name, {})
+            seen = pages.get(page) or pages.setdefault(page, bytearray(_PAGE_BYTES))
             if not seen[byte] & bit:
                 seen[byte] |= bit
                 new.append(name)

@@ -2,19 +2,22 @@
 
 import itertools
 import json
+import re
+import reprlib
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from data_prep.errors import MissingFile, UserError
 from data_prep.format import Dataset
-from data_prep.reading import read_json
+from data_prep.reading import read_json, unusable
 from data_prep.urls import redact
 from pretrain.config import Config
 from pretrain.run import RunFolder
 
+_KEY = re.compile("[0-9a-f]{32}")
 _LONGEST_DIGEST = 36  # MLflow's limit
 
 
@@ -92,11 +95,14 @@ class RunRecord:
     @classmethod
     def load(cls, run_dir: Path) -> "RunRecord | None":
         """The record of a run folder; None if there is no file. Raises UserError if it is damaged."""
+        path, hint = RunFolder(run_dir).mlflow_run, "delete it to start a new MLflow run"
         try:
-            hint = "delete it to start a new MLflow run"
-            return cast(RunRecord, read_json(RunFolder(run_dir).mlflow_run, cls, hint=hint))
+            record: RunRecord = read_json(path, cls, hint=hint)
         except MissingFile:
             return None
+        if not _KEY.fullmatch(record.key):  # it becomes part of the names of files
+            raise unusable(path, f".key is {reprlib.repr(record.key)}, not 32 hexadecimal digits", hint)
+        return record
 
     @classmethod
     def require(cls, run_dir: Path) -> "RunRecord":

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.errors import UserError
+from pretrain.tracking import copy_journal
 from tests.support.mlflow_server import Server, ask
 from tests.support.tracked import append, start
 
@@ -118,3 +120,27 @@ def test_an_address_of_the_folder_is_used_only_if_the_user_agrees(tmp_path: Path
     assert track_sync(run, MLFLOW_TRACKING_URI=server.uri).returncode == 0
     assert has_experiment(server, tmp_path)
     assert track_sync(run, "--yes").returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
+def test_a_copy_of_the_journal_changes_nothing_outside_the_run_folder(tmp_path: Path, kind: str) -> None:
+    run, theirs = planted(tmp_path, "none"), tmp_path / "photos"
+    (theirs / f"offline-run-20260101_000000-{'0' * 32}").mkdir(parents=True)
+    (run / kind).symlink_to(theirs)
+    with pytest.raises(UserError, match="is a symbolic link"):
+        copy_journal(run, kind, follow=False)
+    (run / kind).unlink()
+    (run / kind / "offline-run-x-x").mkdir(parents=True)
+    record = json.loads((run / "mlflow_run.json").read_text())
+    (run / "mlflow_run.json").write_text(json.dumps(record | {"key": "x/../../../photos"}))
+    with pytest.raises(UserError, match="not 32 hexadecimal digits"):
+        copy_journal(run, kind, follow=False)
+    assert len(list(theirs.iterdir())) == 1
+
+
+def test_a_copy_of_the_journal_waits_for_no_pipe(tmp_path: Path) -> None:
+    run = planted(tmp_path, "none")
+    (run / "tensorboard").mkdir()
+    os.mkfifo(run / "tensorboard" / "events.out.tfevents.1")
+    with pytest.raises(UserError, match="is a pipe"):
+        copy_journal(run, "tensorboard", follow=False)

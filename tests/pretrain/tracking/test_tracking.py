@@ -3,6 +3,7 @@
 import json
 import logging
 import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,8 @@ def test_each_metric_of_a_step_is_new_once() -> None:
     assert sent.take_new(Entry(5, 9.0, {"a": 2.0, "b": 3.0})) == [Point("b", 3.0, 9.0, 5)]
     assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == [Point("a", 4.0, 9.0, 4)]  # a step that was skipped before
     assert sent.take_new(Entry(4, 9.0, {"a": 4.0})) == []
+    assert sent.add(1 << 62, ["a"]) == ["a"]  # of a damaged journal; it takes little memory
+    assert sent.add(1 << 62, ["a"]) == []
 
 
 def test_a_password_is_never_written_and_sync_asks_for_it(tmp_path: Path) -> None:
@@ -100,9 +103,11 @@ def test_sync_names_what_is_missing_or_damaged(tmp_path: Path) -> None:
     (tmp_path / "mlflow_run.json").write_text('{"uri": ')
     with pytest.raises(UserError, match=r"mlflow_run\.json cannot be used"):
         sync(tmp_path)
-    (tmp_path / "mlflow_run.json").write_text('{"server": 1}')
-    with pytest.raises(UserError, match=r"mlflow_run\.json cannot be used"):
-        sync(tmp_path)
+    record = asdict(RunRecord("http://127.0.0.1:1", "demo", "r", {}, {}))
+    for wrong in ({"server": 1}, record | {"key": "../../*"}, record | {"key": ""}):
+        (tmp_path / "mlflow_run.json").write_text(json.dumps(wrong))
+        with pytest.raises(UserError, match=r"mlflow_run\.json cannot be used"):
+            sync(tmp_path)
 
 
 def test_a_tracker_survives_a_damaged_record_and_a_folder_that_is_gone(tmp_path: Path) -> None:
