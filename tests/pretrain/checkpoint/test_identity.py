@@ -86,7 +86,6 @@ DECIDING = {
 }
 FREE = {
     "run__dir": "runs/elsewhere",
-    "masking__device": "gpu",
     "model__init": "the-same/moved",
     "run__resume": "required",
     "run__trust_checkpoint": True,

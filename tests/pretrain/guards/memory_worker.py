@@ -47,7 +47,7 @@ def fits(engine: Engine, rows: int) -> bool:
     """Whether micro-batches of `rows` rows fit on all ranks."""
     stage = BatchStage.divided(dist.get_world_size(), StageSettings(0, SEQ_LEN, rows * dist.get_world_size(), rows, ""))
     opened = loader(stage, dist.get_rank())
-    found = Trial(engine, opened, ResumeState(0, opened.mixture.start()), SEQ_LEN).fits()
+    found = Trial(engine, opened, ResumeState(0, opened.mixture.start())).fits()
     opened.close()
     return found
 

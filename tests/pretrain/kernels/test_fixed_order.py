@@ -30,6 +30,6 @@ def names(tree: ast.AST) -> set[str]:
 
 def test_kernels_use_no_atomic_operation_and_no_autotuning():
     found = dict(kernels())
-    assert len(found) > 10
+    assert len(found) >= 10
     for place, kernel in found.items():
         assert not [name for name in names(kernel) if name.startswith(VARIABLE)], place
