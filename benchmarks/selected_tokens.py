@@ -4,8 +4,8 @@
         --train sst2-train.tsv --valid sst2-dev.tsv
 
 Uniform selection, rarer tokens, tokens that depend on their neighbours (after Zhang and Hashimoto, "On the inductive
-bias of masked language modeling: from statistical to syntactic dependencies", NAACL 2021), cloze masks (one content
-word a sentence), and selection that follows the model's errors (Edman and Fraser, 2025, arXiv:2510.20475).
+bias of masked language modeling: from statistical to syntactic dependencies", NAACL 2021), and cloze masks (one
+content word a sentence).
 `maskwright prep weights` writes the lists. The models differ in nothing else. It runs maskwright's commands. Run the
 same command again to resume: results in --work are used again.
 """
@@ -27,7 +27,6 @@ SELECTIONS: dict[str, dict[str, Any]] = {
     "rare": {"selection": {"weights": "lists/rare.json"}},
     "dependent": {"selection": {"weights": "lists/dependent.json"}},
     "cloze": {"strategy": "whole_word", "selection": {"weights": "lists/content.json", "per": "sentence"}},
-    "adaptive": {"selection": {"adapt_steps": 100}},
 }
 
 
@@ -54,7 +53,6 @@ def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
 - dependent: a token's weight is what its five neighbours on either side say about it (mean pointwise mutual
   information).
 - cloze: one content word of each sentence is masked; the 200 most frequent words are not content words.
-- adaptive: a token's weight follows the share of wrong predictions, renewed every 100 steps (Edman and Fraser, 2025).
 
 All have the same limit of predicted tokens. [Which tokens](../../docs/masking.md) explains the settings.
 

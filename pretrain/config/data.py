@@ -91,16 +91,6 @@ class SelectionConfig(Section):
     per: Literal["row", "sentence"] = Field(
         "row", description="row: masking.rate of its tokens; sentence: one unit of each, up to masking.rate"
     )
-    adapt_steps: int = Field(
-        0, ge=0, description="n: every n steps, tokens that the model predicts badly get a higher weight; 0: never"
-    )
-
-    @field_validator("adapt_steps")
-    @classmethod
-    def _after_prefetched(cls, steps: int) -> int:
-        if 0 < steps < 10:
-            raise ValueError("adapt_steps must be 10 or more, because batches are prepared ahead of their step")
-        return steps
 
     @model_validator(mode="after")
     def _sentence_ends(self) -> "SelectionConfig":
@@ -168,12 +158,6 @@ class MaskingConfig(Section):
             )
         if self.collocations is not None and "collocation" not in self.weights:
             raise ValueError("collocations is a list for strategy collocation; set masking.strategy, or remove it")
-        return self
-
-    @model_validator(mode="after")
-    def _same_masks(self) -> "MaskingConfig":
-        if self.static_epochs and self.selection.adapt_steps:
-            raise ValueError("selection.adapt_steps changes the masks, which static_epochs repeats; remove one of them")
         return self
 
     @model_validator(mode="after")

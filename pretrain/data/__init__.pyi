@@ -9,7 +9,6 @@ from .feed import Prefetcher as Prefetcher
 from .loader import BatchStage as BatchStage
 from .loader import Loader as Loader
 from .loader import LoaderStep as LoaderStep
-from .loader import factors_digest as factors_digest
 from .masked_stream import MaskedStream as MaskedStream
 from .masked_stream import StreamLoader as StreamLoader
 from .mixture import MixturePosition as MixturePosition

@@ -6,10 +6,6 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-import xxhash
-from numpy.typing import NDArray
-
 from data_prep.errors import UserError
 from data_prep.format import Dataset
 from pretrain.config import Config, MaskingConfig, StageSettings
@@ -23,7 +19,6 @@ from pretrain.objectives import (
     ObjectiveMixture,
     objective_of,
     shares_at,
-    with_factors,
 )
 from pretrain.philox import derive_key
 
@@ -116,7 +111,6 @@ class LoaderStep:
     """This rank's micro-batches of one global batch, the stream positions before and after, and the mask rate.
 
     shares: of the rows, for each objective of a mixture; empty without one.
-    factors: digest of the factors on the weights of ids; empty without them.
     """
 
     batches: list[Batch]
@@ -124,7 +118,6 @@ class LoaderStep:
     after: MixturePosition
     mask_rate: float
     shares: tuple[float, ...] = ()
-    factors: str = ""
 
 
 class Loader:
@@ -137,9 +130,6 @@ class Loader:
         mask_rate: the rate after a number of steps.
         shares: of a mixture's objectives after a number of steps.
         rank: this rank. Rows are assigned rank by rank, micro-batch by micro-batch.
-
-    Attributes:
-        factors: after a number of steps, the factors [size] on the weights of ids in masking; None: all are 1.
     """
 
     def __init__(
@@ -154,7 +144,6 @@ class Loader:
     ):
         self.mixture, self._stages, self._rank = mixture, stages, rank
         self.vocabulary, self.objectives, self._mask_rate, self._shares = vocabulary, objectives, mask_rate, shares
-        self.factors: Callable[[int], NDArray[np.float32]] | None = None
 
     @classmethod
     def for_training(
@@ -199,17 +188,15 @@ class Loader:
     def for_held_out(cls, config: Config, dataset: Dataset, stages: Sequence[BatchStage], rank: int) -> "Loader":
         """The loader of the held-out set: natural word order; damage is an error.
 
-        Masks have the rate of the last step that draws masks at a rate. Selection does not adapt, so that masks do not
-        depend on the steps before. With `eval.masks: common`, the defaults of masking apply, so the masks are the same
-        for every run.
+        Masks have the rate of the last step that draws masks at a rate. With `eval.masks: common`, the defaults of
+        masking apply, so the masks are the same for every run.
         """
         phases = config.run_phases
         phase = next((one for one in reversed(phases) if one.config.masks_at_a_rate), phases[-1])
         rate, masking = mask_rate(config, phase.end - 1), phase.config.masking
         if config.eval.masks == "common":
             rate, masking = COMMON_RATE, MaskingConfig(rate=COMMON_RATE)
-        selection = masking.selection.model_copy(update={"adapt_steps": 0})
-        masking = masking.model_copy(update={"rate": rate, "selection": selection})
+        masking = masking.model_copy(update={"rate": rate})
         data, vocabulary = config.data, Vocabulary.of(dataset.manifest.tokenizer)
         objective = objective_of(config, vocabulary, _EVALUATION_SEED, "valid", masking=masking)
         stream = row_stream(dataset, _EVALUATION_SEED, data.window_blocks, data.packing, flags=objective.flags)
@@ -225,12 +212,12 @@ class Loader:
         """
         stage, parts, after = self._take(steps_done, position)
         first, rate = self._rank * stage.rank_rows, self._mask_rate(steps_done)
-        objective, shares, digest = self._objective(steps_done, stage.phase)
+        objective, shares = self._objective(steps_done, stage.phase)
         batches = [
             self._build(_rows(parts, start, stage.micro), stage, rate, objective)
             for start in range(first, first + stage.rank_rows, stage.micro)
         ]
-        return LoaderStep(batches, position, after, rate, shares, digest)
+        return LoaderStep(batches, position, after, rate, shares)
 
     def skip(self, steps_done: int, position: MixturePosition, steps: int, to: int) -> MixturePosition:
         """Position to resume from after `to` steps, past the rows of `steps` steps from `position`.
@@ -303,16 +290,13 @@ class Loader:
             before = before.restarted(self.mixture.sources_of(stage.phase))
         return stage, *self.mixture.take(before, stage.rows, stage.seq_len, stage.phase)
 
-    def _objective(self, steps_done: int, phase: int) -> tuple[Objective, tuple[float, ...], str]:
-        """The objective of the step after `steps_done` steps, with the `shares` and `factors` of LoaderStep."""
-        objective, digest = self.objectives[phase], ""
-        if self.factors:
-            factors = self.factors(steps_done)
-            objective, digest = with_factors(objective, factors), factors_digest(factors)
+    def _objective(self, steps_done: int, phase: int) -> tuple[Objective, tuple[float, ...]]:
+        """The objective of the step after `steps_done` steps, with the `shares` of LoaderStep."""
+        objective = self.objectives[phase]
         if self._shares is None or not isinstance(objective, ObjectiveMixture):
-            return objective, (), digest
+            return objective, ()
         shares = self._shares(steps_done)
-        return objective.with_shares(shares), shares, digest
+        return objective.with_shares(shares), shares
 
     def _alone(self, number: int) -> Objective:
         objective = self.objectives[0]
@@ -320,11 +304,6 @@ class Loader:
 
     def _build(self, parts: list[Part], stage: BatchStage, rate: float, objective: Objective) -> Batch:
         return build_batch(parts, stage.micro, stage.seq_len, self.vocabulary, objective, rate)
-
-
-def factors_digest(factors: NDArray[np.float32]) -> str:
-    """A digest of factors on the weights of ids: 16 hex digits."""
-    return xxhash.xxh3_64_hexdigest(factors.tobytes())
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:

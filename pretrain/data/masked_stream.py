@@ -77,8 +77,6 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         self._stages = BatchStage.of_run(self._config, world_size)
         if steps is None and isinstance(self._config.masking.rate, RateSchedule):
             raise UserError("masking.rate follows a schedule, which needs its length; give steps")
-        if self._config.masking.selection.adapt_steps:
-            raise UserError("masking.selection.adapt_steps needs Maskwright's trainer, which counts predictions")
         sources = Sources.open(self._config)
         sources.check(self._config)
         self._pad = sources.tokenizer.special_ids["pad"]

@@ -6,7 +6,7 @@ Only modules of pretrain.engine import DeepSpeed.
 import contextlib
 import functools
 import gc
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,6 @@ class Engine:
         group_norms: bool = False,
         report_gradients: Report | None = None,
         objectives: Sequence[float] = (1.0,),
-        observe: Callable[[DeviceBatch, Tensor], None] | None = None,
     ) -> Tensor:
         """One optimizer step over the global batch.
 
@@ -135,7 +134,6 @@ class Engine:
             report_gradients: compare gradients with a plain all-reduce, and call this before the optimizer steps if
                 some differ, with their relative differences; on every rank.
             objectives: the weight of each objective's mean in the loss.
-            observe: called with each micro-batch and, for each of its predictions [K], 1 if it was right.
 
         Returns:
             fp64 [2 * objectives + 2] on the device: each objective's cross-entropy and correct predictions summed over
@@ -162,8 +160,6 @@ class Engine:
                     inputs = batch.inputs if n == 1 else batch.scaled(factors)
                     prediction: Prediction = self.deepspeed(**inputs)
                 _add_by_objective(sums[:-1].view(2, n), batch, prediction.cross_entropy, prediction.correct)
-                if observe:
-                    observe(batch, prediction.right)
                 self.marker.enter("backward")
                 self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.marker.enter("step")

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from data_prep.errors import UserError
-from pretrain.checkpoint import Identity, Parts, Saver
+from pretrain.checkpoint import Identity, Saver
 from pretrain.config import Phase
 from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher
 from pretrain.distributed import DeferredReader, run_on_rank_zero
@@ -28,7 +27,6 @@ from pretrain.guards import (
     check_replicas,
     end_for_wrong_gradients,
 )
-from pretrain.loop.adaptive_selection import AdaptiveSelection
 from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.step_metrics import FlopsCounter, Instant, StepInfo, step_metrics
@@ -79,12 +77,8 @@ class Loop:
         self._feed = DeviceFeed(device)
         self._flops, self._phase, self._settings = FlopsCounter.of(run, device), config.phase_at(start.steps_done), ""
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
-        self._adaptive: AdaptiveSelection | None = None
-        if config.masking.selection.adapt_steps:
-            self._adaptive = AdaptiveSelection(run, start, loader.vocabulary.size, device)
-            loader.factors = self._adaptive.factors_at
         self._held_out = HeldOutEvaluation(run, run.valid, self._feed) if run.valid else None
-        self._saver = Saver(self._folder.checkpoints, config.checkpoint, self._snapshot, self._report, self._step)
+        self._saver = Saver(self._folder.checkpoints, config.checkpoint, engine.snapshot, self._report, self._step)
         finish, folder = self._engine.wait_for_weights, self._folder.profile
         self._profile = Profile(config.train.profile, folder, run.marker, self._step, run.rank, finish)
         self._last_status = 0.0
@@ -178,8 +172,6 @@ class Loop:
         info, values = self._take_step(loaded)
         self._step, self._position = self._step + 1, loaded.step.after
         self._report_steps(self._deferred.push(info, values))
-        if self._adaptive:
-            self._adapt(self._adaptive)
         if self._profile.after(self._step):
             self._since = None
 
@@ -198,14 +190,13 @@ class Loop:
         report = partial(end_for_wrong_gradients, config=config, step=self._step + 1) if check_due else None
         weights = StepSums.packed_weights(sums, self._objectives)
         of_objectives = loss_weights(config, self._step, loaded.step.shares)
-        observe = self._adaptive.observe if self._adaptive else None
-        output = self._engine.step(batches, weights, lr, norms_due, report, of_objectives, observe)
+        output = self._engine.step(batches, weights, lr, norms_due, report, of_objectives)
         if self._faults.planned:
             self._faults.after_step(self._step + 1, self._engine.module)
         ended = Instant(self._engine.device)
         times, self._since = (self._since or ended, ended), ended
         rows, seq_len = loaded.step.after.dealt - before.dealt, loaded.batches[0].seq_len
-        drawn = loaded.step.mask_rate, loaded.step.shares, loaded.step.factors
+        drawn = loaded.step.mask_rate, loaded.step.shares
         phase = self._phase.number, self._settings
         info = StepInfo(self._step + 1, lr, before, rows, seq_len, *drawn, *phase, times, self._waited)
         self._run.marker.enter("journal")
@@ -225,14 +216,6 @@ class Loop:
         stop = float(bool(self._stop) or self._unwritable is not None)
         written, save_due = self._saver.poll()
         return replace(loaded.sums, stop=stop, written=written, save_due=save_due, compute_seconds=tuple(seconds))
-
-    def _adapt(self, adaptive: AdaptiveSelection) -> None:
-        """Let selection adapt to the steps so far, and record it on rank 0."""
-        adaptive.after_step(self._step)
-        try:
-            adaptive.record()
-        except OSError as error:
-            self._unwritable = f"{self._folder.mask_factors} cannot be written ({error.strerror})"
 
     # Report
 
@@ -333,10 +316,6 @@ class Loop:
         so_far = self._replaced_tokens, self._init, self.guard.history
         state = ResumeState(self._step, self._position, *so_far, chain=self._chain)
         self._saver.begin(self._step, checkpoint_state(self._config, self._run.data, state))
-
-    def _snapshot(self, folder: Path, copy: bool) -> Parts:
-        parts = self._engine.snapshot(folder, copy)
-        return parts | self._adaptive.snapshot() if self._adaptive else parts
 
     def _save_last(self) -> None:
         """Wait for a checkpoint of the last step; retry once if it failed."""

@@ -41,7 +41,7 @@ class StepInfo:
     """The values of a step that the host knows before the step's sums arrive from the device.
 
     before: the position of its batch in the stream. rows, seq_len: the shape of the batch.
-    mask_rate, shares, factors: see LoaderStep.
+    mask_rate, shares: see LoaderStep.
     phase: the number of the phase. settings: digest of the settings that decide the batch.
     times: when it began and ended on the device. waited: seconds that this rank waited for data.
     """
@@ -53,7 +53,6 @@ class StepInfo:
     seq_len: int
     mask_rate: float
     shares: tuple[float, ...]
-    factors: str
     phase: int
     settings: str
     times: tuple[Instant, Instant]
@@ -78,7 +77,6 @@ class StepInfo:
             "rows": self.rows,
             "mask_rate": self.mask_rate,
             **({"shares": self.shares} if self.shares else {}),
-            **({"factors": self.factors} if self.factors else {}),
             "checksum": int(sums.checksum),
             "replaced": int(sums.replaced),
             "settings": self.settings,

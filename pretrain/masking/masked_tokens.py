@@ -8,7 +8,6 @@ A mask is a pure function of (seed, source and epoch, window, row, slot, rate) a
 """
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass
 from typing import Literal
 
@@ -141,12 +140,6 @@ class MaskedTokens:
     def flags(self) -> int:
         marks = TokenFlag.TARGET if self.weights and self.weights.unmarked != 1 else 0
         return marks if self.by_token else TokenFlag.WORD_START | marks
-
-    def with_factors(self, factors: NDArray[np.float32]) -> "MaskedTokens":
-        """The same objective with the weight of each id multiplied by its factor [size]; it must have weights."""
-        changed = copy(self)
-        changed.weights = self.weights and self.weights.times(factors)
-        return changed
 
     def slots(self, seq_len: int) -> int:
         """Places for the selection of a full row with one [CLS] and one [SEP], plus room for a longer last unit."""

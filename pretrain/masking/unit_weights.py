@@ -1,7 +1,7 @@
 """Weights of the units of a row: which ones masking selects more often than others."""
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,10 +49,6 @@ class UnitWeights:
                 )
             of_ids[:], ends[listed.sentence_ends] = listed.weights, True
         return cls(of_ids * vocabulary.is_ordinary, ends, vocabulary.cls, selection.unmarked, selection.per)
-
-    def times(self, factors: NDArray[np.float32]) -> "UnitWeights":
-        """The same selection with the weight of each id multiplied by its factor [size]."""
-        return replace(self, of_ids=self.of_ids * factors)
 
     def select(
         self,

@@ -278,5 +278,5 @@ class Encoder(nn.Module):
         how = self.options, self.operations, weights, places
         loss, *others = VocabularyLoss.apply(x_KD, *decoder, labels, self.shape.vocab_size, *how)
         # Without detach, torch.compile of torch 2.11 takes the others for differentiable, and fails.
-        plain, correct, right = (other.detach() for other in others)
-        return Prediction(loss, plain, correct, by_group((labels != IGNORED).float(), places), right)
+        plain, correct = (other.detach() for other in others)
+        return Prediction(loss, plain, correct, by_group((labels != IGNORED).float(), places))

@@ -21,7 +21,7 @@ class Prediction(NamedTuple):
     """Sums over the predictions of one stream, fp32: the loss [], the others [] or for each group of rows [G].
 
     loss: what is minimised. cross_entropy: in nats, the same unless options add to it, and weighted in the same way.
-    correct: arg-max choices that are right. predictions: how many there are. right [K]: 1 for each one that is right.
+    correct: arg-max choices that are right. predictions: how many there are.
 
     A tuple, not a dataclass: ZeRO-3 gathers parameters again for the backward pass through hooks on output tensors,
     and it finds those in tuples alone.
@@ -31,7 +31,6 @@ class Prediction(NamedTuple):
     cross_entropy: Tensor
     correct: Tensor
     predictions: Tensor
-    right: Tensor
 
 
 class Choices(NamedTuple):
@@ -73,7 +72,7 @@ def by_group(values: Tensor, places: tuple[int, ...]) -> Tensor:
 
 def cross_entropy_sums(
     logits: Tensor, labels: Tensor, options: LossOptions, weights: Tensor | None = None, places: tuple[int, ...] = ()
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """The values of VocabularyLoss for given logits [K, V]; V is the vocabulary without padding."""
     values, used = logits.float(), labels != IGNORED
     plain = F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="none").detach()
@@ -82,8 +81,8 @@ def cross_entropy_sums(
     ) + options.z_loss * (values.logsumexp(dim=1).square() * used)
     if weights is not None:
         plain, loss = plain * weights, loss * weights
-    right = ((values.argmax(dim=1) == labels) & used).float()
-    return loss.sum(), by_group(plain, places), by_group(right, places), right
+    correct = ((values.argmax(dim=1) == labels) & used).float()
+    return loss.sum(), by_group(plain, places), by_group(correct, places)
 
 
 class VocabularyLoss(torch.autograd.Function):
@@ -91,8 +90,7 @@ class VocabularyLoss(torch.autograd.Function):
 
     apply(x [K, D], weight [V, D], bias [V], labels [K] int64, n_ids, options, operations, weights, places) gives fp32
     sums: the loss to minimise [], the cross-entropy in nats, and how many arg-max choices are right; these two [], or
-    [G] for groups with `places` rows each; and 1 for each row [K] whose choice is right. Only the first has a gradient.
-    Rows with the label IGNORED give nothing.
+    [G] for groups with `places` rows each. Only the first has a gradient. Rows with the label IGNORED give nothing.
     `n_ids` is V without padding. `weights` [K] fp32 multiply loss and cross-entropy of each row.
 
     There is one copy of the K x V logits; the gradient replaces it in place.
@@ -110,7 +108,7 @@ class VocabularyLoss(torch.autograd.Function):
         operations: Operations = PLAIN,
         weights: Tensor | None = None,
         places: tuple[int, ...] = (),
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:
         learns = any(ctx.needs_input_grad)
         values = torch.empty(len(x), 3, dtype=torch.float32, device=x.device)
         grad_x, grad_weight, grad_bias = torch.empty_like(x), None, None
@@ -130,10 +128,9 @@ class VocabularyLoss(torch.autograd.Function):
                 grad_bias = of_bias if grad_bias is None else grad_bias.add_(of_bias)
         if learns:
             ctx.save_for_backward(grad_x, grad_weight, grad_bias)
-        plain, right = by_group(values[:, 1], places), values[:, 2].clone()
-        correct = by_group(right, places)
-        ctx.mark_non_differentiable(plain, correct, right)
-        return values[:, 0].sum(), plain, correct, right
+        plain, correct = by_group(values[:, 1], places), by_group(values[:, 2], places)
+        ctx.mark_non_differentiable(plain, correct)
+        return values[:, 0].sum(), plain, correct
 
     @staticmethod
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:

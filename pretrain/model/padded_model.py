@@ -59,8 +59,8 @@ class PaddedModel(nn.Module):
         if top:
             return choices_of(logits, labels, top)
         places = tuple(group.places for group in groups)
-        loss, plain, correct, right = cross_entropy_sums(logits, labels, self.options, weights, places)
-        return Prediction(loss, plain, correct, by_group((labels != IGNORED).float(), places), right)
+        loss, plain, correct = cross_entropy_sums(logits, labels, self.options, weights, places)
+        return Prediction(loss, plain, correct, by_group((labels != IGNORED).float(), places))
 
 
 def document_logits(

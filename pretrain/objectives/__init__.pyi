@@ -6,4 +6,3 @@ from .objective_mixture import ObjectiveMixture as ObjectiveMixture
 from .objective_mixture import loss_weights as loss_weights
 from .objective_mixture import predicted_share as predicted_share
 from .objective_mixture import shares_at as shares_at
-from .objective_mixture import with_factors as with_factors

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.config import Config, ObjectiveConfig, View
-from pretrain.masking import IGNORED, Masked, MaskedTokens, RowGroup, Rows, mask_rate, of_rows, scheduled
+from pretrain.masking import IGNORED, Masked, RowGroup, Rows, mask_rate, of_rows, scheduled
 
 _ROUNDING = 1e-6  # of a share of rows, relative to a row
 
@@ -64,12 +64,6 @@ class ObjectiveMixture:
         changed._shares = tuple(shares)
         return changed
 
-    def with_factors(self, factors: NDArray[np.float32]) -> "ObjectiveMixture":
-        """The same mixture, with the weight of each id multiplied by its factor where masks are drawn."""
-        changed = copy(self)
-        changed._objectives = tuple(with_factors(one, factors) for one in self._objectives)
-        return changed
-
     def alone(self, number: int) -> "ObjectiveMixture":
         """The objective with this number for all rows."""
         return self.with_shares([float(number == other) for other in range(len(self._objectives))])
@@ -106,11 +100,6 @@ class ObjectiveMixture:
             order=order,
             groups=tuple(groups),
         )
-
-
-def with_factors(objective: Objective, factors: NDArray[np.float32]) -> Objective:
-    """The objective with the weight of each id multiplied by its factor [size]; the same if it draws no masks."""
-    return objective.with_factors(factors) if isinstance(objective, MaskedTokens | ObjectiveMixture) else objective
 
 
 def row_quotas(shares: Sequence[float], rows: int) -> tuple[int, ...]:

@@ -1,20 +1,16 @@
 """Rebuild the batch of a training step from the run's journal, its config and the shards."""
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from data_prep.errors import UserError
-from data_prep.reading import cannot_read, open_regular, typed, unusable
+from data_prep.reading import cannot_read, typed, unusable
 from data_prep.storage import require_run
 from pretrain.checkpoint import Identity, committed, read
 from pretrain.config import Config, load_config
-from pretrain.data import BatchRows, BatchStage, Loader, MixturePosition, Sources, factors_digest
+from pretrain.data import BatchRows, BatchStage, Loader, MixturePosition, Sources
 from pretrain.masking import Vocabulary
 from pretrain.run import JournalReader, RunFolder
 
@@ -53,7 +49,6 @@ class _Batch:
     replaced: int
     settings: str
     shares: tuple[float, ...] = ()
-    factors: str = ""
     chain: str = ""
 
 
@@ -80,8 +75,6 @@ def replay(run: Path, step: int) -> Replayed:
     position = position.of_sources(len(data.datasets))
     loader = Loader.for_training(config, data, stages, rank=0, rate=batch.mask_rate, shares=batch.shares)
     try:
-        if batch.factors:
-            loader.factors = _factors(folder, config, step, batch.factors)
         batches = loader.step(step - 1, position).batches
     finally:
         loader.close()
@@ -103,20 +96,6 @@ def replay(run: Path, step: int) -> Replayed:
         vocabulary,
         folder.tokenizer,
     )
-
-
-def _factors(folder: RunFolder, config: Config, step: int, digest: str) -> Callable[[int], NDArray[np.float32]]:
-    """The factors on the weights of ids at a step, as the run recorded them."""
-    every = config.masking.selection.adapt_steps
-    path = folder.mask_factors_from((step - 1) // every * every)
-    try:
-        with open_regular(path) as file:
-            factors = np.load(file, allow_pickle=False)
-    except ValueError:
-        raise unusable(path, "it is not an array of numpy") from None
-    if factors_digest(factors) != digest:
-        raise unusable(path, f"it is not what step {step} was trained with")
-    return lambda steps_done: factors
 
 
 def _record(folder: RunFolder, step: int) -> tuple[dict[str, float], _Batch, MixturePosition]:

@@ -60,7 +60,6 @@ class RunFolder:
         self.environment = path / "environment.json"
         self.journal = path / "journal.jsonl"
         self.predictions = path / "predictions.jsonl"
-        self.mask_factors = path / "mask_factors"
         self.status = path / "status.json"
         self.stop = path / "STOP"
         self.checkpoints = path / "checkpoints"
@@ -85,10 +84,6 @@ class RunFolder:
     def stacks_of(self, rank: int) -> Path:
         """The file for a rank's stacks when the run hangs."""
         return self.stacks / f"rank-{rank:05d}.txt"
-
-    def mask_factors_from(self, step: int) -> Path:
-        """The file with the factors on the weights of ids in masking, from the step after `step` steps."""
-        return self.mask_factors / f"{step_name(step)}.npy"
 
     def export_of(self, step: int, averaged: bool = False) -> Path:
         """The folder of the exported model of a step; `averaged`: with the averaged weights of optim.ema."""

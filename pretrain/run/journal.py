@@ -28,8 +28,7 @@ class Entry:
 
     batch: of a training step, JSON values: the `position` of the stream before it; `seq_len`, `rows` and `mask_rate` of
     its global batch, and the `checksum` of that; how many tokens were `replaced` because of
-    damage; and `settings`, a digest of what else decides its rows and masks. With adaptive selection, `factors` is a
-    digest of the factors on the weights of ids. `chain`: see `chained`.
+    damage; and `settings`, a digest of what else decides its rows and masks. `chain`: see `chained`.
     """
 
     step: int

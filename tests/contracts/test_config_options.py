@@ -43,7 +43,6 @@ OPTIONS = {
     "masking.selection.weights": None,
     "masking.selection.unmarked": 1.0,
     "masking.selection.per": "row",
-    "masking.selection.adapt_steps": 0,
     "masking.static_epochs": 0,
     "masking.diffusion.modes": [],
     "masking.diffusion.weight": "inverse_rate",

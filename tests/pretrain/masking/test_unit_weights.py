@@ -59,17 +59,6 @@ def successive(weights: list[float], k: int) -> np.ndarray:
     return chances
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_factors_give_the_masks_of_a_list_of_their_products(strategy):
-    factors = np.random.default_rng(0).choice([0.25, 1.0, 3.0], VOCABULARY.size).astype(np.float32)
-    weights = {20: 2.0, 21: 0.5}
-    products = {id: weights.get(id, 1.0) * float(factors[id]) for id in range(VOCABULARY.size)}
-    rows = drawn("[AaAaaAAa]", 200)
-    changed, wanted = weighted(weights, strategy, 0.3).with_factors(factors), weighted(products, strategy, 0.3)
-    assert same(changed(rows, 0.3), wanted(rows, 0.3))
-    assert not same(weighted(weights, strategy, 0.3)(rows, 0.3), wanted(rows, 0.3))
-
-
 WEIGHTS = st.sampled_from([0.0, 0.001, 0.5, 1.0, 3.0, 1000.0])
 
 
