@@ -233,9 +233,7 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
         "data": {
             "documents": sum(t.documents for t in totals),
             "tokens": sum(t.tokens for t in totals),
-            "sources_sha256": [dataset.manifest.sources_sha256 for dataset in data.datasets],
         },
-        "chain": state.chain,
         "config": config.model_dump(mode="json"),
     }
 

@@ -3,7 +3,6 @@
 import bisect
 import functools
 import hashlib
-import json
 import mmap
 import re
 import reprlib
@@ -189,11 +188,6 @@ class Manifest:
         before = bisect.bisect_right(self._ordered, task, key=lambda source: source.first_task)
         source = self._ordered[before - 1] if before else None
         return source if source and task < source.first_task + source.tasks else None
-
-    @functools.cached_property
-    def sources_sha256(self) -> str:
-        """SHA-256 of the records of the inputs, which the fingerprint does not cover."""
-        return hashlib.sha256(json.dumps([asdict(source) for source in self.sources]).encode()).hexdigest()
 
     @functools.cached_property
     def _ordered(self) -> list[SourceInfo]:

@@ -1,16 +1,15 @@
-"""`maskwright audit`: repeat steps of a run and compare the results, or verify its hashes from text to export."""
+"""`maskwright audit`: repeat steps of a run and compare the results."""
 
 import json
 import re
 import shutil
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.errors import UserError, printable
+from data_prep.errors import UserError
 from data_prep.files import text_or_none
 from data_prep.storage import require_run
 from launchers.commands.arguments import JsonFlag, ProcessCount, RunArgument
@@ -23,7 +22,6 @@ _LOG = "audit.log"  # only a folder with it is removed
 
 
 def audit(
-    context: typer.Context,
     run: RunArgument,
     steps: Annotated[
         str | None, typer.Option(metavar="A:B", help="first and last step; by default up to the newest checkpoint")
@@ -32,9 +30,6 @@ def audit(
     tolerance: Annotated[
         float, typer.Option(min=0, max=1, help="relative difference allowed where other bits are expected")
     ] = 1e-3,
-    chain: Annotated[
-        bool, typer.Option("--chain", help="repeat no steps; verify the hashes from the text's manifest to the exports")
-    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Repeat steps of a run, and compare batches, losses, gradient norms and weights. Exit code 1 if they differ.
@@ -43,20 +38,12 @@ def audit(
     same kind of machine, with as many processes, every bit must be equal; on a GPU only with run.deterministic. The
     checkpoint is loaded as at a resume: audit only runs whose author you trust.
 
-    With --chain, nothing is trained or loaded. The files are read and compared with their recorded hashes: manifest and
-    shards of the data sets, config, journal, checkpoints and exports. Exit code 1 if one has changed or is missing.
-
     Examples:
 
         maskwright audit runs/demo
         maskwright audit runs/demo --steps 40:80
-        maskwright audit runs/demo --chain
     """
     require_run(run)
-    if chain:
-        _refuse(context, "steps", "procs", "tolerance")
-        _verify_chain(run, as_json)
-        return
     from evaluation.run_audit import (
         allowed_difference,
         first_difference,
@@ -85,32 +72,6 @@ def audit(
     if problem:
         sys.exit(1)
     shutil.rmtree(work)
-
-
-def _refuse(context: typer.Context, *parameters: str) -> None:
-    """Raise UserError for the first of these options on the command line: they are for repeated steps."""
-    for name in parameters:
-        source = context.get_parameter_source(name)
-        if source and source.name == "COMMANDLINE":
-            raise UserError(f"--{name} is not used with --chain, which repeats no steps. Remove one of them.")
-
-
-def _verify_chain(run: Path, as_json: bool) -> None:
-    """Print each link of the chain. Exit code 1 if one is broken."""
-    from evaluation.hash_chain import verify_chain
-    from launchers.display import CommandProgress
-    from pretrain.distributed import Cores
-
-    links = []
-    with CommandProgress() as line:
-        for link in verify_chain(run, Cores.usable().number, line.rate("bytes")):
-            links.append(link)
-            if not as_json:
-                print(printable(str(link)))
-    if as_json:
-        print(json.dumps([asdict(link) for link in links]))
-    if any(link.is_broken for link in links):
-        sys.exit(1)
 
 
 def _range(steps: str | None, last: int) -> tuple[int, int] | None:

@@ -14,20 +14,17 @@ RECORD = "maskwright_export.json"
 class ExportRecord:
     """The contents of maskwright_export.json.
 
-    step: of the checkpoint. checkpoint_sha256: of its manifest. chain: of its last step, see pretrain.run.chained.
-    files: SHA-256 by name.
+    step: of the checkpoint. checkpoint_sha256: of its manifest. files: SHA-256 by name.
     """
 
     step: int
     checkpoint_sha256: str
-    chain: str
     files: dict[str, str]
 
     @classmethod
     def write(cls, folder: Path, saved: Checkpoint) -> None:
         """Write the record of the export of a checkpoint, after all its other files. Raises OSError."""
-        digest, chain = manifest_sha256(saved.path), saved.state.get("chain", "")
-        write_json(folder / RECORD, asdict(cls(saved.step, digest, chain, _digests(folder))))
+        write_json(folder / RECORD, asdict(cls(saved.step, manifest_sha256(saved.path), _digests(folder))))
 
     @classmethod
     def read(cls, folder: Path) -> "ExportRecord | None":

@@ -25,7 +25,6 @@ class ResumeState:
     init: the digest of the weights that the run began with; None if they were random.
     history: the state of the guards.
     checkpoint: the folder that this was read from.
-    chain: of the last step, see pretrain.run.chained; empty at the start, and in checkpoints of earlier versions.
     """
 
     steps_done: int
@@ -34,7 +33,6 @@ class ResumeState:
     init: str | None = None
     history: GuardHistory = field(default_factory=GuardHistory)
     checkpoint: Path | None = field(default=None, compare=False)
-    chain: str = ""
 
     @classmethod
     def of(cls, saved: Checkpoint) -> "ResumeState":
@@ -42,8 +40,7 @@ class ResumeState:
         state = saved.state
         position = MixturePosition.from_json(state["position"])
         init, history = state["identity"].get("model.init (weights)"), GuardHistory.from_json(state["guards"])
-        chain = typed(str, state.get("chain", ""))
-        return cls(saved.step, position, typed(int, state["replaced_tokens"]), init, history, saved.path, chain)
+        return cls(saved.step, position, typed(int, state["replaced_tokens"]), init, history, saved.path)
 
 
 def state_problem(saved: Checkpoint) -> str | None:

@@ -34,7 +34,7 @@ from pretrain.objectives import loss_weights
 from pretrain.optim import learning_rate
 from pretrain.reporting import Profile
 from pretrain.resume import RunParts, checkpoint_state
-from pretrain.run import State, StopRequest, chained
+from pretrain.run import State, StopRequest
 
 _STATUS_SECONDS = 5.0
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
@@ -69,8 +69,6 @@ class Loop:
         self._is_rank_zero, self._ranks, self._objectives = run.rank == 0, len(run.hosts), len(config.objective_kinds)
         self._step, self._position = start.steps_done, start.position
         self._replaced_tokens, self._init = start.replaced_tokens, start.init
-        is_own = start.checkpoint and start.checkpoint.parent.resolve() == self._folder.checkpoints.resolve()
-        self._chain = start.chain if is_own else ""  # the journal lacks the steps of another run
         self._stopping = self._save_due = False
         self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_rank_zero)
         self._faults = Faults(run.rank)
@@ -236,8 +234,7 @@ class Loop:
             if self._config.data.damage_budget:
                 metrics["data/replaced_tokens"] = self._replaced_tokens
             batch = info.batch(sums)
-            self._chain = chained(self._chain, batch)
-            self._report(info.step, metrics | self._epochs(info.before), batch | {"chain": self._chain})
+            self._report(info.step, metrics | self._epochs(info.before), batch)
             self._check(info.step)
             if sums.written == self._ranks and self._saver.busy:
                 self._saver.finish()
@@ -314,7 +311,7 @@ class Loop:
         self._run.marker.enter("checkpoint", self._step)
         self._check_weights()
         so_far = self._replaced_tokens, self._init, self.guard.history
-        state = ResumeState(self._step, self._position, *so_far, chain=self._chain)
+        state = ResumeState(self._step, self._position, *so_far)
         self._saver.begin(self._step, checkpoint_state(self._config, self._run.data, state))
 
     def _save_last(self) -> None:

@@ -49,7 +49,6 @@ class _Batch:
     replaced: int
     settings: str
     shares: tuple[float, ...] = ()
-    chain: str = ""
 
 
 def replay(run: Path, step: int) -> Replayed:

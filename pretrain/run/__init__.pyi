@@ -8,7 +8,6 @@ from .folder import step_name as step_name
 from .journal import Entry as Entry
 from .journal import Journal as Journal
 from .journal import JournalReader as JournalReader
-from .journal import chained as chained
 from .journal_table import JournalTable as JournalTable
 from .phases import Phase as Phase
 from .phases import PhaseMarker as PhaseMarker

@@ -5,7 +5,6 @@ precision. A training step's line also has `"batch"`: what was trained on, for `
 NaN and the infinities: they are the strings "NaN", "Infinity" and "-Infinity".
 """
 
-import hashlib
 import math
 import os
 import time
@@ -28,7 +27,7 @@ class Entry:
 
     batch: of a training step, JSON values: the `position` of the stream before it; `seq_len`, `rows` and `mask_rate` of
     its global batch, and the `checksum` of that; how many tokens were `replaced` because of
-    damage; and `settings`, a digest of what else decides its rows and masks. `chain`: see `chained`.
+    damage; and `settings`, a digest of what else decides its rows and masks.
     """
 
     step: int
@@ -125,15 +124,6 @@ class JournalReader:
                     return
                 end += size
                 yield end, Entry.from_line(line)
-
-
-def chained(before: str, batch: dict[str, Any]) -> str:
-    """The `chain` of a step: SHA-256 of the chain `before` it and of its batch, without its own chain.
-
-    So the chain of a step covers the batches of all steps up to it.
-    """
-    record = {name: value for name, value in batch.items() if name != "chain"}
-    return hashlib.sha256(before.encode() + orjson.dumps(record, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _joined(earlier: Entry | None, later: Entry) -> Entry:

@@ -1,4 +1,4 @@
-"""Sums of a step: named fields are the same on all ranks, and after a copy to the device and back."""
+"""Sums of a step: named fields are the same on all ranks, and after packing."""
 
 from dataclasses import fields, replace
 
@@ -27,14 +27,6 @@ def test_sums_of_ranks_are_sums_of_each_number():
     doubled |= {"predictions": (10.0, 18.0), "weights": (5.0, 18.0), "compute_seconds": (1.0, 0.5)}
     assert StepSums.unpack(total.tolist(), OBJECTIVES) == replace(SUMS, **doubled)
     assert StepSums.packed_weights(total, OBJECTIVES).tolist() == [5.0, 18.0]
-
-
-def test_what_only_the_device_knows_is_added_to_its_own_numbers():
-    sums = replace(SUMS, predictions=(5.0,), weights=(5.0,))
-    packed = torch.tensor(sums.pack(), dtype=torch.float64)
-    StepSums.add_from_device(packed, torch.tensor([3.0, 11.0], dtype=torch.float64))
-    found = StepSums.unpack(packed.tolist(), objectives=1)
-    assert found == replace(sums, predictions=(8.0,), weights=(8.0,), checksum=2.0**52 + 12)
 
 
 def test_a_step_is_unpacked_with_and_without_group_norms():
