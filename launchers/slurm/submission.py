@@ -7,13 +7,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from data_prep.errors import UserError
 from data_prep.files import write_file
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
-from pretrain.config import Config, ContainerConfig, load_config, save_config
+from pretrain.config import Config, ContainerConfig, as_yaml, load_config, save_config
 from pretrain.run import RunFolder
 
 
@@ -154,8 +152,7 @@ def launch_run(config: Config, seeds: str | None, dry_run: bool) -> None:
         return
     print(submission.render(), end="")
     for run in submission.runs:
-        text = yaml.safe_dump(run.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-        print(f"\n# {RunFolder(run.run.dir).job_config}\n{text}", end="")
+        print(f"\n# {RunFolder(run.run.dir).job_config}\n{as_yaml(run)}", end="")
 
 
 def _report(submission: Submission, job_id: str) -> None:

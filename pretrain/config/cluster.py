@@ -24,10 +24,7 @@ _OWN_OPTIONS = (
     ("wrap", "cluster.setup"),
 )
 
-
-# YAML reads an account `1234`, a time `30` or a value `1` as a number.
-Text = Annotated[str, Field(coerce_numbers_to_str=True)]
-Word = Annotated[Text, Field(min_length=1)]
+Word = Annotated[str, Field(min_length=1)]
 
 
 class ContainerConfig(Section):
@@ -69,7 +66,7 @@ class ClusterConfig(Section):
     options: list[Word] = Field(default_factory=list, description="more options of sbatch: --NAME or --NAME=VALUE")
     modules: list[Word] = Field(default_factory=list, description="environment modules to load")
     setup: str | None = Field(None, description="lines of bash to run before, such as conda activate")
-    environment: dict[str, Text] = Field(default_factory=dict, description="environment variables, none of them secret")
+    environment: dict[str, str] = Field(default_factory=dict, description="environment variables, none of them secret")
     container: ContainerConfig | None = Field(None, description="run each node's part in a container")
     interface: Word | None = Field(None, description="network interface; by default the one that leads to the others")
 

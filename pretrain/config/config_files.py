@@ -19,6 +19,7 @@ from pretrain.config.budgets import has_budget, with_steps
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.error_text import nearest, shown, value_refusal, yaml_problem
 from pretrain.config.schema import Config
+from pretrain.config.written_text import FLOAT, INT, MERGE, keep_written, kind_at
 
 _MAX_VALUES = 100_000  # of a config
 _OTHER_NAMES = {
@@ -51,7 +52,7 @@ def load_config(
     Raises:
         UserError: naming the file or override, the key, and what to write instead.
     """
-    values = {} if path is None else read_yaml(path)
+    values = {} if path is None else read_yaml(path, Config)
     if profile is not None:
         values = merged({"cluster": _read_profile(profile)}, values)
     for override in overrides or []:
@@ -72,7 +73,7 @@ def load_config(
 
 def _read_profile(path: Path) -> dict[str, Any]:
     """The keys of `cluster:` that a file of them alone has."""
-    values = read_yaml(path)
+    values = read_yaml(path, ClusterConfig)
     try:
         ClusterConfig.model_validate(values)
     except ValidationError as error:
@@ -96,8 +97,7 @@ def save_config(config: Config, path: Path) -> None:
 
 def as_yaml(config: Config) -> str:
     """Every value, defaults included, as YAML that `load_config` reads back to an equal Config."""
-    text: str = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-    return text
+    return _dumped(config.model_dump(mode="json"), sort_keys=False)
 
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -111,10 +111,16 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def on_one_line(value: Any) -> str:
+def on_one_line(value: Any, sort_keys: bool = True) -> str:
     """A value as YAML on one line."""
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**6, allow_unicode=True)
+    text = _dumped(value, default_flow_style=True, width=10**6, sort_keys=sort_keys)
     return text.removesuffix("\n").removesuffix("\n...")
+
+
+def _dumped(value: Any, **layout: Any) -> str:
+    """A value as YAML, with quotes around text that `load_config` would read as a number."""
+    text: str = yaml.dump(value, Dumper=_Dumper, allow_unicode=True, **layout)
+    return text
 
 
 class _RepeatedKeyError(yaml.YAMLError):
@@ -142,19 +148,22 @@ class _Loader(yaml.SafeLoader):
     Each use of an alias counts: a few lines of them can expand to more values than fit in memory.
     """
 
+    kind: Any = Any  # the annotation of the whole value
+
     def get_single_node(self) -> yaml.Node | None:
         node: yaml.Node | None = super().get_single_node()
         if node is not None:
             values, levels = _extent(node, {})
             if values > _MAX_VALUES or levels > MAX_DEPTH:
                 raise ValueError(f"more than {_MAX_VALUES} values, or {MAX_DEPTH} levels")
+            node = keep_written(node, self.kind)
         return node
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         node: yaml.MappingNode = super().compose_mapping_node(anchor)
         lines: dict[tuple[str, str], int] = {}
         for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
                 continue
             name, line = (key.tag, key.value), key.start_mark.line + 1
             if name in lines:
@@ -163,25 +172,28 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-_INT = "tag:yaml.org,2002:int"
-_MERGE = "tag:yaml.org,2002:merge"  # `<<: *anchor`, which a mapping may have more than once
+class _Dumper(yaml.SafeDumper):
+    """Writes text in quotes that _Loader, or another reader of YAML, would read as a number."""
+
+
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != _INT]
+    first: [(tag, pattern) for tag, pattern in found if tag != INT]
     for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    _INT, re.compile(r"^[-+]?(0b[01_]+|0x[\da-fA-F_]+|0[0-7_]*|[1-9][\d_]*)$"), list("-+0123456789")
-)
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"),
-    list("-+0123456789."),
-)
+for _reader in (_Loader, _Dumper):
+    _reader.add_implicit_resolver(
+        INT, re.compile(r"^[-+]?(0b[01_]+|0x[\da-fA-F_]+|0[0-7_]*|[1-9][\d_]*)$"), list("-+0123456789")
+    )
+    _reader.add_implicit_resolver(
+        FLOAT, re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)[eE][-+]?\d+$"), list("-+0123456789.")
+    )
 
 
-def _parse_yaml(text: str, where: str) -> Any:
+def _parse_yaml(text: str, where: str, kind: Any) -> Any:
     try:
-        return yaml.load(text, Loader=_Loader)
+        loader = _Loader(text)
+        loader.kind = kind
+        return loader.get_single_data()
     except _RepeatedKeyError as error:
         raise UnusableInput(f"{where}: {error}") from None
     except yaml.YAMLError as error:
@@ -194,9 +206,12 @@ def _parse_yaml(text: str, where: str) -> Any:
         ) from None
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping. Raises UserError if the file cannot be read or has no mapping."""
-    values = _parse_yaml(_read_text(path), str(path))
+def read_yaml(path: Path, kind: Any = Any) -> dict[str, Any]:
+    """Read a YAML mapping; `kind` is its annotation, whose text keys keep values as they are written.
+
+    Raises UserError if the file cannot be read or has no mapping.
+    """
+    values = _parse_yaml(_read_text(path), str(path), kind)
     if not isinstance(values, dict):
         what = "is empty" if values is None else "has no sections"
         raise UnusableInput(f"{path} {what}. A config has sections such as run:, data: and train:; see configs/.")
@@ -227,7 +242,7 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         raise UnusableInput(
             f"{shown(override)} is not KEY=VALUE. Write it without spaces, for example train.steps=100."
         )
-    value = _parse_yaml(text, f"override {shown(override)}")
+    value = _parse_yaml(text, f"override {shown(override)}", kind_at(Config, parts))
     if isinstance(phases := values.get("phases"), list) and parts[0] == "phases" and len(parts) > 2:
         values, parts = _phase(phases, parts[1]), parts[2:]
     for part in parts[:-1]:

@@ -125,10 +125,6 @@ def _suggestion(kind: str, context: Mapping[str, Any], value: Any) -> str:
         return percent(value)
     if wanted == "list" and isinstance(value, str | int | float) and not isinstance(value, bool):
         return f"Write it in brackets: [{_plain(value)}]."
-    if wanted == "text" and isinstance(value, int | float) and not isinstance(value, bool):
-        return f"Put it in quotes: '{_plain(value)}'."
-    if wanted == "text" and isinstance(value, bool):
-        return "YAML reads yes, no, on and off as true and false: put the word in quotes."
     if kind in ("literal_error", "enum"):
         return _choice(str(context["expected"]), value)
     if kind in ("bool_parsing", "bool_type", "switch") and isinstance(value, str):

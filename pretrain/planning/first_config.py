@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from pretrain.config import Config
+from pretrain.config import Config, on_one_line
 from pretrain.model import peak_tflops
 from pretrain.planning.run_plan import Planner
 
@@ -189,6 +187,5 @@ def config_text(values: dict[str, Any], notes: Sequence[str]) -> str:
     lines = [f"# {note}".rstrip() for note in notes]
     for name, section in values.items():
         lines += [f"# {_COMMENTS[name]}"] if name in _COMMENTS else []
-        inner = yaml.safe_dump(section, default_flow_style=True, sort_keys=False, width=1000).strip()
-        lines.append(f"{name}: {inner}")
+        lines.append(f"{name}: {on_one_line(section, sort_keys=False)}")
     return "\n".join(lines) + "\n"

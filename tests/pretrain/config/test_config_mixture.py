@@ -30,7 +30,7 @@ def test_a_mixture_is_a_list_of_paths_with_shares(write):
     ("sources", "wanted"),
     [
         ("[]", "data.train must be a path, or a list of paths or of {path, weight}, not an empty list."),
-        ("5", "data.train must be a path, or a list of paths or of {path, weight}, not 5."),
+        ("", "data.train must be a path, or a list of paths or of {path, weight}, but it is empty."),
         ("[{path: a, weight: 1, epochs: 1}]", "give 'a' either weight or epochs"),
         ("[{path: a, weight: 1}, {path: b, epochs: 1}]", "give every source a weight, or none"),
         ("[{path: a, weight: 1}, b]", "give every source a weight, or none"),

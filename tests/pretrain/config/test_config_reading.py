@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from data_prep.errors import UserError
-from pretrain.config import load_config
+from pretrain.config import as_yaml, load_config, save_config
 from pretrain.config.model import PRESETS, SizeConfig
 from tests.support.configs import LEAST, config_file, refusal
 from tests.support.hostile_json import DIGITS, NESTED
@@ -153,8 +153,78 @@ def test_an_override_reaches_into_an_empty_section(write):
 
 def test_times_of_day_are_no_numbers(write):
     path = write("{run: {dir: 16}, data: {train: d}, train: {steps: 1_000}, cluster: {time: 24:00:00, account: 017}}")
-    with pytest.raises(UserError, match=r"run\.dir"):
-        load_config(path)
-    config = load_config(path, ["run.dir=x", "run.seed=0x10"])
+    config = load_config(path, ["run.seed=0x10"])
     assert (config.cluster.time, config.train.steps, config.run.seed) == ("24:00:00", 1000, 16)
-    assert load_config(path, ["run.dir=x", "cluster.time=90"]).cluster.time == "90"
+    assert load_config(path, ["cluster.time=90"]).cluster.time == "90"
+
+
+WRITTEN = [
+    "0123",
+    "2.10",
+    "2026_11",
+    "1e3",
+    "010",
+    "0x1F",
+    "1_0",
+    "12:30:45",
+    "2026-11-27",
+    "on",
+    "No",
+    "true",
+    "=",
+    ".5",
+]
+
+
+def _texts(config):
+    """The values of text keys: single values, items of lists, values of mappings, paths, and those of a phase."""
+    cluster, late = config.cluster, config.run_phases[-1].config
+    texts = [cluster.account, *cluster.modules, *cluster.environment.values(), cluster.container.image]
+    texts += [
+        config.track.experiment,
+        config.run.dir,
+        config.data.cache_dir,
+        config.data.valid,
+        config.run_phases[0].name,
+    ]
+    return [str(text) for text in [*texts, *(source.path for run in (config, late) for source in run.data.train)]]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_text_keys_take_a_value_as_it_is_written(write, tmp_path, text):
+    name = text if text.isalnum() else "a"  # of a phase, which has fewer characters
+    path = write(
+        f"run: {{dir: {text}}}\ndata: {{train: [{{path: {text}}}, {text}], valid: {text}, cache_dir: {text}}}\n"
+        f"train: {{precision: fp32}}\nzero: {{stage: 0}}\ntrack: {{experiment: {text}}}\n"
+        f"phases: [{{name: {name}, steps: 5}}, {{name: b, steps: 5, data: {{train: {text}}}}}]\n"
+        f"cluster: {{account: {text}, modules: [cuda, {text}], environment: {{A: {text}}},\n"
+        f" container: {{image: {text}}}}}\n"
+    )
+    config = load_config(path)
+    assert set(_texts(config)) == {text, name, "cuda"}
+    save_config(config, tmp_path / "saved.yaml")
+    assert load_config(tmp_path / "saved.yaml") == config
+    assert yaml.safe_load((tmp_path / "saved.yaml").read_text())["cluster"]["account"] == text
+    profile = tmp_path / "site.yaml"
+    profile.write_text(f"reservation: {text}\n")
+    keys = ["cluster.account", "cluster.environment.A", "phases.b.data.train", "phases.1.data.train", "run.dir"]
+    changed = load_config(
+        write(LEAST | {"train": {}, "phases": [{"name": "a", "steps": 5}, {"name": "b", "steps": 5}]}),
+        [*(f"{key}={text}" for key in keys), f"cluster.modules=[{text}]", f"phases.b.data.train=[{text}]"],
+        profile,
+    )
+    assert changed.cluster.account == changed.cluster.environment["A"] == changed.cluster.reservation == text
+    assert (changed.cluster.modules, str(changed.run.dir)) == ([text], text)
+    assert changed.run_phases[1].config.data.train[0].path == text
+
+
+def test_text_keys_leave_numbers_null_and_aliases_alone(write):
+    path = write(
+        "run: {dir: &x 010, seed: *x}\ndata: {train: d, valid: null}\ntrain: {steps: 5}\n"
+        "deepspeed: {raw: 0123, off: on, text: '1e3', 010: 1}\ncluster: {<<: {account: 0123}, qos: ~}\n"
+    )
+    config = load_config(path)
+    assert (str(config.run.dir), config.run.seed) == ("010", 8)
+    assert config.deepspeed == {"raw": 83, "off": True, "text": "1e3", "010": 1}
+    assert (config.data.valid, config.cluster.qos, config.cluster.account) == (None, None, "0123")
+    assert load_config(write(as_yaml(config))) == config

@@ -101,8 +101,7 @@ def test_wrong_type_or_value_is_named(write, override, wanted):
         ("zero.offload=no", "zero.offload must be none or cpu, not false. Did you mean none?"),
         ("optim.betas=0.9", "optim.betas must be a list, not 0.9. Write it in brackets: [0.9]."),
         ("cluster.modules=cuda", "cluster.modules must be a list, not 'cuda'. Write it in brackets: [cuda]."),
-        ("data.valid=5", "data.valid must be text, not 5. Put it in quotes: '5'."),
-        ("track.experiment=yes", "track.experiment must be text, not true. YAML reads yes, no, on and off as true and"),
+        ("cluster.modules=3.10", "cluster.modules must be a list, not '3.10'. Write it in brackets: [3.10]."),
         (
             "masking.strategy={tokn: 1}",
             "A key of masking.strategy must be token, whole_word, span, ngram or collocation",

@@ -1,0 +1,78 @@
+"""Keys of the config that hold text take a value as it is written: `0123`, `2.10`, `1e3` and `on` stay text."""
+
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from types import UnionType
+from typing import Any
+
+import yaml
+from pydantic import BaseModel
+
+from pretrain.config.data import SourceConfig
+from pretrain.config.phases import CHANGEABLE, PhaseConfig
+from pretrain.config.schema import Config
+
+_TAG = "tag:yaml.org,2002:"
+INT, FLOAT, MERGE = _TAG + "int", _TAG + "float", _TAG + "merge"
+_TEXT = _TAG + "str"
+_READ_AS_OTHERS = {INT, FLOAT, _TAG + "bool", _TAG + "timestamp", _TAG + "value"}  # `null` stays: it is no text
+
+
+def kind_at(kind: Any, keys: Sequence[str]) -> Any:
+    """The annotation of the value at these keys below a value of the annotation `kind`; Any if it is unknown."""
+    for key in keys:
+        kind = _inner(kind, key)
+    return kind
+
+
+def keep_written(node: yaml.Node, kind: Any) -> yaml.Node:
+    """A copy of a tree of YAML nodes, with the values of text keys and all keys tagged as text.
+
+    `kind` is the annotation of the whole tree. It is a copy, as an alias may use one node for a text and for a number.
+    """
+    if isinstance(node, yaml.ScalarNode):
+        tag = _TEXT if node.tag in _READ_AS_OTHERS and _is_text(kind) else node.tag
+        return yaml.ScalarNode(tag, node.value, node.start_mark, node.end_mark)
+    if isinstance(node, yaml.SequenceNode):
+        items: list[Any] = [keep_written(item, _inner(kind, "")) for item in node.value]
+        return yaml.SequenceNode(node.tag, items, node.start_mark, node.end_mark)
+    items = []
+    for key, value in node.value:
+        if key.tag == MERGE:
+            lists = isinstance(value, yaml.SequenceNode)
+            items.append((key, keep_written(value, list[kind] if lists else kind)))
+        else:
+            inner = kind_at(kind, key.value.split(".")) if isinstance(key, yaml.ScalarNode) else Any
+            items.append((keep_written(key, str), keep_written(value, inner)))
+    return yaml.MappingNode(node.tag, items, node.start_mark, node.end_mark)
+
+
+def _alternatives(kind: Any) -> list[Any]:
+    """The types of a union, without their metadata."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return _alternatives(parts[0])
+    return [one for part in parts for one in _alternatives(part)] if origin in (typing.Union, UnionType) else [kind]
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether a single value of this annotation, or of an item of its list, can be text and no number."""
+    kinds = _alternatives(kind)
+    kinds += [one for part in kinds if typing.get_origin(part) is list for one in _alternatives(_inner(part, ""))]
+    return any(one in (str, Path, SourceConfig) for one in kinds) and not any(
+        one in (int, float, bool) for one in kinds
+    )
+
+
+def _inner(kind: Any, key: str) -> Any:
+    """The annotation of the value of a key, or of the items of a list."""
+    for one in _alternatives(kind):
+        origin, parts = typing.get_origin(one), typing.get_args(one)
+        if origin in (list, tuple, dict):
+            return parts[-1] if origin is dict else parts[0]
+        if origin is None and isinstance(one, type) and issubclass(one, BaseModel):
+            model = Config if one is PhaseConfig and key in (*CHANGEABLE, "objective") else one
+            if key in model.model_fields:
+                return model.model_fields[key].annotation
+    return Any
