@@ -21,6 +21,7 @@ from data_prep.sources.parquet_tables import batch_rows, check_schema, column_na
 _UNIT_ROWS, _BATCH_ROWS = 1000, 250
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _KEYS = ("name", "split", "revision")
+_PARTS = re.compile(rf"(.*?)(?:\?((?:{'|'.join(_KEYS)})=.*))?", re.DOTALL)  # the name of a folder may have a ?
 
 
 class _Hub(NamedTuple):
@@ -47,9 +48,9 @@ class _Hub(NamedTuple):
 
 
 def _parse(location: str) -> _Hub:
-    path, _, query = location.removeprefix(HUB).partition("?")
+    path, query = _PARTS.fullmatch(location.removeprefix(HUB)).groups("")  # type: ignore[union-attr]
     given = dict(parse_qsl(query, keep_blank_values=True))
-    if not path or given.keys() - set(_KEYS):
+    if not path or given.keys() - set(_KEYS) or ("?" in path and not os.path.isdir(path)):
         raise UserError(f"{location} is not of the form hub:OWNER/NAME?{'=...&'.join(_KEYS)}=...")
     return _Hub(path, **given)
 

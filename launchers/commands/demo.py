@@ -12,7 +12,7 @@ from rich.markup import escape
 import configs
 from launchers.commands.arguments import Overrides, local
 from launchers.commands.run_command import run_command
-from pretrain.config import load_config
+from pretrain.config import load_config, on_one_line, sqlite_address
 from pretrain.run import RunFolder
 
 VOCAB_SIZE = 4096
@@ -50,9 +50,10 @@ def demo(
     split = ("--tokenizer", tokenizer, "--out", data, "--valid-fraction", 0.05)
     step("prep", "run", "--input", text, *split)
     console.rule(f"2. training, {PROCESSES} processes on the CPU")
-    places = (f"run.dir={run}", f"data.train={data}/train", f"data.valid={data}/valid")
-    store = f"track.uri=sqlite:///{folder / 'mlflow.db'}"
-    step("train", source / "demo.yaml", *places, store, *(overrides or []), "--procs", PROCESSES)
+    places: dict[str, Path | str] = {"run.dir": run, "data.train": data / "train", "data.valid": data / "valid"}
+    places["track.uri"] = sqlite_address(folder / "mlflow.db")
+    settings = [f"{key}={on_one_line(str(place))}" for key, place in places.items()]
+    step("train", source / "demo.yaml", *settings, *(overrides or []), "--procs", PROCESSES)
     console.rule("3. a Hugging Face model")
     model = RunFolder(run).export_of(RunFolder(run).read_status().step)
     if not model.exists():
@@ -72,7 +73,7 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
     measured = JournalTable.read(RunFolder(run).journal)
     held_out = {name: measured.series(name).values[-1] for name in ("eval/loss", "eval/masked_accuracy")}
     baseline = summary(Dataset(data / "valid"))["unigram_entropy"]
-    store = shlex.quote(f"sqlite:///{folder / 'mlflow.db'}")
+    store = shlex.quote(sqlite_address(folder / "mlflow.db"))
     page = run_page(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
     for name, value in (
         ("unigram entropy of the held-out text", f"{baseline:.3f} nats a token"),

@@ -20,6 +20,8 @@ from .json_schema import json_schema as json_schema
 from .mlflow_address import DEFAULT_ADDRESS as DEFAULT_ADDRESS
 from .mlflow_address import OFFLINE as OFFLINE
 from .mlflow_address import address_problem as address_problem
+from .mlflow_address import sqlite_address as sqlite_address
+from .mlflow_address import sqlite_path as sqlite_path
 from .model import ROTARY_BASES as ROTARY_BASES
 from .objective import OBJECTIVES as OBJECTIVES
 from .objective import ObjectiveConfig as ObjectiveConfig

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from data_prep.errors import UserError
 from data_prep.files import file_lock
 from data_prep.urls import redact
-from pretrain.config import DEFAULT_ADDRESS, OFFLINE, address_problem
+from pretrain.config import DEFAULT_ADDRESS, OFFLINE, address_problem, sqlite_address, sqlite_path
 from pretrain.run import RunFolder
 from pretrain.tracking.run_record import RunRecord
 
@@ -106,11 +106,14 @@ class Target(NamedTuple):
     @property
     def sqlite_path(self) -> Path | None:
         """The absolute path of a SQLite file's address; None for any other address."""
-        return _sqlite_path(self.uri)
+        return sqlite_path(self.uri)
 
     def connect(self) -> tuple["MlflowClient", str]:
         """A client and the experiment's id; the experiment is created if it is missing. Raises what MLflow raises."""
         path = self.sqlite_path
+        if path:
+            with contextlib.suppress(OSError):  # MLflow reports it
+                path.parent.mkdir(parents=True, exist_ok=True)
         # Two runs that create the tables of a SQLite file at the same time damage it for good. MLflow reports a file
         # that cannot be created.
         with contextlib.nullcontext() if path is None else file_lock(Path(f"{path}.lock"), needed=False):
@@ -195,14 +198,8 @@ def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
 
 def _absolute(uri: str) -> str:
     """The address, for a SQLite file with its absolute path, so that `track sync` finds it from any folder."""
-    path = _sqlite_path(uri)
-    return uri if path is None else f"sqlite:///{path}{uri[len(uri.partition('?')[0]) :]}"
-
-
-def _sqlite_path(uri: str) -> Path | None:
-    """The absolute path of a SQLite file's address; None for any other address."""
-    match = re.fullmatch(r"sqlite:///([^?]+)(\?.*)?", uri)
-    return None if match is None or match[1] == ":memory:" else Path(match[1]).absolute()
+    path = sqlite_path(uri)
+    return uri if path is None else f"{sqlite_address(path)}{uri[len(uri.partition('?')[0]) :]}"
 
 
 def short_reason(error: Exception) -> str:

@@ -160,8 +160,11 @@ def test_save_to_disk(tmp_path):
     import datasets
 
     data = datasets.Dataset.from_dict({"text": TEXTS})
-    data.save_to_disk(str(tmp_path / "saved"), num_shards=2)
-    assert read(f"hub:{tmp_path}/saved") == EXPECTED
+    for name in ("saved", "50%20x a?b"):
+        data.save_to_disk(str(tmp_path / name), num_shards=2)
+        assert read(f"hub:{tmp_path}/{name}") == EXPECTED
+    with pytest.raises(UserError, match="is not of the form hub:OWNER/NAME"):
+        find_inputs([f"hub:{tmp_path}/saved?splt=x"])
     (found,) = find_inputs([f"hub:{tmp_path}/saved"])
     examined = examine(found, Cache(tmp_path, 0))
     assert examine(found, Cache(tmp_path, 0)) == examined

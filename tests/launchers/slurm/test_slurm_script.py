@@ -19,7 +19,7 @@ from tests.support.slurm_jobs import NASTY, directives, submission
 def test_directives_ask_for_what_was_asked() -> None:
     asked = submission(
         partition="gpu",
-        account=1234,
+        account="1234",
         qos="long",
         constraint="a100|h100",
         reservation="ours",

@@ -5,6 +5,8 @@ import logging
 import threading
 from dataclasses import asdict
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 from click.testing import Result
@@ -66,6 +68,22 @@ def test_a_relative_sqlite_path_becomes_absolute(tmp_path: Path, monkeypatch: py
     assert Target.of_training("sqlite:///mlflow.db", "x")[0] == f"sqlite:///{tmp_path}/mlflow.db"
     assert Target.of_training("sqlite:///a/b.db?timeout=9", "x")[0] == f"sqlite:///{tmp_path}/a/b.db?timeout=9"
     assert Target.of_training(f"sqlite:///{tmp_path}/c.db", "x")[0] == f"sqlite:///{tmp_path}/c.db"
+
+
+@pytest.mark.parametrize("name", ["a?b=1&c", "50%20x é#@"])
+def test_the_default_address_is_a_file_of_a_folder_with_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    target = Target.of_training("sqlite:///in/mlflow.db?timeout=9", "demo")
+    assert target.sqlite_path == tmp_path / name / "in/mlflow.db"
+    assert Target.of_training(target.uri, "demo") == target, "an absolute address stays as it is"
+    client, experiment = target.connect()
+    location = client.get_experiment(experiment).artifact_location
+    assert url2pathname(urlsplit(location).path) == f"{tmp_path}/{name}/in/mlflow-artifacts/demo"
+    assert [path.name for path in tmp_path.iterdir()] == [name], "nothing beside it"
+    assert {"mlflow.db"} <= {path.name for path in (tmp_path / name / "in").iterdir()}
 
 
 def test_each_metric_of_a_step_is_new_once() -> None:
