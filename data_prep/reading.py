@@ -7,6 +7,7 @@ import functools
 import itertools
 import json
 import math
+import os
 import re
 import reprlib
 import sys
@@ -71,6 +72,17 @@ def _content(opened: Callable[[], BinaryIO], path: Path, limit: int, hint: str) 
 def read_below(folder: Path, name: str, limit: int = MAX_JSON_BYTES) -> bytes:
     """The content of a file that open_below opens, of at most `limit` bytes. Raises as read_bytes."""
     return _content(lambda: open_below(folder, name), folder / name, limit, "")
+
+
+def require_own_files(folder: Path) -> None:
+    """Raise UserError unless a folder that is to be sent or copied has only folders and regular files, and no links.
+
+    Only the folder itself may be a link, because the user named it.
+    """
+    for path, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            if Path(path, name).is_symlink() or name in names:
+                open_regular(Path(path, name), follow=False).close()
 
 
 def read_text(path: Path, limit: int = MAX_JSON_BYTES, hint: str = "") -> str:

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from data_prep.errors import UnusableInput, UserError, working_directory
 from data_prep.files import atomic_folder, make_folder, write_file, write_json
 from data_prep.format import TokenizerInfo
-from data_prep.reading import open_regular, read_json
+from data_prep.reading import open_regular, read_below, read_json
 
 FILES = (
     "added_tokens.json",
@@ -153,7 +153,7 @@ def fetch(value: str, into: Path) -> Path:
     if path.is_dir():
         return path
     if path.is_file():
-        return _copy({"tokenizer.json": path}, into)
+        return _copy({"tokenizer.json": path.resolve()}, into)
     if value.endswith(".json") or not _HUB_ID.fullmatch(value):
         raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}")
     folder = _download(value)
@@ -162,7 +162,7 @@ def fetch(value: str, into: Path) -> Path:
             f"{value} on the hub has no fast tokenizer (tokenizer.json); convert it with "
             f'AutoTokenizer.from_pretrained("{value}").save_pretrained(FOLDER) and give that folder.'
         )
-    return copy_files(folder, into)
+    return _copy({name: (folder / name).resolve() for name in FILES if (folder / name).is_file()}, into)
 
 
 def _download(hub_id: str) -> Path:
@@ -182,7 +182,10 @@ def _download(hub_id: str) -> Path:
 
 
 def copy_files(source: Path, target: Path) -> Path:
-    """Copy the tokenizer's files, and no others, into a new or existing folder, and return it."""
+    """Copy the tokenizer's files, and no others, into a new or existing folder, and return it.
+
+    Raises UserError for a symbolic link, which can lead to any file.
+    """
     return _copy({name: source / name for name in FILES if (source / name).is_file()}, target)
 
 
@@ -192,7 +195,7 @@ def _copy(sources: dict[str, Path], into: Path) -> Path:
         if name not in sources:
             (into / name).unlink(missing_ok=True)
             continue
-        write_file(into / name, sources[name].read_bytes())
+        write_file(into / name, read_below(sources[name].parent, sources[name].name))
     return into
 
 

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from data_prep.files import sha256_file, write_json
-from data_prep.reading import read_json
+from data_prep.reading import read_json, require_own_files
 from pretrain.checkpoint import Checkpoint, manifest_sha256
 
 RECORD = "maskwright_export.json"
@@ -35,11 +35,15 @@ class ExportRecord:
         return record
 
     def changed_files(self, folder: Path) -> list[str]:
-        """A phrase for each file of an export that is missing or not as recorded. Raises OSError."""
+        """A phrase for each file of an export that is missing or not as recorded. Raises OSError.
+
+        Raises UserError for a link, which can lead to any file.
+        """
         now = _digests(folder)
         differing = sorted(name for name, digest in self.files.items() if now.get(name) != digest)
         return [f"{name} {'differs from its SHA-256' if name in now else 'is missing'}" for name in differing]
 
 
 def _digests(folder: Path) -> dict[str, str]:
+    require_own_files(folder)
     return {path.name: sha256_file(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != RECORD}

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from data_prep.errors import UnusableInput
-from data_prep.reading import MAX_CONFIG_BYTES, read_text
+from data_prep.reading import MAX_CONFIG_BYTES, read_text, require_own_files
 from pretrain.export.model_card import merged_card
 from pretrain.export.resolve_model import load_language_model, load_tokenizer
 from pretrain.export.run_export import new_folder
@@ -28,9 +28,11 @@ def merge_models(
         progress: (models done, number of models, current task).
 
     Raises:
-        UserError: if a folder holds no language model, the models differ in more than their weights, or another process
-            makes `out` meanwhile.
+        UserError: if a folder holds no language model or a link, the models differ in more than their weights, or
+            another process makes `out` meanwhile.
     """
+    for folder in folders:
+        require_own_files(folder)
     first, *others = folders
     progress(0, len(folders), f"averaging {first}")
     model, tokenizer = load_language_model(first)[0], load_tokenizer(first)

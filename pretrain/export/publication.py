@@ -9,7 +9,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import atomic_folder, write_file
-from data_prep.reading import MAX_CONFIG_BYTES, read_text
+from data_prep.reading import MAX_CONFIG_BYTES, read_text, require_own_files
 from data_prep.storage import is_run
 from pretrain.export.card_sections import licence_table, training_sections
 from pretrain.export.export_record import RECORD, ExportRecord
@@ -66,12 +66,15 @@ def revision_of(
             training_sections.
 
     Raises:
-        UserError: if a file of the export is not as recorded, or the run's config cannot be read. OSError.
+        UserError: if a file of the export is a link or not as recorded, or the run's config cannot be read. OSError.
     """
+    run = run_of(export)
+    if run and (links := [path for path in (export.parent, export) if path.is_symlink()]):
+        raise UserError(f"{links[0]} is a symbolic link. Publish the folder that it leads to by its own name.")
+    require_own_files(export)
     record = ExportRecord.read(export)
     if record and (changed := record.changed_files(export)):
         raise UserError(f"{export} is damaged: {changed[0]}. Export the model again, and publish that.")
-    run = run_of(export)
     if run and record:
         sections = training_sections(RunFolder(run), record.step, watts, data_licences)
     else:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,8 +13,9 @@ import yaml
 from huggingface_hub import ModelCard, snapshot_download
 from safetensors.torch import load_file
 
+from data_prep.errors import UserError
 from pretrain.config import load_config
-from pretrain.export import ExportRecord, exported_folder
+from pretrain.export import ExportRecord, exported_folder, merge_models, revision_of
 from tests.support import runs, text_data
 from tests.support.hub_server import OWNER, Store, serving_hub
 
@@ -247,6 +249,53 @@ def test_a_licence_without_a_text_is_refused(run, tmp_path):
         arguments = (run, "--to", f"{OWNER}/tiny", "--dry-run", "--out", tmp_path / "out", "--data-license", wrong)
         assert "Write a licence, or SOURCE=LICENCE." in publish(*arguments, code=1)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_export_is_refused(run, tmp_path):
+    export = shutil.copytree(run / "exports" / BRANCHES[0], tmp_path / "export")
+    for name in ("config.json", "README.md", "tokenizer.json", "model.safetensors"):
+        content = (export / name).read_bytes()
+        for damaged, problem in (
+            (content[:-1] + bytes([content[-1] ^ 1]), "differs from its SHA-256"),
+            (None, "is miss"),
+        ):
+            (export / name).unlink() if damaged is None else (export / name).write_bytes(damaged)
+            with pytest.raises(UserError, match=f"{export} is damaged: {name} {problem}"):
+                revision_of(export, "main", f"{OWNER}/tiny", [], None, None)
+        (export / name).write_bytes(content)
+    (export / name).write_bytes(content + b" ")
+    said = publish(export, "--to", f"{OWNER}/tiny", "--dry-run", "--out", tmp_path / "out", code=1)
+    assert "is damaged: model.safetensors differs from its SHA-256. Export the model again, and publish that." in said
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("with_record", [True, False])
+@pytest.mark.parametrize("name", ["README.md", "extra.json", "folder", "model.safetensors"])
+def test_no_file_behind_a_link_is_published_or_merged(run, tmp_path, name, with_record):
+    """The folders may be of somebody else, and a link can lead to any file of the user."""
+    export = shutil.copytree(run / "exports" / BRANCHES[0], tmp_path / "export")
+    private = tmp_path / "home" / name
+    private.parent.mkdir()
+    private.mkdir() if name == "folder" else private.write_text('{"password": 1}')
+    (export / name).unlink(missing_ok=True)
+    (export / name).symlink_to(private)
+    if not with_record:
+        (export / "maskwright_export.json").unlink()
+    with pytest.raises(UserError, match=f"{name} cannot be read: it is a symbolic link"):
+        revision_of(export, "main", f"{OWNER}/tiny", [], None, None)
+    with pytest.raises(UserError, match=f"{name} cannot be read: it is a symbolic link"):
+        merge_models([run / "exports" / BRANCHES[1], export], [0.5, 0.5], "a merge", tmp_path / "out", print)
+    assert not (tmp_path / "out").exists()
+
+
+def test_no_export_behind_a_link_of_the_run_is_published(run, tmp_path):
+    theirs, private = tmp_path / "run", tmp_path / "private"
+    shutil.copytree(run / "exports", private)
+    theirs.mkdir()
+    shutil.copy(run / "config.yaml", theirs)
+    (theirs / "exports").symlink_to(private)
+    with pytest.raises(UserError, match="exports is a symbolic link"):
+        revision_of(theirs / "exports" / BRANCHES[0], "main", f"{OWNER}/tiny", [], None, None)
 
 
 def test_results_of_another_model_are_refused(run, tmp_path):

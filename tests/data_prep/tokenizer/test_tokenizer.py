@@ -49,6 +49,15 @@ def test_training_in_another_process_gives_the_same_bytes(folders, tmp_path, kin
             assert (tmp_path / attempt / name).read_bytes() == (folders[kind] / name).read_bytes()
 
 
+def test_no_file_behind_a_link_is_copied(folders, tmp_path):
+    (tmp_path / "private.json").write_text('{"password": 1}')
+    source = shutil.copytree(folders["bpe"], tmp_path / "source")
+    (source / "special_tokens_map.json").unlink(missing_ok=True)
+    (source / "special_tokens_map.json").symlink_to(tmp_path / "private.json")
+    with pytest.raises(UserError, match="is a symbolic link"):
+        copy_files(source, tmp_path / "copy")
+
+
 @pytest.mark.parametrize("kind", SIZES)
 def test_transformers_loads_it(folders, kind):
     from transformers import AutoTokenizer
