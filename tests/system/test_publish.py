@@ -289,11 +289,9 @@ def test_no_file_behind_a_link_is_published_or_merged(run, tmp_path, name, with_
 
 
 def test_no_export_behind_a_link_of_the_run_is_published(run, tmp_path):
-    theirs, private = tmp_path / "run", tmp_path / "private"
-    shutil.copytree(run / "exports", private)
-    theirs.mkdir()
-    shutil.copy(run / "config.yaml", theirs)
-    (theirs / "exports").symlink_to(private)
+    theirs = shutil.copytree(run, tmp_path / "run")
+    (theirs / "exports").rename(tmp_path / "private")
+    (theirs / "exports").symlink_to(tmp_path / "private")
     with pytest.raises(UserError, match="exports is a symbolic link"):
         revision_of(theirs / "exports" / BRANCHES[0], "main", f"{OWNER}/tiny", [], None, None)
 
