@@ -1,4 +1,4 @@
-"""Worker processes, signals, processes that end with their parent, and answers of other programs."""
+"""Commands of our modules, worker processes, signals, processes that end with their parent, and answers of programs."""
 
 import contextlib
 import ctypes
@@ -11,14 +11,51 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import util
+from multiprocessing.context import SpawnContext
+from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn, TypeVar
 
 from data_prep.errors import UserError
 
+_ROOT = str(Path(__file__).parents[1])
+_RUN_MODULE = "import sys; sys.path[0] or sys.path.pop(0); from runpy import run_module; "
+_RUN_MODULE += "run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 _BLANK = " \t\r\n"  # str.strip would also remove the separators that squeue is asked for
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def module_command(
+    module: str, *arguments: str, python: str = sys.executable, version: tuple[int, ...] = sys.version_info[:2]
+) -> list[str]:
+    """The command that runs a module of ours, whatever the files in the working folder are called.
+
+    `python -m` looks for modules in the working folder first. `-P` prevents this from Python 3.11 on; before, a
+    program removes the folder from the path.
+
+    Args:
+        python: another interpreter, of this version or newer.
+    """
+    if _is_source_checkout():
+        return [python, "-m", module, *arguments]
+    return [python, *(["-P", "-m"] if version >= (3, 11) else ["-c", _RUN_MODULE]), module, *arguments]
+
+
+def _is_source_checkout() -> bool:
+    """Whether the working folder is our source, without which our modules may not be found."""
+    return sys.path[0] == _ROOT == os.getcwd()
+
+
+def spawn_context() -> SpawnContext:
+    """The context of worker processes, which never import from the working folder. They get their path from here."""
+    if sys.version_info >= (3, 11):
+        if not _is_source_checkout():
+            os.environ["PYTHONSAFEPATH"] = "1"
+    else:  # the spawned process gets all of sys.path, so that it needs no PYTHONPATH
+        util._args_from_interpreter_flags = lambda: [*subprocess._args_from_interpreter_flags(), "-I"]  # type: ignore[attr-defined]
+    return multiprocessing.get_context("spawn")
 
 
 def ordered_map(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
@@ -30,7 +67,7 @@ def ordered_map(function: Callable[[Item], Result], items: Sequence[Item], worke
     if workers <= 1:
         yield from map(function, items)
         return
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), start_worker)
+    pool = ProcessPoolExecutor(workers, spawn_context(), start_worker)
     try:
         with interrupt_blocked():
             results = pool.map(function, items)

@@ -4,8 +4,17 @@ Rooms import what they export at its first use. So this process says what it doe
 imports what takes seconds.
 """
 
-import argparse
 import os
+import sys
+
+if __name__ == "__main__" and not sys.path[0] == os.getcwd() == os.path.dirname(os.path.dirname(__file__)):
+    # `deepspeed --module` and `torchrun -m` put the working folder first, where a user's file may be called as a module
+    # of torch. A source checkout stays: it need not be installed.
+    if sys.path[0] == os.getcwd() and not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]
+    os.environ["PYTHONSAFEPATH"] = "1"  # for the programs that PyTorch starts
+
+import argparse
 import traceback
 from collections.abc import Mapping
 from pathlib import Path

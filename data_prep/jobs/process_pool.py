@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from data_prep.errors import UserError
 from data_prep.jobs.task_progress import Report, TaskProgress
-from data_prep.processes import interrupt_blocked, start_worker
+from data_prep.processes import interrupt_blocked, spawn_context, start_worker
 
 if TYPE_CHECKING:
     from data_prep.jobs.task_documents import Workbench
@@ -43,7 +43,7 @@ class Workers:
     def __init__(self, count: int) -> None:
         self._pool: ProcessPoolExecutor | None = None
         if count > 1:
-            spawn = multiprocessing.get_context("spawn")
+            spawn = spawn_context()
             # No lock: a killed worker would never release it. If the last number is not 0, the workers stop.
             self._counters: Any = spawn.RawArray("q", _SLOTS * count + 1)
             self._others = set(multiprocessing.active_children())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.errors import UserError
+from data_prep.processes import module_command
 from launchers.commands.arguments import JsonFlag, Overrides
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _allocate(nodes: int, gpus_per_node: int | None, arguments: list[str]) -> in
     options = ["--job-name=maskwright-doctor"]
     if gpus_per_node:
         options += [f"--gres=gpu:{gpus_per_node}", f"--ntasks-per-node={gpus_per_node}"]
-    command = [sys.executable, "-m", "launchers.cli", "doctor", "--cluster", *arguments]
+    command = module_command("launchers.cli", "doctor", "--cluster", *arguments)
     return allocate(nodes, options, command)
 
 

@@ -4,13 +4,13 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 
 from rich.console import Console
 from rich.markup import escape
 
 from data_prep.errors import UserError
+from data_prep.processes import module_command
 
 
 def run_command(console: Console, *words: object, variables: Mapping[str, str] | None = None) -> None:
@@ -27,7 +27,7 @@ def run_command(console: Console, *words: object, variables: Mapping[str, str] |
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C
     try:
         code = subprocess.Popen(
-            [sys.executable, "-m", "launchers.cli", *arguments],
+            module_command("launchers.cli", *arguments),
             env=os.environ | (variables or {}),
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         ).wait()

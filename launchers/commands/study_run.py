@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from data_prep.errors import UserError
-from data_prep.processes import die_with_parent
+from data_prep.processes import die_with_parent, module_command
 from launchers.commands.arguments import StudyArgument
 from launchers.commands.study_report import print_report
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from evaluation.study import Study
 
 STOPPED = 75
-PROGRAM = (sys.executable, "-m", "launchers.cli")
 _POLL_SECONDS = 1.0
 
 
@@ -80,7 +79,7 @@ def study_commands(folder: Path) -> Iterator[Callable[..., int]]:
 
 
 @contextmanager
-def child_commands(program: Sequence[str] = PROGRAM) -> Iterator[Callable[..., int]]:
+def child_commands(program: Sequence[str] | None = None) -> Iterator[Callable[..., int]]:
     """Yield a function that runs commands as child processes, one at a time, with their output in a log file.
 
     A stop request goes to the running command. After it, the function raises Stopped and starts no more commands.
@@ -103,7 +102,7 @@ def child_commands(program: Sequence[str] = PROGRAM) -> Iterator[Callable[..., i
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as output:
             child = subprocess.Popen(
-                [*program, *words],
+                [*(program or module_command("launchers.cli")), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

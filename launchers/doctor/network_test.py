@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from data_prep.errors import UserError, one_line
+from data_prep.processes import module_command
 from launchers.checks import Finding, judge
 from launchers.doctor.check_runner import presentable
 from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task
@@ -61,7 +62,7 @@ def _run(
 ) -> tuple[dict[int, Any], str]:
     """Run a module on these hosts with `each` processes. Returns the tasks' values and the last error message."""
     print(f"{module.rpartition('.')[2]}: {len(hosts)} nodes, {each} processes on each ...", file=sys.stderr, flush=True)
-    command = [sys.executable, "-m", module, *arguments]
+    command = module_command(module, *arguments)
     code, output, errors = run_on_hosts(command, hosts, seconds, each, cores, ["--label"])
     last = (errors.strip().splitlines() or ["srun gave no reason"])[-1]
     reason = one_line(last, 200) if code is not None else f"not finished after {seconds:g} s"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError, one_line
+from data_prep.processes import module_command
 from data_prep.reading import parse_json, typed
 
 SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
@@ -42,8 +43,8 @@ class HostsJob:
     def ssh_command(self, host: str, module: str = "launchers.hosts.host_entry") -> list[str]:
         """The ssh command that runs `python -m module` on a host, in the working folder. Other data use the pipe."""
         python_path = f"PYTHONPATH={shlex.quote(self.python_path)} " if self.python_path else ""
-        python = f"{python_path}exec {shlex.quote(str(self.python))}"
-        return [*SSH, *ALIVE, host, f"cd {shlex.quote(str(self.working_dir))} && {python} -m {module}"]
+        command = f"{python_path}exec {shlex.join(module_command(module, python=str(self.python)))}"
+        return [*SSH, *ALIVE, host, f"cd {shlex.quote(str(self.working_dir))} && {command}"]
 
 
 @dataclass(frozen=True)

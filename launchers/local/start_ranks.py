@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from types import FrameType
 
-from data_prep.processes import die_with_parent
+from data_prep.processes import die_with_parent, module_command
 from launchers.local.gpus import gpu_count
 
 _SAVE_SECONDS = 30.0
@@ -34,7 +34,7 @@ def command_of(
         arguments: path of the config, and the overrides.
     """
     place = [str(node), str(nodes), address, str(port), ",".join(map(str, devices))]
-    return [python, "-m", "launchers.local.start_ranks", *place, *arguments]
+    return module_command("launchers.local.start_ranks", *place, *arguments, python=python)
 
 
 def main(words: Sequence[str]) -> int:
@@ -88,7 +88,7 @@ def _settings() -> dict[str, str]:
 def _start(environment: dict[str, str], arguments: Sequence[str]) -> "subprocess.Popen[bytes]":
     local_rank = environment["LOCAL_RANK"]
     return subprocess.Popen(
-        [sys.executable, "-u", "-m", "pretrain.train", f"--local_rank={local_rank}", "--config", *arguments],
+        module_command("pretrain.train", f"--local_rank={local_rank}", "--config", *arguments),
         env=os.environ | environment,
         preexec_fn=die_with_parent,
         close_fds=False,  # they inherit the lock of the run folder

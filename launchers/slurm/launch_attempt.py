@@ -5,12 +5,12 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_prep.processes import module_command
 from data_prep.reading import json_or_none
 from launchers.slurm import client
 from launchers.slurm.batch_script import cores_of
@@ -26,17 +26,18 @@ _END_SECONDS = 30.0  # for ranks that outlive srun
 
 
 def python_command(config: Config, module: str, working_dir: Path) -> list[str]:
-    """The srun arguments that run `python -m MODULE CONFIG`. Container options are for the pyxis plugin.
+    """The srun arguments that run a module of ours with the config. Container options are for the pyxis plugin.
 
     --export=ALL: without it, a job submitted with --export=NONE would start its tasks with an empty environment.
     """
-    words, python, container = ["--export=ALL"], sys.executable, config.cluster.container
+    words, container, path = ["--export=ALL"], config.cluster.container, str(RunFolder(config.run.dir).job_config)
+    command = module_command(module, path)
     if container:
-        python = container.python
+        command = module_command(module, path, python=container.python, version=(3, 10))  # its version is unknown
         words += [f"--container-image={container.image}", f"--container-workdir={working_dir}"]
         if container.mounts:
             words.append(f"--container-mounts={','.join(container.mounts)}")
-    return [*words, python, "-m", module, str(RunFolder(config.run.dir).job_config)]
+    return [*words, *command]
 
 
 def train_command(config: Config, hosts: Sequence[str]) -> list[str]:

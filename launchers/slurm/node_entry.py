@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from data_prep.errors import UserError
+from data_prep.processes import module_command
 from launchers.local import rank_variables
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE
 from launchers.slurm.submission import submitted_config
@@ -33,7 +34,8 @@ def main(arguments: list[str]) -> int:
             os.environ[name] = interface
     if local_rank == 0:
         print(f"node {node}: {host}, interface {os.environ['GLOO_SOCKET_IFNAME']}", flush=True)
-    os.execv(sys.executable, [sys.executable, "-u", "-m", "pretrain.train", "--config", str(path)])
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    os.execv(sys.executable, module_command("pretrain.train", "--config", str(path)))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import write_file
+from data_prep.processes import module_command
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, log_pattern
 from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
@@ -126,16 +127,17 @@ def render(stage: ArrayStage, array: PrepArray, folder: Path) -> str:
     Raises:
         UserError: if a value is invalid in an `#SBATCH` line.
     """
-    out, python, names = (shlex.quote(str(path)) for path in (array.out, array.python, folder / f"{stage.name}.txt"))
+    names = shlex.quote(str(folder / f"{stage.name}.txt"))
+    prep = shlex.join(module_command("launchers.cli", "prep", stage.name, str(array.out), python=str(array.python)))
     workers = "" if stage.name == "resolve" else f" --workers {array.cpus}"
     start = f'echo "job $SLURM_JOB_ID (start $((${{SLURM_RESTART_COUNT:-0}} + 1))) on $(hostname): prep {stage.name}'
-    command = f'{start}"\nexec {python} -m launchers.cli prep {stage.name} {out}{workers}'
+    command = f'{start}"\nexec {prep}{workers}'
     if stage.elements:  # the tasks of an element are on its line of the list
         command = f'''list={names}
 line=$((${{1:-0}} + SLURM_ARRAY_TASK_ID))
 read -ra tasks < <(sed -n "${{line}}p" "$list") || {{ echo "error: $list has no line $line" >&2; exit 1; }}
 {start} ${{tasks[*]}}"
-exec {python} -m launchers.cli prep {stage.name} {out} "${{tasks[@]}}"{workers}'''
+exec {prep} "${{tasks[@]}}"{workers}'''
     return batch_script(
         array.cluster,
         purpose=f"`maskwright prep {stage.name}`, written by `maskwright launch prep`. Finished tasks are kept.",

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import write_file
+from data_prep.processes import module_command
 from evaluation.study import Study
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
@@ -52,6 +53,7 @@ def render(study: Study, config: Config, part: str) -> str:
     """
     cluster, python, here = config.cluster, Path(os.path.abspath(sys.executable)), study.folder.absolute()
     only = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else ""
+    program = module_command("launchers.cli", "study", part, str(here), python=str(python))
     return batch_script(
         cluster,
         purpose="A part of a masking study, written by `maskwright study masking --slurm`. Finished runs are skipped.",
@@ -66,7 +68,7 @@ def render(study: Study, config: Config, part: str) -> str:
         },
         python=python,
         working_dir=Path.cwd(),
-        command=f"exec {shlex.quote(str(python))} -m launchers.cli study {part} {shlex.quote(str(here))}{only}",
+        command=f"exec {shlex.join(program)}{only}",
     )
 
 

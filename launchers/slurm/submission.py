@@ -9,6 +9,7 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import write_file
+from data_prep.processes import module_command
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
 from pretrain.config import Config, ContainerConfig, as_yaml, load_config, save_config
@@ -81,6 +82,7 @@ class Submission:
         config = each if self.seeds else shlex.quote(str(RunFolder(run).job_config))
         # With spare nodes the supervisor continues without a lost node. Without them Slurm ends the job.
         options = ["--no-kill"] * (cluster.spare_nodes > 0)
+        supervisor = module_command("launchers.slurm.supervisor", python=str(self.python))
         return batch_script(
             cluster.model_copy(update={"options": [*options, *cluster.options]}),
             purpose="A training run, written by `maskwright launch slurm`. It becomes launchers/slurm/supervisor.py.",
@@ -96,7 +98,7 @@ class Submission:
             },
             python=self.python,
             working_dir=self.working_dir,
-            command=f"exec {shlex.quote(str(self.python))} -m launchers.slurm.supervisor {config}",
+            command=f"exec {shlex.join(supervisor)} {config}",
         )
 
     def write(self) -> Path:

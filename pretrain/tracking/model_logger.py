@@ -9,12 +9,12 @@ from pathlib import Path
 
 from data_prep.errors import UserError
 from data_prep.files import no_link, text_or_none
-from data_prep.processes import die_with_parent
+from data_prep.processes import die_with_parent, module_command
 from pretrain.config import TrackConfig
 from pretrain.run import RunFolder
 from pretrain.tracking.tracking_target import Target
 
-_COMMAND = (sys.executable, "-m", "pretrain.tracking.model_logger")
+_MODULE = "pretrain.tracking.model_logger"
 
 
 class ModelLogger:
@@ -32,10 +32,10 @@ class ModelLogger:
         folder: RunFolder,
         track: TrackConfig,
         last_seconds: float = LAST_SECONDS,
-        command: Sequence[str] = _COMMAND,
+        command: Sequence[str] | None = None,
     ):
         self._folder, self._which = folder, track.models
-        self._last_seconds, self._command = last_seconds, command
+        self._last_seconds, self._command = last_seconds, command or module_command(_MODULE)
         target = Target.of_training(track.uri, track.experiment)  # for the environment: the run folder may be foreign
         self._target = {"MLFLOW_TRACKING_URI": target.uri, "MLFLOW_EXPERIMENT_NAME": target.experiment}
         self._pass: subprocess.Popen[bytes] | None = None

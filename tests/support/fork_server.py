@@ -58,7 +58,7 @@ class ForkedModule:
         pass_fds: Sequence[int] = (),
         close_fds: bool = True,
     ):
-        words = [word for word in command if word != "-u"]
+        words = [word for word in command if word != "-P"]
         if words[:2] != [sys.executable, "-m"]:
             raise ValueError(f"not a Python module: {command}")
         self.returncode: int | None = None

@@ -46,7 +46,7 @@ def test_a_task_becomes_its_rank(
     started: list[list[str]] = []
     monkeypatch.setattr(os, "execv", lambda path, words: started.append(words))
     node_entry.main([config])
-    assert started == [[sys.executable, "-u", "-m", "pretrain.train", "--config", config]]
+    assert started == [[sys.executable, "-m", "pretrain.train", "--config", config]]
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME")
     assert [os.environ[name] for name in names] == [str(rank), str(local), "8", "4", "n1", "12007", "ib0"]
 
