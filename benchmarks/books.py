@@ -129,15 +129,13 @@ def answer(args: argparse.Namespace) -> None:
         write_json(args.work / part / "right.json", {side: right.tolist() for side, right in correct.items()})
 
 
-def maskwright(args: argparse.Namespace, *words: str) -> None:
-    """Run a command of this checkout in --work, one thread per process, and show its output."""
-    command = [sys.executable, "-m", "launchers.cli", *words]
-    print(f"maskwright {' '.join(words)}", flush=True)
+def maskwright(args: argparse.Namespace, *words: str, module: str = "launchers.cli") -> None:
+    """Run a command, or another module of this checkout, in --work, one thread per process; show its output."""
+    command = [sys.executable, "-m", module, *words]
+    print(module, *words, flush=True)
     done = subprocess.run(command, cwd=args.work, env=side_environment(args.work, threads=1))
     if done.returncode:
-        raise UserError(
-            f"maskwright {words[0]} ended with exit code {done.returncode}; run the command again to resume"
-        )
+        raise UserError(f"{module} {words[0]} ended with exit code {done.returncode}; run the command again to resume")
 
 
 if __name__ == "__main__":

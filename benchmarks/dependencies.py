@@ -35,10 +35,10 @@ from data_prep.errors import UserError
 from data_prep.files import write_json
 from data_prep.reading import read_json
 from evaluation.finetuning.label_tasks import first_tokens
-from evaluation.layers.layer_charts import COLOURS, chart
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.likelihood.sentence_scores import model_identity
 from evaluation.text_files import read_text, spread
+from experiments.charts import COLOURS, chart
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
 from pretrain.model import native_encoder
 from pretrain.philox import derive_key, draw

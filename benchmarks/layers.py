@@ -3,8 +3,8 @@
     python -m benchmarks.layers --input 'books/*.jsonl.zst'
     python -m benchmarks.layers --input train.en.txt.zst --target train.de.txt.zst --out layers_translation.md
 
-It runs maskwright's commands: a tokenizer, a data set, trainings, their exports, and `analyze layers`. The models are
-masked and causal. With --target, a third one translates the lines of --input. Run the same command again to resume.
+It runs maskwright's commands: a tokenizer, a data set, trainings, their exports; then `experiments.layers`. The models
+are masked and causal. With --target, a third one translates the lines of --input. Run the same command again to resume.
 With the --work of word_order.py it uses that text and its masked model, and can also analyze its other models: --also
 models/1-grams.
 """
@@ -24,8 +24,8 @@ from benchmarks.harness import options, run, table, write_page
 from benchmarks.small_models import CONFIG, NATURAL, SEQ_LEN, absolute, train_all
 from benchmarks.word_order import losses
 from data_prep.errors import UserError
-from evaluation.layers.measures import GROUPS, JACKKNIFE_T
 from evaluation.study.paired_statistics import ALPHA, holm
+from experiments.layers.measures import GROUPS, JACKKNIFE_T
 
 TRANSLATION = "translation"
 TITLES = {NATURAL: "masked", "clm": "causal", TRANSLATION: "prefix"}
@@ -44,7 +44,7 @@ def main() -> None:
     train_all(args, {name: OBJECTIVES[name] for name in args.train})
     models = [f"models/{name}" for name in args.train] + args.also
     text = ["--data", args.data, "--seq-len", str(SEQ_LEN)] + (["--shuffled-ngrams", "1"] if args.shuffled else [])
-    maskwright(args, "analyze", "layers", *models, *text, "--out", "layers", "--json", "layers.json")
+    maskwright(args, *models, *text, "--out", "layers", "--json", "layers.json", module="experiments.layers")
     report(args)
 
 

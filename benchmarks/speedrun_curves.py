@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluation.layers.layer_charts import chart
+from experiments.charts import chart
 
 STEP = 1.25  # ratio of consecutive lengths
 

@@ -29,9 +29,9 @@ from benchmarks.mean_of_embeddings import save_word_vectors
 from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from evaluation.layers.layer_charts import COLOURS, chart
 from evaluation.study.paired_statistics import ALPHA, holm
 from evaluation.text_files import read_lines
+from experiments.charts import COLOURS, chart
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
 
 KINDS = {"skip-gram": 1, "CBOW": 0}

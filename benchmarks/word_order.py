@@ -23,8 +23,8 @@ from benchmarks.harness import run, table, write_page
 from benchmarks.paired import compare, share
 from benchmarks.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
 from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
-from evaluation.layers.layer_charts import COLOURS, chart
 from evaluation.likelihood.evaluate_models import paired_bootstrap
+from experiments.charts import COLOURS, chart
 
 NGRAMS = {NATURAL: 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
 

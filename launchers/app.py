@@ -28,7 +28,7 @@ COMMANDS = (
     *("export", "merge", "publish", "evaluate", "finetune", "fill", "generate", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
-    *("mask show", "analyze layers", "study masking", "study run", "study time", "study report"),
+    *("mask show", "study masking", "study run", "study time", "study report"),
     *("track sync", "track models", "track register", "track export"),
     *("launch slurm", "launch prep", "launch list", "launch hosts"),
 )
@@ -62,7 +62,6 @@ _GROUPS = {  # what the commands of a group do, and an example
         "Show how a masking strategy masks a text.",
         'show "The old ship left the harbour." --tokenizer data/demo-tokenizer',
     ),
-    "analyze": ("Analyze trained models.", "layers runs/demo --data data/demo/valid --out layers"),
     "study": (
         "Compare masking strategies on your own data, with several seeds.",
         "masking configs/demo.yaml run.dir=runs/study --dry-run",

@@ -12,6 +12,7 @@ import pytest
 import typer.main
 import yaml
 
+from experiments.layers.__main__ import app as layers
 from launchers.app import app
 from pretrain.config import Config, load_config
 from pretrain.config.model import PRESETS
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md"), *(ROOT / "configs").glob("**/*.md")])
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 REQUIRED = {"run.dir": "runs/x", "data.train": "data/x", "train.steps": 1}
-FOLDERS = ("benchmarks", "configs", "data_prep", "docs", "launchers", "pretrain", "tests")
+FOLDERS = ("benchmarks", "configs", "data_prep", "docs", "experiments", "launchers", "pretrain", "tests")
 
 
 class Code(NamedTuple):
@@ -106,7 +107,7 @@ def test_the_check_of_commands_can_fail():
 
 def test_options_that_are_named_alone_exist():
     known: set[str] = set()
-    commands: list[Any] = [program()]
+    commands: list[Any] = [program(), typer.main.get_command(layers)]
     while commands:
         command = commands.pop()
         commands += getattr(command, "commands", {}).values()

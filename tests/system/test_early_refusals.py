@@ -42,8 +42,6 @@ CASES = {
     "finetune MODEL --task tokens --train NONE --valid TEXT": "No file",
     "finetune MODEL --task tokens --train TEXT --valid NONE": "No file",
     "generate NONE": MODEL,
-    "analyze layers EMPTY --data DATA": MODEL,
-    "analyze layers MODEL --data NONE": "No data set at",
     "replay NONE --step 1": "does not exist",
     "report NONE": "does not exist",
     "track sync NONE": "does not exist",

@@ -142,11 +142,8 @@ def test_bash_completes_commands_and_options(typed, wanted):
         ("tokenizer train --input a --out b --vocab-size 30,522", "not '30,522'."),
         ("tokenizer train --input a --out b --vocab-size 3e4", "not '3e4'."),
         ("study masking c --budget token", "--budget: 'token' is not one of 'tokens', 'time', 'both'."),
-        ("analyze layers m --data d --mask-rate 15%", "--mask-rate must be a number, not '15%'."),
-        (
-            "analyze layers m --data d --mask-rate 15",
-            "--mask-rate must be 0.9 or less, not 15. For 15 percent, write 0.15.",
-        ),
+        ("audit r --tolerance 15%", "--tolerance must be a number, not '15%'."),
+        ("audit r --tolerance 15", "--tolerance must be 1 or less, not 15. For 15 percent, write 0.15."),
     ],
 )
 def test_a_command_line_that_cannot_be_parsed(line, wanted, capsys):

@@ -14,8 +14,7 @@ COMMANDS = (
 )
 OPTIONS = [
     *((command, "--out") for command in COMMANDS if command != "evaluate"),
-    *((command, "--json") for command in ("evaluate", "finetune", "merge", "analyze layers")),
-    ("analyze layers", "--out"),
+    *((command, "--json") for command in ("evaluate", "finetune", "merge")),
     ("demo", "--dir"),
 ]
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from evaluation.layers.measures import GROUPS
+from experiments.layers.measures import GROUPS
 from pretrain.config import MaskingConfig
 from pretrain.data import FirstRows
 from pretrain.masking import IGNORED, MaskedTokens, Rows, Vocabulary

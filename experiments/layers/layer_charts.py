@@ -1,33 +1,18 @@
 """PNG charts of layer measures: similarity of consecutive layers, and information about tokens by layer."""
 
 import itertools
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from data_prep.files import atomic_writer
-from evaluation.layers.layer_analysis import ModelMeasures
-from evaluation.layers.measures import Estimate
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from experiments.charts import COLOURS, chart
+from experiments.layers.layer_analysis import ModelMeasures
+from experiments.layers.measures import Estimate
 
-COLOURS = ("#1f6fb4", "#d9660d", "#2a8a4a", "#8a4fa8", "#b8323c", "#6b5b2a", "#12808a", "#b27700")
-_STYLE: Any = {
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "legend.fontsize": 8,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#e5e5e5",
-    "axes.titlelocation": "left",
-    "axes.titlesize": 10,
-    "axes.titleweight": "bold",
-}
 _MEASURES = {"pwcca": "PWCCA", "cka": "linear CKA"}
 _LINES = {  # (kind of positions, "seen" or "target"): colour, marker, label
     ("all", "seen"): (COLOURS[0], "o", "the token itself"),
@@ -105,7 +90,7 @@ def _draw_information(shown: Sequence[ModelMeasures], path: Path) -> None:
         _add_legend(figure, columns=2 if len(models) < 3 else 4)
 
 
-def _plot(axes: "Axes", places: Sequence[float], estimates: Sequence[Estimate], **style: Any) -> None:
+def _plot(axes: Axes, places: Sequence[float], estimates: Sequence[Estimate], **style: Any) -> None:
     """Draw a line through the estimates, and a band of their intervals."""
     low, high = [one.low for one in estimates], [one.high for one in estimates]
     axes.fill_between(places, low, high, color=style["color"], alpha=0.15, linewidth=0)
@@ -113,7 +98,7 @@ def _plot(axes: "Axes", places: Sequence[float], estimates: Sequence[Estimate], 
     axes.plot(places, [one.value for one in estimates], **{"markersize": 4.5, "linewidth": 1.4, "alpha": 0.9} | style)
 
 
-def _label(axes: "Axes", title: str, xlabel: str) -> None:
+def _label(axes: Axes, title: str, xlabel: str) -> None:
     axes.set_title(_plain(title))
     axes.set(xlabel=xlabel, ylim=(-0.08, 1.05))
 
@@ -123,20 +108,7 @@ def _plain(text: str) -> str:
     return text.replace("$", r"\$")
 
 
-@contextmanager
-def chart(path: Path, width: float, height: float) -> Iterator["Figure"]:
-    """An empty figure, in inches. It is written to `path` as PNG when the block ends, and needs no display."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context(_STYLE), atomic_writer(path) as file:
-        figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
-        yield figure
-        figure.savefig(file, format="png")
-
-
-def _add_legend(figure: "Figure", columns: int) -> None:
+def _add_legend(figure: Figure, columns: int) -> None:
     """Add one legend below all panels."""
     lines: dict[str, Any] = {}
     for axes in figure.axes:

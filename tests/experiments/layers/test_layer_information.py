@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
-from evaluation.layers.measures import GROUPS, cluster, entropy, estimate, share_told
+from experiments.layers.measures import GROUPS, cluster, entropy, estimate, share_told
 
 
 def test_entropy_is_in_nats():

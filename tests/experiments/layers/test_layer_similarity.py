@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from evaluation.layers.measures import covariance, linear_cka, product_sums, pwcca
+from experiments.layers.measures import covariance, linear_cka, product_sums, pwcca
 
 MEASURES = [pwcca, linear_cka]
 

@@ -1,4 +1,4 @@
-"""`maskwright analyze layers`: figures and pictures from models and a data set."""
+"""`python -m experiments.layers`: figures and pictures from models and a data set."""
 
 import errno
 import json
@@ -11,9 +11,10 @@ import torch
 from typer.testing import CliRunner
 
 from data_prep.errors import UserError
-from evaluation.layers.layer_analysis import Information, Similarity, analyze, states_of
-from evaluation.layers.measures import entropy
-from evaluation.layers.position_sample import (
+from experiments.layers.__main__ import app
+from experiments.layers.layer_analysis import Information, Similarity, analyze, states_of
+from experiments.layers.measures import entropy
+from experiments.layers.position_sample import (
     Places,
     PositionSample,
     SampleSettings,
@@ -21,7 +22,6 @@ from evaluation.layers.position_sample import (
     masked_sample,
     plain_sample,
 )
-from launchers.app import app
 from pretrain.export import load_language_model
 from pretrain.export.resolve_model import is_causal
 from pretrain.masking import Vocabulary
@@ -131,7 +131,7 @@ def test_too_few_positions_are_said():
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["analyze", "layers", *map(str, arguments)])
+    return CliRunner().invoke(app, [*map(str, arguments)])
 
 
 def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_path):
@@ -207,7 +207,7 @@ def test_the_file_is_there_before_anything_is_printed(folder, tmp_path, monkeypa
         out,
     ]
     with monkeypatch.context() as patched:
-        patched.setattr("launchers.commands.analyze_layers.print_measures", broken)
+        patched.setattr("experiments.layers.__main__.print_measures", broken)
         run(*words, "--out", tmp_path / "out")
     assert list(json.loads(out.read_text())["models"]) == [str(folder / "clm")]
     monkeypatch.setattr("launchers.display.json_output.write_json", broken)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from data_prep.errors import UserError
-from evaluation.layers.measures import GROUPS
-from evaluation.layers.position_sample import (
+from experiments.layers.measures import GROUPS
+from experiments.layers.position_sample import (
     PositionSample,
     SampleSettings,
     frequent_tokens,

@@ -1,23 +1,31 @@
-"""`maskwright analyze layers`: similarity and information of a model's layers."""
+"""Measure the similarity of consecutive layers, and the information on input and target in each layer.
 
+Voita, Sennrich and Titov, "The bottom-up evolution of representations in the Transformer", 2019, arXiv:1909.01380.
+"""
+
+import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
 
 from data_prep.errors import UserError
+from data_prep.files import check_writable, refuse_file
+from data_prep.format import Dataset
+from experiments.layers.layer_analysis import ModelMeasures, measure
+from experiments.layers.layer_charts import draw_charts
+from experiments.layers.position_sample import SampleSettings
 from launchers.commands.arguments import SeqLenOption, check_inputs, local
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 
-if TYPE_CHECKING:
-    from evaluation.layers import ModelMeasures, SampleSettings
-
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 _WIDTH = 140  # columns of a table that is written to a file
 
 
+@app.command()
 def analyze_layers(
     models: Annotated[list[str], typer.Argument(metavar="MODEL", help="Hugging Face model folders or run folders")],
     data: Annotated[str, typer.Option(metavar="DIR", help="held-out data set: a folder or a URL")],
@@ -44,13 +52,10 @@ def analyze_layers(
 
     Examples:
 
-        maskwright analyze layers runs/demo --data data/demo/valid --out layers
-        maskwright analyze layers models/mlm models/clm --data data/books/valid --out layers --json layers.json
-        maskwright analyze layers models/mlm models/shuffled --data data/books/valid --shuffled-ngrams 1
+        python -m experiments.layers runs/demo --data data/demo/valid --out layers
+        python -m experiments.layers models/mlm models/clm --data data/books/valid --out layers --json layers.json
+        python -m experiments.layers models/mlm models/shuffled --data data/books/valid --shuffled-ngrams 1
     """
-    from data_prep.files import check_writable, refuse_file
-    from data_prep.format import Dataset
-
     if clusters <= tokens:
         raise UserError(f"--clusters {clusters} is too low for --tokens {tokens}: set it higher than --tokens.")
     if clusters >= positions:
@@ -63,8 +68,6 @@ def analyze_layers(
     if as_json:
         check_json_output(as_json)
     check_inputs(models, [data])
-    from evaluation.layers import SampleSettings, draw_charts, measure
-
     asked = SampleSettings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
     dataset = Dataset(data)
     settings, results = measure(models, dataset, asked, seq_len)
@@ -82,7 +85,7 @@ def analyze_layers(
             typer.echo(str(path))
 
 
-def _to_json(found: "list[ModelMeasures]", data: str, settings: "SampleSettings") -> dict[str, Any]:
+def _to_json(found: list[ModelMeasures], data: str, settings: SampleSettings) -> dict[str, Any]:
     models: dict[str, Any] = {}
     for one in found:
         values = asdict(one)
@@ -90,7 +93,7 @@ def _to_json(found: "list[ModelMeasures]", data: str, settings: "SampleSettings"
     return {"data": data, "settings": asdict(settings), "models": models}
 
 
-def print_measures(found: "ModelMeasures") -> None:
+def print_measures(found: ModelMeasures) -> None:
     """Print the tables of a model."""
     console = text_console(_WIDTH)
     head = f"\n{found.model}, {found.objective}, {found.layers} layers of {found.hidden}, {found.text} text"
@@ -113,3 +116,10 @@ def print_measures(found: "ModelMeasures") -> None:
 def _table(title: str, rows: list[str], columns: dict[str, list[Any]]) -> Table:
     cells = [(row, *map(str, estimates)) for row, *estimates in zip(rows, *columns.values(), strict=True)]
     return text_table((title, *columns), cells)
+
+
+if __name__ == "__main__":
+    try:
+        app()
+    except UserError as error:
+        sys.exit(f"error: {error}")

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
-from evaluation.layers.measures import (
+from experiments.layers.measures import (
     GROUPS,
     Estimate,
     cluster,
@@ -24,7 +24,7 @@ from evaluation.layers.measures import (
     pwcca,
     share_told,
 )
-from evaluation.layers.position_sample import (
+from experiments.layers.position_sample import (
     Indices,
     Places,
     PositionSample,
