@@ -128,6 +128,12 @@ def die_with_parent(number: signal.Signals = signal.SIGKILL, parent: int | None 
         os._exit(1)
 
 
+def write_in_handler(line: str, descriptor: int = 2) -> None:
+    """Write a line from a signal handler, where `print` raises RuntimeError if it interrupts another print."""
+    with contextlib.suppress(OSError):
+        os.write(descriptor, f"{line}\n".encode(errors="replace"))
+
+
 def leave(code: int) -> NoReturn:
     """Flush the output and end this process without the shutdown of the interpreter.
 

@@ -1,12 +1,12 @@
 """Signal handling during training: the first signal asks the run to stop, a second Ctrl-C ends it."""
 
 import contextlib
+import os
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from data_prep.processes import leave
+from data_prep.processes import write_in_handler
 from pretrain.run import EXIT_CODES, RunFolder
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -38,14 +38,15 @@ class StopSignals:
         name = _name(number)
         if again or self._is_starting():
             self.at_once = name
-            _say("\nStopping now." if again else "\nStopping now: before the first step there is nothing to save.")
             self.kill()
+            why = "" if again else ": before the first step there is nothing to save"
+            write_in_handler(f"\nStopping now{why}.")
             return
-        _say("\nStopping: writing a checkpoint first. Press Ctrl-C again to stop now.")
         try:
             self._folder.ask_to_stop(f"asked by {name}")
+            write_in_handler("\nStopping: writing a checkpoint first. Press Ctrl-C again to stop now.")
         except OSError as error:
-            _say(f"error: cannot write {self._folder.stop} ({error.strerror}). Press Ctrl-C again to stop now.")
+            write_in_handler(f"error: cannot write {self._folder.stop} ({error.strerror}). Press Ctrl-C again to stop now.")
 
     def _is_starting(self) -> bool:
         status = self._folder.status_or_none()
@@ -71,8 +72,8 @@ def end_on_stop_signals() -> None:
     """Make Ctrl-C, SIGTERM and SIGUSR1 end this process with a message, before it has started anything."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        _say(f"\nEnded by {_name(number)} before training began.")
-        leave(EXIT_CODES["stopped"])
+        write_in_handler(f"\nEnded by {_name(number)} before training began.")
+        os._exit(EXIT_CODES["stopped"])  # a flush would raise if this interrupts a print
 
     for number in _SIGNALS:
         signal.signal(number, end)
@@ -80,7 +81,3 @@ def end_on_stop_signals() -> None:
 
 def _name(number: int) -> str:
     return "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from data_prep.errors import MissingFile, UserError
 from data_prep.files import write_json
+from data_prep.processes import write_in_handler
 from data_prep.reading import read_json, typed, unusable
 from launchers.slurm import client, node_health
 from launchers.slurm.launch_attempt import (
@@ -274,11 +275,12 @@ class Supervisor:
         if self.warned_at is not None or self.run.stop.exists():  # asked already, maybe by the user
             return
         self.warned_at = time.monotonic()
-        self._say(f"received {signal.Signals(number).name}, asks the run to save and stop")
+        said = f"job {self.job_id}: received {signal.Signals(number).name}, asks the run to save and stop"
         try:
             self.run.ask_to_pause()
         except OSError as error:
-            self._say(f"{self.run.stop} was not written ({error.strerror})")
+            said += f"; {self.run.stop} was not written ({error.strerror})"
+        write_in_handler(said, descriptor=1)
 
     def _say(self, line: str) -> None:
         print(f"job {self.job_id}: {line}", flush=True)

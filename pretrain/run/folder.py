@@ -22,6 +22,8 @@ State = Literal["starting", "running", "completed", "stopped", "failed"]
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
 _LOCK_VARIABLE = "MASKWRIGHT_LOCK"
 """Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""
+_READER_SECONDS = 1.0  # for readers to release the lock, which they hold for a moment
+_POLL_SECONDS = 0.02
 _FOR_NOW = "asked by Slurm, to go on later"
 EXIT_CODES: dict[State, int] = {"completed": 0, "stopped": 75, "failed": 1, "starting": 1, "running": 1}
 
@@ -127,7 +129,7 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"{self.path}: the run folder cannot be written ({error.strerror})") from None
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock_alone(file)
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "another process"
@@ -330,6 +332,21 @@ def report_failure(folder: RunFolder | None, reason: str, retry: bool = True) ->
     if prints:
         print(f"error: {reason}", file=sys.stderr, flush=True)
     return prints
+
+
+def _lock_alone(file: IO[str]) -> None:
+    """Take the exclusive lock of a file. Wait for readers, which hold the lock for a moment (RunFolder.is_held).
+
+    Raises BlockingIOError if another process still holds it; OSError on a file system without locks.
+    """
+    deadline = time.monotonic() + _READER_SECONDS
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
 
 
 def _ended_silently(status: Status) -> Status:

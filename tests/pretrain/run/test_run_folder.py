@@ -1,10 +1,12 @@
 """The lock and the status of a run folder."""
 
+import fcntl
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -43,6 +45,16 @@ def test_a_held_folder_is_refused_naming_the_holder(tmp_path, holder):
     for _ in range(2):
         with pytest.raises(UserError, match=rf"process {holder.pid} on .*, Slurm job 4711 is training in this run"):
             folder.lock()
+
+
+def test_a_reader_that_looks_at_the_lock_does_not_refuse_a_start(tmp_path):
+    """`is_held` holds the lock for a moment; here for half a second."""
+    folder = RunFolder(tmp_path)
+    folder.lock().close()
+    with open(tmp_path / ".lock") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        threading.Timer(0.5, fcntl.flock, (reader, fcntl.LOCK_UN)).start()
+        folder.lock().close()
 
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path, holder):
