@@ -132,8 +132,8 @@ class _Totals:
         return self._report
 
     def _report(self, progress: TaskProgress) -> None:
-        self._current = progress
-        self._on_progress(self._finished.plus(progress))
+        self._current = TaskProgress(*map(max, self._current, progress))  # totals never go back
+        self._on_progress(self._finished.plus(self._current))
 
 
 def _bench(out: Path) -> "Workbench":

@@ -129,12 +129,14 @@ def measure(
     Raises UserError if no token is masked.
     """
     parts: list[HeldOutAnswers] = []
+    done = 0
     for question in held_out:
         stream = question.stream(predictor.causal)
         answers = predictor.answers(stream)
         known = question.row, question.word_class, question.length
         parts.append(HeldOutAnswers(-answers.log_probabilities, answers.right, stream.labels, *known))
-        progress(int(question.row.max(initial=0)) + 1, held_out.masks.rows)
+        done = max(done, int(question.row.max(initial=-1)) + 1)  # a part may mask nothing
+        progress(done, held_out.masks.rows)
     if not sum(len(part.label) for part in parts):
         raise UserError(f"{held_out.dataset.location}: at a mask rate of {held_out.masks.rate:g} no token is predicted")
     return HeldOutAnswers(

@@ -293,10 +293,12 @@ class Loop:
     # Evaluate
 
     def _evaluate(self) -> None:
-        """Evaluate on the held-out data, if there are any."""
+        """Evaluate on the held-out data, if there are any, unless a rollback is due."""
         if self._held_out is None:
             return
         self._report_steps(self._deferred.drain())
+        if self.guard.rollback_due:
+            return
         self._since = None
         self._report(self._step, self._held_out.evaluate(self._engine, self._step))
 

@@ -1,6 +1,7 @@
 """Stop of worker processes: in time, without output, and without remaining processes."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -9,12 +10,13 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from data_prep.jobs import Workers, plan_only
+from data_prep.jobs import PreparationSettings, TaskProgress, Workers, plan_only, prepare
 from data_prep.tokenizer import train
 from tests.support.prep import jsonl, request, texts
 
@@ -105,3 +107,18 @@ def test_the_thread_of_a_pool_that_failed_is_waited_for():
     with pytest.raises(ZeroDivisionError), Workers(2):
         fail()
     assert not threads()
+
+
+def test_totals_never_go_back(tmp_path: Path) -> None:
+    """Of scans, whose last report has fewer figures, and of all stages with one task after the other."""
+    train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(ord(name), 50)))
+    asked = request([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "tok", tmp_path / "out")
+    shown: dict[str, list[TaskProgress]] = {}
+    asked = replace(asked, settings=PreparationSettings(deduplicate="exact"))
+    prepare(asked, Workers(1), lambda stage, totals, _: shown.setdefault(stage, []).append(totals))
+    assert shown["scan"][-1].documents == 100
+    for stage, totals in shown.items():
+        for earlier, later in itertools.pairwise(totals):
+            assert all(then <= now for then, now in zip(earlier, later, strict=True)), (stage, earlier, later)

@@ -138,7 +138,7 @@ def test_a_spike_is_gone_back_for_and_its_batches_left_out(data, tmp_path, harm)
     """Row 16."""
     run = tmp_path / "run"
     harm(f"bad_batch:row={BAD_ROW}")
-    done = runs.maskwright("train", config(data, run, **SPIKE), "--procs", "1")
+    done = runs.maskwright("train", config(data, run, eval__every_steps=23, **SPIKE), "--procs", "1")
     assert done.returncode == 0, done.stderr
     assert metric(run, "train/spike") == {21: 1.0}
     assert metric(run, "train/rollback_to") == {21: 16.0}
@@ -148,6 +148,9 @@ def test_a_spike_is_gone_back_for_and_its_batches_left_out(data, tmp_path, harm)
     entries = {entry.step: entry for entry in JournalReader(run / "journal.jsonl").entries(batches=True)}
     assert [entries[step].batch["position"]["dealt"] for step in (16, 17, 40)] == [120, 184, 184 + 23 * 8]
     assert max(runs.losses(run).values()) < 6, "the losses after the rollback count"
+    lines = [entry for _, entry in JournalReader(run / "journal.jsonl").lines() if entry]
+    evaluated = [entry.step for entry in lines if "eval/loss" in entry.metrics]
+    assert evaluated == [23, 40], "the weights of the spike, at its third step, are not evaluated"
     newest = checkpoint.read(checkpoint.committed(run / "checkpoints")[0][1])
     assert newest.state["guards"]["rollbacks"] == [{"spike": 21, "to": 16, "first_row": 128, "next_row": 184}]
     replayed = replay(run, 17)
