@@ -13,6 +13,7 @@ _LASTING = {
     *(errno.EISDIR, errno.ELOOP, errno.EEXIST, errno.EINVAL, errno.EOPNOTSUPP),
 }
 _WORD = 40  # characters of a shortened word
+_TERMINAL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
@@ -54,6 +55,15 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c in keep or c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def without_controls(text: str, keep: str = "") -> str:
+    """The text with the characters that change how a terminal shows other text as JSON escapes, except `keep`.
+
+    These are control characters, C1 ones included, halves of surrogate pairs, and overrides of the direction of text.
+    Unlike `printable`, it keeps signs that scripts need, such as the joiners of Persian and Hindi.
+    """
+    return _TERMINAL.sub(lambda match: match[0] if match[0] in keep else f"\\u{ord(match[0]):04x}", text)
 
 
 def first_line(error: BaseException) -> str:

@@ -4,6 +4,7 @@ fsspec finds the credentials.
 """
 
 import contextlib
+import functools
 import os
 import re
 import time
@@ -17,6 +18,9 @@ T = TypeVar("T")
 ATTEMPTS = 5
 BACKOFF_SECONDS = 1.0
 _URL = re.compile(r"(\w[\w+.-]*::)*\w[\w+.-]*://")
+_TOKEN = re.compile(
+    r"(\bhf_(?=\w{8})|(?i:\bauthorization\b\W{1,4}(?:bearer |basic |token )?|\bbearer )(?=[\w.~+/=-]{8}))[\w.~+/=-]+"
+)
 _HTTP = ("http", "https")
 _LASTING = (FileNotFoundError, PermissionError, IsADirectoryError, NotImplementedError, ImportError, UserError)
 # The names of a file's version in different file systems, best first: checksums and ETags, then times.
@@ -51,6 +55,26 @@ def redact(text: str) -> str:
     """`text` without secrets of addresses, such as `user:password@`, `?password=...` and `&signature=...`."""
     text = re.sub(r"(?<!sqlite)://\S*@", "://***@", text)
     return re.sub(r"(?i)([?&][^=&\s]*(?:pass|pwd|token|secret|key|sig|cred|auth)[^=&\s]*=)[^&\s]+", r"\1***", text)
+
+
+def hide_tokens(text: str) -> str:
+    """`text` without access tokens: those of Hugging Face, of HTTP headers, and values of secret variables."""
+    text = _TOKEN.sub(r"\1***", text)
+    for value in _secret_values():
+        text = text.replace(value, "***")
+    return text
+
+
+def hide_secrets(text: str) -> str:
+    """`text` without access tokens and without secrets of addresses, for any message."""
+    return hide_tokens(redact(text))
+
+
+@functools.cache
+def _secret_values() -> list[str]:
+    """Values of environment variables that are secrets by their name, and neither short nor paths; longest first."""
+    values = {value for name, value in os.environ.items() if is_secret(name, "")}
+    return sorted((value for value in values if len(value) >= 8 and not value.startswith("/")), key=len, reverse=True)
 
 
 def is_secret(name: str, value: str) -> bool:

@@ -22,10 +22,12 @@ def _main() -> None:
     import typer
 
     from data_prep.errors import UserError, unforeseen
+    from data_prep.output import guard_output
     from launchers.app import app
     from launchers.display import ShowHelp, UsageError, explain_usage_error
     from pretrain.distributed import Threads
 
+    guard_output()
     os.environ.update(Threads.wait_settings())  # torch reads it when it is imported
     try:
         code = app(prog_name="maskwright", standalone_mode=False)
@@ -50,9 +52,10 @@ def _fail(message: str, code: int) -> None:
     from rich.markup import escape
 
     from data_prep.errors import printable
+    from data_prep.urls import hide_secrets
 
     console = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
-    console.print(f"[bold red]error:[/] {escape(printable(message))}")
+    console.print(f"[bold red]error:[/] {escape(printable(hide_secrets(message)))}")
     sys.exit(code)
 
 

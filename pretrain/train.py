@@ -25,6 +25,7 @@ import pretrain.engine
 import pretrain.guards
 import pretrain.reporting
 from data_prep.errors import UserError
+from data_prep.output import guard_output
 from data_prep.processes import die_with_parent, leave
 from pretrain.config import Config, load_config
 from pretrain.distributed import Threads
@@ -67,6 +68,7 @@ def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
 def run_rank(config_path: Path, overrides: list[str]) -> int:
     """Train as one rank; the exit code of the process (pretrain.run.EXIT_CODES)."""
     folder: RunFolder | None = None  # of a run that has recorded its start
+    guard_output()
     try:
         pretrain.engine.init_distributed(wants_determinism(config_path, overrides))
         config = pretrain.distributed.run_on_all_ranks(lambda: load_config(config_path, overrides))

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from data_prep.errors import UserError
 from data_prep.processes import module_command
 from launchers.commands.arguments import JsonFlag, Overrides
+from launchers.display import text_console
 
 if TYPE_CHECKING:
     from launchers.checks import Finding, Status
@@ -86,13 +88,13 @@ def print_report(findings: "Iterable[Finding]", measured: dict[str, Any] | None,
         measured: values that were measured on a cluster, for JSON.
         as_json: print one JSON object at the end instead.
     """
-    done = []
+    console, done = text_console(), []
     for finding in findings:
         done.append(finding)
         if not as_json:
             advice = f" -> {finding.advice}" if finding.advice else ""
             text = f"{finding.status:<8}{finding.group:<11}{finding.name}: {finding.value}{advice}"
-            typer.echo(typer.style(text[:8], fg=_COLORS[finding.status]) + text[8:])
+            console.print(Text.assemble((text[:8], _COLORS[finding.status]), text[8:]), soft_wrap=True)
     found = Counter(finding.status for finding in done)
     counts = {status: found[status] for status in _COLORS}
     if as_json:

@@ -1,11 +1,12 @@
 """`maskwright publish`: upload a model with its model card to the Hugging Face Hub."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.errors import UserError, printable
+from data_prep.errors import UserError
 from data_prep.files import check_writable
 from data_prep.storage import is_run
 from launchers.commands.arguments import check_inputs, local
@@ -67,7 +68,7 @@ def publish(
     check_repository(to)
     if out:
         check_writable(free_folder(out))
-    hub = None if out else HubRepository(to, lambda line: print(printable(line), flush=True))
+    hub = None if out else HubRepository(to, lambda line: print(line, file=sys.stderr, flush=True))
     exports = _exports(model, every)
     figures = _figures(results or [], exports, model)
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, printable
 from launchers.commands.arguments import RunArgument
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
     if spelling is None:
         raise UserError(f"{found.tokenizer} has no tokenizer.json to decode with; --json shows the token ids")
     console = Console(highlight=False, soft_wrap=True)
-    console.print(Text(_head(found, run), style="bold"))
+    console.print(Text(printable(_head(found, run)), style="bold"))
     kinds = dict.fromkeys(found.rows.kinds)
     for view in dict.fromkeys(kind.view for kind in kinds):
         console.print(coloured(LEGENDS[view]))

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from data_prep.errors import without_controls
+
 PLAIN_SECONDS = 10  # seconds between lines if stderr is not a terminal
 
 
@@ -49,7 +51,7 @@ class CommandProgress:
 
     def show(self, done: int, total: int, line: str) -> None:
         if not self._bar.disable:
-            self._bar.update(self._task, completed=done, total=total, description=escape(line))
+            self._bar.update(self._task, completed=done, total=total, description=escape(without_controls(line)))
         elif self._clock() - self._printed >= PLAIN_SECONDS:
             self._printed = self._clock()
             share = done / max(total, 1)

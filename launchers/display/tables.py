@@ -7,6 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from data_prep.errors import without_controls
+
 PIPE_WIDTH = 120
 
 
@@ -30,7 +32,7 @@ def text_table(
         is_text = name in (columns[0], *texts)
         found.add_column(Text(name), justify="left" if is_text else "right", overflow="fold")
     for row in rows:
-        found.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        found.add_row(*(cell if isinstance(cell, Text) else Text(without_controls(cell, keep="\n")) for cell in row))
     return found
 
 
@@ -39,5 +41,5 @@ def facts_table(values: Mapping[str, str]) -> Table:
     found = Table(box=None, show_header=False, pad_edge=False)
     for name, value in values.items():
         if value:
-            found.add_row(name, Text(value))
+            found.add_row(name, Text(without_controls(value, keep="\n")))
     return found

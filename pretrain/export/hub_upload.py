@@ -1,7 +1,7 @@
 """Upload to the Hugging Face Hub. No other module changes repositories there.
 
-huggingface_hub finds the token, in HF_TOKEN or where `hf auth login` stored it, and the address in HF_ENDPOINT. This
-module never reads the token, so no message of it can have the token.
+huggingface_hub finds the token, in HF_TOKEN or where `hf auth login` stored it, and the address in HF_ENDPOINT. A
+server can repeat the token in its answer: data_prep/output.py hides it where messages are printed.
 """
 
 import time

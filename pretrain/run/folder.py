@@ -16,6 +16,7 @@ from data_prep.errors import NO_ROOM, MissingFile, UserError
 from data_prep.files import file_lock, make_folder, no_link, open_plain, text_or_none, write_file, write_json
 from data_prep.reading import json_or_none, read_json
 from data_prep.storage import require_run
+from data_prep.urls import hide_secrets
 from pretrain.run.environment_file import read_environment
 
 State = Literal["starting", "running", "completed", "stopped", "failed"]
@@ -323,7 +324,7 @@ def report_failure(folder: RunFolder | None, reason: str, retry: bool = True) ->
         folder: None for a run that has not recorded its start, and may not write status.json. All its ranks fail the
             same way: rank 0 prints the reason and writes it to the supervisor's file.
     """
-    prints = os.environ.get("RANK", "0") == "0"
+    prints, reason = os.environ.get("RANK", "0") == "0", hide_secrets(reason)
     with contextlib.suppress(UserError, OSError):  # a full disk, perhaps the cause of the failure
         if folder:
             prints = folder.fail(reason, "fix the cause, then run the same command again", retry)

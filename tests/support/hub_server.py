@@ -71,6 +71,7 @@ class Store:
 
     roles: "write" or "read" by token. objects: uploaded large files by SHA-256.
     requests: number of requests by kind, as methods of _Handler are named.
+    says: a part of the answer in a fault, from the headers of the request.
     faults: status codes to answer the next requests with, by kind.
     cut: the number of the upload of a large file that is cut in its middle, from 1. on_cut: called then.
     """
@@ -82,6 +83,7 @@ class Store:
     faults: dict[str, list[int]] = field(default_factory=dict)
     cut: int = 0
     on_cut: Callable[["Hub"], object] = lambda hub: None
+    says: Callable[[Any], str] = lambda headers: ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -148,7 +150,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         repository = store.repositories.get(values.get("repo", ""))
         may_see = repository and (not repository.private or role)
         if fault:
-            self._answer(fault, {"error": "a fault on request"})
+            self._answer(fault, {"error": f"a fault on request, {store.says(self.headers)}".removesuffix(", ")})
         elif kind == "whoami" and not role:
             self._answer(401, {"error": "Invalid credentials in Authorization header"})
         elif kind in _WRITES and role != "write":

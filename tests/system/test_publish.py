@@ -161,6 +161,16 @@ def test_a_lasting_fault_ends_the_command_and_the_next_one_finishes(run, hub):
     assert hub.store.requests["upload"] == 1
 
 
+def test_a_server_that_repeats_the_token_does_not_get_it_printed(run, hub, monkeypatch):
+    monkeypatch.setenv("OTHER_PASSWORD", "correct horse")
+    hub.store.says = lambda headers: f"{headers['Authorization']} {TOKEN} correct horse x:y@z https://u:s3cret@h"
+    for status in (400, 500):
+        hub.store.faults["commit"] = [status] * 3
+        said = publish(run, "--to", f"{OWNER}/tiny", code=1)
+        assert "a fault on request, Bearer *** hf_*** *** x:y@z https://***@h" in said
+        assert "horse" not in said
+
+
 def test_refusals_are_one_clear_message(run, hub, monkeypatch, tmp_path):
     name = f"{OWNER}/tiny"
 

@@ -89,6 +89,30 @@ def test_damage_leaves_its_part_out_alone(done, tmp_path):
     assert [one["state"] for one in listed] == ["unknown"]
 
 
+def test_text_of_a_run_cannot_control_the_terminal(done, tmp_path):
+    run, hostile = (
+        shutil.copytree(done, tmp_path / "run"),
+        "\x1b]0;title\x07\x1b[2J \x9b31m \u202egnorw\u202c \r ok \u200d",
+    )
+    status = json.loads((run / "status.json").read_text())
+    (run / "status.json").write_text(json.dumps(status | {"reason": hostile, "state": "failed"}))
+    environment = json.loads((run / "environment.json").read_text())
+    environment["hosts"][0]["host"] = environment["attention_reason"] = hostile
+    (run / "environment.json").write_text(json.dumps(environment))
+    (run / "slurm").mkdir()
+    (run / "slurm" / "7.log").write_text(f"begin {hostile} end\n")
+    journal = run / "journal.jsonl"
+    journal.write_text(json.dumps({"step": 1, "time": 1.0, "metrics": {hostile: 1.0}}) + "\n" + journal.read_text())
+    commands = (["status"], ["status", "--json"], ["logs"], ["logs", "--job", "7"], ["launch", "list"], ["watch"])
+    for command in (*commands, ["runs", "tree"], ["checkpoints"], ["track", "sync"], ["plan", "--from"]):
+        result = runs.maskwright(*command, run)
+        for text in (result.stdout, result.stderr):
+            assert set(text) & set("\x1b\x07\x9b\u202e\r") == set(), command
+    assert "\\u001b]0;title" in runs.maskwright("status", run).stdout
+    assert "\u200d end" in runs.maskwright("logs", run).stdout
+    assert json.loads(runs.maskwright("status", run, "--json").stdout)["reason"] == hostile
+
+
 def test_logs_are_those_of_the_newest_job_or_the_journal(done, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(done, run)

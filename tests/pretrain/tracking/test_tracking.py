@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from data_prep.errors import UserError
 from data_prep.files import file_lock
 from data_prep.format import Dataset
-from data_prep.urls import redact
+from data_prep.urls import hide_secrets, redact
 from launchers.app import app
 from pretrain.run import Entry
 from pretrain.tracking import Point, RunRecord, Target, Tracker, sync
@@ -54,6 +54,21 @@ def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_secrets_in_addresses_are_redacted(text: str, kept: str) -> None:
     assert redact(text) == kept
     assert redact(kept) == kept
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("HTTP 400: Authorization: Bearer abc.def-123", "HTTP 400: Authorization: Bearer ***"),
+        ("{'authorization': 'Basic dXNlcjpwYXNz'}", "{'authorization': 'Basic ***'}"),
+        ('"Authorization":"abcdefgh"', '"Authorization":"***"'),
+        ("token hf_abcdefghij of someone", "token hf_*** of someone"),
+        ("bearer abcdefgh123 at http://u:p@h", "bearer *** at http://***@h"),
+        ("one token of 12345678 tokens; hf_hub", "one token of 12345678 tokens; hf_hub"),
+    ],
+)
+def test_tokens_are_hidden(text: str, kept: str) -> None:
+    assert hide_secrets(text) == kept
 
 
 def test_the_environment_wins_over_the_config(monkeypatch: pytest.MonkeyPatch) -> None:
