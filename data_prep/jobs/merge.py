@@ -1,5 +1,6 @@
 """Merge of finished tasks: write the manifest that turns a folder of shards into a data set."""
 
+import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ import orjson
 from data_prep.errors import UserError
 from data_prep.files import atomic_writer, is_abandoned
 from data_prep.format import Manifest, SourceInfo
-from data_prep.jobs.preparation_plan import Input, PreparationPlan
+from data_prep.jobs.preparation_plan import Input, PreparationPlan, read_locations
 from data_prep.jobs.task_documents import Unreadable, quarantine_path
 from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
 from data_prep.reading import open_regular, parse_json, unusable
@@ -25,10 +26,16 @@ class NoDocuments(UserError):
 
 @dataclass(frozen=True)
 class Prepared:
-    """Result of a preparation: manifests by folder, notes for the user, number of tasks that this call did."""
+    """Result of a preparation: manifests by folder, notes for the user, number of tasks that this call did.
+
+    `left_out_bytes` is the size of what could not be read. If that is more than the preparation allows, `problem` says
+    so: the data set is whole, but lacks a part of the input.
+    """
 
     manifests: dict[Path, Manifest]
     notes: list[str]
+    left_out_bytes: int = 0
+    problem: str = ""
     new_tasks: int = 0
 
 
@@ -57,7 +64,28 @@ def merge(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> Pr
         )
         for split in plan.splits
     }
-    return Prepared(manifests, [*encoder_notes(records), *_split_notes(plan, records)])
+    notes = [*encoder_notes(records), *_split_notes(plan, records)]
+    return Prepared(manifests, notes, *_left_out_bytes(plan, records, out))
+
+
+def _left_out_bytes(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> tuple[int, str]:
+    """The bytes of the input that could not be read, and a message if they are more than allowed."""
+    place = read_locations(out)
+    of_files = sum(place.unread_files.values())
+    left_out = sum(record.unreadable_bytes for record in records) + of_files
+    total = sum(given.bytes for given in plan.inputs) + of_files
+    share = min(1.0, left_out / max(1, total))
+    if share <= place.allow_unreadable:
+        return left_out, ""
+    worst = max(place.unread_files, key=place.unread_files.__getitem__, default="")
+    row = next((record.first_unreadable for record in records if record.unreadable_bytes), None)
+    first = f"{row.file} line {row.line}: {row.reason}" if row else f"{worst} is not read"
+    allow = math.ceil(1000 * share) / 1000
+    message = (
+        f"{share:.1%} of the bytes of the input were left out ({left_out:,} of {total:,}). The first: {first}. Correct "
+        f"the input and choose another --out, or accept it with --allow-unreadable {allow:g}."
+    )
+    return left_out, message
 
 
 def _no_documents(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -> str:

@@ -254,13 +254,16 @@ class InputLocations:
     """Locations of the plan's inputs, in the plan's order, and run options.
 
     `strict` stops a task at its first unreadable row. `cache` is the cache folder for remote inputs, of at most
-    `cache_bytes`.
+    `cache_bytes`. `allow_unreadable` is the share of the bytes that may be left out, of unreadable rows and of
+    `unread_files`: the files in named folders that are of no known type, with their bytes.
     """
 
     locations: list[PathText]
     strict: bool
     cache: PathText
     cache_bytes: int
+    allow_unreadable: float = 0.01
+    unread_files: dict[str, int] = field(default_factory=dict)
 
 
 def locations_path(out: Path) -> Path:

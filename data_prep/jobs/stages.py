@@ -36,7 +36,7 @@ from data_prep.jobs.process_pool import Work, Workers
 from data_prep.jobs.task_documents import Workbench
 from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.task_worker import read_record, run_task, verified_record
-from data_prep.sources import SourceInput, examine
+from data_prep.sources import SourceInput, examine, how_to_convert
 from data_prep.storage import Cache
 from data_prep.tokenizer import copy_files, describe, fetch
 from data_prep.urls import is_url
@@ -50,7 +50,8 @@ Show = Callable[[str, TaskProgress, int], None]
 class PrepareRequest:
     """Inputs, tokenizer, output folder and settings. Documents must not contain texts of the `evaluation` files.
 
-    The tokenizer is a folder, a tokenizer.json or a hub id.
+    The tokenizer is a folder, a tokenizer.json or a hub id. For `allow_unreadable` and `unread_files`, see
+    InputLocations.
     """
 
     inputs: Sequence[SourceInput]
@@ -62,6 +63,8 @@ class PrepareRequest:
     task_bytes: int | None = None
     strict: bool = False
     cache: Cache = field(default_factory=Cache)
+    allow_unreadable: float = 0.01
+    unread_files: dict[str, int] = field(default_factory=dict)
 
 
 def prepare(request: PrepareRequest, workers: Workers, show: Show | None = None) -> Prepared:
@@ -214,9 +217,14 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
     examined = [examine(source, cache, settings.reading) for source in inputs]
     plan, locations = extend(plan, inputs, examined, request.task_bytes)
     # First: this file identifies OUT as the folder of a preparation.
+    unread = {name: size for name, size in request.unread_files.items() if not _is_below(name, out)}
+    if unread:
+        first = max(unread, key=unread.__getitem__)
+        number = f"{len(unread):,} files in the input are" if len(unread) > 1 else "1 file in the input is"
+        notes.append(f"{number} not read. The largest is {first}. {how_to_convert(first)}.")
+    place = InputLocations(locations, request.strict, str(cache.folder), cache.max_bytes)
     write_json(
-        locations_path(out),
-        asdict(InputLocations(locations, request.strict, str(cache.folder), cache.max_bytes)),
+        locations_path(out), asdict(replace(place, allow_unreadable=request.allow_unreadable, unread_files=unread))
     )
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
@@ -233,17 +241,14 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
 
 def _outside(inputs: Sequence[SourceInput], out: Path) -> list[SourceInput]:
     """The inputs that are not files of OUT. OUT may lie in a folder of inputs."""
-    folder = os.path.realpath(out)
-    outside = [
-        one
-        for one in inputs
-        if one.kind in ("hub", "pair")
-        or is_url(one.location)
-        or not Path(os.path.realpath(one.location)).is_relative_to(folder)
-    ]
+    outside = [one for one in inputs if one.kind in ("hub", "pair") or not _is_below(one.location, out)]
     if not outside:
         raise UserError(f"All inputs lie in {out}, the folder of the output; choose another --out folder.")
     return outside
+
+
+def _is_below(location: str, out: Path) -> bool:
+    return not is_url(location) and Path(os.path.realpath(location)).is_relative_to(os.path.realpath(out))
 
 
 def _with_evaluation(request: PrepareRequest) -> tuple[PreparationSettings, list[str]]:

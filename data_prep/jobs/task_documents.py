@@ -27,11 +27,12 @@ BATCH_CHARACTERS = 1 << 22  # smaller batches are slower: with 1 MB, a task took
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A row that cannot be read: its file, its line counted from the start of the task, and the reason."""
+    """A row that cannot be read: its file, its line counted from the start of the task, the reason, and its bytes."""
 
     file: str
     line: int
     reason: str
+    bytes: int = 0
 
 
 class Quarantine(contextlib.ExitStack):
@@ -108,6 +109,8 @@ class Workbench:
 class TaskDocuments:
     """Batches of a task's documents, in order. Iteration counts dropped documents in `left_out`, by reason.
 
+    `unreadable_bytes` is the size of the unreadable ones in the input.
+
     Every stage that reads a task gets the same documents in the same order, so an index identifies a document.
     Raises UserError if the input has changed since it was planned.
     """
@@ -125,6 +128,7 @@ class TaskDocuments:
                 location = shown(self._source.location)
                 raise UserError(f"{location} has changed since it was planned; run the same command again.")
         self.left_out: Counter[str] = Counter()
+        self.unreadable_bytes = 0
         self.rows = self._read(self._unit.first, self._unit.last)
 
     def _read(self, first: int, last: int) -> RowReader:
@@ -135,7 +139,7 @@ class TaskDocuments:
         characters = 0
         for row in self.rows:
             if row.reason:
-                self.reject(row.line, row.reason)
+                self.reject(row.line, row.reason, row.bytes)
             elif not row.text or row.text.isspace():
                 self.left_out["empty"] += 1
             else:
@@ -159,7 +163,7 @@ class TaskDocuments:
         rows = [row._replace(text=text) for row, text, reason in zip(batch, texts, reasons, strict=True) if not reason]
         return [row if row.other is None else row._replace(other=cleaning.normalized(row.other)) for row in rows]
 
-    def reject(self, line: int, reason: str) -> None:
+    def reject(self, line: int, reason: str, size: int) -> None:
         """Count and list a row that cannot be used. Raises UserError in a strict preparation."""
         if self._strict:
             before = self._read(0, self._unit.first)
@@ -167,5 +171,6 @@ class TaskDocuments:
             place = f"{self._input.name} line {before.lines + line}"
             raise UserError(f"{place}: {reason}; fix it, or prepare without --strict.")
         self.left_out["unreadable"] += 1
+        self.unreadable_bytes += size
         if self._quarantine is not None:
-            self._quarantine.write(Unreadable(self._input.name, line, reason))
+            self._quarantine.write(Unreadable(self._input.name, line, reason, size))

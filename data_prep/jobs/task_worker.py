@@ -31,8 +31,8 @@ class TaskRecord:
 
     `shards`, `text_bytes` and `words` are by split. `lines` counts the lines of the task's range. `drop_sha256`
     identifies the list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents`
-    counts documents of fewer than SHORT_TOKENS tokens. Records of earlier versions may lack it and `words`, or have an
-    unused `ids_sha256`.
+    counts documents of fewer than SHORT_TOKENS tokens. `unreadable_bytes` is the size of unreadable rows in the input.
+    Records of earlier versions may lack these two and `words`, or have an unused `ids_sha256`.
     """
 
     hash: str
@@ -49,6 +49,7 @@ class TaskRecord:
     short_documents: int = 0
     ids_sha256: str | None = None
     words: dict[str, int] = field(default_factory=dict)
+    unreadable_bytes: int = 0
 
     def documents(self, split: str) -> int:
         return sum(shard.documents for shard in self.shards[split])
@@ -156,6 +157,7 @@ class _Task:
             note=note,
             short_documents=self.short,
             words=self.words,
+            unreadable_bytes=self.documents.unreadable_bytes,
         )
 
     def _writer(self, split: str) -> ShardWriter:
@@ -220,7 +222,8 @@ class _Task:
             special = np.unique(np.searchsorted(np.cumsum(lengths), bad, side="right"))
             for index in special:
                 reason = "the text spells a special token, and the tokenizer cannot encode it as text"
-                self.documents.reject(batch[index].line, reason)
+                size = self.documents.rows.stored(len(batch[index].text.encode()))
+                self.documents.reject(batch[index].line, reason, size)
             usable[special] = False
         return usable
 

@@ -35,7 +35,9 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
                 target = next(rows[1], None)
             same = target if target is not None and target.line == row.line else SourceRow(row.line, "")
             part.bytes_read, part.text_bytes, part.lines = _totals(sides)
-            yield row._replace(reason=row.reason or (same.reason and f"target: {same.reason}"), other=same.text)
+            reason = row.reason or (same.reason and f"target: {same.reason}")
+            size = row.bytes + same.bytes + len(row.text.encode()) + len(same.text.encode()) if reason else 0
+            yield row._replace(reason=reason, other=same.text, bytes=size)
         deque(rows[1], maxlen=0)
     part.bytes_read, part.text_bytes, part.lines = _totals(sides)
     lines = [side.lines for side in sides]

@@ -129,4 +129,4 @@ def read_hub(part: InputRange) -> Iterator[SourceRow]:
         for table in rows.iter(_BATCH_ROWS):
             for batch in table.to_batches():
                 part.bytes_read += batch.nbytes
-                yield from batch_rows(batch, part)
+                yield from batch_rows(batch, part, batch.nbytes // max(batch.num_rows, 1))

@@ -64,6 +64,7 @@ class SourceRow(NamedTuple):
     """A document and its first line or table row, counted from 1. If there is a `reason`, the row is unreadable.
 
     `other` is the second text of a pair: the wrong text that the document corrects, or its translation.
+    `bytes` is the size of an unreadable row in the file; 0 if it has no text.
     """
 
     line: int
@@ -71,6 +72,7 @@ class SourceRow(NamedTuple):
     reason: str = ""
     id: str | int | None = None
     other: str | None = None
+    bytes: int = 0
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -94,6 +96,12 @@ class InputRange:
     bytes_read: int = field(default=0, init=False)
     text_bytes: int = field(default=0, init=False)
     lines: int = field(default=0, init=False)
+
+    def stored(self, text_bytes: int) -> int:
+        """The bytes of the file for so many bytes of its text, at the compression so far."""
+        if not compression_of(self.source.location) or not self.text_bytes:
+            return text_bytes
+        return -(-text_bytes * self.bytes_read // self.text_bytes)
 
 
 def kind_of(location: str) -> str | None:
@@ -128,4 +136,4 @@ def getter(field: str | None) -> Callable[[Any], Any]:
 
 def too_long(what: str, max_bytes: int) -> str:
     """The reason for a row that is longer than the limit."""
-    return f"the {what} is longer than {max_bytes} bytes"
+    return f"the {what} is longer than {max_bytes} bytes: split it"

@@ -26,13 +26,27 @@ def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
             raise UnusableInput(
                 f"{shown(location)} has no column {field!r}; its columns are {', '.join(schema.names)}."
             )
-        value = kind.value_type if pa.types.is_dictionary(kind) else kind
+        value = _stored_type(kind)
         is_id = field == options.id_field != options.text_field
-        if value not in (pa.string(), pa.large_string()) and not (is_id and pa.types.is_integer(value)):
+        if not _is_text(value) and not (is_id and pa.types.is_integer(value)):
             wanted = "strings or integers" if is_id else "strings"
-            raise UnusableInput(
-                f"The column {field!r} of {shown(location)} holds {kind}, not {wanted}; choose another."
-            )
+            advice = "choose another column"
+            if pa.types.is_struct(value) and (
+                inner := [part.name for part in value if _is_text(_stored_type(part.type))]
+            ):
+                advice = f"choose one of its fields, such as {field}.{inner[0]}"
+            raise UnusableInput(f"The column {field!r} of {shown(location)} holds {kind}, not {wanted}; {advice}.")
+
+
+def _stored_type(kind: pa.DataType) -> pa.DataType:
+    """The type without an extension and a dictionary."""
+    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Strings, and bytes, which older programs write for strings."""
+    return str(kind).startswith(("string", "large_string", "binary", "large_binary", "fixed_size_binary"))
 
 
 def column_names(schema: pa.Schema, options: Options) -> list[str]:
@@ -65,8 +79,11 @@ def _column(batch: pa.RecordBatch, field: str) -> pa.Array:
     return pc.struct_field(column, rest) if rest else column
 
 
-def batch_rows(batch: pa.RecordBatch, part: InputRange) -> Iterator[SourceRow]:
-    """The rows of a batch, or one row with a reason if the batch is damaged. Adds its rows to `part.lines`."""
+def batch_rows(batch: pa.RecordBatch, part: InputRange, row_bytes: int) -> Iterator[SourceRow]:
+    """The rows of a batch, or one row with a reason if the batch is damaged. Adds its rows to `part.lines`.
+
+    row_bytes: the mean size of a row.
+    """
     options, line = part.options, part.lines
     part.lines += batch.num_rows
     try:
@@ -77,17 +94,21 @@ def batch_rows(batch: pa.RecordBatch, part: InputRange) -> Iterator[SourceRow]:
             others, bad = _strings(_column(batch, options.other_field), part)
         ids = _plain(_column(batch, options.id_field)).to_pylist() if options.id_field else None
     except (pa.ArrowException, UnicodeDecodeError) as error:
-        yield SourceRow(line + 1, "", f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}")
+        reason = f"the {batch.num_rows} table rows from here on are damaged: {first_line(error)}"
+        yield SourceRow(line + 1, "", reason, bytes=batch.num_rows * row_bytes)
         return
     for index, text in enumerate(texts):
         line += 1
         id = ids[index] if ids else None
-        if text is None:
-            yield SourceRow(line, "", reasons.get(index) or f"field {options.text_field!r} is null")
+        size = max(row_bytes, len(text or ""))
+        if text is None and index not in reasons:  # nothing is lost
+            yield SourceRow(line, "", f"field {options.text_field!r} is null")
+        elif text is None:
+            yield SourceRow(line, "", reasons[index], bytes=size)
         elif id is None and ids:
-            yield SourceRow(line, "", f"id field {options.id_field!r} is null")
+            yield SourceRow(line, "", f"id field {options.id_field!r} is null", bytes=size)
         elif others and others[index] is None:
-            yield SourceRow(line, "", bad.get(index) or f"field {options.other_field!r} is null")
+            yield SourceRow(line, "", bad.get(index) or f"field {options.other_field!r} is null", bytes=size)
         else:
             yield SourceRow(line, text, "", id, others[index] if others else None)
 
@@ -97,10 +118,12 @@ def _strings(column: pa.Array, part: InputRange) -> tuple[list[str | None], dict
     reasons: dict[int, str] = {}
     try:
         plain = _plain(column)
+        if not pa.types.is_string(plain.type) and not pa.types.is_large_string(plain.type):
+            plain = plain.cast(pa.large_string())  # views, and bytes, whose UTF-8 this validates
         texts = plain.to_pylist()
     except pa.ArrowInvalid:
         # Invalid UTF-8 or offsets. As bytes, only the offsets can be invalid, and they raise again.
-        plain = column.view(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+        plain = _as_bytes(column)
         plain.validate(full=True)
         texts = plain.to_pylist()
         for index, data in enumerate(texts):
@@ -119,9 +142,19 @@ def _strings(column: pa.Array, part: InputRange) -> tuple[list[str | None], dict
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """The column, fully validated, without a dictionary. Raises ArrowInvalid."""
+    """The column, fully validated, without an extension and a dictionary. Raises ArrowInvalid."""
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
     column.validate(full=True)
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _as_bytes(column: pa.Array) -> pa.Array:
+    """The column as bytes, which may be invalid UTF-8."""
+    column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return column.view(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return column.cast(pa.large_binary())
 
 
 def parquet_units(source: Any, options: Options, location: str) -> tuple[int, ...]:
@@ -170,10 +203,12 @@ def read_parquet(path: Path, part: InputRange) -> Iterator[SourceRow]:
             batch_size = min(_BATCH_ROWS, max(1, _BATCH_BYTES * rows // max(size, 1)))
             try:
                 for batch in file.iter_batches(batch_size, [group], columns, use_threads=False):
-                    yield from batch_rows(batch, part)
+                    yield from batch_rows(batch, part, size // max(rows, 1))
                     part.bytes_read = bytes_before + size * (part.lines - lines_before) // rows
             except _DAMAGE as error:
                 if getattr(error, "errno", None):  # the disk failed
                     raise
-                yield SourceRow(part.lines + 1, "", f"row group {group} is damaged from here on: {first_line(error)}")
+                reason = f"row group {group} is damaged from here on: {first_line(error)}. Write the file again"
+                rest = size - size * (part.lines - lines_before) // max(rows, 1)
+                yield SourceRow(part.lines + 1, "", reason, bytes=rest)
             part.bytes_read, part.lines = bytes_before + size, lines_before + rows

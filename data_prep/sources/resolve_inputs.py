@@ -38,19 +38,21 @@ _CONVERSIONS = {  # by the end of the name: advice and command
 }
 
 
-def find_inputs(values: Iterable[str | Path]) -> list[SourceInput]:
-    """Inputs for `--input` values.
+def find_inputs(values: Iterable[str | Path], unread: dict[str, int] | None = None) -> list[SourceInput]:
+    """Inputs for `--input` values. `unread` gets the files of folders that have no known type, with their bytes.
 
     A value is a file, a folder (all readable files in it), a glob pattern, a URL of these,
     `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV` or `pair:SOURCE,TARGET`. `NAME=VALUE` also names the source.
 
-    Files of a folder or pattern are sorted. A file that is named twice is read once, under the first name. Raises
-    UserError for a value without inputs, an unknown type, a name that is not UTF-8, and an unreachable location.
+    Files of a folder or pattern are sorted. Links are followed. A file that is named twice is read once, under the
+    first name. Raises UserError for a value without inputs, an unknown type, a name that is not UTF-8, a link to a
+    missing file, and an unreachable location.
     """
     inputs: dict[str, SourceInput] = {}
+    unread = {} if unread is None else unread
     for value in map(str, values):
         source, value = _split_name(value)
-        for location in _locations(value):
+        for location in _locations(value, unread):
             kind = next((sign[:-1] for sign in (HUB, PAIR) if location.startswith(sign)), None) or kind_of(location)
             if kind is None:
                 raise UserError(_unknown_type(location))
@@ -87,13 +89,13 @@ def _split_name(value: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _locations(value: str) -> list[str]:
+def _locations(value: str, unread: dict[str, int]) -> list[str]:
     if value.startswith(HUB):
         from data_prep.sources.hub import resolve
 
         return [resolve(value)]
     if value.startswith(PAIR):
-        sides = [_locations(one) for one in value.removeprefix(PAIR).split(",")]
+        sides = [_locations(one, unread) for one in value.removeprefix(PAIR).split(",")]
         if len(sides) != 2 or any(len(side) != 1 or kind_of(side[0]) != "txt" for side in sides):
             raise UserError(f"{value} is not of the form pair:SOURCE,TARGET with two .txt files (also .gz or .zst).")
         return [PAIR + ",".join(location for (location,) in sides)]
@@ -101,26 +103,53 @@ def _locations(value: str) -> list[str]:
         remote = open_remote(value)
         if not remote.is_local or remote.tail:
             with remote_errors(value):
-                return _remote(value, remote)
+                return _remote(value, remote, unread)
         value = remote.path
     try:
-        return _local(value)
+        return _local(value, unread)
     except OSError as error:
         raise UserError(f"{error.filename or value} cannot be read: {error.strerror}.") from error
 
 
-def _local(value: str) -> list[str]:
+def _local(value: str, unread: dict[str, int]) -> list[str]:
     path = Path(os.path.abspath(value))
     if path.is_dir():
-        files = [str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()]
-        locations = [str(path / name) for name in _readable_files(files)]
+        locations = _files_below(path, unread)
     elif has_magic(value) and not path.exists():
-        locations = sorted(os.path.abspath(name) for name in glob(value, recursive=True) if os.path.isfile(name))
+        names = [os.path.abspath(name) for name in glob(value, recursive=True)]
+        below = [_files_below(Path(name), unread) if os.path.isdir(name) else [name] for name in names]
+        locations = sorted({file for files in below for file in files})
+        for file in locations:
+            unread.pop(file, None)
     else:
         locations = [str(path)] if path.is_file() else []
     if not locations:
         raise UserError(_no_input(value, path))
-    return locations
+    if dead := next((name for name in locations if not os.path.exists(name)), None):
+        raise UserError(f"{dead} is a link to a file that does not exist. Correct the link, or remove it.")
+    return [name for name in locations if os.path.isfile(name)]
+
+
+def _files_below(path: Path, unread: dict[str, int]) -> list[str]:
+    """The files in a folder to read, with those behind links to folders. Each folder is entered once.
+
+    Raises OSError for a folder that cannot be read.
+    """
+    sizes: dict[str, int] = {}
+    entered: set[str] = set()
+
+    def refuse(error: OSError) -> None:
+        raise error
+
+    for folder, folders, names in os.walk(path, onerror=refuse, followlinks=True):
+        if os.path.realpath(folder) in entered:
+            folders.clear()
+            continue
+        entered.add(os.path.realpath(folder))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for file in (os.path.join(folder, name) for name in names):
+            sizes[os.path.relpath(file, path)] = os.path.getsize(file) if os.path.isfile(file) else 0
+    return [str(path / name) for name in _readable_files(sizes, str(path), unread)]
 
 
 def _no_input(value: str, path: Path) -> str:
@@ -144,16 +173,22 @@ def _unknown_type(location: str) -> str:
     return f"{os.path.basename(name) or name}: {suffix} is not supported. {advice}"
 
 
-def _remote(url: str, remote: Remote) -> list[str]:
+def _remote(url: str, remote: Remote, unread: dict[str, int]) -> list[str]:
     fs, path = remote.fs, remote.path
+
+    def below(folder: str) -> list[str]:
+        root = folder.rstrip("/") + "/" if folder.strip("/") else ""
+        sizes = {name.removeprefix(root): info.get("size") or 0 for name, info in fs.find(root, detail=True).items()}
+        return [root + name for name in _readable_files(sizes, remote.url(root), unread)]
+
     signs = "*[" if url.startswith(("http://", "https://")) else "*?["
     if any(sign in without_query(path) for sign in signs):
-        names = sorted(name for name, info in fs.glob(path, detail=True).items() if info["type"] == "file")
+        found = fs.glob(path, detail=True).items()
+        names = sorted({one for name, info in found for one in ([name] if info["type"] == "file" else below(name))})
     elif kind_of(url) and fs.info(path)["type"] != "directory":
         return [url]
     else:
-        root = path.rstrip("/") + "/" if path.strip("/") else ""
-        names = [root + name for name in _readable_files(name.removeprefix(root) for name in fs.find(root))]
+        names = below(path)
     if not names:
         raise UserError(
             f"No input file at {shown(url)}; give the URL of a folder, a glob pattern or a file; inputs end in "
@@ -162,7 +197,9 @@ def _remote(url: str, remote: Remote) -> list[str]:
     return [remote.url(name) for name in names]
 
 
-def _readable_files(names: Iterable[str]) -> list[str]:
-    """The file names in a folder (relative, with /) to read: sorted, without hidden files."""
+def _readable_files(sizes: dict[str, int], folder: str, unread: dict[str, int]) -> list[str]:
+    """The files of a folder (relative, with /) to read: sorted, without hidden files. The others go to `unread`."""
     hidden = re.compile(r"(^|/)\.")
-    return sorted(name for name in names if name.endswith(SUFFIXES) and not hidden.search(name))
+    visible = sorted(name for name in sizes if not hidden.search(name))
+    unread |= {os.path.join(shown(folder), name): sizes[name] for name in visible if not name.endswith(SUFFIXES)}
+    return [name for name in visible if name.endswith(SUFFIXES)]

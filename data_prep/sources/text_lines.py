@@ -6,26 +6,30 @@ at or after x; in a .fasta file, the start of the first header line. Positions 0
 boundaries. Neighbouring ranges share a boundary, so no text is repeated or lost, and each range can be read separately.
 """
 
+import contextlib
+import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import orjson
 
 from data_prep.errors import UnusableInput
 from data_prep.reading import open_regular
 from data_prep.sources.input_types import InputRange, Options, SourceRow, compression_of, getter, too_long
-from data_prep.storage import DamagedStream, decompressed_chunks
+from data_prep.storage import MAGIC, DamagedStream, decompressed_chunks
 from data_prep.urls import shown
 
-Batches = Iterator[list[bytes | None]]
-"""Lines without their line feeds; None for a line that is longer than the limit."""
+Batches = Iterator[list[bytes | int]]
+"""Lines without their line feeds; of a line that is longer than the limit, its length."""
 
 _BOM = b"\xef\xbb\xbf"
 _CHUNK_BYTES = 1 << 20
+_SURROGATE, _NO_NUMBER = re.compile("[\ud800-\udfff]"), re.compile(rb"\b(NaN|Infinity)\b")
+_ONE_A_LINE = "Each line must be one object: jq -c '(arrays | .[]), objects' FILE > NEW.jsonl"
 _BINARY = "the file is binary, not UTF-8 text: give a text file, or take it out of the input"
-_MAGIC = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}  # the first bytes of compressed files
 
 
 def is_one_unit(location: str, kind: str, options: Options) -> bool:
@@ -51,7 +55,7 @@ def read_lines(path: Path, part: InputRange) -> Iterator[SourceRow]:
         try:
             yield from rows(batches, part)
         except DamagedStream as error:
-            yield SourceRow(part.lines + 1, "", f"the file is damaged or truncated from here on: {error}")
+            yield SourceRow(part.lines + 1, "", f"the file cannot be read further: {error}", bytes=end - error.at)
         part.bytes_read = end - start
 
 
@@ -69,9 +73,9 @@ def _text_chunks(file: BinaryIO, compression: str, part: InputRange) -> Iterator
     """The text of a .gz or .zst file. Raises DamagedStream at the end of a truncated or damaged stream."""
     for chunk in decompressed_chunks(file, compression):
         part.bytes_read = file.tell()
+        part.text_bytes += len(chunk)
         for start in range(0, len(chunk), _CHUNK_BYTES):
             yield chunk[start : start + _CHUNK_BYTES]
-        part.text_bytes += len(chunk)
 
 
 def _line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Batches:
@@ -80,14 +84,15 @@ def _line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Ba
     size = 0
     mark = _BOM if at_start else b""
     for chunk in chunks:
-        lines: list[bytes | None] = [*chunk.split(b"\n")]
-        rest = lines.pop() or b""
-        if lines:
-            head.append(lines[0] or b"")
-            size += len(head[-1])
-            lines[0] = b"".join(head).removeprefix(mark) if size <= max_bytes else None
+        whole = chunk.split(b"\n")
+        rest = whole.pop()
+        if whole:
+            lines: list[bytes | int] = [*whole]
+            head.append(whole[0])
+            size += len(whole[0])
+            lines[0] = b"".join(head).removeprefix(mark) if size <= max_bytes else size
             if len(chunk) > max_bytes:
-                lines = [None if line is None or len(line) > max_bytes else line for line in lines]
+                lines[1:] = [len(line) if len(line) > max_bytes else line for line in whole[1:]]
             yield lines
             head, size, mark = [], 0, b""
         size += len(rest)
@@ -96,7 +101,7 @@ def _line_batches(chunks: Iterator[bytes], max_bytes: int, at_start: bool) -> Ba
         else:
             head = []
     if size:
-        yield [b"".join(head).removeprefix(mark) if size <= max_bytes else None]
+        yield [b"".join(head).removeprefix(mark) if size <= max_bytes else size]
 
 
 def _jsonl_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
@@ -112,30 +117,46 @@ def _jsonl_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
             try:
                 value = orjson.loads(line)  # type: ignore[arg-type]
                 text, id, other = get_text(value), get_id(value), get_other(value)
-            except (ValueError, LookupError, TypeError):
+            except (LookupError, TypeError):
                 text = id = other = None
+            except ValueError as error:
+                text, id, other = _lenient(line, error, get_text, get_id, get_other)
             if type(text) is str and type(id) in id_types and type(other) is other_type:
-                yield new(SourceRow, (number, text, "", id, other))
-            elif line is None:
-                yield SourceRow(number, "", too_long("line", part.max_bytes))
+                yield new(SourceRow, (number, text, "", id, other, 0))
+            elif isinstance(line, int):
+                yield SourceRow(number, "", too_long("line", part.max_bytes), bytes=part.stored(line + 1))
             elif line.strip():
-                yield SourceRow(number, "", _why_not(line, options))
+                yield SourceRow(number, "", _why_not(number, line, options), bytes=part.stored(len(line) + 1))
         part.lines = number
 
 
-def _why_not(line: bytes, options: Options) -> str:
+def _lenient(line: bytes | int, error: ValueError, *getters: Callable[[Any], Any]) -> list[Any]:
+    """The values of a line with the numbers NaN and Infinity, which other programs write, and strict JSON forbids.
+
+    Returns None for each value if the line has no such number, or is no JSON.
+    """
+    if not isinstance(line, int) and _NO_NUMBER.search(line) and "ecursion" not in str(error):
+        with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
+            value = json.loads(line.decode())  # without an encoding, json would guess one
+            found = [get(value) for get in getters]
+            if not any(isinstance(one, str) and _SURROGATE.search(one) for one in found):
+                return found
+    return [None] * len(getters)
+
+
+def _why_not(number: int, line: bytes, options: Options) -> str:
+    """Why a line is no document, with advice."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        if b"\0" in line:  # JSON writes it as \u0000
-            return _BINARY
-        return f"invalid JSON: {error.msg} at character {error.pos}"
+        return _why_no_json(number, line, error)
     if not isinstance(value, dict):
-        return "the line is not a JSON object"
+        return f"the line is not a JSON object, but {_json_kind(value)}. {_ONE_A_LINE}"
     for field in filter(None, (options.text_field, options.other_field)):
         try:
-            if not isinstance(getter(field)(value), str):
-                return f"field {field!r} is not a string"
+            if not isinstance(found := getter(field)(value), str):
+                inner = f"; to read a key of it, name {field}.KEY" if isinstance(found, dict) else ""
+                return f"field {field!r} is not a string, but {_json_kind(found)}{inner}"
         except (LookupError, TypeError):
             return f"field {field!r} is missing"
     try:
@@ -145,15 +166,35 @@ def _why_not(line: bytes, options: Options) -> str:
     return f"id field {options.id_field!r} is neither a string nor an integer"
 
 
+def _why_no_json(number: int, line: bytes, error: orjson.JSONDecodeError) -> str:
+    try:
+        text = line.decode().strip()
+    except UnicodeDecodeError as wrong:
+        return _not_utf8(number, line, wrong.start)
+    if "\0" in text:  # JSON writes it as \\u0000
+        return _BINARY
+    advice = ""
+    if text[0] in "[]}" or text[-1] in ",{[" or "unexpected content" in error.msg:
+        advice = f". {_ONE_A_LINE}"
+    elif "surrogate" in error.msg:
+        advice = ": a character is cut in half"
+    return f"invalid JSON: {error.msg} at character {error.pos}{advice}"
+
+
+def _json_kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
 def _line_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
     number = 0
     for lines in batches:
         for line in lines:
             number += 1
-            if line is None:
-                yield SourceRow(number, "", too_long("line", part.max_bytes))
+            if isinstance(line, int):
+                yield SourceRow(number, "", too_long("line", part.max_bytes), bytes=part.stored(line + 1))
             elif line and not line.isspace():
-                yield _document(number, line)
+                yield _document(number, line, part)
         part.lines = number
 
 
@@ -164,10 +205,10 @@ def _txt_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
     for lines in batches:
         for line in lines:
             number += 1
-            if line is None:
-                size += max_bytes + 2
+            if isinstance(line, int):
+                size += line + 1
             elif separates(line):
-                if size and (row := _ended(start, parts, size, max_bytes)):
+                if size and (row := _ended(start, parts, size, part)):
                     yield row
                 parts, size, start = [], 0, number + 1
             else:
@@ -176,70 +217,76 @@ def _txt_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
             if size > max_bytes + 1:
                 parts.clear()
         part.lines = number
-    if size and (row := _ended(start, parts, size, max_bytes)):
+    if size and (row := _ended(start, parts, size, part)):
         yield row
 
 
-def _ended(start: int, parts: list[bytes], size: int, max_bytes: int) -> SourceRow | None:
-    if size > max_bytes + 1:
-        return SourceRow(start, "", too_long("document", max_bytes))
+def _ended(start: int, parts: list[bytes], size: int, part: InputRange) -> SourceRow | None:
+    if size > part.max_bytes + 1:
+        return SourceRow(start, "", too_long("document", part.max_bytes), bytes=part.stored(size))
     data = b"\n".join(parts)
-    return _document(start, data) if data and not data.isspace() else None
+    return _document(start, data, part) if data and not data.isspace() else None
 
 
-def _document(line: int, data: bytes) -> SourceRow:
+def _document(line: int, data: bytes, part: InputRange) -> SourceRow:
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").removesuffix(b"\r")
     try:
         return SourceRow(line, data.decode())
     except UnicodeDecodeError as error:
-        return SourceRow(line, "", _not_utf8(line, data, error.start))
+        return SourceRow(line, "", _not_utf8(line, data, error.start), bytes=part.stored(len(data) + 1))
 
 
 def _not_utf8(line: int, data: bytes, offset: int) -> str:
     """Why bytes are not UTF-8 text, with advice."""
-    if line == 1 and (name := next((name for start, name in _MAGIC.items() if data.startswith(start)), None)):
+    if line == 1 and (name := next((name for start, name in MAGIC.items() if data.startswith(start)), None)):
         return f"the file is compressed: add {name} to its name"
     if line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "the file is in UTF-16: save it as UTF-8"
+        return "the file is in UTF-16. Convert it: iconv -f UTF-16 -t UTF-8 FILE > NEW"
     if b"\0" in data:
         return _BINARY
-    return f"invalid UTF-8 at byte {offset} of the document: save the file as UTF-8"
+    return f"invalid UTF-8 at byte {offset} of the document: save the file as UTF-8, as with iconv -f LATIN1 -t UTF-8"
 
 
 def _fasta_rows(batches: Batches, part: InputRange) -> Iterator[SourceRow]:
     """A row for each record: its sequence lines joined, without spaces. Its line is the header's."""
     header, parts = b"", list[bytes]()
     size = start = number = 0  # size: of the sequence so far; start: the line of the record's header
+    stored = 0  # bytes of the record's lines
     for lines in batches:
         for line in lines:
             number += 1
-            if line is not None and line.startswith(b">"):
+            if isinstance(line, bytes) and line.startswith(b">"):
                 if start:
-                    yield _record(start, header, parts, size, part)
-                header, parts, size, start = line, [], 0, number
-            elif line is None:
-                size, start = part.max_bytes + 1, start or number
+                    yield _record(start, header, parts, size, stored, part)
+                header, parts, size, start, stored = line, [], 0, number, 0
+            elif isinstance(line, int):
+                size, start = size + line, start or number
             elif residues := b"".join(line.split()):
                 parts.append(residues)
                 size, start = size + len(residues), start or number
+            stored += (line if isinstance(line, int) else len(line)) + 1
             if size > part.max_bytes:
                 parts.clear()
         part.lines = number
     if start:
-        yield _record(start, header, parts, size, part)
+        yield _record(start, header, parts, size, stored, part)
 
 
-def _record(start: int, header: bytes, parts: list[bytes], size: int, part: InputRange) -> SourceRow:
+def _record(start: int, header: bytes, parts: list[bytes], size: int, stored: int, part: InputRange) -> SourceRow:
+    reason = name = ""
     if not header:
-        return SourceRow(start, "", "no header: the first line of a FASTA file begins with >")
-    if size > part.max_bytes:
-        return SourceRow(start, "", too_long("sequence", part.max_bytes))
-    try:
-        name = header.decode()[1:].strip()
-    except UnicodeDecodeError as error:
-        return SourceRow(start, "", _not_utf8(start, header, error.start))
-    return _document(start, b"".join(parts))._replace(id=name if part.options.id_field else None)
+        reason = "no header: the first line of a FASTA file begins with >"
+    elif size > part.max_bytes:
+        reason = too_long("sequence", part.max_bytes)
+    else:
+        try:
+            name = header.decode()[1:].strip()
+        except UnicodeDecodeError as error:
+            reason = _not_utf8(start, header, error.start)
+    if reason:
+        return SourceRow(start, "", reason, bytes=part.stored(stored))
+    return _document(start, b"".join(parts), part)._replace(id=name if part.options.id_field else None)
 
 
 def _separator_test(kind: str, separator: str) -> Callable[[bytes], bool] | None:

@@ -1,4 +1,5 @@
 from .cache import Cache as Cache
+from .compressed import MAGIC as MAGIC
 from .compressed import DamagedStream as DamagedStream
 from .compressed import decompressed_chunks as decompressed_chunks
 from .folder_kinds import is_run as is_run

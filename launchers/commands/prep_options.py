@@ -92,6 +92,12 @@ def request(
     ] = None,
     decontaminate_ngram: Annotated[int, typer.Option(min=2, help="consecutive words that count as shared text")] = 13,
     strict: Annotated[bool, typer.Option("--strict", help="fail at the first unreadable row")] = False,
+    allow_unreadable: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE", min=0, max=1, help="share of the input's bytes that may be left out as unreadable"
+        ),
+    ] = 0.01,
     task_mb: Annotated[
         float | None, typer.Option(min=0.001, help="input per task in megabytes; by default a few hundred tasks")
     ] = None,
@@ -116,7 +122,8 @@ def request(
     )
     refuse_file(out)
     check_writable(out, inside=True)
-    inputs = find_inputs([*input, *(more or [])])
+    unread_files: dict[str, int] = {}
+    inputs = find_inputs([*input, *(more or [])], unread_files)
     for file in decontaminate or []:
         if str(file.resolve()) in {one.location for one in inputs}:
             raise UserError(
@@ -132,6 +139,8 @@ def request(
         task_bytes=int(task_mb * 1e6) if task_mb else None,
         strict=strict,
         cache=storage.Cache(cache, int(cache_gb * 1e9)),
+        allow_unreadable=allow_unreadable,
+        unread_files=unread_files,
     )
 
 

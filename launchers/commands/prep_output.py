@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from data_prep.errors import UserError
 from data_prep.jobs import Workers
 from launchers.display import CommandProgress
 from pretrain.distributed import Cores
@@ -38,7 +39,7 @@ def run_stage(stage: Literal["scan", "task"], out: Path, tasks: list[int], worke
 
 
 def print_prepared(prepared: "Prepared", out: Path, already_finished: bool = False) -> None:
-    """Print the notes and totals of a preparation."""
+    """Print the notes and totals of a preparation. Raises UserError if too much of the input was left out."""
     for note in prepared.notes:
         typer.echo(note, err=True)
     for folder, manifest in prepared.manifests.items():
@@ -51,5 +52,9 @@ def print_prepared(prepared: "Prepared", out: Path, already_finished: bool = Fal
     left_out = manifest.left_out()
     if left_out:
         where = f" (see {out / 'quarantine.jsonl'})" if left_out.get("unreadable") else ""
-        counts = ", ".join(f"{count:,} {reason}" for reason, count in left_out.items())
-        typer.echo(f"left out: {counts}{where}", err=True)
+        counts = [f"{count:,} {reason}" for reason, count in left_out.items()]
+        typer.echo(f"left out: {', '.join(counts)}{where}", err=True)
+    if prepared.left_out_bytes:
+        typer.echo(f"not read: {prepared.left_out_bytes:,} bytes of the input", err=True)
+    if prepared.problem:
+        raise UserError(prepared.problem)

@@ -110,9 +110,13 @@ def test_bad_rows_are_quarantined(corpus, tmp_path):
     (tmp_path / "b.jsonl.zst").write_bytes(zstandard.compress(jsonl(texts(1, 500)))[:-200])
     (tmp_path / "c.jsonl").write_bytes(jsonl(["the end"]))
     out = tmp_path / "out"
-    result = maskwright("prep", "run", "--input", tmp_path, "--tokenizer", corpus / "tok", "--out", out)
-    assert result.returncode == 0, result.stderr
+    run = ["prep", "run", "--input", tmp_path, "--tokenizer", corpus / "tok", "--out", out]
+    result = maskwright(*run)
+    assert result.returncode == 1
+    assert "error: 99.6% of the bytes of the input were left out" in result.stderr
     assert "4 unreadable" in result.stderr
+    result = maskwright(*run, "--allow-unreadable", "1")
+    assert result.returncode == 0, result.stderr
     assert "1 empty" in result.stderr
     first, *others = Dataset(out).manifest.sources
     assert (first.documents, first.left_out) == (2, {"empty": 1, "unreadable": 3})

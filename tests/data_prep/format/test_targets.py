@@ -224,7 +224,7 @@ def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
     marked = [run("show", str(out), str(number)).splitlines()[-1] for number in range(len(shown))]
     assert marked == ["the ⟦ships⟧ sail", "the ship ⟦sailed⟧", "⟦the ship sail⟧"]
     reason = json.loads((out / "quarantine.jsonl").read_text())["reason"]
-    assert reason == ("field 'wrong' is null" if kind == "parquet" else "field 'wrong' is not a string")
+    assert reason == ("field 'wrong' is null" if kind == "parquet" else "field 'wrong' is not a string, but null")
     facts = summary(dataset)
     assert "7 tokens to repair (63.64%)" in run("info", str(out))
     assert run("show", str(out), "0").endswith(

@@ -5,6 +5,7 @@ import gzip
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -88,10 +89,10 @@ def test_fasta_records_that_cannot_be_used(tmp_path):
     )
     assert [(row.line, row.text, row.reason) for row in open_all(path, Options(id_field="header"), max_bytes=11)] == [
         (1, "", "no header: the first line of a FASTA file begins with >"),
-        (3, "", "the sequence is longer than 11 bytes"),
-        (6, "", "invalid UTF-8 at byte 1 of the document: save the file as UTF-8"),
+        (3, "", "the sequence is longer than 11 bytes: split it"),
+        (6, "", "invalid UTF-8 at byte 1 of the document: save the file as UTF-8, as with iconv -f LATIN1 -t UTF-8"),
         (8, "MK", ""),
-        (10, "", "the sequence is longer than 11 bytes"),
+        (10, "", "the sequence is longer than 11 bytes: split it"),
     ]
 
 
@@ -142,7 +143,10 @@ def test_json_that_python_stumbles_over_is_a_bad_row(tmp_path):
     lines += [f'{{"text": "deep", "more": {DEEPEST}}}', f'{{"text": {DEEPEST}}}']
     path = write(tmp_path / "a.jsonl", "\n".join(lines).encode())
     rows = list(open_all(path, Options(id_field=None)))
-    assert [row.reason.partition(":")[0] for row in rows] == ["invalid JSON"] * 3 + ["", "field 'text' is not a string"]
+    assert [re.split("[:,]", row.reason)[0] for row in rows] == ["invalid JSON"] * 3 + [
+        "",
+        "field 'text' is not a string",
+    ]
     assert {row.reason for row in open_all(path, Options("text.more"))} >= {"field 'text.more' is missing"}
 
 
@@ -164,7 +168,7 @@ def test_nested_fields_and_ids(tmp_path):
         "id field 'id' is neither a string nor an integer",
         "id field 'id' is neither a string nor an integer",
         "field 'a.b' is missing",
-        "field 'a.b' is not a string",
+        "field 'a.b' is not a string, but an object; to read a key of it, name a.b.KEY",
     ]
 
 
@@ -226,13 +230,76 @@ def test_damaged_compression_keeps_what_came_before(tmp_path, suffix, damage):
     path.write_bytes(data)
     *rows, last = list(open_all(path))
     good = [row.text for row in rows if not row.reason]
-    assert "damaged or truncated" in last.reason
+    expected = {"cut": "it is damaged or truncated: it ends", "flip": "from here on", "tail": "bytes from"}
+    assert expected[damage] in last.reason
+    assert {"cut": len(data), "tail": 14}.get(damage, last.bytes) == last.bytes > 0
+    assert last.bytes <= len(data) * (1 if damage == "cut" else 0.4)
     assert last.line == len(rows) + 1
     assert len(good) > 5000
     if damage != "flip":
         assert good == texts[: len(good)]
     if damage == "tail":
         assert len(good) == len(texts)
+
+
+GOOD = jsonl(["one", "two"])
+ARRAY = json.dumps([{"text": "one"}], indent=1).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "read", "words"),
+    [
+        (
+            "tail.jsonl.gz",
+            gzip.compress(GOOD) + b"--end--\r\n",
+            2,
+            "after the compressed data, are not compressed. Rem",
+        ),
+        ("plain.jsonl.gz", GOOD, 0, "it is not compressed, although its name ends in .gz. Take .gz off its name"),
+        ("plain.jsonl.zst", GOOD, 0, "it is not compressed, although its name ends in .zst. Take .zst off its name"),
+        ("other.jsonl.gz", zstandard.compress(GOOD), 0, "it is no .gz file, but compressed as .zst. Correct its name"),
+        ("half.jsonl.gz", gzip.compress(GOOD)[:-4], 2, "it ends within compressed data. Copy it again"),
+        (
+            "array.jsonl",
+            json.dumps([{"text": "a"}]).encode(),
+            0,
+            "not a JSON object, but a list. Each line must be one",
+        ),
+        ("pretty.jsonl", ARRAY, 0, "Each line must be one object: jq -c '(arrays | .[]), objects' FILE > NEW.jsonl"),
+        ("two.jsonl", b'{"text": "a"} {"text": "b"}', 0, "Each line must be one object"),
+        ("utf16.jsonl", GOOD.decode().encode("utf-16"), 0, "in UTF-16. Convert it: iconv -f UTF-16 -t UTF-8"),
+        ("latin.txt", "café".encode("latin-1"), 0, "save the file as UTF-8, as with iconv -f LATIN1"),
+        ("number.jsonl", b'{"text": 5}', 0, "field 'text' is not a string, but a number"),
+        (
+            "nested.jsonl",
+            b'{"text": {"en": "a"}}',
+            0,
+            "not a string, but an object; to read a key of it, name text.KEY",
+        ),
+        ("half.jsonl", b'{"text": "\\ud83d"}', 0, "a character is cut in half"),
+    ],
+)
+def test_the_reason_names_the_broken_rule_and_the_remedy_and_all_bytes_are_counted(tmp_path, name, data, read, words):
+    (tmp_path / name).write_bytes(data)
+    rows = list(open_all(tmp_path / name))
+    bad = [row for row in rows if row.reason]
+    assert [row.text for row in rows if not row.reason] == ["one", "two"][:read]
+    assert words in bad[0].reason
+    assert len(bad[0].reason) < 250
+    whole = len(data) if name != "tail.jsonl.gz" else 9
+    assert whole - 3 <= sum(row.bytes for row in bad) <= whole + 1
+
+
+def test_json_and_compression_of_other_programs_are_read(tmp_path):
+    path = write(
+        tmp_path / "a.jsonl", b'{"text": "one", "score": NaN, "more": [-Infinity]}\r\n{"text": "x", "text": "two"}'
+    )
+    assert [(row.text, row.reason) for row in open_all(path)] == [("one", ""), ("two", "")]
+    long = zstandard.ZstdCompressionParameters.from_level(1, window_log=31, enable_ldm=True)
+    compressor = zstandard.ZstdCompressor(compression_params=long)
+    with (tmp_path / "a.jsonl.zst").open("wb") as file, compressor.stream_writer(file) as writer:
+        writer.write(GOOD)
+    assert [row.text for row in open_all(tmp_path / "a.jsonl.zst")] == ["one", "two"]
 
 
 def test_only_a_damaged_stream_counts_as_damage(tmp_path):

@@ -72,15 +72,39 @@ def test_types_nulls_ids_and_nested_fields(tmp_path, kind):
     assert {row.text for row in read(path, Options("a.b"))} == {"literal"}
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.string_view(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int8(), pa.binary())]
+)
+def test_strings_of_other_programs_are_read(tmp_path, kind):
+    texts = pa.array([b"one", b"\xc3\xa9", None], pa.binary())
+    column = texts.cast(pa.string()).cast(kind) if kind == pa.string_view() else texts.cast(kind)
+    pq.write_table(pa.table({"text": column}), tmp_path / "a.parquet")
+    assert [(row.text, row.reason) for row in read(tmp_path / "a.parquet")] == [
+        ("one", ""),
+        ("é", ""),
+        ("", "field 'text' is null"),
+    ]
+
+
+def test_bytes_that_are_no_text_are_counted(tmp_path):
+    pq.write_table(pa.table({"text": [b"one", b"\xff" * 300, b"two"]}), tmp_path / "a.parquet")
+    rows = read(tmp_path / "a.parquet")
+    assert [row.text for row in rows] == ["one", "", "two"]
+    assert "invalid UTF-8" in rows[1].reason
+    assert rows[1].bytes >= 100
+
+
 def test_unfit_columns_are_refused_with_a_sentence(tmp_path):
     table = pa.table({"text": [1, 2], "body": ["a", "b"], "raw": [b"a", b"b"], "f": [1.5, 2.5], "l": [["a"], ["b"]]})
+    table = table.append_column("s", [[{"a": 1, "b": "x"}] * 2]).append_column("n", [[None, None]])
     path = tmp_path / "a.parquet"
     pq.write_table(table, path)
     for options, words in (
         (Options(), r"'text' of .*a\.\w+ holds int64, not strings"),
-        (Options("content"), "no column 'content'; its columns are text, body, raw, f, l"),
-        (Options("raw"), "holds binary"),
+        (Options("content"), "no column 'content'; its columns are text, body, raw, f, l, s, n"),
         (Options("l"), "holds list"),
+        (Options("s"), r"holds struct.*choose one of its fields, such as s\.b"),
+        (Options("n"), "holds null"),
         (Options("body.x"), r"no column 'body\.x'"),
         (Options("body", "f"), "'f' of .* holds double, not strings or integers"),
         (Options("body", "nope"), "no column 'nope'"),
@@ -142,10 +166,11 @@ def test_damaged_offsets_are_a_row_with_a_reason():
     good = pa.record_batch({"text": ["a", "b"]})
     part = RowReader(SourceInput("", "", "parquet"), 0, 3, Options(), Cache("/nonexistent", 0))
     batches = (good, pa.record_batch({"text": bad}), good)
-    rows = [row for batch in batches for row in batch_rows(batch, part)]
+    rows = [row for batch in batches for row in batch_rows(batch, part, 7)]
     assert [row.text for row in rows] == ["a", "b", "", "a", "b"]
     assert [row.line for row in rows] == [1, 2, 3, 6, 7]
     assert "the 3 table rows from here on are damaged" in rows[2].reason
+    assert rows[2].bytes == 21
 
 
 def test_a_document_over_the_limit(tmp_path):

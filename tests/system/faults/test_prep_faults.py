@@ -52,7 +52,7 @@ def bad_text(folder: Path) -> Path:
 def test_bad_text_is_counted_and_named_and_the_rest_goes_on(tmp_path, tokenizer):
     corpus, out = bad_text(tmp_path / "corpus"), tmp_path / "out"
     run = ["prep", "run", "--input", corpus, "--tokenizer", tokenizer, "--workers", "1", "--task-mb", "16"]
-    result = maskwright(*run, "--out", out)
+    result = maskwright(*run, "--out", out, "--allow-unreadable", "1")
     assert result.returncode == 0, result.stderr
     a, b, c, d = Dataset(out).manifest.sources
     assert (a.documents, a.left_out) == (101, {"empty": 2, "unreadable": 5})  # NUL is legal text
