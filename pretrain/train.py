@@ -16,6 +16,7 @@ if __name__ == "__main__" and not sys.path[0] == os.getcwd() == os.path.dirname(
 
 import argparse
 import traceback
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,6 +47,9 @@ def main() -> int:
     parser.add_argument("overrides", nargs="*", metavar="section.key=value")
     arguments = parser.parse_args()
     die_with_parent()
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
+    if not sys.warnoptions:  # a warning of torch about DeepSpeed that users cannot act on
+        warnings.simplefilter("ignore", FutureWarning)
     threads = Threads.of_rank(os.environ)
     if os.environ.get("RANK", "0") == "0" and not StartPhase.has_begun():
         number = os.environ.get("WORLD_SIZE", 1)

@@ -79,9 +79,7 @@ def rank_variables(
 
 def _settings() -> dict[str, str]:
     """Environment variables of all ranks for DeepSpeed and PyTorch."""
-    # A warning of torch about DeepSpeed that users cannot act on.
-    warnings = os.environ.get("PYTHONWARNINGS", "ignore::FutureWarning")
-    settings = {"PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": warnings, "TOKENIZERS_PARALLELISM": "false"}
+    settings = {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
     return settings if gpu_count() else settings | {"DS_ACCELERATOR": "cpu"}
 
 

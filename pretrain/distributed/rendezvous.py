@@ -1,7 +1,8 @@
 """Rendezvous of the processes of a run: the environment that the launcher sets, and a TCP store on one address.
 
-DeepSpeed's launcher sets RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. mpirun uses other names for the
-first three, and does not set the last two.
+DeepSpeed's launcher and torchrun set RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. mpirun uses other names
+for the first three, and does not set the last two. A PyTorchJob of Kubernetes starts one process in each pod, and sets
+no LOCAL_RANK. torchrun's agent itself listens at MASTER_PORT, so its ranks use the agent's store.
 """
 
 import contextlib
@@ -9,7 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from datetime import timedelta
 
-from torch.distributed import Store, TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore
 from torch.distributed.rendezvous import register_rendezvous_handler
 
 from data_prep.errors import UserError
@@ -40,7 +41,10 @@ def prepare_rendezvous(environment: MutableMapping[str, str]) -> str:
     for name, of_openmpi in _OPENMPI.items():
         if of_openmpi in environment:
             environment.setdefault(name, environment[of_openmpi])
+    if size := environment.get("LOCAL_WORLD_SIZE"):  # torchrun's name
+        environment.setdefault("LOCAL_SIZE", size)
     _check(environment)
+    environment.setdefault("LOCAL_RANK", "0")
     environment.setdefault("MASTER_PORT", _PORT)
     if environment.get("LOCAL_SIZE") == environment["WORLD_SIZE"]:  # one host
         environment["MASTER_ADDR"] = _LOOPBACK
@@ -54,9 +58,16 @@ def _check(environment: Mapping[str, str]) -> None:
     """Refuse an environment that no launcher made, or where mpirun does not know the address of rank 0.
 
     Raises:
-        UserError: naming what is missing.
+        UserError: naming what is missing, or a PyTorchJob that wants several processes in a pod.
     """
     missing = [name for name in _NEEDED if not environment.get(name)]
+    if missing == ["LOCAL_RANK"]:
+        if (number := environment.get("PET_NPROC_PER_NODE", "1")) != "1":
+            raise UserError(
+                f"LOCAL_RANK is not set, and PET_NPROC_PER_NODE is {number}: start several processes in a pod with "
+                "`torchrun -m pretrain.train --config CONFIG`, or set nprocPerNode to 1"
+            )
+        return
     if missing == ["MASTER_ADDR"]:
         raise UserError(
             "MASTER_ADDR is not set, so that the processes cannot find rank 0: give mpirun "
@@ -65,7 +76,7 @@ def _check(environment: Mapping[str, str]) -> None:
     if missing:
         raise UserError(
             f"{', '.join(missing)} not set: pretrain.train is one process of a run, which `maskwright train`, "
-            "`maskwright launch` or `deepspeed --module pretrain.train` starts"
+            "`maskwright launch`, `deepspeed --module pretrain.train` or `torchrun -m pretrain.train` starts"
         )
 
 
@@ -85,6 +96,10 @@ def _rendezvous(url: str, timeout: timedelta, **_: object) -> Iterator[tuple[Sto
     """The rendezvous handler that PyTorch calls for the init_method."""
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        store = TCPStore(address, port, world_size, False, timeout, multi_tenant=True)
+        yield PrefixStore(f"maskwright/{os.environ['TORCHELASTIC_RESTART_COUNT']}", store), rank, world_size
+        return
     yield open_store(address, port, rank, world_size, timeout), rank, world_size
 
 

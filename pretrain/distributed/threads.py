@@ -89,7 +89,8 @@ class Threads:
 
 def local_processes(environment: Mapping[str, str]) -> int:
     """The number of processes of the run on this host; 1 if no launcher sets it."""
-    number = environment.get("LOCAL_SIZE") or environment.get("OMPI_COMM_WORLD_LOCAL_SIZE", "")
+    names = ("LOCAL_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "LOCAL_WORLD_SIZE")  # the last one is torchrun's
+    number = next((environment[name] for name in names if environment.get(name)), "")
     return int(number) if number.isdecimal() and int(number) > 0 else 1
 
 

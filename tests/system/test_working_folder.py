@@ -27,7 +27,8 @@ def fill_with_names(folder: Path, names: tuple[str, ...] = NAMES) -> None:
     """Write modules that leave a file EXECUTED-NAME when they are imported, and then fail."""
     for name in names:
         mark = folder / f"EXECUTED-{name}"
-        (folder / f"{name}.py").write_text(f"open({str(mark)!r}, 'w').close()\nraise SystemExit('executed {name}.py')\n")
+        text = f"open({str(mark)!r}, 'w').close()\nraise SystemExit('executed {name}.py')\n"
+        (folder / f"{name}.py").write_text(text)
 
 
 def executed(folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 from tests.support import runs
 from tests.support.datasets import make_dataset
 from tests.system.cluster.cluster import Cluster
+from tests.system.test_working_folder import executed, fill_with_names
 
 ROOT = Path(__file__).resolve().parents[3]
 STEPS = 200
@@ -115,6 +116,34 @@ def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, refere
     assert "requeued to continue" in log
     assert losses(run) == reference
     assert len((run / "journal.jsonl").read_text().splitlines()) < 1.5 * STEPS, "it resumed, not from step 1"
+
+
+@pytest.mark.slow
+@pytest.mark.short
+def test_deepspeeds_launcher_trains_like_launch_slurm(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
+    """The shipped script, warned and requeued. The working folder has files that are called as modules."""
+    (tmp_path / "run.yaml").write_bytes((folder / "config.yaml").read_bytes())
+    fill_with_names(tmp_path)
+    environment = {"OMP_NUM_THREADS": "1", "PATH": PATH, "DS_ACCELERATOR": "cpu"}
+    settings = ["--nodes", "2", "--gpus-per-node", "1", "--cpu", "track.uri=none"]
+    words = ["maskwright", "launch", "slurm", "run.yaml", *settings, "run.dir=launched"]
+    launched = cluster.run(*words, cwd=tmp_path, **environment).split("Submitted job ")[1].split(".")[0]
+    assert cluster.wait(launched, START_SECONDS) == "COMPLETED", job_log(tmp_path / "launched", launched)
+
+    options = ["--parsable", "--gres=gpu:1", "--cpus-per-task=1", "--time=10", "--output=job.log"]
+    script = ROOT / "configs" / "cluster" / "deepspeed.sbatch"
+    job_id = cluster.run("sbatch", *options, script, "run.yaml", "run", cwd=tmp_path, **environment).strip()
+    wait_for(has_trained(tmp_path / "run", 5), START_SECONDS)
+    cluster.run("scancel", "--batch", "--signal=USR1", job_id)
+    state, log = cluster.wait(job_id, START_SECONDS), (tmp_path / "job.log").read_text()
+    assert state == "COMPLETED", log
+    assert cluster.job(job_id)["Restarts"] == "1"
+    assert "the run is stopped, exit code 75" in log
+    assert "FutureWarning" not in log
+    assert losses(tmp_path / "run") == losses(tmp_path / "launched")
+    assert sorted(losses(tmp_path / "run")) == list(range(1, STEPS + 1))
+    assert len((tmp_path / "run" / "journal.jsonl").read_text().splitlines()) < 1.5 * STEPS, "it resumed"
+    assert not executed(tmp_path)
 
 
 @pytest.mark.slow
