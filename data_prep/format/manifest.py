@@ -66,6 +66,17 @@ class TokenizerInfo:
         """The `sha256` of a tokenizer that has the files `names` of a folder. Raises OSError."""
         return _digest_of(_file_digests(folder, names))
 
+    def check_roles(self) -> None:
+        """Raise UserError if one id marks both padding and the start of a text, or both masks and something else."""
+        ids = self.special_ids
+        pairs = [("pad", "cls"), *(("mask", name) for name in ids if name != "mask")]
+        if equal := [pair for pair in pairs if ids[pair[0]] == ids[pair[1]]]:
+            one, other = equal[0]
+            raise UnusableInput(
+                f"The tokenizer has one token, id {ids[one]}, as its {one} and its {other} token, so the two cannot be "
+                f"distinguished. Name another {one}_token in its tokenizer_config.json."
+            )
+
     @property
     def dtype(self) -> np.dtype:
         """The type of the token ids in shards."""

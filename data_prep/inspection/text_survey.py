@@ -10,7 +10,7 @@ from data_prep.cleaning import count_words
 from data_prep.errors import UserError
 from data_prep.sources import Options, SourceInput, examine
 from data_prep.storage import Cache
-from data_prep.tokenizer import CorpusSample
+from data_prep.tokenizer import CorpusSample, alphabet_size
 from data_prep.urls import shown
 
 _SAMPLE_BYTES = 4 << 20
@@ -24,6 +24,7 @@ class TextSample:
     Attributes:
         cased: share of the letters that have an upper and a lower case.
         distinct: number of different words, as a share of all words.
+        alphabet: number of different characters that a vocabulary needs, white space excluded.
     """
 
     documents: int
@@ -32,6 +33,7 @@ class TextSample:
     words: int
     cased: float
     distinct: float
+    alphabet: int
 
     @property
     def has_spaces(self) -> bool:
@@ -77,15 +79,17 @@ class TextSurvey:
 def measure(texts: Iterable[str]) -> TextSample:
     """Count a sample of texts."""
     documents = size = characters = words = letters = cased = 0
-    kinds: Counter[str] = Counter()
+    kinds, spelled = Counter[str](), Counter[str]()
     for text in texts:
         numbers, sizes = count_words([text])
         documents, characters = documents + 1, characters + len(text)
         words, size = words + int(numbers[0]), size + int(sizes[0])
         kinds.update(text.split())
+        spelled.update("".join(text.split()))
         letters += sum(map(str.isalpha, text))
         cased += sum(a != b for a, b in zip(text.lower(), text.upper(), strict=False))
-    return TextSample(documents, size, characters, words, min(1.0, cased / max(1, letters)), len(kinds) / max(1, words))
+    shares = min(1.0, cased / max(1, letters)), len(kinds) / max(1, words)
+    return TextSample(documents, size, characters, words, *shares, alphabet_size(spelled))
 
 
 def survey(inputs: Sequence[SourceInput], options: Options, cache: Cache) -> TextSurvey:

@@ -38,7 +38,7 @@ from data_prep.jobs.task_progress import Report, TaskProgress
 from data_prep.jobs.task_worker import read_record, run_task, verified_record
 from data_prep.sources import SourceInput, examine, how_to_convert
 from data_prep.storage import Cache
-from data_prep.tokenizer import copy_files, describe, fetch
+from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, copy_files, describe, fetch, load, measure_unknown
 from data_prep.urls import is_url
 
 Checked = TypeVar("Checked")
@@ -50,8 +50,8 @@ Show = Callable[[str, TaskProgress, int], None]
 class PrepareRequest:
     """Inputs, tokenizer, output folder and settings. Documents must not contain texts of the `evaluation` files.
 
-    The tokenizer is a folder, a tokenizer.json or a hub id. For `allow_unreadable` and `unread_files`, see
-    InputLocations.
+    The tokenizer is a folder, a tokenizer.json or a hub id. If it cannot spell much of a sample of new inputs,
+    UserError is raised, unless `allow_unknown` is set. For `allow_unreadable` and `unread_files`, see InputLocations.
     """
 
     inputs: Sequence[SourceInput]
@@ -62,6 +62,7 @@ class PrepareRequest:
     evaluation_ngram: int = 13
     task_bytes: int | None = None
     strict: bool = False
+    allow_unknown: bool = False
     cache: Cache = field(default_factory=Cache)
     allow_unreadable: float = 0.01
     unread_files: dict[str, int] = field(default_factory=dict)
@@ -215,7 +216,13 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
     plan = open_plan(out, info, settings)
     inputs = _outside(request.inputs, out)
     examined = [examine(source, cache, settings.reading) for source in inputs]
+    known = len(plan.tasks)
     plan, locations = extend(plan, inputs, examined, request.task_bytes)
+    if len(plan.tasks) > known:
+        sample = CorpusSample(inputs, settings.reading, SAMPLE_BYTES, cache, SAMPLE_BYTES // 16)
+        texts = map(settings.cleaning.normalized, sample)
+        unknown = measure_unknown(load(tokenizer), texts, info.special_ids.get("unk"))
+        notes = notes + unknown.check(request.allow_unknown)
     # First: this file identifies OUT as the folder of a preparation.
     unread = {name: size for name, size in request.unread_files.items() if not _is_below(name, out)}
     if unread:

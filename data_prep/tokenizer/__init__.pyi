@@ -4,9 +4,13 @@ from .alignment import targets_of as targets_of
 from .choose_encoder import Encoders as Encoders
 from .corpus_sample import CorpusSample as CorpusSample
 from .encoders import Arrays as Arrays
+from .hf_tokenizer import alphabet_size as alphabet_size
 from .hf_tokenizer import copy_files as copy_files
 from .hf_tokenizer import describe as describe
 from .hf_tokenizer import fetch as fetch
 from .hf_tokenizer import load as load
 from .hf_tokenizer import train as train
+from .long_words import plain as plain
 from .token_text import Spelling as Spelling
+from .unknown_text import SAMPLE_BYTES as SAMPLE_BYTES
+from .unknown_text import measure_unknown as measure_unknown

@@ -19,6 +19,7 @@ from data_prep.tokenizer.encoders import (
     TextEncoder,
     is_settled,
 )
+from data_prep.tokenizer.long_words import Preparation, plain
 from data_prep.tokenizer.word_starts import Unsupported, WordRule, word_rule
 
 PROBE_CHARACTERS = 1 << 15  # about 10 ms with the tokenizers library, at the start of each task
@@ -35,20 +36,23 @@ class Encoders:
 
     def __init__(self, tokenizer: Tokenizer, info: TokenizerInfo) -> None:
         settings = json.loads(tokenizer.to_str())
+        reduced, preparation = plain(settings), Preparation(settings)
         self._specials = " ".join(str(tokenizer.id_to_token(id)) for id in info.all_special_ids)
         self._rule: WordRule | None = None
         package, failure = {"WordPiece": "nanotoken", "BPE": "gigatoken"}.get(settings["model"]["type"], ""), ""
         words: WordRule | str | None = None if info.continuation_prefix is not None else "word_ids"
         if words:
             try:
-                self._rule, follows_word_ids = word_rule(tokenizer, settings)
+                self._rule, follows_word_ids = word_rule(_of(reduced), reduced)
                 words = words if follows_word_ids else self._rule
             except Unsupported as error:
                 no_prefix = "its vocabulary does not show where words begin"
                 failure = no_prefix if package == "nanotoken" else str(error)
         self.reference = HuggingFaceEncoder(tokenizer, words)
-        self.library = HuggingFaceEncoder(tokenizer, self._rule) if self._rule else self.reference
-        self._fast = _FastEncoder(package, settings, self._rule, self.reference, failure)
+        self.library = self.reference
+        if self._rule:
+            self.library = HuggingFaceEncoder(tokenizer, self._rule, preparation=preparation)
+        self._fast = _FastEncoder(package, reduced, preparation, self._rule, self.reference, failure)
 
     def choose(self, sample: Sequence[str]) -> tuple[TextEncoder, str]:
         """The fastest encoder that gives the ids, lengths and word starts of the tokenizers library on a probe.
@@ -58,7 +62,7 @@ class Encoders:
         """
         texts = [*filter(self._fast.is_settled, probe(sample)), self._specials]  # for others, the difference is known
         expected = self.reference(texts)
-        self._fast.safe, note = self._safe(expected)
+        self._fast.safe, note = self._safe(texts, expected)
         package = self._fast.name
         if not package or importlib.util.find_spec(package) is None:
             return self._fast.safe, note
@@ -67,10 +71,9 @@ class Encoders:
             return self._fast.safe, f"{package} is not used: {reason}"
         return self._fast, ""
 
-    def _safe(self, expected: Arrays) -> tuple[TextEncoder, str]:
+    def _safe(self, texts: list[str], expected: Arrays) -> tuple[TextEncoder, str]:
         """The library with the word rule if the rule is right for the probe, else with its own word starts."""
-        ids, lengths, starts = expected
-        if self._rule is None or (starts is not None and np.array_equal(self._rule(ids, lengths), starts)):
+        if self._rule is None or not _difference(self.library(texts), expected):
             return self.library, ""
         return self.reference, "word starts come from the tokenizers library: those computed from the ids differ"
 
@@ -79,10 +82,16 @@ class _FastEncoder(TextEncoder):
     """The encoder of a fast package until it fails. `safe` then encodes, as well as texts that are not settled."""
 
     def __init__(
-        self, name: str, settings: dict[str, Any], rule: WordRule | None, safe: TextEncoder, failure: str
+        self,
+        name: str,
+        settings: dict[str, Any],
+        preparation: Preparation,
+        rule: WordRule | None,
+        safe: TextEncoder,
+        failure: str,
     ) -> None:
         self.name, self.safe, self.failure = name, safe, failure
-        self._settings, self._rule = settings, rule
+        self._settings, self._prepares, self._rule = settings, preparation, rule
         self._encoder: TextEncoder | None = None
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
@@ -91,7 +100,7 @@ class _FastEncoder(TextEncoder):
 
     def is_settled(self, text: str) -> bool:
         """Whether the package knows the same letters and numbers. nanotoken does; the test of a text takes time."""
-        return self.name == "nanotoken" or is_settled(text)
+        return self._prepares.takes(text) and (self.name == "nanotoken" or is_settled(text))
 
     def attempt(self, texts: Sequence[str]) -> Arrays | None:
         """Encode with the package. For any error, set `failure` and return None."""
@@ -107,9 +116,15 @@ class _FastEncoder(TextEncoder):
 
     def _build(self) -> TextEncoder:
         if self.name == "nanotoken":
-            return NanotokenEncoder(self._settings)
+            return NanotokenEncoder(self._settings, self._prepares, self.safe)
         assert self._rule is not None
-        return GigatokenEncoder(self._settings, self._rule)
+        return GigatokenEncoder(self._settings, self._rule, preparation=self._prepares)
+
+
+def _of(settings: dict[str, Any]) -> Tokenizer:
+    tokenizer = Tokenizer.from_str(json.dumps(settings))
+    tokenizer.encode_special_tokens = True
+    return tokenizer
 
 
 def probe(sample: Sequence[str]) -> list[str]:

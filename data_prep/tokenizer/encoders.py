@@ -5,13 +5,15 @@ Huge documents are cut into chunks at places where a cut does not change the ids
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import psutil
 from tokenizers import Encoding, Tokenizer
 
+from data_prep.errors import UserError, one_line
+from data_prep.tokenizer.long_words import Preparation, plain
 from data_prep.tokenizer.word_starts import WordRule, kinds
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None]
@@ -35,17 +37,25 @@ class TextEncoder:
     """Texts to ids without special tokens. Without word starts if the vocabulary determines them.
 
     Encodes about `chunk_characters` at a time, to bound the memory. `settings` is the JSON of the tokenizer.
+    `preparation` normalizes and cuts the texts of encoders that do not.
     """
 
     name = ""
 
-    def __init__(self, settings: dict[str, Any], chunk_characters: int) -> None:
-        self._cut, self._chunk_characters = _cut_pattern(settings), chunk_characters
+    def __init__(self, settings: dict[str, Any], chunk_characters: int, preparation: Preparation | None = None) -> None:
+        self._cut, self._chunk_characters = _cut_pattern(plain(settings)), chunk_characters
+        self._preparation = preparation
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
-        if sum(map(len, texts)) <= self._chunk_characters:
+        parts: list[list[str]] | None = None
+        if self._preparation is not None:
+            parts = [list(self._preparation.pieces(self._preparation.normalized(text))) for text in texts]
+            whole = all(len(one) == 1 for one in parts)
+            texts, parts = ([one[0] for one in parts], None) if whole else (texts, parts)
+        if parts is None and sum(map(len, texts)) <= self._chunk_characters:
             return self.encode_chunk(texts)
-        results = [(owners, self.encode_chunk(pieces)) for owners, pieces in self._chunks(texts)]
+        chunks = self._chunks(parts or [[text] for text in texts])
+        results = [(owners, self.encode_chunk(pieces)) for owners, pieces in chunks]
         lengths = np.zeros(len(texts), dtype=np.int64)
         for owners, (_, piece_lengths, _) in results:
             np.add.at(lengths, owners, piece_lengths)
@@ -56,13 +66,13 @@ class TextEncoder:
     def encode_chunk(self, texts: Sequence[str]) -> Arrays:
         raise NotImplementedError
 
-    def _chunks(self, texts: Sequence[str]) -> Iterator[tuple[list[int], list[str]]]:
-        """Chunks of pieces of texts, with the index of the text of each piece."""
+    def _chunks(self, texts: Sequence[Sequence[str]]) -> Iterator[tuple[list[int], list[str]]]:
+        """Chunks of pieces of texts, which are lists of parts, with the index of the text of each piece."""
         owners: list[int] = []
         pieces: list[str] = []
         size = 0
-        for index, text in enumerate(texts):
-            for piece in self._pieces(text):
+        for index, parts in enumerate(texts):
+            for piece in (piece for part in parts for piece in self._pieces(part)):
                 if size and size + len(piece) > self._chunk_characters:
                     yield owners, pieces
                     owners, pieces, size = [], [], 0
@@ -106,14 +116,20 @@ class HuggingFaceEncoder(TextEncoder):
 
     name = "tokenizers"
 
-    def __init__(self, tokenizer: Tokenizer, words: WordRule | str | None, chunk_characters: int = 1 << 20) -> None:
-        super().__init__(json.loads(tokenizer.to_str()), chunk_characters)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        words: WordRule | str | None,
+        chunk_characters: int = 1 << 20,
+        preparation: Preparation | None = None,
+    ) -> None:
+        super().__init__(json.loads(tokenizer.to_str()), chunk_characters, preparation)
         self._words = words
         # The fast variant does not track words.
         self._encode = tokenizer.encode_batch if words == "word_ids" else tokenizer.encode_batch_fast
 
     def encode_chunk(self, texts: Sequence[str]) -> Arrays:
-        encodings = self._encode(texts, add_special_tokens=False)
+        encodings = encode_batch(self._encode, texts)
         lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
         ids = np.concatenate([np.empty(0, np.uint32), *(np.array(one.ids, np.uint32) for one in encodings)])
         if callable(self._words):
@@ -121,6 +137,17 @@ class HuggingFaceEncoder(TextEncoder):
         if self._words is None:
             return ids, lengths, None
         return ids, lengths, np.concatenate([np.empty(0, bool), *map(_word_starts, encodings)])
+
+
+def encode_batch(encode: Callable[..., list[Encoding]], texts: Sequence[str]) -> list[Encoding]:
+    """The texts, encoded without special tokens. Raises UserError if the tokenizer has no token for a part of them."""
+    try:
+        return encode(texts, add_special_tokens=False)
+    except Exception as error:  # the library raises Exception
+        raise UserError(
+            f"The tokenizer has no token for a part of the text, and no unknown token: {one_line(str(error), 80)}. "
+            "Take another, or train one with `maskwright tokenizer train`."
+        ) from error
 
 
 def _word_starts(encoding: Encoding) -> np.ndarray:
@@ -133,15 +160,25 @@ class NanotokenEncoder(TextEncoder):
 
     name = "nanotoken"
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], preparation: Preparation, safe: TextEncoder) -> None:
         from nanotoken import WordPieceTokenizer
 
-        super().__init__(settings, 1 << 24)
+        super().__init__(settings, 1 << 24, preparation)
         self._encode = WordPieceTokenizer.from_json(_without_specials(settings)).encode_batch
+        self._unknown, self._safe = settings["model"]["vocab"].get(settings["model"]["unk_token"], -1), safe
+        self._may_cut = preparation.may_cut_word
 
     def encode_chunk(self, texts: Sequence[str]) -> Arrays:
+        """The word of a long run is unknown to nanotoken; the tokenizer may cut it, so the library encodes the text."""
         ids, offsets = self._encode(texts, add_special_tokens=False, parallel=False)
-        return ids, np.diff(offsets), None
+        owners = np.searchsorted(offsets, np.flatnonzero(ids == self._unknown), side="right") - 1
+        cut = [number for number in np.unique(owners).tolist() if self._may_cut(texts[number])]
+        if not cut:
+            return ids, np.diff(offsets), None
+        parts = np.split(ids, offsets[1:-1])
+        for number in cut:
+            parts[number] = self._safe([texts[number]])[0]
+        return np.concatenate(parts), np.array([len(part) for part in parts]), None
 
 
 class GigatokenEncoder(TextEncoder):
@@ -153,8 +190,14 @@ class GigatokenEncoder(TextEncoder):
 
     name = "gigatoken"
 
-    def __init__(self, settings: dict[str, Any], words: WordRule, cache_bytes: int = 256 << 20) -> None:
-        super().__init__(settings, 1 << 22)
+    def __init__(
+        self,
+        settings: dict[str, Any],
+        words: WordRule,
+        cache_bytes: int = 256 << 20,
+        preparation: Preparation | None = None,
+    ) -> None:
+        super().__init__(settings, 1 << 22, preparation)
         self._words, self._cache_bytes = words, cache_bytes
         self._json = _without_specials(settings)
         self._load()

@@ -5,16 +5,18 @@ import re
 import string
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data_prep.errors import UnusableInput, UserError, working_directory
 from data_prep.files import atomic_folder, make_folder, write_file, write_json
 from data_prep.format import TokenizerInfo
 from data_prep.reading import open_regular, read_below, read_json
+from data_prep.tokenizer.long_words import cut_runs, cut_words, plain
 
 FILES = (
     "added_tokens.json",
@@ -26,25 +28,36 @@ FILES = (
     "vocab.txt",
 )
 _HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
-LIMIT_ALPHABET = 1000  # less frequent characters become [UNK], as usual for WordPiece
+LEAST_ALPHABET = 1000  # characters that a WordPiece vocabulary gets first, or a quarter of it
+COVERAGE = 0.9999  # the share of the text whose characters it gets first, if they are more, as in Chinese
 _BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 _ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 
 
-def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase: bool = True) -> int:
+def train(
+    texts: Iterable[str],
+    kind: str,
+    vocab_size: int,
+    out: Path,
+    lowercase: bool = True,
+    strip_accents: bool = False,
+    check: Callable[[Tokenizer], None] = lambda tokenizer: None,
+) -> int:
     """Train a tokenizer, save it in `out` for `AutoTokenizer.from_pretrained`, and return its vocabulary size.
 
     `texts` is iterated over several times; `out` must be new or empty. `wordpiece` is like BERT's (`lowercase` like
-    bert-uncased), `bpe` is byte-level like RoBERTa's, and `characters` has a token for each character, which is also a
-    word. The same texts give the same bytes. Raises UserError for an empty
-    corpus, and for a vocabulary too small for its characters.
+    bert-uncased, but marks stay without `strip_accents`), `bpe` is byte-level like RoBERTa's, and `characters` has a
+    token for each character, which is also a word. All normalize text to NFC, and cut long words. The same texts give
+    the same bytes. If `check` raises an error for the trained tokenizer, nothing is saved. Raises UserError for an
+    empty corpus, and for a vocabulary too small for its characters.
     """
     if not any(text.strip() for text in texts):
         raise UserError("The input has no text to train a tokenizer on. Check --input and --text-field.")
     if kind == "wordpiece":
-        tokenizer = _wordpiece(texts, vocab_size, lowercase)
+        tokenizer = _wordpiece(texts, vocab_size, lowercase, strip_accents)
     else:
         tokenizer = _bpe(texts, vocab_size) if kind == "bpe" else _characters(texts, vocab_size)
+    check(tokenizer)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", *["token_type_ids"] * (kind == "wordpiece"), "attention_mask"],
@@ -56,15 +69,19 @@ def train(texts: Iterable[str], kind: str, vocab_size: int, out: Path, lowercase
     return tokenizer.get_vocab_size()
 
 
-def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokenizer:
+def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool, strip_accents: bool) -> Tokenizer:
     specials = list(_BERT.values())
     tokenizer = Tokenizer(models.WordPiece(unk_token=_BERT["unk"]))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    initial, continuing = _alphabets(texts, tokenizer)
+    bert = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=strip_accents)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFC(), bert])
+    tokenizer.pre_tokenizer = cut_words(pre_tokenizers.BertPreTokenizer())
+    initial, continuing, rare = _alphabets(texts, tokenizer, min(LEAST_ALPHABET, vocab_size // 4))
     least = len(specials) + len(initial) + len(continuing)
     if vocab_size < least:
-        raise UnusableInput(f"--vocab-size {vocab_size} cannot hold the text's {least} characters and special tokens.")
+        raise UnusableInput(
+            f"--vocab-size {vocab_size} cannot hold the text's {least} characters and special tokens; use {least} or "
+            "more, or --kind bpe."
+        )
     # The trainer numbers ## characters in the order of a hash table and breaks ties between merges by number, so two
     # runs would differ (tokenizers issue 1794). As special tokens, they have fixed numbers.
     trainer = trainers.WordPieceTrainer(
@@ -75,7 +92,10 @@ def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeni
         show_progress=sys.stderr.isatty(),
     )
     tokenizer.train_from_iterator(texts, trainer)
-    trained = Tokenizer(models.WordPiece(tokenizer.get_vocab(), unk_token=_BERT["unk"]))
+    vocabulary = tokenizer.get_vocab()
+    for token in rare[: vocab_size - len(vocabulary)]:  # where the text has no more pairs to join
+        vocabulary[token] = len(vocabulary)
+    trained = Tokenizer(models.WordPiece(vocabulary, unk_token=_BERT["unk"]))
     trained.normalizer, trained.pre_tokenizer = tokenizer.normalizer, tokenizer.pre_tokenizer
     trained.decoder = decoders.WordPiece()
     trained.post_processor = processors.BertProcessing(
@@ -85,8 +105,17 @@ def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool) -> Tokeni
     return trained
 
 
-def _alphabets(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
-    """The most frequent characters, and the ## tokens of those that occur inside words, both sorted."""
+def alphabet_size(counts: Counter[str]) -> int:
+    """How many of the characters, the most frequent first, cover the text but for a share of 1 - COVERAGE."""
+    covered = np.cumsum(sorted(counts.values(), reverse=True))
+    return 1 + int(np.searchsorted(covered, COVERAGE * covered[-1])) if counts else 0
+
+
+def _alphabets(texts: Iterable[str], tokenizer: Tokenizer, least: int) -> tuple[list[str], list[str], list[str]]:
+    """The frequent characters, the ## tokens of those that occur inside words, both sorted, and the rarer ones' tokens.
+
+    Rarer characters come in the order of their frequency. At least `least` characters are frequent.
+    """
     words = Counter(word for text in texts for word in text.split())
     counts: Counter[str] = Counter()
     inside: set[str] = set()
@@ -95,8 +124,11 @@ def _alphabets(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[list[str], l
             inside.update(piece[1:])
             for character in piece:
                 counts[character] += count
-    frequent = sorted(sorted(counts, key=lambda character: (-counts[character], character))[:LIMIT_ALPHABET])
-    return frequent, [f"##{character}" for character in frequent if character in inside]
+    ordered = sorted(counts, key=lambda character: (-counts[character], character))
+    limit = max(least, alphabet_size(counts))
+    frequent = sorted(ordered[:limit])
+    rare = [token for one in ordered[limit:] for token in (one, *[f"##{one}"] * (one in inside))]
+    return frequent, [f"##{character}" for character in frequent if character in inside], rare
 
 
 def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
@@ -107,7 +139,8 @@ def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
             f"--vocab-size {vocab_size} cannot hold the 256 bytes and special tokens; use {least} or more."
         )
     tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = cut_runs(pre_tokenizers.ByteLevel(add_prefix_space=False))
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.RobertaProcessing(
         ("</s>", specials.index("</s>")), ("<s>", specials.index("<s>")), add_prefix_space=False
@@ -124,12 +157,13 @@ def _bpe(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 def _characters(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     specials = list(_BERT.values())
-    counts = Counter[str]()
+    counts, normalizer = Counter[str](), normalizers.NFC()
     for text in texts:
-        counts.update(text)
+        counts.update(normalizer.normalize_str(text))
     frequent = sorted(counts, key=lambda character: (-counts[character], character))
     vocabulary = [*specials, *sorted(frequent[: max(0, vocab_size - len(specials))])]
     tokenizer = Tokenizer(models.WordLevel({token: id for id, token in enumerate(vocabulary)}, unk_token=_BERT["unk"]))
+    tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     tokenizer.post_processor = processors.BertProcessing(
@@ -202,7 +236,8 @@ def _copy(sources: dict[str, Path], into: Path) -> Path:
 def describe(folder: Path) -> TokenizerInfo:
     """The description of the tokenizer in `folder` for the manifest of a data set.
 
-    Raises UserError if there is no fast tokenizer, or if it has no pad, cls, sep or mask token.
+    Raises UserError if there is no fast tokenizer, if it has no pad, cls, sep or mask token, and if its mask token or
+    its pad and cls token are the same as another.
     """
     if not folder.is_dir():
         raise UnusableInput(f"There is no tokenizer folder {folder}.")
@@ -216,7 +251,7 @@ def describe(folder: Path) -> TokenizerInfo:
                 f"The tokenizer in {folder} has no {name} token ([{name.upper()}]), which masked language modelling "
                 "needs; take another, or train one with `maskwright tokenizer train`."
             )
-    return TokenizerInfo.of_files(
+    info = TokenizerInfo.of_files(
         folder,
         [name for name in FILES if (folder / name).is_file()],
         vocab_size=max(vocab.values()) + 1,
@@ -224,6 +259,8 @@ def describe(folder: Path) -> TokenizerInfo:
         all_special_ids=sorted({*special_ids.values(), *(id for id, token in added.items() if token.special)}),
         continuation_prefix=_continuation_prefix(json.loads(tokenizer.to_str())),
     )
+    info.check_roles()
+    return info
 
 
 def _continuation_prefix(settings: dict[str, Any]) -> str | None:
@@ -231,7 +268,7 @@ def _continuation_prefix(settings: dict[str, Any]) -> str | None:
     prefix = settings["model"].get("continuing_subword_prefix") or ""
     if (
         settings["model"]["type"] == "WordPiece"
-        and (settings["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
+        and (plain(settings)["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
         and len(prefix) > 1
         and prefix[0] in string.punctuation
         and not any(token["content"].startswith(prefix) for token in settings["added_tokens"] if not token["special"])

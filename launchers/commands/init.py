@@ -1,5 +1,6 @@
 """`maskwright init`: a config, a tokenizer and a data set for a text and this machine."""
 
+import json
 import shlex
 import sys
 import time
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 _SEPARATORS = ("blank", "line", "file")
 _FEWEST_DOCUMENTS = 20
 _CASED = 0.1  # share of cased letters from which lower case is a question
+_ALPHABETS = 4  # for WordPiece: a character has two tokens, and half of the vocabulary is for longer ones
+_Kind = tuple[str, bool | None, bool | None]
+"""The model of a tokenizer, and whether it lower-cases text and strips accents (None for BPE)."""
 
 
 def init(
@@ -28,7 +32,8 @@ def init(
     minutes: Annotated[
         float | None, typer.Option(min=0.1, help="time for training; by default 2, or 30 with a GPU")
     ] = None,
-    lowercase: Annotated[bool | None, typer.Option(help="lower-case the text, as by default")] = None,
+    lowercase: Annotated[bool | None, typer.Option(help="lower-case the text, as by default if it has case")] = None,
+    strip_accents: Annotated[bool, typer.Option("--strip-accents", help="remove accents and vowel signs")] = False,
     separator: Annotated[
         str | None, typer.Option(metavar="blank|line|file", help="end of a document in .txt; blank lines by default")
     ] = None,
@@ -68,7 +73,7 @@ def init(
     console.print(*_notes(known, machine), sep="\n", markup=False)
     minutes = _answer(asks, minutes, "How many minutes may training take?", 30.0 if machine.gpus else 2.0)
     cased = known.sample.cased > _CASED
-    lowercase = _answer(asks and cased, lowercase, "Lower-case the text? (no, if names or nouns matter)", True)
+    lowercase = _answer(asks and cased, lowercase, "Lower-case the text? (no, if names or nouns matter)", cased)
     prep = _answer(asks, prep, "Make the tokenizer and the data set now?", True)
     if prep and known.documents < _FEWEST_DOCUMENTS:
         raise UserError(
@@ -79,7 +84,11 @@ def init(
     first = choose_first_config(name, known.tokens, known.words, known.documents, machine, minutes)
     given = {"--separator": (separator, "blank"), "--text-field": (text_field, "text")}
     form = [word for option, (value, default) in given.items() if value != default for word in (option, value)]
-    kind: tuple[str, bool | None] = ("WordPiece", lowercase) if known.sample.has_spaces else ("BPE", None)
+    kind: _Kind = ("BPE", None, None)
+    if known.sample.has_spaces and _ALPHABETS * known.sample.alphabet <= first.vocab_size:
+        kind = ("WordPiece", lowercase, strip_accents)
+    elif strip_accents:
+        raise UserError("--strip-accents needs WordPiece, but byte-level BPE suits this text. Leave it out.")
     commands = _preparation(text, name, first, form, kind)
     typed = [f"maskwright {shlex.join(map(str, words))}" for words in commands]
     following = [f"maskwright train {config}", f"maskwright fill runs/{name} 'Text with a [MASK] in it.'"]
@@ -139,24 +148,21 @@ def _config_file(name: str) -> Path:
     return config
 
 
-def _preparation(
-    text: list[str], name: str, first: "FirstConfig", form: list[str], kind: tuple[str, bool | None]
-) -> list[list[object]]:
-    """The commands that make the tokenizer and the data set; the last word of each is its output.
-
-    kind: the model of the tokenizer, and whether it lower-cases the text (None for BPE).
-    """
-    options = {("BPE", None): ["--kind", "bpe"], ("WordPiece", True): [], ("WordPiece", False): ["--no-lowercase"]}
+def _preparation(text: list[str], name: str, first: "FirstConfig", form: list[str], kind: _Kind) -> list[list[object]]:
+    """The commands that make the tokenizer and the data set; the last word of each is its output."""
+    model, lowercase, strip_accents = kind
+    options = ["--kind", "bpe"] * (model == "BPE") + ["--no-lowercase"] * (lowercase is False)
+    options += ["--strip-accents"] * bool(strip_accents)
     inputs, tokenizer = [word for one in text for word in ("--input", one)], f"data/{name}-tokenizer"
     size = ("--vocab-size", first.vocab_size, "--sample-mb", 100)
     share = ("--tokenizer", tokenizer, "--valid-fraction", f"{first.valid_fraction:.2g}")
     return [
-        ["tokenizer", "train", *inputs, *form, *options[kind], *size, "--out", tokenizer],
+        ["tokenizer", "train", *inputs, *form, *options, *size, "--out", tokenizer],
         ["prep", "run", *inputs, *form, *share, "--out", f"data/{name}"],
     ]
 
 
-def _prepare(console: "Console", commands: list[list[object]], kind: tuple[str, bool | None]) -> None:
+def _prepare(console: "Console", commands: list[list[object]], kind: _Kind) -> None:
     from launchers.commands.run_command import run_command
 
     train, run = commands
@@ -168,12 +174,13 @@ def _prepare(console: "Console", commands: list[list[object]], kind: tuple[str, 
     run_command(console, *run)
 
 
-def _check_existing(tokenizer: Path, kind: tuple[str, bool | None]) -> None:
+def _check_existing(tokenizer: Path, kind: _Kind) -> None:
     """Raise UserError if the tokenizer of an interrupted init is of another kind."""
-    from data_prep.tokenizer import load
+    from data_prep.tokenizer import load, plain
 
-    found = load(tokenizer)
-    if (type(found.model).__name__, getattr(found.normalizer, "lowercase", None)) != kind:
+    settings = json.loads(load(tokenizer).to_str())
+    bert = plain(settings)["normalizer"] or {}
+    if (settings["model"]["type"], bert.get("lowercase"), bert.get("strip_accents")) != kind:
         raise UserError(
             f"{tokenizer} was made with other settings. Remove it, choose another --name, or repeat the first answers."
         )

@@ -41,6 +41,9 @@ Cache = Annotated[
     typer.Option(metavar="DIR", help="cache folder for remote inputs; by default ~/.cache/maskwright"),
 ]
 CacheGB = Annotated[float, typer.Option(min=0.001, help="size limit of the cache in gigabytes")]
+AllowUnknown = Annotated[
+    bool, typer.Option("--allow-unknown", help="accept a tokenizer that cannot spell over 10% of the text")
+]
 
 
 def request(
@@ -98,6 +101,7 @@ def request(
             metavar="SHARE", min=0, max=1, help="share of the input's bytes that may be left out as unreadable"
         ),
     ] = 0.01,
+    allow_unknown: AllowUnknown = False,
     task_mb: Annotated[
         float | None, typer.Option(min=0.001, help="input per task in megabytes; by default a few hundred tasks")
     ] = None,
@@ -138,6 +142,7 @@ def request(
         evaluation_ngram=decontaminate_ngram,
         task_bytes=int(task_mb * 1e6) if task_mb else None,
         strict=strict,
+        allow_unknown=allow_unknown,
         cache=storage.Cache(cache, int(cache_gb * 1e9)),
         allow_unreadable=allow_unreadable,
         unread_files=unread_files,

@@ -1,13 +1,25 @@
 """`maskwright tokenizer train`: train a WordPiece, byte-level BPE or character tokenizer."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from data_prep.errors import UserError
 from launchers.commands.arguments import local
-from launchers.commands.prep_options import Cache, CacheGB, Inputs, MoreInputs, Separator, TargetField, TextField
+from launchers.commands.prep_options import (
+    AllowUnknown,
+    Cache,
+    CacheGB,
+    Inputs,
+    MoreInputs,
+    Separator,
+    TargetField,
+    TextField,
+)
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 def tokenizer_train(
@@ -20,6 +32,10 @@ def tokenizer_train(
     ] = "wordpiece",
     vocab_size: Annotated[int, typer.Option(min=1, help="number of tokens, including special tokens")] = 30_522,
     lowercase: Annotated[bool, typer.Option(help="lower-case the text (wordpiece only)")] = True,
+    strip_accents: Annotated[
+        bool, typer.Option("--strip-accents", help="remove accents and vowel signs (wordpiece only)")
+    ] = False,
+    allow_unknown: AllowUnknown = False,
     text_field: TextField = "text",
     target_field: TargetField = None,
     separator: Separator = "blank",
@@ -38,8 +54,10 @@ def tokenizer_train(
     from data_prep.files import check_writable, refuse_file
     from data_prep.sources import Options, find_inputs
     from data_prep.storage import Cache
-    from data_prep.tokenizer import CorpusSample, train
+    from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, measure_unknown, train
 
+    if strip_accents and kind != "wordpiece":
+        raise UserError(f"--strip-accents is for --kind wordpiece, not {kind}. Leave it out.")
     refuse_file(out)
     check_writable(out)
     if out.exists() and any(out.iterdir()):
@@ -52,7 +70,16 @@ def tokenizer_train(
             raise UserError(f"The input has no text: {texts.first_reason}.")
         names = f"{inputs[0].location}{' and others' if inputs[1:] else ''}"
         raise UserError(f"{names}: no text to train a tokenizer on. Check --input and --text-field.")
-    size = train(texts, kind, vocab_size, out, lowercase)
+    notes: list[str] = []
+
+    def check(tokenizer: "Tokenizer") -> None:
+        sample = CorpusSample(inputs, options, SAMPLE_BYTES, local, SAMPLE_BYTES // 16)
+        unknown = tokenizer.token_to_id("<unk>" if kind == "bpe" else "[UNK]")
+        notes.extend(measure_unknown(tokenizer, sample, unknown).check(allow_unknown))
+
+    size = train(texts, kind, vocab_size, out, lowercase, strip_accents, check)
+    for note in notes:
+        typer.echo(note, err=True)
     if texts.rejected:
         typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
     note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""

@@ -193,7 +193,9 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         labels[batch.masked_positions[predicted]] = batch.labels[predicted]
         arguments = {"input_ids": tokens, "labels": torch.from_numpy(labels).view_as(tokens)}
         if self._rows == "padded":
-            real = tokens != self._pad
+            bounds = batch.cu_seqlens.astype(np.int64)
+            inside = np.repeat(batch.tokens[bounds[:-1]] != self._pad, np.diff(bounds))  # [SEP] may equal padding
+            real = torch.from_numpy(inside).view_as(tokens)
             longest = int(real.sum(1).max())
             arguments["attention_mask"] = real.long()
             return {name: tensor[:, :longest].contiguous() for name, tensor in arguments.items()}

@@ -117,6 +117,13 @@ class Sources:
         Raises:
             UserError: if a check fails.
         """
+        ids = self.tokenizer.special_ids
+        if config.model.arch == "roberta" and list(ids.values()).count(ids["pad"]) > 1:
+            names = " and ".join(name for name, id in ids.items() if id == ids["pad"])
+            raise UserError(
+                f"model.arch: roberta counts positions by the tokens that are not padding, but one token, id "
+                f"{ids['pad']}, is the {names} token of the tokenizer. Choose arch: bert, or another pad_token."
+            )
         held_out = self.open_held_out(config.data)
         for dataset in (*self.datasets, *([held_out] if held_out else [])):
             dataset.check_files(indexes_alone=dataset is not held_out and config.data.damage_budget > 0)

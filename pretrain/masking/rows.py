@@ -42,13 +42,15 @@ class Vocabulary:
         """The vocabulary of a data set.
 
         Raises:
-            UserError: if a special token for masking or packing is missing, or there are too few ordinary tokens.
+            UserError: if a special token for masking or packing is missing or the same as another, or there are too few
+                ordinary tokens.
         """
         named = {name: tokenizer.special_ids.get(name, -1) for name in ("pad", "cls", "sep", "mask")}
         if missing := [name for name, id in named.items() if id < 0]:
             raise UserError(
                 f"the data set's tokenizer has no {' and no '.join(missing)} token; prepare it with one that has"
             )
+        tokenizer.check_roles()
         specials = frozenset(tokenizer.all_special_ids)
         vocabulary = cls(size=tokenizer.vocab_size, special_ids=specials, tokenizer_sha256=tokenizer.sha256, **named)
         if len(vocabulary.ordinary_ids) < 2:

@@ -238,6 +238,8 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
         raise UserError(f"a model of the kind {kind!r} has no native form; there are {', '.join(MODELS)}")
     values: dict[str, Any] = {ours: getattr(config, theirs) for ours, theirs in _SIZES.items()}
     values |= {"arch": arch, "pad_id": config.pad_token_id or 0}
+    if arch == "roberta" and config.pad_token_id in (config.bos_token_id, config.eos_token_id):
+        raise UserError("a roberta model whose pad token is also another token counts positions in its own way")
     sep_id = getattr(config, "prefix_sep_token_id", None)
     values["sep_id"] = sep_id if isinstance(sep_id, int) else None
     first = values["pad_id"] + 1 if arch == "roberta" else 0

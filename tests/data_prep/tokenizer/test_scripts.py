@@ -1,0 +1,135 @@
+"""Ten scripts, DNA and proteins: from `maskwright init` to tokens, back to text, words, and a filled mask."""
+
+import json
+import random
+import shlex
+import unicodedata
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
+
+from data_prep.errors import UserError
+from data_prep.tokenizer import Encoders, Spelling, describe, load, measure_unknown, train
+from data_prep.tokenizer.long_words import RUN_CHARACTERS, WORD_CHARACTERS
+from evaluation.generation import Writer
+from tests.support.in_process import command
+
+SPACED = {
+    "vietnamese": "má mà mả mã mạ ma nhà sông cây và tôi bạn về nước trời Đường",
+    "french": "pêche mûr forêt où naïf garçon élève Noël cœur être",
+    "russian": "Дом река ёлка йод маленький старый сад и в на",
+    "greek": "σπίτι Ποτάμι μικρό παλιό κήπος και στο νερό ήλιος",
+    "arabic": "بَيْت نهر صغير قديم حديقة في على ماء شمس مُدَرِّس",
+    "hebrew": "בַּיִת נָהָר קָטָן יָשָׁן גַּן עַל מַיִם שֶׁמֶשׁ",
+    "hindi": "में मैं कुल कल कूल पानी घर नदी पेड़ बच्चे हूँ",
+    "korean": "집 강 작은 오래된 정원 그리고 물 해 나무가 학교에",
+}
+WHOLE = {
+    "thai": "ฉัน เธอ เรา ไป มา บ้าน แม่น้ำ ต้นไม้ เด็ก โรงเรียน น้ำ ฝน",
+    "chinese": "房子 河流 小 旧 花园 和 水 太阳 学校 ，",
+    "japanese": "いえ かわ ちいさい がっこう ガラス 花 水 です 。",
+    "dna": "A C G T",
+    "protein": "A C D E F G H I K L M N P Q R S T V W Y",
+}
+
+
+def texts_of(name: str) -> list[str]:
+    draw = random.Random(3)
+    words = (SPACED | WHOLE)[name].split()
+    return [("" if name in WHOLE else " ").join(draw.choices(words, k=60)) for _ in range(30)]
+
+
+@pytest.mark.parametrize("name", [*SPACED, *WHOLE])
+def test_a_first_model_of_a_script(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    texts = texts_of(name)
+    if name == "protein":
+        (tmp_path / "a.fasta").write_text("".join(f">{n}\n{text}\n" for n, text in enumerate(texts)))
+    else:
+        (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
+    file = "a.fasta" if name == "protein" else "a.jsonl"
+    made = command(capsys, "init", file, "--yes", "--no-prep", "--minutes", "0.1")
+    assert made.code == 0, made.err
+    assert yaml.safe_load((tmp_path / "my-model.yaml").read_text())["model"]["arch"] == "modernbert"
+    (line,) = [line for line in made.out.splitlines() if "maskwright tokenizer train" in line]
+    is_cased = name in ("vietnamese", "french", "russian", "greek")
+    assert ("--kind bpe" in line, "--no-lowercase" in line) == (name in WHOLE, name in SPACED and not is_cased)
+    trained = command(capsys, *shlex.split(line)[1:])
+    assert (trained.code, trained.err) == (0, "")
+
+    folder = tmp_path / "data/my-model-tokenizer"
+    tokenizer, info = load(folder), describe(folder)
+    assert measure_unknown(tokenizer, texts, info.special_ids["unk"]).share == 0
+    decomposed = [unicodedata.normalize("NFD", text) for text in texts]
+    assert [tokenizer.encode(text).ids for text in decomposed] == [tokenizer.encode(text).ids for text in texts]
+    composed = [unicodedata.normalize("NFC", text) for text in texts]
+    if is_cased:
+        composed = [text.lower() for text in composed]
+    for loaded in (tokenizer.decode, AutoTokenizer.from_pretrained(folder).decode):
+        assert [loaded(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts] == composed
+    encoder, note = Encoders(tokenizer, info).choose(texts)
+    ids, _, starts = encoder(texts)
+    assert note == ""
+    assert ids.tolist() == [id for text in texts for id in tokenizer.encode(text, add_special_tokens=False).ids]
+    if starts is None:
+        starts = info.begins_word((folder / "tokenizer.json").read_bytes())[ids]
+    if name in SPACED:
+        spelling, words = Spelling.open(folder), np.split(ids, np.flatnonzero(starts)[1:])
+        assert [spelling.text(word.tolist()).strip() for word in words] == " ".join(composed).split()
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertForMaskedLM(BertConfig(vocab_size=info.vocab_size, **sizes)).save_pretrained(folder)
+    mask = "[MASK]" if name in SPACED else "<mask>"
+    filled = Writer(folder).fill(f"{texts[0][:20]}{mask}{texts[1][:20]}", 3)
+    assert [len(one) for one in filled] == [3]
+
+
+MARKS = ["\u0628\u0653\u08d3\u0631", "cafe\u0301", "\u05d1\u05bc\u05b7", "e\u0f71\u0f72\u0f74", "q\u0898\u0323\u0307"]
+LONG = ["ACGT" * 700 + " more", "x" * RUN_CHARACTERS + "'s y", " " * 2500 + "z", "ก" * (2 * WORD_CHARACTERS + 1)]
+
+
+@pytest.mark.parametrize("kind, size", [("wordpiece", 400), ("bpe", 300)])
+def test_encoders_agree_on_marks_and_long_words(kind, size, tmp_path):
+    texts = [*MARKS, *LONG, " ".join(MARKS), "🦀" * 1200, "It's \u0130 o\u0323\u0302. " * 90]
+    train(texts, kind, size, tmp_path / "tokenizer")
+    encoders = Encoders(load(tmp_path / "tokenizer"), describe(tmp_path / "tokenizer"))
+    encoder, note = encoders.choose(["plain words"])
+    assert note == ""
+    for batch in (texts, *([text] for text in texts)):
+        for made in (encoder, encoders.library):
+            for ours, theirs in zip(made(batch), encoders.reference(batch), strict=True):
+                assert (ours is None and theirs is None) or np.array_equal(ours, theirs)
+
+
+def test_every_mark_of_unicode_gives_the_ids_of_the_library(tmp_path):
+    """Each mark between two others, as typed in a wrong order; also code points that this Python does not know."""
+    train(["plain text " * 20], "bpe", 300, tmp_path / "bpe")
+    categories = {chr(n): unicodedata.category(chr(n)) for n in range(0x300, 0x1F000)}
+    marks = [character for character, category in categories.items() if category[0] == "M" or category == "Cn"]
+    texts = [f"a{one}{mark}{other}" for mark in marks for one, other in ("\u0301\u0323", "\u0323\u0301")]
+    encoders = Encoders(load(tmp_path / "bpe"), describe(tmp_path / "bpe"))
+    encoder, note = encoders.choose(["plain text"])
+    assert note == ""
+    assert np.array_equal(encoder(texts)[0], encoders.reference(texts)[0])
+
+
+def test_wordpiece_knows_all_frequent_characters_of_a_large_script(tmp_path):
+    draw = random.Random(1)
+    characters = [chr(0x4E00 + n) for n in range(3000)]
+    texts = ["".join(draw.choices(characters, k=200)) for _ in range(200)]
+    assert train(texts, "wordpiece", 5000, tmp_path / "large") == 5 + len({*"".join(texts)})
+    assert measure_unknown(load(tmp_path / "large"), texts, 1).share == 0
+    with pytest.raises(UserError, match=r"cannot hold the text's \d+ characters .* or --kind bpe"):
+        train(texts, "wordpiece", 2000, tmp_path / "small")
+
+
+def test_long_sequences_train_in_time(tmp_path):
+    """A million letters in two sequences: without a cut, this does not end in minutes."""
+    draw = random.Random(5)
+    sequences = ["".join(draw.choices("ACGT", k=500_000)) for _ in range(2)]
+    assert train(sequences, "bpe", 1024, tmp_path / "bpe") == 1024
+    assert train(sequences, "wordpiece", 1024, tmp_path / "wordpiece") == 1024
