@@ -110,8 +110,19 @@ def test_special_tokens_are_known_by_their_usual_names(folders, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 512}')
     assert describe(tmp_path).special_ids == describe(folders["bpe"]).special_ids
     (tmp_path / "tokenizer_config.json").unlink()
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": {"content": "<pad>"}}))
-    assert describe(tmp_path).special_ids["mask"] == describe(folders["bpe"]).special_ids["pad"]
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "</s>"}}))
+    assert describe(tmp_path).special_ids["pad"] == describe(folders["bpe"]).special_ids["sep"]
+
+
+@pytest.mark.parametrize(
+    "role, token, other", [("mask", "<pad>", "pad"), ("pad", "<s>", "cls"), ("mask", "<unk>", "unk")]
+)
+def test_one_token_for_two_roles_is_refused(folders, tmp_path, role, token, other):
+    copy_files(folders["bpe"], tmp_path)
+    (tmp_path / "special_tokens_map.json").write_text("{}")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({f"{role}_token": token}))
+    with pytest.raises(UserError, match=rf"one token, id \d, as its {role} and its {other} token"):
+        describe(tmp_path)
 
 
 def test_unusable_folders_are_refused(folders, tmp_path):
