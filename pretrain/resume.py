@@ -36,7 +36,8 @@ from pretrain.model import (
     use_path,
     weights_digest,
 )
-from pretrain.planning import GpuMemory, Planner, micro_batch_sizes, with_micro_batch
+from pretrain.optim import learning_rate
+from pretrain.planning import GpuMemory, Planner, micro_batch_sizes, print_warnings, run_warnings, with_micro_batch
 from pretrain.reporting import record_environment
 from pretrain.run import PhaseMarker, RunFolder
 
@@ -133,7 +134,9 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint |
         saved = _named(config, folder, Path(resume))
     if saved:
         run_on_all_ranks(lambda: check_fits(config, saved, data))
-        _print_changed_phases(config, saved)
+        before = Config.model_validate(saved.state["config"])
+        _print_changed_phases(config, before, saved.step)
+        _print_changed_schedule(config, before, saved.step)
         changed = differences(saved.state["layout"], layout_of(config))
         if changed and dist.get_rank() == 0:
             if len(changed) > 1:  # the groups follow from the other settings
@@ -142,14 +145,25 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint |
     return saved
 
 
-def _print_changed_phases(config: Config, saved: Checkpoint) -> None:
+def _print_changed_schedule(config: Config, before: Config, step: int) -> None:
+    """Print how the learning rates after `step` steps have changed."""
+    now, then = config.train.steps, before.train.steps
+    rates = [f"{learning_rate(one, step):.3g}" for one in (config, before)]
+    if step < now and (now != then or len({*rates}) > 1):
+        last = learning_rate(config, now - 1)
+        _print_once(
+            f"Changed schedule: {now:,} steps instead of {then:,}; the learning rate of step {step + 1:,} is "
+            f"{rates[0]} instead of {rates[1]}, that of the last step {last:.3g}"
+        )
+
+
+def _print_changed_phases(config: Config, before: Config, step: int) -> None:
     """Print what has changed in phases that have not begun, which is allowed."""
-    before = Config.model_validate(saved.state["config"])
     then, now = (
         {
             f"phases.{phase.name}.{key}": value
             for phase in one.run_phases
-            if phase.start >= saved.step and phase.number
+            if phase.start >= step and phase.number
             for key, value in flat({"steps": phase.end - phase.start, **phase.changes}).items()
         }
         for one in (before, config)
@@ -358,7 +372,11 @@ def record_start(run: RunParts, engine: Engine, steps_done: int, choice: KernelC
     chosen = ComputeBackends.of(run.given, device, choice=choice).as_values()
     chosen |= {"fast_path": choice.as_record(_made_with(device)), "micro_batch_size": run.stages[0].micro}
     phases = [phase.name for phase in run.given.phases]
+    warnings = run_on_rank_zero(lambda: run_warnings(run.given))
+    if warnings and not run.folder.inherits_lock():  # otherwise the command that started this process printed them
+        print_warnings(warnings)
     more = {"parameters": engine.n_parameters, "data": run.data.facts(), "phases": phases, **chosen}
+    more |= {"vocabulary_size": run.data.tokenizer.vocab_size, "warnings": warnings}
     return record_environment(run.folder.environment, steps_done, more)
 
 

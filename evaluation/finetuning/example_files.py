@@ -12,6 +12,8 @@ from evaluation.text_files import read_json_lines, read_lines, read_text
 
 _CONLLU_CELLS = 10
 _FORM_AND_UPOS = [2, 4]
+_HEADERS = {"label", "labels", "tag", "tags", "ner", "ner_tag", "ner_tags"}
+_WANTED = "--task tokens reads a word and its label in each line, without a header. For labelled texts, use --task"
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,13 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
     Args:
         columns: numbers of the word and label cells, from 1. Default: first and last; in CoNLL-U, FORM and UPOS.
 
-    Raises UserError if a line has too few cells (in CoNLL-U also too many), or no line has a word.
+    Raises UserError if a line has too few cells (in CoNLL-U also too many), no line has a word, or the file is a table
+    with a header or with texts of several words, JSON or CSV.
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
         raise UnusableInput(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
+    if _is_jsonl(path) or re.search(r"\.csv(\.\w+)?$", file_name(path)):
+        raise UnusableInput(f"{shown(path)}: {_WANTED} classification.")
     is_conllu = re.search(r"\.conllu(\.\w+)?$", file_name(path)) is not None
     numbers = [int(name) for name in columns] or (_FORM_AND_UPOS if is_conllu else [])
     has_comments = is_conllu or (bool(numbers) and numbers[0] > 1)
@@ -103,6 +108,10 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
                 "the cell, or name the columns with --columns."
             )
         word, label = (cells[number - 1] for number in numbers or [1, len(cells)])
+        if not sentences and label.lower() in _HEADERS:
+            raise UnusableInput(f"{place} is a header ({line[:50]!r}). {_WANTED} classification.")
+        if "\t" in line and " " in line.split("\t")[0].strip() and not numbers:
+            raise UnusableInput(f"{place} has a text of several words ({line[:50]!r}). {_WANTED} classification.")
         if not open_sentence:
             sentences.append(LabelledSentence(place, [], []))
         open_sentence = True

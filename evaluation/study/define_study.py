@@ -13,7 +13,7 @@ from data_prep.files import sha256_file
 from evaluation.study.study_file import Arm, Study, check_same, continued, deciding
 from pretrain.config import Config, MaskingConfig, load_config, percent, value_refusal
 from pretrain.data import Sources
-from pretrain.planning import check_start
+from pretrain.planning import check_start, print_warnings
 
 _OF_A_STRATEGY = {"span": "span", "ngram": "ngram", "collocations": "collocation"}
 """Keys of section `masking` that apply to one strategy only."""
@@ -49,8 +49,8 @@ def define(
     names = [arm.name for arm in arms]
     if baseline is not None and baseline not in names:
         raise UserError(f"--baseline {baseline} is not one of the arms, which are {', '.join(names)}")
-    for arm in arms:
-        check_start(Config.model_validate(config.model_dump(mode="json") | {"masking": arm.masking}), processes)
+    configs = (Config.model_validate(config.model_dump(mode="json") | {"masking": arm.masking}) for arm in arms)
+    print_warnings(warning for one in configs for warning in check_start(one, processes))
     assert config.data.valid is not None  # checked above
     study = Study(
         folder=config.run.dir,

@@ -38,12 +38,12 @@ def launch_hosts(
     """
     from launchers.hosts import HostsJob, check_hosts, read_hostfile, train_on_hosts
     from pretrain.config import load_config
-    from pretrain.planning import check_start
+    from pretrain.planning import check_start, print_warnings
 
     chosen = read_hostfile(hostfile, nodes, gpus_per_node)
     settings = load_config(config, overrides)
     processes = nodes * gpus_per_node
-    check_start(settings, processes)
+    print_warnings(check_start(settings, processes))
     run_dir = settings.run.dir.absolute()
     job = HostsJob(config.absolute(), overrides or [], run_dir, chosen, gpus_per_node, cpu)
     if dry_run:

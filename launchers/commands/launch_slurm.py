@@ -46,8 +46,8 @@ def launch_slurm(
         maskwright launch slurm run.yaml --gpus-per-node 8 --seeds 1-5
     """
     from pretrain.config import load_config
-    from pretrain.planning import check_start
+    from pretrain.planning import check_start, print_warnings
 
     settings = load_config(config, overrides, profile, options)
-    check_start(settings, settings.cluster.nodes * settings.cluster.gpus_per_node)
+    print_warnings(check_start(settings, settings.cluster.nodes * settings.cluster.gpus_per_node))
     launch_run(settings, seeds, dry_run)

@@ -68,7 +68,7 @@ def study_masking(
 
     Examples:
 
-        maskwright study masking configs/demo.yaml run.dir=runs/study --steps 20 --seeds 2 \\
+        maskwright study masking configs/demo.yaml run.dir=runs/study --steps 60 --seeds 2 \\
             --strategies token,span --rates 0.15
         maskwright study masking configs/bert-mini.yaml --seeds 5 --budget both --pairs blimp.jsonl.zst
         maskwright study masking configs/bert-mini.yaml --finetune "--task classification --train a.tsv --valid b.tsv"

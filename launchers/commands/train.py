@@ -19,18 +19,18 @@ def train(
     Examples:
 
         maskwright train configs/demo.yaml
-        maskwright train configs/bert-mini.yaml train.steps=200 optim.lr=1e-3 --procs 2
+        maskwright train configs/bert-mini.yaml train.steps=200 schedule.warmup_steps=20 --procs 2
     """
     from launchers.local import end_on_stop_signals
 
     end_on_stop_signals()
     from launchers.local import gpu_count, train_locally
     from pretrain.config import load_config
-    from pretrain.planning import check_start
+    from pretrain.planning import check_start, print_warnings
 
     parsed = load_config(config, overrides)
     processes = procs or max(1, gpu_count())
     if 0 < gpu_count() < processes:
         raise UserError(f"--procs {processes} needs {processes} GPUs, but {gpu_count()} are visible. Lower --procs.")
-    check_start(parsed, processes)  # report errors before any process starts
+    print_warnings(check_start(parsed, processes))  # report errors before any process starts
     sys.exit(train_locally(config, parsed, overrides or [], processes))

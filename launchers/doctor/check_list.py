@@ -1,5 +1,6 @@
 """List of the checks of a machine and, with a config, of its run."""
 
+import contextlib
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from launchers.doctor.tracking_checks import check_mlflow
 from launchers.local import gpu_count
 from launchers.slurm import check_slurm
 from pretrain.config import Config, TrackConfig
-from pretrain.planning import CHECKS
+from pretrain.planning import CHECKS, run_warnings
 
 
 def examine_machine(config: Config | None, full: bool = False) -> Iterator[Finding]:
@@ -62,7 +63,7 @@ def checks_of_machine(config: Config | None) -> list[Check]:
 
 
 def _preflight(config: Config) -> Iterator[Finding]:
-    """Run the preflight checks of a run."""
+    """Run the preflight checks of a run; if its data can be opened, its warnings too."""
     for check in CHECKS:
         try:
             check.run(config, 1)
@@ -70,3 +71,5 @@ def _preflight(config: Config) -> Iterator[Finding]:
             yield Finding(check.name, "fail", str(error))
         else:
             yield Finding(check.name, "ok", check.sound)
+    with contextlib.suppress(UserError):  # a check above says it
+        yield from (Finding("settings", "warn", warning) for warning in run_warnings(config))

@@ -23,7 +23,7 @@ from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
 from pretrain.distributed import Threads
 from pretrain.planning import check_resume
-from pretrain.run import EXIT_CODES, RunFolder, StartPhase, Status
+from pretrain.run import ALL_DONE, EXIT_CODES, RunFolder, StartPhase, Status
 
 _ADDRESS = "127.0.0.1"
 _END_SECONDS = 30.0
@@ -176,7 +176,7 @@ def _conclude(folder: RunFolder, status: Status, said_why: bool) -> int:
 
 def _farewell(folder: RunFolder, status: Status) -> str:
     how = f"{folder.path}: {status.state} after step {status.step:,} of {status.total_steps:,}"
-    if status.state == "stopped":
+    if status.state == "stopped" or status.reason != ALL_DONE:
         return f"{how}: {status.reason}; {status.next_action}"
     return f"{how}; `maskwright export {folder.path}` writes the model, `maskwright report {folder.path}` its page"
 

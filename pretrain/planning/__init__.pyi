@@ -13,10 +13,13 @@ from .preflight import CHECKS as CHECKS
 from .preflight import check_resume as check_resume
 from .preflight import check_start as check_start
 from .preflight import check_tracking as check_tracking
+from .preflight import print_warnings as print_warnings
 from .run_plan import Planner as Planner
 from .run_plan import RunPlan as RunPlan
 from .run_plan import micro_batch_sizes as micro_batch_sizes
 from .run_plan import with_micro_batch as with_micro_batch
+from .run_warnings import run_warnings as run_warnings
+from .run_warnings import settings_warnings as settings_warnings
 from .speed import Rate as Rate
 from .speed import measured_rate as measured_rate
 from .training_memory import GpuMemory as GpuMemory

@@ -4,7 +4,8 @@
 """
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from pretrain.checkpoint import Checkpoint, committed, read, verify
 from pretrain.config import Config, TrackConfig, address_problem
 from pretrain.data import BatchStage, Sources
 from pretrain.guards import check_fits, state_problem
+from pretrain.planning.run_warnings import run_warnings
 from pretrain.run import RunFolder
 from pretrain.tracking import Target
 
@@ -25,14 +27,21 @@ class PreflightCheck(NamedTuple):
     sound: str
 
 
-def check_start(config: Config, world_size: int) -> None:
-    """Make all checks for a run of `world_size` processes.
+def check_start(config: Config, world_size: int) -> list[str]:
+    """Make all checks for a run of `world_size` processes. Returns its warnings.
 
     Raises:
         UserError: if a check fails.
     """
     for check in CHECKS:
         check.run(config, world_size)
+    return run_warnings(config)
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Print warnings of runs, equal ones once."""
+    for warning in dict.fromkeys(warnings):
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
 def check_resume(config: Config) -> Checkpoint | None:

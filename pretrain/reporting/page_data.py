@@ -15,6 +15,7 @@ from data_prep.storage import require_run
 from pretrain.config import Config, flat, on_one_line, read_yaml
 from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
 from pretrain.reporting.curve_points import evenly
+from pretrain.reporting.divergence import divergence
 from pretrain.reporting.event_timeline import Start, breaks_of, marks_of, speeds, time_spent
 from pretrain.reporting.prediction_table import predictions_of, shown
 from pretrain.reporting.run_summary import summarize
@@ -24,7 +25,7 @@ MOST_MARKS = 500  # of a kind; more would overlap
 
 
 def collect(run: Path, out: Path) -> dict[str, Any]:
-    """Collect the content of the page at `out`.
+    """Collect the content of the page at `out`; its value "diverged" is that of `divergence`.
 
     Raises:
         UserError: if `run` is not a run folder.
@@ -42,6 +43,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
     speed = speeds(measured, spent)
     marks = marks_of(measured, breaks) | {"phase": _phase_marks(config, measured)}
     summary = summarize(run)
+    diverged = divergence(measured, environment.get("vocabulary_size"))
     status = {"state": summary.state, "reason": summary.reason, "next_action": summary.next_action}
     steps = (summary.status.step, summary.status.total_steps) if summary.status else (0, 0)
     values = {
@@ -50,7 +52,8 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         "time": time.time(),
         "version": environment.get("packages", {}).get("maskwright") or "",
         "status": status | dict(zip(("step", "total_steps"), steps, strict=True)),
-        "notices": _notices(measured, config, environment),
+        "diverged": diverged,
+        "notices": _notices(measured, config, environment, diverged),
         "headline": _headline(measured, speed),
         "speeds": speed,
         "charts": charts_of(measured),
@@ -66,8 +69,11 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
     return _clean(values)
 
 
-def _notices(measured: JournalTable, config: dict[str, Any], environment: dict[str, Any]) -> list[str]:
-    notices = []
+def _notices(
+    measured: JournalTable, config: dict[str, Any], environment: dict[str, Any], diverged: str | None
+) -> list[str]:
+    notices = [f"The run diverged: {diverged}."] if diverged else []
+    notices += environment.get("warnings", [])
     if not len(measured.steps):
         notices.append("This run has not recorded any step yet.")
     if measured.torn:

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from data_prep.errors import UserError
 from data_prep.format import Dataset
@@ -11,7 +11,7 @@ from pretrain.config import Config
 from pretrain.data import Sources
 from pretrain.reporting.node_metrics import SystemMetrics
 from pretrain.reporting.progress_line import ProgressLine
-from pretrain.run import Journal, RunFolder, State
+from pretrain.run import ALL_DONE, Journal, RunFolder, State
 from pretrain.tracking import ModelLogger, RunRecord, Tracker
 
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -90,15 +90,17 @@ class Reports:
         action = {"completed": "export the model", "stopped": again}.get(state)
         if action:  # first, as the process may be killed during the rest
             asked = "run.stop_after is reached" if planned else reason or "asked to stop"
-            why = "all steps are done" if state == "completed" else asked
+            why = ALL_DONE if state == "completed" else asked
             self._end = (state, self._last_step, self._config.train.steps, why, action, retry)
             with contextlib.suppress(OSError):  # `check_recorded` tries again
                 self._record_end()
         self._progress.close()
         self._journal.close()
-        if state != "failed":  # a failed run gets its status.json later
-            self._write_page()
-        self._tracker.close(timeout_seconds=_TRACKER_SECONDS, status=_MLFLOW_END[state])
+        # A failed run gets its status.json later.
+        diverged = None if state == "failed" else self._write_page()
+        if diverged:
+            self._report_divergence(state, diverged)
+        self._tracker.close(_TRACKER_SECONDS, _MLFLOW_END[state], "diverged" if diverged else None)
         self._models.close(completed=state == "completed")
 
     def check_recorded(self) -> None:
@@ -120,15 +122,30 @@ class Reports:
             self._folder.write_status(*self._end)
             self._end = None
 
-    def _write_page(self) -> None:
-        """Write the report page and send it to MLflow. A failure prints a warning, and the run does not fail."""
+    def _report_divergence(self, state: State, how: str) -> None:
+        """Print how the run diverged. In the status, it replaces the reason of a completed run."""
+        print(f"warning: {self._folder.path} diverged: {how}", file=sys.stderr, flush=True)
+        if state == "completed":
+            action = "lower optim.lr or raise schedule.warmup_steps, and train again in another run.dir"
+            total = self._config.train.steps
+            self._end = state, self._last_step, total, f"{ALL_DONE}, but training diverged: {how}", action, True
+            with contextlib.suppress(OSError):  # `check_recorded` tries again
+                self._record_end()
+
+    def _write_page(self) -> str | None:
+        """Write the report page and send it to MLflow. A failure prints a warning, and the run does not fail.
+
+        Returns how training diverged, if it did.
+        """
         from pretrain.reporting.html_page import write_page  # not before: no step needs it
         from pretrain.reporting.page_data import collect
 
         path = self._folder.report
         try:
-            write_page(collect(self._folder.path, path), path)
+            page = collect(self._folder.path, path)
+            write_page(page, path)
         except Exception as error:
             print(f"warning: {path} was not written: {error}", file=sys.stderr, flush=True)
-        else:
-            self._tracker.log_artifact(path)
+            return None
+        self._tracker.log_artifact(path)
+        return cast("str | None", page["diverged"])

@@ -1,3 +1,4 @@
+from .folder import ALL_DONE as ALL_DONE
 from .folder import EXIT_CODES as EXIT_CODES
 from .folder import REFUSAL_VARIABLE as REFUSAL_VARIABLE
 from .folder import RunFolder as RunFolder

@@ -31,6 +31,8 @@ _START: dict[str, Any] = {
     "fast_path": dict[str, Any],
     "micro_batch_size": int,
     "phases": list[str],
+    "vocabulary_size": int,
+    "warnings": list[str],
 }
 _FILE = _START | {"earlier_starts": [_START]}
 

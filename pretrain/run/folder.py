@@ -20,6 +20,8 @@ from data_prep.urls import hide_secrets
 from pretrain.run.environment_file import read_environment
 
 State = Literal["starting", "running", "completed", "stopped", "failed"]
+ALL_DONE = "all steps are done"
+"""The reason of a completed run without a problem."""
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
 _LOCK_VARIABLE = "MASKWRIGHT_LOCK"
 """Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""

@@ -78,12 +78,15 @@ class Tracker:
         queue = self._sender.record.artifacts
         self._record(artifacts=[*(name for name in queue if name != path.name), path.name])
 
-    def close(self, timeout_seconds: float, status: str) -> None:
+    def close(self, timeout_seconds: float, status: str, outcome: str | None = None) -> None:
         """Send the rest and set the run's state to `status` (FINISHED, FAILED or KILLED), in at most `timeout_seconds`.
+
+        outcome: a tag of the run, such as "diverged".
 
         Close the journal first. If data remain, a warning names the command that sends them.
         """
-        self._record(status=status, end_time=int(time.time() * 1000))
+        tags = self._sender.record.tags | ({"outcome": outcome} if outcome else {})
+        self._record(status=status, end_time=int(time.time() * 1000), tags=tags)
         self.start()  # of a run that made no step
         self._stop.set()
         if self._offline:
@@ -179,6 +182,8 @@ class Sender:
         points = self._send_journal(run)
         self._send_artifacts(run)
         if self.record.status != "RUNNING":
+            if outcome := self.record.tags.get("outcome"):
+                run.client.set_tag(run.id, "outcome", outcome)
             run.client.set_terminated(run.id, self.record.status, self.record.end_time)
         self._run = run
         return points

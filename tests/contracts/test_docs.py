@@ -16,6 +16,7 @@ from experiments.layers.__main__ import app as layers
 from launchers.app import app
 from pretrain.config import Config, load_config
 from pretrain.config.model import PRESETS
+from pretrain.planning import settings_warnings
 from pretrain.run import EXIT_CODES
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +97,20 @@ def test_commands_and_options_exist(page, words, complete):
         assert key in {*defaults(), "model.size"} or key.startswith(("deepspeed.", "phases.")), (
             f"{page}: {key} is no config key"
         )
+
+
+def test_no_documented_training_gets_a_warning():
+    examples = [
+        shlex.split(line[1])
+        for path in (ROOT / "launchers").glob("commands/*.py")
+        for line in re.finditer(r"^ +maskwright (train .*)", path.read_text(), re.M)
+    ]
+    trained = [words for words in [words for _, words, _ in documented_commands()] + examples if "train" in words[:1]]
+    trained = [words for words in trained if "configs/" in "".join(words[1:2])]
+    shipped = [(ROOT / words[1], [word for word in words[2:] if "=" in word]) for words in trained]
+    assert len(shipped) > 10
+    for path, overrides in [*shipped, *((path, []) for path in CONFIGS)]:
+        assert not settings_warnings(load_config(path, overrides)), (path.name, overrides)
 
 
 def test_the_check_of_commands_can_fail():

@@ -473,3 +473,28 @@ def test_a_diffusion_run_in_two_parts_has_the_bits_of_one(data, folder):
         replay(parts, step)  # raises unless the batch has the checksum in the journal
     export_run(parts, None, folder / "diffusion-model")
     assert "50% ± 20% rates drawn for each row" in (folder / "diffusion-model" / "README.md").read_text()
+
+
+def test_a_run_that_diverged_says_so_everywhere_and_a_resume_says_how_its_schedule_changed(data, folder):
+    run = folder / "diverged"
+    settings = SETTINGS | {"optim__lr": 50.0, "schedule__warmup_steps": 0}
+    config = runs.write_config(folder / "diverged.yaml", runs.tiny_config(data, run, **settings))
+    done = runs.maskwright("train", config)
+    assert done.returncode == 0, done.stderr
+    assert "warning: optim.lr is 50, at which training usually diverges" in done.stderr
+    assert f"warning: {run} diverged: the loss of the last 10 steps is " in done.stderr
+    assert done.stderr.splitlines()[-1].startswith(f"{run}: completed after step 12 of 12: all steps are done, but ")
+    status = RunFolder(run).read_status()
+    assert status.state == "completed"
+    assert "training diverged" in status.reason
+    assert "optim.lr" in status.next_action
+    page = (run / "report.html").read_text()
+    assert "The run diverged: " in page
+    assert "optim.lr is 50" in page
+    (tracked,) = MlflowClient(f"sqlite:///{run.parent}/mlflow.db").search_runs(["1"], "tags.outcome = 'diverged'")
+    assert tracked.info.run_name == "diverged"
+
+    done = runs.maskwright("train", config, f"train.steps={STEPS + 4}", "track.uri=none")
+    assert done.returncode == 0, done.stderr
+    changed = "Changed schedule: 16 steps instead of 12; the learning rate of step 13 is 50 instead of 0, that of the"
+    assert changed in done.stderr

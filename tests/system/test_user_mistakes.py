@@ -200,6 +200,13 @@ MISTAKES = {
         Mistake("finetune model --task classification --train odd.tsv --valid odd.tsv", "'a', 'b', 'c'", "--columns"),
         Mistake(f"{FINETUNE} dev.tsv --lr 0", "--lr", "more than 0"),
         Mistake("finetune model --task sentiment --train train.tsv --valid dev.tsv", "--task", "classification", 2),
+        Mistake(
+            "finetune model --task tokens --train train.tsv --valid dev.tsv", "line 1 is a header", "classification"
+        ),
+        Mistake(
+            "finetune model --task tokens --train bare.tsv --valid dev.tsv", "a text of several words", "classification"
+        ),
+        Mistake("finetune model --task tokens --train text.jsonl --valid dev.tsv", "text.jsonl: ", "classification"),
         Mistake("finetune model --task questions --train train.tsv --valid dev.tsv", "train.tsv", "SQuAD"),
         Mistake("generate damaged", "damaged holds no tokenizer", "Export or copy it again"),
         Mistake("evaluate headless --data data/valid", "language model head", "maskwright export"),
@@ -278,6 +285,7 @@ def world(tmp_path_factory) -> Path:
         "empty.tsv": "",
         "train.tsv": "sentence\tlabel\ngood ship\t1\nbad ship\t0\n" * 4,
         "dev.tsv": "sentence\tlabel\ngood ship\t1\nbad ship\t0\n",
+        "bare.tsv": "good ship\t1\nbad ship\t0\n",
         "odd.tsv": "a\tb\tc\n1\t2\t3\n",
         "hosts": "node1 gpus:8\nnode2 gpus:8\n",
         "one_host": "node1 slots=8\n",

@@ -13,7 +13,9 @@ from launchers.doctor import examine_machine
 from pretrain.config import load_config
 from pretrain.planning import check_start
 from pretrain.run import RunFolder, step_name
+from tests.support.runs import tiny_config, write_config
 from tests.support.study_runs import kept, study_config, study_data
+from tests.support.text_data import make, text_data
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,49 @@ def test_a_named_checkpoint_exists_where_the_run_has_none_of_its_own(config, tmp
     assert "step-00000003. Name RUN/checkpoints/step-N, or write auto." in refusal(config, missing)
     (RunFolder(load_config(config).run.dir).checkpoints / step_name(3)).mkdir(parents=True)
     assert refusal(config, missing) is None
+
+
+@pytest.mark.parametrize(
+    "changes, warning",
+    [
+        (["schedule.warmup_steps=1000"], "schedule.warmup_steps (1,000) leaves none of the"),
+        (["schedule={kind: wsd, warmup_steps: 2, decay_steps: 1000}"], "schedule.decay_steps (1,000) is cut to the"),
+        (["optim.lr=50"], "optim.lr is 50, at which training usually diverges"),
+        (["masking.replacement={mask: 0, random: 0}"], "the model learns to copy its input"),
+        (["train.batch_ramp={start: 4, increment: 4, rows: 100000}"], "train.batch_ramp ends at step"),
+        (["checkpoint.at_steps=[1, 500]"], "checkpoint.at_steps has 500, after the last step"),
+        (["optim.ema=0.9999"], "of the averaged weights are the initial ones"),
+        (
+            ["phases=[{name: one, steps: 12}, {name: two, steps: 8, schedule: {warmup_steps: 8}}]"],
+            "phases.two: schedule.warmup_steps (8) leaves none of the 8 steps",
+        ),
+    ],
+)
+def test_a_setting_that_silently_spoils_a_run_is_warned_about(config, changes, warning):
+    (said,) = check_start(load_config(config, ["train.steps=20", "data.valid=null", *changes]), 1)
+    assert warning in said
+    assert len(said) <= 300
+
+
+def test_held_out_data_that_are_training_data_are_warned_about(tmp_path):
+    data = text_data(tmp_path)
+    make("prep", "run", "--input", tmp_path / "text.jsonl", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "all")
+    both = [tmp_path / "text.jsonl", tmp_path / "more.txt"]
+    both[1].write_text("some other text\n")
+    inputs = [word for path in both for word in ("--input", path)]
+    make("prep", "run", *inputs, "--tokenizer", tmp_path / "tok", "--out", tmp_path / "more")
+    config = write_config(tmp_path / "run.yaml", tiny_config(data, tmp_path / "run", track__uri="none"))
+
+    def warnings(train: str, valid: str) -> list[str]:
+        return check_start(load_config(config, [f"data.train={tmp_path / train}", f"data.valid={tmp_path / valid}"]), 1)
+
+    assert warnings("data/train", "data/valid") == []
+    for train, valid in (("data/train", "data/train"), ("all", "more"), ("more", "all")):
+        (said,) = warnings(train, valid)
+        assert "holds documents of data.train" in said, (train, valid)
+    findings = examine_machine(load_config(config, [f"data.valid={data / 'train'}"]))
+    (said,) = (one.value for one in findings if one.group == "run" and one.status == "warn")
+    assert said.startswith("data.valid (")
 
 
 def test_every_command_that_starts_runs_refuses(config, tmp_path):
