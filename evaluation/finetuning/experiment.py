@@ -21,7 +21,7 @@ from evaluation.finetuning.learner import FinetuneSettings, Learner
 from evaluation.finetuning.questions import Questions
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult, model_digest
 from evaluation.text_files import read_text
-from pretrain.export import load_tokenizer, model_folder, save_model
+from pretrain.export import load_tokenizer, model_config, model_folder, save_model
 from pretrain.model import longest_text
 
 _IDENTITY = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores
@@ -153,10 +153,10 @@ def _restore(out: Path) -> None:
 
 def _longest(folder: Path) -> int:
     """Maximum text length of the model in tokens."""
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoModel
 
     try:
-        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        config = model_config(folder)
         with torch.device("meta"):
             return longest_text(AutoModel.from_config(config)) or sys.maxsize
     except (OSError, ValueError, KeyError) as error:

@@ -13,7 +13,7 @@ from torch import Tensor
 from data_prep.errors import UserError
 from evaluation.finetuning.feature_batches import Feature, by_length, collate, shuffled
 from pretrain.config import ScheduleConfig
-from pretrain.export import load_model
+from pretrain.export import load_model, model_config
 from pretrain.optim import lr_factor
 from pretrain.philox import derive_key
 
@@ -165,13 +165,12 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
     Raises UserError if transformers has no such head for the model, the model has no dropout but the settings set one,
     or the folder lacks encoder weights.
     """
-    from transformers import AutoConfig
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # hides the warning about new head weights
     try:
-        config = AutoConfig.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
+        config = model_config(folder)
         options = head.options | ({"is_decoder": False} if getattr(config, "is_decoder", False) else {})
         if getattr(config, "pad_token_id", None) is None:
             options["pad_token_id"] = pad_id
@@ -183,9 +182,7 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
             options |= dict.fromkeys(names, settings.dropout)
         if settings.init == "pretrained":
             return load_model(folder, head.auto_class, new_head=True, **options)
-        for name, value in options.items():
-            setattr(config, name, value)
-        return head.auto_class.from_config(config).float()
+        return head.auto_class.from_config(model_config(folder, **options)).float()
     except (OSError, ValueError, KeyError) as error:
         raise UserError(
             f"{folder}: no model for {head.auto_class.__name__} can be made of its config ({error})"

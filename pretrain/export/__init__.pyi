@@ -15,6 +15,7 @@ from .resolve_model import ids_around as ids_around
 from .resolve_model import load_language_model as load_language_model
 from .resolve_model import load_model as load_model
 from .resolve_model import load_tokenizer as load_tokenizer
+from .resolve_model import model_config as model_config
 from .resolve_model import model_folder as model_folder
 from .resolve_model import prediction_lag as prediction_lag
 from .run_export import default_export as default_export

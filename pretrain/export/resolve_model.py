@@ -1,6 +1,7 @@
 """A finished model, as users name it: a Hugging Face folder, or a run, which is exported."""
 
 import re
+import reprlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from pretrain.export.run_export import chosen_checkpoint, default_export, export
 from pretrain.run import RunFolder, step_name
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _CAUSAL = re.compile("ForCausalLM|LMHeadModel")
 _COPY_AGAIN = "export or copy the model again"
@@ -57,6 +58,27 @@ def exported_folder(run: Path, step: int, view: View | None = None) -> Path:
     return folder
 
 
+def model_config(folder: Path, **options: Any) -> "PretrainedConfig":
+    """The configuration in config.json, with `options` instead of its values. Never names the attention.
+
+    Raises:
+        UserError: if the file cannot be read, or an adapter replaces the model.
+        ValueError, KeyError and others of transformers: for a kind that it does not know, and wrong values.
+    """
+    from transformers import CONFIG_MAPPING
+
+    from pretrain.model import without_attention
+
+    values = read_json(folder / "config.json", dict[str, Any], MAX_CONFIG_BYTES, _COPY_AGAIN, nan=True)
+    if (folder / "adapter_config.json").exists():  # transformers would load the model that it names
+        raise UnusableInput(f"{folder} holds an adapter (adapter_config.json). Merge it into its model first.")
+    kind = values.get("model_type")
+    if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
+        raise ValueError(f"transformers has no model of the kind {reprlib.repr(kind)} (model_type)")
+    config: PretrainedConfig = CONFIG_MAPPING[kind].from_dict(without_attention(values | options))
+    return config
+
+
 def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options: Any) -> "PreTrainedModel":
     """A model of transformers in fp32 and evaluation mode, from local safetensors weights; no remote code is run.
 
@@ -74,7 +96,7 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
     disable_progress_bar()
     local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "output_loading_info": True}
     try:
-        model, info = auto_class.from_pretrained(str(folder), **local, **options)
+        model, info = auto_class.from_pretrained(str(folder), config=model_config(folder, **options), **local)
     except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
         reason = one_line(str(error), 120)
         raise UnusableInput(

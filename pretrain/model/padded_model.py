@@ -136,11 +136,23 @@ def padded_model(config: dict[str, Any], options: LossOptions, seed: int) -> Pad
         return PaddedModel(_config(values.pop("model_type"), values), options)
 
 
+def without_attention(values: Any) -> Any:
+    """The values of a config.json without the attention and experts that it names, so that transformers chooses them.
+
+    A name such as OWNER/NAME would make transformers download code from the hub, and run it.
+    """
+    if isinstance(values, list):
+        return [without_attention(value) for value in values]
+    if not isinstance(values, dict):
+        return values
+    return {key: without_attention(value) for key, value in values.items() if "_implementation" not in key}
+
+
 def _config(kind: Any, values: dict[str, Any]) -> PretrainedConfig:
     if kind not in CONFIG_MAPPING:
         raise UserError(f"model.config: transformers has no masked language model of the kind {kind!r} (model_type)")
     try:
-        return AutoConfig.for_model(kind, **values)
+        return AutoConfig.for_model(kind, **without_attention(values))
     except Exception as error:  # a validator of any kind: transformers has several
         reason = " ".join(str(error).split()) or type(error).__name__
         raise UserError(f"model.config: these are no settings of the kind {kind!r} ({reason})") from None

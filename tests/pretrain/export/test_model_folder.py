@@ -1,6 +1,9 @@
 """Model names of users: a Hugging Face folder or a run."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -22,6 +25,7 @@ from data_prep.tokenizer import train
 from pretrain.export import load_language_model, load_tokenizer, model_folder
 from pretrain.export.resolve_model import is_causal, load_model
 from tests.support.finetuning import tiny_model
+from tests.support.forked import ROOT
 from tests.support.hostile_json import NESTED
 
 
@@ -129,4 +133,54 @@ def test_a_pickle_is_not_opened(tmp_path):
     BertForMaskedLM(config).save_pretrained(tmp_path)
     (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
     with pytest.raises(UserError, match="no model for"):
+        load_model(tmp_path, AutoModelForMaskedLM)
+
+
+KERNELS = """
+import os
+def __getattr__(name):
+    def record(*arguments, **options):
+        with open(os.environ["RECORD"], "a") as file:
+            print(name, arguments, file=file)
+        return lambda target: target
+    return record
+"""
+LOAD = """
+import sys
+from pathlib import Path
+from transformers import AutoModelForMaskedLM
+from evaluation.finetuning.experiment import _longest
+from pretrain.export.resolve_model import load_model
+folder = Path(sys.argv[1])
+for load in (lambda: load_model(folder, AutoModelForMaskedLM), lambda: _longest(folder)):
+    print(load())
+"""
+
+
+@pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation", "_attn_implementation_internal"])
+def test_a_config_cannot_make_transformers_load_code(key, tmp_path):
+    """With the package `kernels`, an attention named OWNER/NAME is downloaded from the hub and run."""
+    from transformers.utils import import_utils
+
+    tiny_model(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: "kernels-community/evil"}))
+    package = tmp_path / "packages" / "kernels"
+    about = package.with_name("kernels.dist-info")
+    for folder, name, text in ((package, "__init__.py", KERNELS), (about, "METADATA", "Name: kernels\nVersion: {}\n")):
+        folder.mkdir(parents=True)
+        (folder / name).write_text(text.format(import_utils.KERNELS_MIN_VERSION) if folder == about else text)
+    environment = os.environ | {"PYTHONPATH": f"{package.parent}:{ROOT}", "RECORD": str(tmp_path / "record")}
+    command = [sys.executable, "-c", LOAD, str(tmp_path / "model")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "evil" not in (tmp_path / "record").read_text() if (tmp_path / "record").exists() else True
+    imported = "import kernels, transformers.integrations.hub_kernels as hub; assert hub.get_kernel_hub"
+    subprocess.run([sys.executable, "-c", imported], env=environment, check=True)
+
+
+def test_an_adapter_is_refused(tmp_path):
+    tiny_model(tmp_path)
+    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "/"}')
+    with pytest.raises(UserError, match="holds an adapter"):
         load_model(tmp_path, AutoModelForMaskedLM)
