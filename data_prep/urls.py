@@ -8,7 +8,7 @@ import functools
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -18,6 +18,7 @@ T = TypeVar("T")
 ATTEMPTS = 5
 BACKOFF_SECONDS = 1.0
 _URL = re.compile(r"(\w[\w+.-]*::)*\w[\w+.-]*://")
+_LOCAL = ("file://", "memory://")
 _TOKEN = re.compile(
     r"(\bhf_(?=\w{8})|(?i:\bauthorization\b\W{1,4}(?:bearer |basic |token )?|\bbearer )(?=[\w.~+/=-]{8}))[\w.~+/=-]+"
 )
@@ -112,6 +113,18 @@ class Remote(NamedTuple):
     @property
     def is_local(self) -> bool:
         return "file" in ((self.fs.protocol,) if isinstance(self.fs.protocol, str) else self.fs.protocol)
+
+
+def require_trust(locations: Iterable[str | None], place: object, advice: str = "Add --yes") -> None:
+    """Refuse to connect to an address that a folder names, which may come from somebody else.
+
+    Raises UserError for the first location that is not on this machine. `place` names it; `advice` begins what to do.
+    """
+    for location in locations:
+        if location and is_url(location) and not all(part.startswith(_LOCAL) for part in location.split("::")):
+            raise UserError(
+                f"{redact(shown(location))} is known from {place} alone. {advice} to read it with your credentials."
+            )
 
 
 def open_remote(url: str) -> Remote:

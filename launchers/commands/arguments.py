@@ -23,7 +23,7 @@ RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN", help="run fol
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="study folder (run.dir of its config)")]
 DataSet = Annotated[str, typer.Argument(metavar="DIR", help="data set: a folder or a URL", show_default=False)]
 UriOption = Annotated[str | None, typer.Option(help="MLflow address, for example http://host:5000")]
-YesOption = Annotated[bool, typer.Option("--yes", help="trust the MLflow address in the run folder")]
+YesOption = Annotated[bool, typer.Option("--yes", help="trust the addresses in the run folder")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="as JSON")]
 SeqLenOption = Annotated[
     int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
@@ -71,10 +71,13 @@ def with_options(
 
 def read_config(place: Path, overrides: list[str] | None = None) -> "Config":
     """The config of a file, or of a run folder. Raises UserError if it cannot be used."""
-    from pretrain.config import load_config
+    from pretrain.config import load_config, load_run_config
     from pretrain.run import RunFolder
 
-    return load_config(RunFolder(place).config if place.is_dir() else place, overrides)
+    if place.is_dir():
+        load_run_config(RunFolder(place).config)
+        place = RunFolder(place).config
+    return load_config(place, overrides)
 
 
 def refuse_unread(context: typer.Context, reader: str, *parameters: str) -> None:

@@ -12,7 +12,8 @@ import typer
 from data_prep.errors import UserError
 from data_prep.files import text_or_none
 from data_prep.storage import require_run
-from launchers.commands.arguments import JsonFlag, ProcessCount, RunArgument
+from data_prep.urls import require_trust
+from launchers.commands.arguments import JsonFlag, ProcessCount, RunArgument, YesOption
 
 if TYPE_CHECKING:
     from evaluation.run_audit import AuditPlan
@@ -30,6 +31,7 @@ def audit(
     tolerance: Annotated[
         float, typer.Option(min=0, max=1, help="relative difference allowed where other bits are expected")
     ] = 1e-3,
+    yes: YesOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Repeat steps of a run, and compare batches, losses, gradient norms and weights. Exit code 1 if they differ.
@@ -51,11 +53,13 @@ def audit(
         plan_audit,
         weights_difference,
     )
-    from pretrain.config import load_config
+    from pretrain.config import load_run_config
     from pretrain.run import RunFolder, step_name
 
     folder = RunFolder(run)
-    config = load_config(folder.config)
+    config = load_run_config(folder.config)
+    if not yes:
+        require_trust(config.data_locations, folder.config)
     plan = plan_audit(folder, _range(steps, config.train.steps))
     before = folder.read_environment() or {}
     work = run.resolve().with_name(f"{run.resolve().name}-audit")

@@ -10,7 +10,8 @@ import typer
 
 from data_prep.errors import UserError
 from data_prep.storage import require_run
-from launchers.commands.arguments import JsonFlag, RunArgument
+from data_prep.urls import require_trust
+from launchers.commands.arguments import JsonFlag, RunArgument, YesOption
 from launchers.display import CommandProgress, text_console, text_table
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def checkpoints(
     quick: Annotated[
         bool, typer.Option("--quick/--verify", help="compare file sizes only, or read every byte")
     ] = False,
+    yes: YesOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """List and verify a run's checkpoints, newest first. Exit code 1 if one is damaged.
@@ -31,14 +33,14 @@ def checkpoints(
         maskwright checkpoints runs/demo
         maskwright checkpoints runs/demo --quick --json
     """
-    from pretrain.config import load_config
+    from pretrain.config import load_run_config
     from pretrain.run import RunFolder
 
     folder = RunFolder(run)
     require_run(run)
-    settings = load_config(folder.config).checkpoint
+    settings = load_run_config(folder.config).checkpoint
     rows = _rows(folder.checkpoints, settings, quick)
-    remote, problem = _remote_steps(settings.remote)
+    remote, problem = _remote_steps(settings.remote, folder.config, yes)
     for row in rows:
         row["remote"] = None if remote is None else row["step"] in remote
     damage = [row["problem"] for row in rows if row["problem"]]
@@ -82,11 +84,13 @@ def _rows(folder: Path, settings: "CheckpointConfig", quick: bool) -> list[dict[
     return rows
 
 
-def _remote_steps(remote: str | None) -> tuple[list[int] | None, str | None]:
+def _remote_steps(remote: str | None, config: Path, yes: bool) -> tuple[list[int] | None, str | None]:
     """The steps of the remote copies, or the reason that they are not known."""
     from pretrain.checkpoint import copies
 
     try:
+        if not yes:
+            require_trust([remote], config)
         return (copies(remote) if remote else None), None
     except UserError as error:
         return None, str(error)

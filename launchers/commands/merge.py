@@ -8,9 +8,10 @@ import typer
 
 from data_prep.errors import UserError
 from data_prep.files import check_writable
+from data_prep.urls import require_trust
 from launchers.commands.arguments import local, refuse_unread
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
-from pretrain.config import View, load_config
+from pretrain.config import View, load_run_config
 from pretrain.run import RunFolder
 
 
@@ -94,10 +95,12 @@ def _held_out(data: str | None, run: Path | None) -> str | None:
     """The location of the held-out data set; None if the user wants none, the run names none, or it is missing."""
     from data_prep.format import Dataset
 
-    location = data or (load_config(RunFolder(run).config).data.valid if run else None)
+    location = data or (load_run_config(RunFolder(run).config).data.valid if run else None)
     if location in (None, "none"):
         return None
     try:
+        if not data:
+            require_trust([location], run, "Name it with --data")
         Dataset(location)
     except UserError as error:
         if data:

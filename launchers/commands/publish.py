@@ -9,7 +9,7 @@ import typer
 from data_prep.errors import UserError
 from data_prep.files import check_writable
 from data_prep.storage import is_run
-from launchers.commands.arguments import check_inputs, local
+from launchers.commands.arguments import YesOption, check_inputs, local
 from pretrain.checkpoint import committed
 from pretrain.run import RunFolder, step_name
 
@@ -41,6 +41,7 @@ def publish(
         float | None,
         typer.Option(min=1, help="power of a GPU (without GPUs: of a machine), to estimate the energy of the training"),
     ] = None,
+    yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="write the files to --out, and upload nothing")] = False,
     out: Annotated[
         Path | None, typer.Option(parser=local, metavar="DIR", help="with --dry-run: new folder, with one per revision")
@@ -76,7 +77,7 @@ def publish(
 
     stated = [_stated(text) for text in data_licences or []]
     revisions = [
-        revision_of(export, name, to, figures[name], licence, watts, stated) for name, export in exports.items()
+        revision_of(export, name, to, figures[name], licence, watts, stated, yes) for name, export in exports.items()
     ]
     if hub:
         hub.create(private)

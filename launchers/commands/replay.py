@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from data_prep.errors import UserError, printable
-from launchers.commands.arguments import RunArgument
+from launchers.commands.arguments import RunArgument, YesOption
 
 if TYPE_CHECKING:
     from data_prep.tokenizer import Spelling
@@ -32,6 +32,7 @@ def replay(
     diff: Annotated[
         Path | None, typer.Option(metavar="OTHER_RUN", help="compare with the batch of another run at the same step")
     ] = None,
+    yes: YesOption = False,
 ) -> None:
     """Show the documents, masks and labels of a step, from the journal and the shards.
 
@@ -46,9 +47,9 @@ def replay(
     """
     from pretrain.reporting import replay as replay_step
 
-    found = replay_step(run, step)
+    found = replay_step(run, step, yes)
     if diff is not None:
-        _compare(found, replay_step(diff, step), run, diff, as_json)
+        _compare(found, replay_step(diff, step, yes), run, diff, as_json)
     elif as_json:
         _print_json(found, rows or len(found.rows))
     else:

@@ -3,6 +3,7 @@ from .cluster import ContainerConfig as ContainerConfig
 from .config_files import as_yaml as as_yaml
 from .config_files import flat as flat
 from .config_files import load_config as load_config
+from .config_files import load_run_config as load_run_config
 from .config_files import merged as merged
 from .config_files import model_in as model_in
 from .config_files import on_one_line as on_one_line

@@ -71,6 +71,17 @@ def load_config(
     return config
 
 
+def load_run_config(path: Path) -> Config:
+    """Read the config of a run folder, which may come from somebody else. Opens no data set, unlike `load_config`.
+
+    Raises:
+        UserError: also for a length in words, bytes or tokens: a run records its steps.
+    """
+    if has_budget(read_yaml(path, Config)):
+        raise UnusableInput(f"{path} has no train.steps, which a run records. Restore the file.")
+    return load_config(path)
+
+
 def _read_profile(path: Path) -> dict[str, Any]:
     """The keys of `cluster:` that a file of them alone has."""
     values = read_yaml(path, ClusterConfig)

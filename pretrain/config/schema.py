@@ -71,6 +71,12 @@ class Config(Section):
     _later: tuple["Config", ...] = PrivateAttr(())  # configs of the phases after the first one
 
     @property
+    def data_locations(self) -> list[str]:
+        """The paths and URLs of all data sets that the run reads."""
+        train = [source.path for phase in self.run_phases for source in phase.config.data.train]
+        return train if self.data.valid is None else [*train, self.data.valid]
+
+    @property
     def run_phases(self) -> tuple[Phase, ...]:
         """The phases in order; a config without phases has one.
 

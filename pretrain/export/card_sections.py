@@ -11,8 +11,8 @@ import yaml
 
 from data_prep.errors import UserError, one_line
 from data_prep.format import Dataset
-from data_prep.urls import file_name, is_url, redact, shown
-from pretrain.config import Config, load_config, on_one_line
+from data_prep.urls import file_name, is_url, redact, require_trust, shown
+from pretrain.config import Config, load_run_config, on_one_line
 from pretrain.run import JournalTable, RunFolder
 
 _CURVE_POINTS = 10
@@ -21,7 +21,11 @@ _PRIVATE: Any = {"run": {"dir", "resume"}, "track": True, "cluster": True, "chec
 
 
 def training_sections(
-    folder: RunFolder, step: int, watts: float | None, licences: Sequence[tuple[str, str]] = ()
+    folder: RunFolder,
+    step: int,
+    watts: float | None,
+    licences: Sequence[tuple[str, str]] = (),
+    trust_folder: bool = False,
 ) -> str:
     """The sections on the training of a checkpoint, as Markdown. They name no folder, host or user.
 
@@ -29,13 +33,15 @@ def training_sections(
         step: of the checkpoint. Later steps of the run are left out.
         watts: power of one GPU, or of one machine without GPUs, for the estimate of the energy.
         licences: see licence_table.
+        trust_folder: read also data sets on other machines, whose addresses the folder names.
 
     Raises:
-        UserError: if the run's config cannot be read. OSError: if its journal cannot be read.
+        UserError: if the run's config cannot be read, or a data set is on another machine, without `trust_folder`.
+        OSError: if its journal cannot be read.
     """
-    config, table, starts = load_config(folder.config), JournalTable.read(folder.journal), _starts(folder, step)
+    config, table, starts = load_run_config(folder.config), JournalTable.read(folder.journal), _starts(folder, step)
     parts = {
-        "Training data": f"{_data(starts)}\n{licence_table(licences)}",
+        "Training data": f"{_data(folder, starts, trust_folder)}\n{licence_table(licences)}",
         "Recipe": _recipe(config, step),
         "Loss": _losses(table, step),
         "Hardware and energy": _hardware(table, starts, step, watts),
@@ -66,8 +72,10 @@ def _starts(folder: RunFolder, step: int) -> list[dict[str, Any]]:
     return [start for start in found if start.get("after_step", 0) < step]
 
 
-def _data(starts: list[dict[str, Any]]) -> str:
+def _data(folder: RunFolder, starts: list[dict[str, Any]], trust_folder: bool) -> str:
     data = starts[0].get("data", []) if starts else []
+    if not trust_folder:
+        require_trust([one.get("location") for one in data], folder.environment)
     rows = [
         (one.get("name"), f"{one.get('documents', 0):,}", f"{one.get('tokens', 0):,}", f"`{one.get('fingerprint')}`")
         for one in data

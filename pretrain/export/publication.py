@@ -58,12 +58,13 @@ def revision_of(
     licence: str | None,
     watts: float | None,
     data_licences: Sequence[tuple[str, str]] = (),
+    trust_folder: bool = False,
 ) -> Revision:
     """The revision for an export. Its card describes the training if the export is in its run folder.
 
     Args:
-        name: of the revision. repository: OWNER/NAME. licence, watts, data_licences: see published_card and
-            training_sections.
+        name: of the revision. repository: OWNER/NAME. licence, watts, data_licences, trust_folder: see
+            published_card and training_sections.
 
     Raises:
         UserError: if a file of the export is a link or not as recorded, or the run's config cannot be read. OSError.
@@ -76,7 +77,7 @@ def revision_of(
     if record and (changed := record.changed_files(export)):
         raise UserError(f"{export} is damaged: {changed[0]}. Export the model again, and publish that.")
     if run and record:
-        sections = training_sections(RunFolder(run), record.step, watts, data_licences)
+        sections = training_sections(RunFolder(run), record.step, watts, data_licences, trust_folder)
     else:
         sections = f"## Training data\n\n{licence_table(data_licences)}" if data_licences else ""
     names = record.files if record else sorted(file.name for file in export.iterdir() if file.suffix in _KINDS)

@@ -145,7 +145,7 @@ def without_attention(values: Any) -> Any:
         return [without_attention(value) for value in values]
     if not isinstance(values, dict):
         return values
-    return {key: without_attention(value) for key, value in values.items() if "_implementation" not in key}
+    return {key: without_attention(value) for key, value in values.items() if "_implementation" not in str(key)}
 
 
 def _config(kind: Any, values: dict[str, Any]) -> PretrainedConfig:

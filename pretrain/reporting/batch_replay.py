@@ -8,8 +8,9 @@ from typing import Any
 from data_prep.errors import UserError
 from data_prep.reading import cannot_read, typed, unusable
 from data_prep.storage import require_run
+from data_prep.urls import require_trust
 from pretrain.checkpoint import Identity, committed, read
-from pretrain.config import Config, load_config
+from pretrain.config import Config, load_run_config
 from pretrain.data import BatchRows, BatchStage, Loader, MixturePosition, Sources
 from pretrain.masking import Vocabulary
 from pretrain.run import JournalReader, RunFolder
@@ -51,8 +52,8 @@ class _Batch:
     shares: tuple[float, ...] = ()
 
 
-def replay(run: Path, step: int) -> Replayed:
-    """Rebuild the global batch of a step.
+def replay(run: Path, step: int, trust_folder: bool = False) -> Replayed:
+    """Rebuild the global batch of a step. `trust_folder`: also read data sets on other machines, which the run names.
 
     Raises:
         UserError: if there is no such run or step, the data set is missing or has changed, or the batch has another
@@ -60,7 +61,9 @@ def replay(run: Path, step: int) -> Replayed:
     """
     folder = RunFolder(run)
     require_run(run)
-    config = load_config(folder.config)
+    config = load_run_config(folder.config)
+    if not trust_folder:
+        require_trust(config.data_locations, folder.config)
     metrics, batch, position = _record(folder, step)
     data = _open_data(config, folder, batch.settings, step)
     stages = BatchStage.of_run(config, world_size=1)  # the number of processes does not change the batches

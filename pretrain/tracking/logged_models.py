@@ -16,8 +16,9 @@ import numpy as np
 from data_prep.errors import UserError
 from data_prep.files import file_lock
 from data_prep.format import Dataset
+from data_prep.urls import require_trust
 from pretrain import checkpoint
-from pretrain.config import Config, load_config
+from pretrain.config import Config, load_run_config
 from pretrain.export import export_run
 from pretrain.run import JournalTable, RunFolder, step_name
 from pretrain.tracking.mlflow_runs import MODEL_TAG, MlflowRun, Point, short_errors
@@ -122,7 +123,9 @@ def log_models(
         UserError: if the run is not in MLflow, MLflow does not answer, or a checkpoint cannot be exported.
     """
     folder = RunFolder(run)
-    config = load_config(folder.config)
+    config = load_run_config(folder.config)
+    if not trust_folder:
+        require_trust([config.data.valid], folder.config)
     if not config.objective_kind.fills_masks:
         raise UserError(
             f"a model of objective {config.objective_text} is not logged in MLflow, whose pipeline would end each text "

@@ -91,7 +91,7 @@ def main() -> int:
 
     os.nice(int(sys.argv[3]))
     try:
-        while names := log_models(Path(sys.argv[1]), sys.argv[2]):
+        while names := log_models(Path(sys.argv[1]), sys.argv[2], trust_folder=True):
             print(f"logged {', '.join(names)}", flush=True)
     except UserError as error:
         print(f"error: {error}", flush=True)

@@ -7,9 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
+from data_prep.errors import UserError
+from pretrain.export.card_sections import training_sections
+from pretrain.run import RunFolder
 from tests.support import runs
 from tests.support.forked import ROOT
+from tests.support.web import serving
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +116,37 @@ def test_text_of_a_run_cannot_control_the_terminal(done, tmp_path):
     assert "\\u001b]0;title" in runs.maskwright("status", run).stdout
     assert "\u200d end" in runs.maskwright("logs", run).stdout
     assert json.loads(runs.maskwright("status", run, "--json").stdout)["reason"] == hostile
+
+
+def test_no_address_that_only_the_run_names_is_read_unless_the_user_agrees(done, tmp_path):
+    run = shutil.copytree(done, tmp_path / "run")
+    config, environment = (run / "config.yaml").read_text(), json.loads((run / "environment.json").read_text())
+    requests = []
+    with serving(tmp_path) as server:
+        server.verify_request = lambda *request: not requests.append(request)
+        values = yaml.safe_load(config)
+        values["data"] |= {"train": [{"path": f"{server.url}/data"}], "valid": f"{server.url}/valid"}
+        values["checkpoint"]["remote"] = f"{server.url}/remote"
+        environment["data"][0]["location"] = f"{server.url}/data"
+        (run / "config.yaml").write_text(yaml.safe_dump(values))
+        (run / "environment.json").write_text(json.dumps(environment))
+        with pytest.raises(UserError, match=f"is known from {run}/environment.json alone. Add --yes"):
+            training_sections(RunFolder(run), 24, None)
+        for command in (("replay", run, "--step", "3"), ("audit", run), ("checkpoints", run)):
+            result = runs.maskwright(*command)
+            assert result.returncode == (0 if command[0] == "checkpoints" else 1), command
+            assert f"is known from {run}/" in result.stderr
+            assert "Add --yes" in result.stderr
+        assert not requests
+        values["train"] |= {"steps": None, "words": 1000}
+        (run / "config.yaml").write_text(yaml.safe_dump(values))
+        for command in (("replay", run, "--step", "3"), ("audit", run), ("checkpoints", run), ("config", "show", run)):
+            assert "has no train.steps" in runs.maskwright(*command).stderr
+        runs.maskwright("status", run)
+        assert not requests
+        (run / "config.yaml").write_text(config.replace("remote: null", f"remote: {server.url}/remote"))
+        runs.maskwright("checkpoints", run, "--yes")
+        assert requests
 
 
 def test_logs_are_those_of_the_newest_job_or_the_journal(done, tmp_path):
