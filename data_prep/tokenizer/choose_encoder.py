@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from data_prep.errors import UserError
 from data_prep.format import TokenizerInfo
 from data_prep.processes import uninterrupted
 from data_prep.tokenizer.encoders import (
@@ -37,7 +38,6 @@ class Encoders:
     def __init__(self, tokenizer: Tokenizer, info: TokenizerInfo) -> None:
         settings = json.loads(tokenizer.to_str())
         reduced, preparation = plain(settings), Preparation(settings)
-        self._specials = " ".join(str(tokenizer.id_to_token(id)) for id in info.all_special_ids)
         self._rule: WordRule | None = None
         package, failure = {"WordPiece": "nanotoken", "BPE": "gigatoken"}.get(settings["model"]["type"], ""), ""
         words: WordRule | str | None = None if info.continuation_prefix is not None else "word_ids"
@@ -49,6 +49,11 @@ class Encoders:
                 no_prefix = "its vocabulary does not show where words begin"
                 failure = no_prefix if package == "nanotoken" else str(error)
         self.reference = HuggingFaceEncoder(tokenizer, words)
+        self._specials = [" ".join(str(tokenizer.id_to_token(id)) for id in info.all_special_ids)]
+        try:
+            self.reference(self._specials)
+        except UserError:  # no unknown token
+            self._specials = []
         self.library = self.reference
         if self._rule:
             self.library = HuggingFaceEncoder(tokenizer, self._rule, preparation=preparation)
@@ -60,7 +65,7 @@ class Encoders:
         The text says why a faster encoder is not used. It is empty if there is no faster one or its package is not
         installed. If a package raises any error, now or later, the tokenizers library encodes instead.
         """
-        texts = [*filter(self._fast.is_settled, probe(sample)), self._specials]  # for others, the difference is known
+        texts = [*filter(self._fast.is_settled, probe(sample)), *self._specials]  # for others, the difference is known
         expected = self.reference(texts)
         self._fast.safe, note = self._safe(texts, expected)
         package = self._fast.name

@@ -17,6 +17,7 @@ from data_prep.files import atomic_folder, make_folder, write_file, write_json
 from data_prep.format import TokenizerInfo
 from data_prep.reading import open_regular, read_below, read_json
 from data_prep.tokenizer.long_words import cut_runs, cut_words, plain
+from data_prep.tokenizer.slow_tokenizers import ESM, advice, esm_config, esm_tokenizer
 
 FILES = (
     "added_tokens.json",
@@ -180,23 +181,32 @@ def fetch(value: str, into: Path) -> Path:
     """The folder of the tokenizer that `value` names: a folder, a tokenizer.json, or a hub id (OWNER/NAME or NAME).
 
     A folder is returned unchanged. Otherwise the tokenizer's FILES are copied to `into`, which is returned. Only these
-    files are downloaded, and none of them is code. Raises UserError if there is no such tokenizer, if the hub cannot be
-    reached, and for a repository without a fast tokenizer.
+    files are downloaded, and none of them is code. ESM-2's vocab.txt is converted in `into`. Raises UserError if there
+    is no such tokenizer, if the hub cannot be reached, and for a repository without a fast tokenizer.
     """
     path = Path(value)
     if path.is_dir():
-        return path
+        return _converted(path, into) or path
     if path.is_file():
         return _copy({"tokenizer.json": path.resolve()}, into)
     if value.endswith(".json") or not _HUB_ID.fullmatch(value):
         raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}")
     folder = _download(value)
+    if converted := _converted(folder, into):
+        return converted
     if not (folder / "tokenizer.json").is_file():
-        raise UnusableInput(
-            f"{value} on the hub has no fast tokenizer (tokenizer.json); convert it with "
-            f'AutoTokenizer.from_pretrained("{value}").save_pretrained(FOLDER) and give that folder.'
-        )
+        raise UnusableInput(f"{value} on the hub has no fast tokenizer (tokenizer.json); {advice(folder, value)}.")
     return _copy({name: (folder / name).resolve() for name in FILES if (folder / name).is_file()}, into)
+
+
+def _converted(folder: Path, into: Path) -> Path | None:
+    """`into` with a tokenizer.json made from ESM-2's vocab.txt; None for another tokenizer."""
+    if (folder / "tokenizer.json").is_file() or (tokenizer := esm_tokenizer(folder)) is None:
+        return None
+    make_folder(into)
+    write_json(into / "tokenizer_config.json", esm_config())
+    write_json(into / "tokenizer.json", json.loads(tokenizer.to_str()))
+    return into
 
 
 def _download(hub_id: str) -> Path:
@@ -281,16 +291,15 @@ def _continuation_prefix(settings: dict[str, Any]) -> str | None:
 def load(folder: Path) -> Tokenizer:
     """The tokenizer of a folder. It encodes whole documents without padding, and special tokens in text as text."""
     path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise UnusableInput(
-            f"{folder} has no tokenizer.json; save a fast tokenizer there with "
-            "AutoTokenizer.from_pretrained(...).save_pretrained(...)."
-        )
-    open_regular(path).close()
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises Exception for an invalid file
-        raise UnusableInput(f"{path} is not a valid tokenizer: {error}.") from error
+    tokenizer = None if path.is_file() else esm_tokenizer(folder)
+    if tokenizer is None and not path.is_file():
+        raise UnusableInput(f"{folder} has no tokenizer.json; {advice(folder, str(folder))}.")
+    if tokenizer is None:
+        open_regular(path).close()
+        try:
+            tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises Exception for an invalid file
+            raise UnusableInput(f"{path} is not a valid tokenizer: {error}.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True
@@ -310,7 +319,7 @@ def _special_ids(folder: Path, vocab: dict[str, int], specials: set[str]) -> dic
         token = config.get(f"{name}_token")
         token = token.get("content") if isinstance(token, dict) else token
         if token is None:
-            token = next((usual for usual in (_BERT[name], _ROBERTA[name]) if usual in specials), None)
+            token = next((usual for usual in (_BERT[name], _ROBERTA[name], ESM[name]) if usual in specials), None)
         if isinstance(token, str) and token in vocab:
             ids[name] = vocab[token]
     return ids

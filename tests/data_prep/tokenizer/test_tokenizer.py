@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from data_prep.errors import UserError
 from data_prep.sources import Options, find_inputs
@@ -138,6 +140,66 @@ def test_unusable_folders_are_refused(folders, tmp_path):
         (tmp_path / "tokenizer_config.json").write_text(text)
         with pytest.raises(UserError, match=r"tokenizer_config\.json cannot be used"):
             describe(tmp_path)
+
+
+ESM = [*["<cls>", "<pad>", "<eos>", "<unk>"], *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
+
+
+@pytest.mark.parametrize("config", [None, {"tokenizer_class": "EsmTokenizer", "eos_token": "<eos>"}])
+def test_the_vocabulary_of_esm_is_converted(tmp_path, config):
+    from transformers import AutoTokenizer, EsmTokenizer
+
+    given = tmp_path / "esm"
+    given.mkdir()
+    (given / "vocab.txt").write_text("".join(f"{token}\n" for token in ESM))
+    if config:
+        (given / "tokenizer_config.json").write_text(json.dumps(config))
+    made = fetch(str(given), tmp_path / "made")
+    slow, fast = EsmTokenizer(str(given / "vocab.txt")), AutoTokenizer.from_pretrained(made)
+    draw = random.Random(1)
+    letters = [*"LAGVSERTIDPKQNFYMHWCXBUZOJjm.- \n*1", "<null_1>", "<mask>", "  "]
+    texts = ["".join(draw.choices(letters, k=draw.randint(0, 20))) for _ in range(300)]
+    for text in texts:
+        assert fast(text)["input_ids"] == slow(text)["input_ids"], text
+    for folder in (given, made):
+        assert describe(folder).special_ids == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 32}
+
+
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("PhobertTokenizer", "transformers has no fast form of PhobertTokenizer. Train one with `maskwright tokenizer"),
+        ("BertTokenizer", 'AutoTokenizer.from_pretrained("slow").save_pretrained("NEW")'),
+    ],
+)
+def test_the_advice_for_a_slow_tokenizer_works(tmp_path, monkeypatch, name, advice):
+    import transformers
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow/vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nriver\n##s\n")
+    (tmp_path / "slow/tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    with pytest.raises(UserError) as refused:
+        describe(fetch("slow", tmp_path / "made"))
+    assert advice in str(refused.value)
+    if name == "BertTokenizer":
+        transformers.AutoTokenizer.from_pretrained("slow").save_pretrained("NEW")
+        assert describe(tmp_path / "NEW").vocab_size == 8
+    else:
+        assert not hasattr(getattr(transformers, name), "backend_tokenizer")
+
+
+@pytest.mark.parametrize("model", [models.WordLevel, models.WordPiece])
+def test_text_that_a_tokenizer_without_unknown_token_cannot_encode(tmp_path, model):
+    specials = ["[PAD]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(model({word: id for id, word in enumerate([*specials, "the", "river"])}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.add_special_tokens(specials)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    encoders = Encoders(load(tmp_path), describe(tmp_path))
+    assert encoders.choose(["the river"])[0](["the river"])[0].tolist() == [4, 5]
+    with pytest.raises(UserError, match="no token for a part of the text, and no unknown token"):
+        encoders.choose(["the river ran"])
 
 
 def test_training_refuses_what_cannot_be(tmp_path):
