@@ -135,7 +135,7 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint |
     if saved:
         run_on_all_ranks(lambda: check_fits(config, saved, data))
         before = Config.model_validate(saved.state["config"])
-        _print_changed_phases(config, before, saved.step)
+        _print_changed_phases(config, before, saved, data)
         _print_changed_schedule(config, before, saved.step)
         changed = differences(saved.state["layout"], layout_of(config))
         if changed and dist.get_rank() == 0:
@@ -157,18 +157,30 @@ def _print_changed_schedule(config: Config, before: Config, step: int) -> None:
         )
 
 
-def _print_changed_phases(config: Config, before: Config, step: int) -> None:
+def _data_of_phases(config: Config, data: Sources) -> dict[str, str]:
+    """The fingerprints of the data that phases after the first one set."""
+    phases = [phase for phase in config.run_phases[1:] if "data.train" in phase.changes]
+    return {phase.name: data.of_phase(phase.number).fingerprint for phase in phases}
+
+
+def _print_changed_phases(config: Config, before: Config, saved: Checkpoint, data: Sources) -> None:
     """Print what has changed in phases that have not begun, which is allowed."""
     then, now = (
         {
             f"phases.{phase.name}.{key}": value
             for phase in one.run_phases
-            if phase.start >= step and phase.number
+            if phase.start >= saved.step and phase.number
             for key, value in flat({"steps": phase.end - phase.start, **phase.changes}).items()
         }
         for one in (before, config)
     )
-    for said in differences(then, now).values():
+    changed = differences(then, now)
+    stored, read = saved.state.get("data_of_phases", {}), _data_of_phases(config, data)
+    for phase in config.run_phases:
+        key, known = f"phases.{phase.name}.data.train", phase.name in stored and phase.name in read
+        if known and phase.start >= saved.step and key not in changed and stored[phase.name] != read[phase.name]:
+            changed[key] = f"{key} is another data set at the same path (fingerprint {read[phase.name][:16]})"
+    for said in changed.values():
         _print_once(f"Changed before the phase begins: {said}")
 
 
@@ -248,6 +260,7 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
             "documents": sum(t.documents for t in totals),
             "tokens": sum(t.tokens for t in totals),
         },
+        "data_of_phases": _data_of_phases(config, data),
         "config": config.model_dump(mode="json"),
     }
 

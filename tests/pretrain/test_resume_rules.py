@@ -1,5 +1,6 @@
 """Choice of the checkpoint to resume from, for every value of run.resume."""
 
+import shutil
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
@@ -109,6 +110,24 @@ def test_auto_and_required_take_the_newest_sound_one(run, start, capsys):
     assert start(run) == 4
     assert start(run, resume="required") == 4
     assert "step-00000008 is damaged and skipped" in capsys.readouterr().err
+
+
+def test_other_data_at_the_path_of_a_phase_that_has_not_begun_are_told(tmp_path, capsys):
+    first, late = tmp_path / "first", tmp_path / "late"
+    make_dataset(first, [[5, 6, 7]] * 9)
+    make_dataset(late, [[8, 9, 10]] * 9)
+    phases = [{"name": "a", "steps": 6}, {"name": "b", "steps": 6, "data": {"train": str(late)}}]
+    values = {"run": {"dir": str(tmp_path / "run")}, "data": {"train": str(first)}, "train": {}, "phases": phases}
+    config, folder = Config.model_validate(values), RunFolder(tmp_path / "run")
+    folder.create()
+    commit(folder.checkpoints, 4, checkpoint_state(config, Sources.open(config), ResumeState(4, AT)))
+    assert find_start(config, folder, Sources.open(config)) is not None
+    assert "phase" not in capsys.readouterr().err, "nothing has changed"
+    shutil.rmtree(late)
+    now = make_dataset(late, [[8, 9, 11]] * 9).manifest.fingerprint[:16]
+    assert find_start(config, folder, Sources.open(config)) is not None
+    said = "Changed before the phase begins: phases.b.data.train is another data set at the same path (fingerprint"
+    assert f"{said} {now})" in capsys.readouterr().err
 
 
 def test_an_empty_run_starts_only_under_auto_and_never(tmp_path, start, refusal):
