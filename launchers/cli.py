@@ -9,6 +9,8 @@ def main() -> None:
 
     Exit code: 0 done, 1 failed, 2 invalid command line, 130 after Ctrl-C. Some commands, such as `train`, define more.
     """
+    if sys.getfilesystemencoding() == "ascii":  # as in the locale C: arguments and names of files are UTF-8
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})
     try:
         if "--version" in sys.argv[1:]:  # after any command, as `--help`
             sys.argv[1:] = ["--version"]

@@ -1,5 +1,6 @@
 """Read and write config files. An invalid config gives one clear message."""
 
+import contextlib
 import os
 import re
 import reprlib
@@ -245,6 +246,8 @@ def _read_text(path: Path) -> str:
 
 
 def _apply_override(values: dict[str, Any], override: str) -> None:
+    with contextlib.suppress(UnicodeError):  # the bytes of an argument in a locale of ASCII
+        override = override.encode(errors="surrogateescape").decode()
     key, separator, text = override.partition("=")
     parts = key.split(".")
     if not separator and override.endswith((".yaml", ".yml")):

@@ -52,11 +52,14 @@ def check_folder(
         UserError: as initial_state.
     """
     model_shape = _shape_of(folder, shape.arch)
-    if problems := "; ".join(_problems(model_shape, shape, vocabulary == "same", size == "same")):
+    compared = tokenizer and all((path / "tokenizer.json").is_file() for path in (folder, tokenizer))
+    is_padded = compared and model_shape.vocab_size > shape.vocab_size  # with rows that no token has
+    counted = replace(model_shape, vocab_size=shape.vocab_size) if is_padded else model_shape
+    if problems := "; ".join(_problems(counted, shape, vocabulary == "same", size == "same")):
         raise UserError(f"model.init: {folder} does not fit: {problems}")
     if vocabulary == "pieces":
         _check_tokenizer(folder, model_shape)
-    elif tokenizer and (folder / "tokenizer.json").is_file() and (tokenizer / "tokenizer.json").is_file():
+    elif tokenizer and compared:
         _check_vocabulary(folder, tokenizer)
     if not weights_file(folder).is_file():
         raise UserError(
@@ -104,6 +107,8 @@ def initial_state(
             f"of several, {len(pieces) - one - several} with the mean of all"
         )
         state = transferred(state, pieces, own, shape)
+    elif own.vocab_size > shape.vocab_size:
+        state = transferred(state, [[id] for id in range(shape.vocab_size)], own, shape)
     if any(getattr(own, name) != getattr(shape, name) for name in _SIZES):
         state = with_noise(tiled(state, own, shape), seed)
     return state

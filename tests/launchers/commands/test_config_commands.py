@@ -2,6 +2,8 @@
 
 import copy
 import json
+import subprocess
+import sys
 
 import jsonschema
 import pytest
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 from launchers.app import app
 from pretrain.config import load_config
 from tests.support.forked import ROOT
+from tests.support.runs import environment
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 
@@ -78,3 +81,13 @@ def test_phases_are_compared_by_name(tmp_path):
         (tmp_path / f"{name}.yaml").write_text(text)
     found = json.loads(run("diff", tmp_path / "a.yaml", tmp_path / "b.yaml", "--json"))
     assert found == {"phases.only.steps": [3, 4], "train.steps": [3, 4]}
+
+
+def test_arguments_and_files_are_utf8_in_a_locale_of_ascii(tmp_path):
+    (tmp_path / "é.yaml").write_text("run: {dir: ü}\ndata: {train: x}\ntrain: {steps: 1}\n", encoding="utf-8")
+    ascii_only = environment() | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "launchers.cli", "config", "show", "é.yaml", "track.experiment=日本"]
+    done = subprocess.run(command, env=ascii_only, cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    shown = yaml.safe_load(done.stdout.decode())
+    assert (shown["run"]["dir"], shown["track"]["experiment"]) == ("ü", "日本")

@@ -218,6 +218,11 @@ def test_text_keys_take_a_value_as_it_is_written(write, tmp_path, text):
     assert changed.run_phases[1].config.data.train[0].path == text
 
 
+def test_an_override_in_a_locale_of_ascii_is_utf8(write):
+    config = load_config(write(LEAST), ["track.experiment=\udcc3\udca9"])  # as Python gives the bytes of é
+    assert config.track.experiment == "é"
+
+
 def test_text_keys_leave_numbers_null_and_aliases_alone(write):
     path = write(
         "run: {dir: &x 010, seed: *x}\ndata: {train: d, valid: null}\ntrain: {steps: 5}\n"

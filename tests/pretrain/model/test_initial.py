@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 from transformers import BertModel
 
 from data_prep.errors import UserError
 from pretrain.model import Encoder, EncoderShape, weights_digest
-from pretrain.model.families import hugging_face_config, hugging_face_model
+from pretrain.model.families import VOCABULARY, hugging_face_config, hugging_face_model
 from pretrain.model.pretrained_init import initial_state
 from tests.support.forked import ROOT
 from tests.support.runs import environment
@@ -171,6 +171,25 @@ def test_the_digest_is_of_the_weights(folder, tmp_path):
     assert weights_digest(tmp_path / "moved") != before
     with pytest.raises(UserError, match=r"model\.init: .* cannot be read"):
         weights_digest(tmp_path)
+
+
+def test_rows_of_a_vocabulary_that_no_token_has_are_left_out(folder, encoder, tmp_path):
+    """As in ModernBERT, whose vocabulary was padded before training."""
+    vocabulary = {f"t{id}": id for id in range(67)}
+    for path in (folder, tmp_path / "data"):
+        path.mkdir(exist_ok=True)
+        Tokenizer(models.WordLevel(vocabulary, unk_token="t0")).save(str(path / "tokenizer.json"))
+    shape = replace(SHAPE, vocab_size=67)
+    found, given = initial_state(folder, shape, tmp_path / "data"), encoder.state_dict()
+    assert found.keys() == given.keys()
+    assert all(torch.equal(found[name], given[name]) for name in given.keys() - {*VOCABULARY})
+    for name in given.keys() & {*VOCABULARY}:
+        assert torch.equal(found[name][:67], given[name][:67])
+        assert not found[name][67:].any()
+    other = {**vocabulary, "new": 66}
+    del other["t66"]
+    Tokenizer(models.WordLevel(other, unk_token="t0")).save(str(tmp_path / "data/tokenizer.json"))
+    assert "has another vocabulary than data.train" in refusal(folder, shape, tmp_path / "data")
 
 
 @pytest.mark.parametrize(
