@@ -1,5 +1,6 @@
 """Sections of the model card of a published model, from its run folder: data, recipe, losses, hardware, limits."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -52,10 +53,17 @@ def training_sections(
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table in Markdown, with its final newline. Cells become one line, with `|` escaped."""
+    """A table in Markdown, with its final newline. Cells are plain text of one line, or a word in backticks."""
     lines = [head, ["---"] * len(head), *rows]
-    cells = ([one_line(str(cell)).replace("|", r"\|") for cell in line] for line in lines)
+    cells = (
+        [cell if re.fullmatch(r"`[\w ]*`", str(cell)) else plain_text(str(cell)) for cell in line] for line in lines
+    )
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
+
+
+def plain_text(text: str) -> str:
+    """Text of others as one line of Markdown that shows it: no HTML, link, image or heading."""
+    return re.sub(r"[\\`<>\[\]|!]", r"\\\g<0>", one_line(text))
 
 
 def licence_table(licences: Sequence[tuple[str, str]]) -> str:
@@ -178,10 +186,13 @@ def _reproduction(config: Config, starts: list[dict[str, Any]]) -> str:
     values = _without_places(config.model_dump(mode="json", exclude_defaults=True, exclude=_PRIVATE))
     values["run"] = {"dir": "runs/reproduction"} | values.get("run", {})
     text = "Save this as `config.yaml`, set the places of the data, and run `maskwright train config.yaml`.\n"
-    text += f"\n```yaml\n{yaml.safe_dump(values, sort_keys=False, allow_unicode=True)}```\n"
+    settings = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", settings)), default=0))  # no text of the settings ends it
+    text += f"\n{fence}yaml\n{settings}{fence}\n"
     if starts:
         packages = {name: version for name, version in starts[0].get("packages", {}).items() if version}
-        text += f"\nVersions: Python {starts[0].get('python')}, {on_one_line(packages).strip('{}')}.\n"
+        versions = f"Python {starts[0].get('python')}, {on_one_line(packages).strip('{}')}"
+        text += f"\nVersions: {plain_text(versions)}.\n"
         text += f"Processes: {starts[0].get('processes')}. Equal batches and masks follow from the seed and the data.\n"
     return text
 

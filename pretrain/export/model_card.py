@@ -140,9 +140,12 @@ def published_card(
         metadata = dict(yaml.safe_load(front[1])) if front else {"library_name": "transformers"}
     except (yaml.YAMLError, TypeError, ValueError):
         raise UserError("README.md of the model has metadata that are no YAML mapping. Correct them.") from None
+    metadata = {key: value for key, value in metadata.items() if key not in ("thumbnail", "widget")}  # remote images
     metadata |= {"license": licence} if licence else {}
     metadata |= {"model-index": [{"name": name, "results": [*map(_result, figures)]}]} if figures else {}
     text = re.sub(r"\A\s*# .*", "", card[front.end() :] if front else card).replace(_PLACE, repository).strip()
+    # The folder may be of somebody else: the page must run no HTML, and load no image from another server.
+    text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text).replace("![", r"\![")
     parts = [f"# {name}", text, _evaluation(figures), sections.strip()]
     body = "\n\n".join(part for part in parts if part)
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n{body}\n"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from safetensors.torch import load_file
 from data_prep.errors import UserError
 from pretrain.config import load_config
 from pretrain.export import ExportRecord, exported_folder, merge_models, revision_of
+from pretrain.export.card_sections import training_sections
+from pretrain.export.model_card import published_card
+from pretrain.run import RunFolder
 from tests.support import runs, text_data
 from tests.support.hub_server import OWNER, Store, serving_hub
 
@@ -252,6 +256,30 @@ def test_the_card(run, tmp_path, monkeypatch):
     assert "this is step 2 of 6" in earlier
     assert "long rows" not in earlier.partition("## Reproduce")[0]
     assert "model-index" not in yaml.safe_load(earlier.split("---\n")[1])
+
+
+def test_text_of_the_folder_is_plain_text_in_the_card(run, tmp_path):
+    theirs = shutil.copytree(run, tmp_path / "run")
+    hostile = "x<img src=//evil/a.png>![i](http://evil)[l](http://evil)`|\n# Heading\n```\n<script>"
+    environment = json.loads((theirs / "environment.json").read_text())
+    environment["data"][0] |= {"name": hostile, "fingerprint": hostile}
+    environment["python"] = environment["hosts"][0]["processor"] = environment["packages"]["torch"] = hostile
+    (theirs / "environment.json").write_text(json.dumps(environment))
+    config = yaml.safe_load((theirs / "config.yaml").read_text())
+    config["data"]["valid"] = "``` <b>"
+    (theirs / "config.yaml").write_text(yaml.safe_dump(config))
+    export = theirs / "exports" / BRANCHES[-1]
+    (export / "maskwright_export.json").unlink()
+    card = "---\nwidget: [{src: http://evil/a.png}]\n---\n# T\n\n~~~\n```\n~~~\n<img src=//evil>\n![i][r]\n"
+    (export / "README.md").write_text(card)
+    sections = training_sections(RunFolder(theirs), STEPS[-1], None)
+    assert revision_of(export, "main", f"{OWNER}/tiny", [], None, None).files["README.md"].count(b"evil") == 1
+    page = published_card(card, f"{OWNER}/tiny", [], sections)
+    code = page.partition("````yaml\n")[2].partition("\n````\n")[0]
+    text = page.replace(code, "")
+    assert "``` <b>" in code
+    assert re.findall(r"(?<!\\)<|(?<!\\)!\[|(?<!\\)\]\(|widget", text) == []
+    assert [line for line in text.splitlines() if line.startswith("# ")] == ["# tiny"]
 
 
 def test_a_licence_without_a_text_is_refused(run, tmp_path):
