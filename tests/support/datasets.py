@@ -1,6 +1,7 @@
 """Small data sets for tests, written by the real writer."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,11 +26,13 @@ def make_dataset(
     word_starts: Iterable[np.ndarray] | None = None,
     ids: Sequence[str | int] | None = None,
     targets: Sequence[np.ndarray] | None = None,
+    special_ids: dict[str, int] | None = None,
 ) -> Dataset:
     """Write token-id `documents` as a data set at `folder` (one task) and open it; there are no tokenizer files."""
     (folder / "shards").mkdir(parents=True)
     starts = iter(word_starts) if word_starts is not None else None
     info, pairs = tokenizer_info(vocab_size, "##" if word_starts is None else None), targets is not None
+    info = replace(info, special_ids=SPECIAL_IDS | (special_ids or {}))
     with ShardWriter(folder / "shards", 0, info.dtype, block_tokens, shard_bytes, pairs) as writer:
         for number, document in enumerate(documents):
             words = next(starts) if starts is not None else None

@@ -1,17 +1,19 @@
 """Notes of `prep run` and `prep merge` about documents and shards."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import webdataset as wds
 from torch.utils.data import DataLoader
 
-from data_prep.jobs import PreparationSettings, Workers, merge_tasks
+from data_prep.errors import UserError
+from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
 from data_prep.tokenizer import train
 from tests.support.datasets import make_dataset
-from tests.support.prep import jsonl, prepare_files, texts
+from tests.support.prep import jsonl, prepare_files, request, texts
 
 LONG = " ".join(["blades"] * 40)
 
@@ -100,3 +102,23 @@ def test_a_stock_dataloader_needs_a_shard_for_each_worker(tmp_path):
     assert blocks(urls) == 3
     with pytest.raises(ValueError, match="fewer shards than workers"):
         blocks(urls[:1])
+
+
+@pytest.mark.parametrize("unknown, message", [(0, ""), (25, "warning"), (50, "refused")])
+def test_text_that_the_tokenizer_cannot_spell(tmp_path, tokenizer, unknown, message):
+    """Unknown tokens of WordPiece, for a sample when the plan is made."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl([f"{LONG} Ωδή"] * unknown + [LONG] * (100 - unknown)))
+    (tmp_path / "b.jsonl").write_bytes(jsonl(["Ωδή blades"]))
+    asked = request([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", allow_unknown=False)
+    words = f"The tokenizer cannot spell parts of the text, as 'Ωδή': {unknown / (4000 + unknown):.1%} of the tokens"
+    if message == "refused":
+        big = request([tmp_path / "b.jsonl"], tokenizer, tmp_path / "out")
+        with pytest.raises(UserError, match=r"33.3% of the characters are lost.* or write --allow-unknown"):
+            plan_only(big)
+        assert not (tmp_path / "out/prep/plan.json").exists()
+        _, told = plan_only(replace(big, allow_unknown=True))
+        assert told[0].startswith("warning: The tokenizer cannot spell")
+        return
+    _, told = plan_only(asked)
+    assert [note.startswith(f"warning: {words}") for note in told] == [True] * (message == "warning")
+    assert plan_only(asked)[1] == [], "the same inputs are measured once"

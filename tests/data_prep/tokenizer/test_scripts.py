@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from data_prep.errors import UserError
 from data_prep.tokenizer import Encoders, Spelling, describe, load, measure_unknown, train
+from data_prep.tokenizer.encoders import is_settled
 from data_prep.tokenizer.long_words import RUN_CHARACTERS, WORD_CHARACTERS
 from evaluation.generation import Writer
 from tests.support.in_process import command
@@ -105,16 +107,17 @@ def test_encoders_agree_on_marks_and_long_words(kind, size, tmp_path):
                 assert (ours is None and theirs is None) or np.array_equal(ours, theirs)
 
 
-def test_every_mark_of_unicode_gives_the_ids_of_the_library(tmp_path):
-    """Each mark between two others, as typed in a wrong order; also code points that this Python does not know."""
+def test_every_mark_gives_the_ids_of_the_library(tmp_path):
+    """Each mark between two others, as typed in a wrong order: packages know different versions of Unicode."""
     train(["plain text " * 20], "bpe", 300, tmp_path / "bpe")
-    categories = {chr(n): unicodedata.category(chr(n)) for n in range(0x300, 0x1F000)}
-    marks = [character for character, category in categories.items() if category[0] == "M" or category == "Cn"]
+    marks = [chr(n) for n in range(0x300, 0x1F000) if unicodedata.category(chr(n))[0] == "M"]
     texts = [f"a{one}{mark}{other}" for mark in marks for one, other in ("\u0301\u0323", "\u0323\u0301")]
     encoders = Encoders(load(tmp_path / "bpe"), describe(tmp_path / "bpe"))
     encoder, note = encoders.choose(["plain text"])
-    assert note == ""
+    texts = list(filter(is_settled, texts))
+    assert len(texts) > 1.8 * len(marks)
     assert np.array_equal(encoder(texts)[0], encoders.reference(texts)[0])
+    assert note == ""
 
 
 def test_wordpiece_knows_all_frequent_characters_of_a_large_script(tmp_path):
@@ -133,3 +136,17 @@ def test_long_sequences_train_in_time(tmp_path):
     sequences = ["".join(draw.choices("ACGT", k=500_000)) for _ in range(2)]
     assert train(sequences, "bpe", 1024, tmp_path / "bpe") == 1024
     assert train(sequences, "wordpiece", 1024, tmp_path / "wordpiece") == 1024
+
+
+def test_characters_that_a_tokenizer_drops_are_lost():
+    """BPE without unknown token and bytes: offsets after a dropped character are wrong."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    trainer = trainers.BpeTrainer(vocab_size=60, special_tokens=["[PAD]"], show_progress=False)
+    tokenizer.train_from_iterator(["the cheap harbour of the small house"] * 9, trainer)
+    measured = measure_unknown(tokenizer, ["pêche mûr à la forêt"], None)
+    assert (measured.lost, measured.characters, measured.examples) == (4, 16, ["ê", "û", "à"])
+    with pytest.raises(UserError, match=r"as 'ê', 'û', 'à': 0.0% of the tokens .* 25.0% of the characters are lost"):
+        measured.check(allow=False)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()])
+    assert measure_unknown(tokenizer, ["pêche mûr à la forêt\u0301"], None).lost == 0, "removed on purpose"

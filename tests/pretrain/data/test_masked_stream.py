@@ -12,6 +12,7 @@ from data_prep.errors import UserError
 from pretrain.config import load_config
 from pretrain.data import BatchStage, Loader, MaskedStream, MixturePosition, Sources
 from tests.support import runs
+from tests.support.datasets import make_dataset
 
 MODELS = {
     "BertForMaskedLM": (BertConfig, {}, {}),
@@ -62,6 +63,14 @@ def test_the_batches_are_those_of_the_trainer(data, rows):
             assert np.array_equal(given["attention_mask"], (tokens != 0)[:, :width])
             assert given["attention_mask"].sum(1).max() == width
     loader.close()
+
+
+def test_the_end_of_a_text_is_seen_where_it_equals_padding(tmp_path):
+    make_dataset(tmp_path / "train", [range(5, 5 + n) for n in (3, 9, 20)] * 4, special_ids={"pad": 3})
+    for batch in first(MaskedStream(str(tmp_path / "train"), batch_size=4, seq_len=32, rows="padded"), 3):
+        tokens, seen = batch["input_ids"], batch["attention_mask"].sum(1)
+        assert (tokens[torch.arange(4), seen - 1] == 3).all()
+        assert sorted({*seen.tolist()} - {5, 11, 22}) == []
 
 
 @pytest.mark.parametrize("workers", [1, 2])

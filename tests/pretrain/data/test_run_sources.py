@@ -187,3 +187,16 @@ def test_shuffled_ngrams_change_the_order_of_words_alone(tmp_path, prefix):
     bare = config_of(tmp_path, data__train=str(make_dataset(tmp_path / "bare", [[5, 6]], VOCAB_SIZE).path))
     with pytest.raises(UserError, match="has no tokenizer files, which tell where words begin"):
         first_batches(bare.model_copy(update={"data": bare.data.model_copy(update={"shuffled_ngrams": 1})}))
+
+
+def test_one_special_token_for_two_roles(tmp_path):
+    """RoBERTa counts positions by tokens that are not padding; padding that begins texts hides them all."""
+    for name, roles in {"a": {"pad": 3}, "b": {"pad": 1}, "c": {"pad": 2}, "d": {"mask": 3}}.items():
+        make_dataset(tmp_path / name, [range(5, 60)] * 10, VOCAB_SIZE, special_ids=roles)
+    for name, others in {"a": "pad and sep", "b": "pad and unk"}.items():
+        check(config_of(tmp_path, data__train=str(tmp_path / name), data__valid=None))
+        with pytest.raises(UserError, match=rf"id \d, is the {others} token of the tokenizer\. Choose arch: bert"):
+            check(config_of(tmp_path, data__train=str(tmp_path / name), data__valid=None, model__arch="roberta"))
+    for name, others in {"c": "its pad and its cls", "d": "its mask and its sep"}.items():
+        with pytest.raises(UserError, match=rf"one token, id \d, as {others} token"):
+            check(config_of(tmp_path, data__train=str(tmp_path / name), data__valid=None))
