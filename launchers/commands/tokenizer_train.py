@@ -62,7 +62,8 @@ def tokenizer_train(
     check_writable(out)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
-    inputs, local = find_inputs([*input, *(more or [])]), Cache(cache, int(cache_gb * 1e9))
+    unread: dict[str, int] = {}
+    inputs, local = find_inputs([*input, *(more or [])], unread), Cache(cache, int(cache_gb * 1e9))
     options = Options(text_field, separator=separator, target_field=target_field)
     texts = CorpusSample(inputs, options, sample_mb * 10**6, local)
     if not any(text.strip() for text in texts):
@@ -80,6 +81,8 @@ def tokenizer_train(
     size = train(texts, kind, vocab_size, out, lowercase, strip_accents, check)
     for note in notes:
         typer.echo(note, err=True)
+    if unread:
+        typer.echo(f"{len(unread)} files in the input are not read, such as {next(iter(unread))}", err=True)
     if texts.rejected:
         typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
     note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""

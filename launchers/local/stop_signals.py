@@ -46,7 +46,9 @@ class StopSignals:
             self._folder.ask_to_stop(f"asked by {name}")
             write_in_handler("\nStopping: writing a checkpoint first. Press Ctrl-C again to stop now.")
         except OSError as error:
-            write_in_handler(f"error: cannot write {self._folder.stop} ({error.strerror}). Press Ctrl-C again to stop now.")
+            write_in_handler(
+                f"error: cannot write {self._folder.stop} ({error.strerror}). Press Ctrl-C again to stop now."
+            )
 
     def _is_starting(self) -> bool:
         status = self._folder.status_or_none()

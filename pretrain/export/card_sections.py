@@ -56,7 +56,8 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str
     """A table in Markdown, with its final newline. Cells are plain text of one line, or a word in backticks."""
     lines = [head, ["---"] * len(head), *rows]
     cells = (
-        [str(cell) if re.fullmatch(r"`[\w ]*`", str(cell)) else plain_text(str(cell)) for cell in line] for line in lines
+        [str(cell) if re.fullmatch(r"`[\w ]*`", str(cell)) else plain_text(str(cell)) for cell in line]
+        for line in lines
     )
     return "".join(f"| {' | '.join(line)} |\n" for line in cells)
 
