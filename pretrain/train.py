@@ -15,6 +15,7 @@ if __name__ == "__main__" and not sys.path[0] == os.getcwd() == os.path.dirname(
     os.environ["PYTHONSAFEPATH"] = "1"  # for the programs that PyTorch starts
 
 import argparse
+import contextlib
 import traceback
 import warnings
 from collections.abc import Mapping
@@ -72,18 +73,20 @@ def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
 def run_rank(config_path: Path, overrides: list[str]) -> int:
     """Train as one rank; the exit code of the process (pretrain.run.EXIT_CODES)."""
     folder: RunFolder | None = None  # of a run that has recorded its start
+    last = contextlib.ExitStack()  # what a failing run does after it has reported the failure
     guard_output()
     try:
         pretrain.engine.init_distributed(wants_determinism(config_path, overrides))
         config = pretrain.distributed.run_on_all_ranks(lambda: load_config(config_path, overrides))
         run, saved, loader, state = start(config)
         folder = run.folder
-        return EXIT_CODES[train(run, saved, loader, state)]
+        return EXIT_CODES[train(run, saved, loader, state, last)]
     except Exception as error:
         cause = pretrain.distributed.known_cause(error)
         reason = cause or f"rank {os.environ.get('RANK', 0)}: {type(error).__name__}: {error}".splitlines()[0]
         if report_failure(folder, reason, retry=not isinstance(error, UserError)) and not cause:
             traceback.print_exc()
+    last.close()
     return EXIT_CODES["failed"]
 
 
@@ -122,8 +125,14 @@ def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeS
     return run, saved, loader, state
 
 
-def train(run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: "ResumeState") -> State:
-    """Train to the end of the run, or to a request to stop; a collective."""
+def train(
+    run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: "ResumeState", last: contextlib.ExitStack
+) -> State:
+    """Train to the end of the run, or to a request to stop; a collective.
+
+    Args:
+        last: gets what remains to be done after the report of a failure.
+    """
     from pretrain.loop import Loop
     from pretrain.resume import build_engine, choose_path, fit_micro_batch, open_loader, record_start, state_before
 
@@ -160,6 +169,8 @@ def train(run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: 
     finally:
         watchdog.close()
         reports.close(end, stop.reason)
+        if end == "failed":
+            last.callback(reports.close_tracking, end)
 
     # Stop.
     engine.close()

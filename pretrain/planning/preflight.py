@@ -84,14 +84,15 @@ def check_tracking(track: TrackConfig) -> None:
     """Check the address of MLflow from the config or MLFLOW_TRACKING_URI. A server that is down is no error.
 
     Raises:
-        UserError: if the address can never work.
+        UserError: if the address can never work, the SQLite file cannot be written, or the experiment was deleted.
     """
-    address, _ = Target.of_training(track.uri, track.experiment)
-    problem = address_problem(address, driver=True)
+    target = Target.of_training(track.uri, track.experiment)
+    problem = address_problem(target.uri, driver=True)
     if problem and os.environ.get("MLFLOW_TRACKING_URI"):
         raise UserError(f"MLFLOW_TRACKING_URI: {problem}")
     if problem:
         raise UserError(f"track.uri: {problem}")
+    target.check()
 
 
 def check_model(config: Config) -> None:

@@ -17,6 +17,7 @@ from pretrain.tracking import ModelLogger, RunRecord, Tracker
 _MLFLOW_END: dict[State, str] = {"completed": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 _COMMITTED = "checkpoint/write_seconds"  # in the metrics of a committed checkpoint
 _TRACKER_SECONDS = 20.0  # how long the end of a run waits for MLflow
+_FAILED_SECONDS = 2.0  # the same after a failure: a supervisor may wait to start the run again
 
 
 class Reports:
@@ -77,7 +78,10 @@ class Reports:
             self._models.committed()
 
     def close(self, state: State, reason: str | None) -> None:
-        """Finish the reports of a run that ended in `state`. `reason`: why it was stopped."""
+        """Finish the reports of a run that ended in `state`. `reason`: why it was stopped.
+
+        After a failure, report it and then call `close_tracking`.
+        """
         self._nodes.close()
         if not self._is_rank_zero:
             return
@@ -96,12 +100,18 @@ class Reports:
                 self._record_end()
         self._progress.close()
         self._journal.close()
-        # A failed run gets its status.json later.
-        diverged = None if state == "failed" else self._write_page()
-        if diverged:
+        if state == "failed":  # it gets its status.json later
+            return
+        if diverged := self._write_page():
             self._report_divergence(state, diverged)
-        self._tracker.close(_TRACKER_SECONDS, _MLFLOW_END[state], "diverged" if diverged else None)
-        self._models.close(completed=state == "completed")
+        self.close_tracking(state, "diverged" if diverged else None)
+
+    def close_tracking(self, state: State, outcome: str | None = None) -> None:
+        """Send the rest to MLflow, in a bounded time. outcome: a tag of the MLflow run."""
+        if self._is_rank_zero:
+            seconds = _FAILED_SECONDS if state == "failed" else _TRACKER_SECONDS
+            self._tracker.close(seconds, _MLFLOW_END[state], outcome)
+            self._models.close(completed=state == "completed")
 
     def check_recorded(self) -> None:
         """Write the final status, if `close` could not.

@@ -5,6 +5,7 @@ precision. A training step's line also has `"batch"`: what was trained on, for `
 NaN and the infinities: they are the strings "NaN", "Infinity" and "-Infinity".
 """
 
+import hashlib
 import math
 import os
 import time
@@ -40,6 +41,11 @@ class Entry:
         metrics = {name: _to_json(float(value)) for name, value in self.metrics.items()}
         record = {"step": self.step, "time": self.time, "metrics": metrics}
         return orjson.dumps(record | ({"batch": self.batch} if self.batch else {})) + b"\n"
+
+    @property
+    def digest(self) -> str:
+        """A short hash of the line."""
+        return hashlib.sha256(self.to_line()).hexdigest()[:16]
 
     @classmethod
     def from_line(cls, line: bytes) -> "Entry | None":

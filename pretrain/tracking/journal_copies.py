@@ -122,9 +122,13 @@ class WandbCopy:
         for path in place.glob(f"offline-run-*-{record.key}"):
             if path.name not in self._complete and path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-        for _, entry in JournalReader(folder.journal).lines(0, self.offset) if self.offset else ():
+        whole = 0
+        for end, entry in JournalReader(folder.journal).lines(0, self.offset) if self.offset else ():
+            whole = end
             if entry:
                 self.sent.take_new(over_nodes(entry))
+        if whole != self.offset:  # W&B's files cannot be changed
+            raise UserError(f"{folder.journal} lost lines that {place} has. Move that folder away to copy all again.")
         options = wandb.Settings(console="off", silent=True, disable_git=True, save_code=False, x_disable_stats=True)
         self._run = wandb.init(
             mode="offline",

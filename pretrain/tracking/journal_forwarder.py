@@ -18,7 +18,7 @@ from data_prep.files import open_plain, write_json
 from data_prep.urls import redact
 from pretrain.config import OFFLINE
 from pretrain.run import Entry, JournalReader, RunFolder
-from pretrain.tracking.mlflow_runs import MOST_NAMES, MlflowRun, Point
+from pretrain.tracking.mlflow_runs import MOST_NAMES, MlflowRun, Point, metric_name
 from pretrain.tracking.run_record import RunRecord, new_key
 from pretrain.tracking.tracking_target import Target, page_of_record, short_reason, sync_command
 
@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 
 _POINTS_PER_REQUEST = 500  # or the rest of the line more; a slow server takes so many within the time limit
 _PAGE_BYTES = 512  # of the bits of a metric's steps
+_FILES_SECONDS = 60.0  # before files that were refused are sent again
 _OF_NODE = re.compile(r"system/[^/]+/(?P<gpu>gpu\d+_)?(?P<what>\w+)")
 
 
@@ -94,8 +95,9 @@ class Tracker:
             _log.warning("Nothing was sent to MLflow (track.uri: none). Send it with: %s", command)
             return
         self._thread.join(timeout_seconds)
-        if not self._sent_all:
-            _log.warning("Some metrics were not sent to MLflow. Send them with: %s", self._command)
+        if not self._sent_all or self._sender.files_problem:
+            what = "files" if self._sent_all else "metrics"
+            _log.warning("Some %s were not sent to MLflow. Send them with: %s", what, self._command)
 
     def _record(self, **changes: Any) -> None:
         try:
@@ -107,7 +109,7 @@ class Tracker:
         wait, stopping = self._seconds, False
         while not self._sent_all:
             try:
-                self._sender.send()
+                self._sender.send(retry_files=stopping)
                 self._sent_all = stopping
                 if wait > self._seconds:
                     _log.warning("MLflow is back; metrics are sent again.")
@@ -118,10 +120,8 @@ class Tracker:
             except Exception as error:
                 if wait == self._seconds:
                     _log.warning(
-                        "Cannot reach MLflow at %s (%s). Training continues; metrics are kept in journal.jsonl and "
-                        "sent later.",
-                        self._sender.record.uri,
-                        short_reason(error),
+                        "%s Training continues; metrics are kept in journal.jsonl and sent later.",
+                        _what_failed(self._sender.record.uri, error),
                     )
                 if stopping:
                     return
@@ -151,12 +151,26 @@ def sync(
     if target.experiment != record.experiment:
         record = replace(record, experiment=target.experiment, key=new_key(), run_id=None)
     record.uri = redact(target.uri)
+    sender = Sender(run_dir, target, record, on_progress)
     try:
-        return Sender(run_dir, target, record, on_progress).send()
+        sent = sender.send()
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(
             f"MLflow at {record.uri} does not take the data of {run_dir} ({short_reason(error)})"
         ) from error
+    if sender.files_problem:
+        raise UserError(f"MLflow has the metrics of {run_dir}, but takes no files ({sender.files_problem}).")
+    return sent
+
+
+def _what_failed(uri: str, error: Exception) -> str:
+    """A sentence on the failure of a request."""
+    if isinstance(error, UserError):
+        return str(error)
+    reason = short_reason(error)
+    return f"Cannot {'use' if reason.startswith('HTTP 4') else 'reach'} MLflow at {uri} ({reason})."
 
 
 class Sender:
@@ -175,18 +189,36 @@ class Sender:
         self._lock = threading.Lock()  # the trainer queues artifacts while the thread records its progress
         self._run: MlflowRun | None = None
         self._sent = SentSteps()
+        self.files_problem: str | None = None
+        """Why the files that wait were not sent; metrics are sent without them."""
+        self._files_due = 0.0
 
-    def send(self) -> int:
-        """Send all that waits, and return the number of points. After an error it connects again."""
+    def send(self, retry_files: bool = True) -> int:
+        """Send all that waits, and return the number of points. After an error it connects again.
+
+        Args:
+            retry_files: send files that were refused, also within a minute of the last try.
+        """
         run, self._run = self._run or self._connect(), None
         points = self._send_journal(run)
-        self._send_artifacts(run)
         if self.record.status != "RUNNING":
             if outcome := self.record.tags.get("outcome"):
                 run.client.set_tag(run.id, "outcome", outcome)
             run.client.set_terminated(run.id, self.record.status, self.record.end_time)
         self._run = run
+        if retry_files or time.monotonic() >= self._files_due:
+            self._try_artifacts(run)
         return points
+
+    def _try_artifacts(self, run: MlflowRun) -> None:
+        """Send the files. Their store may be another server or folder than MLflow's, so it may fail alone."""
+        known, self.files_problem = self.files_problem, None
+        try:
+            self._send_artifacts(run)
+        except Exception as error:
+            self.files_problem, self._files_due = short_reason(error), time.monotonic() + _FILES_SECONDS
+            if known is None:
+                _log.warning("MLflow takes no files (%s). Metrics are sent without them.", self.files_problem)
 
     def update(self, **changes: Any) -> None:
         """Change the record, in memory first and then on disk."""
@@ -198,12 +230,20 @@ class Sender:
     def _connect(self) -> MlflowRun:
         run = MlflowRun.open(self._target, self.record)
         if run.id != self.record.run_id:
-            self.update(run_id=run.id, experiment_id=run.experiment_id, offset=0, step=-1)
+            self.update(run_id=run.id, experiment_id=run.experiment_id, offset=0, step=-1, line="")
         elif run.experiment_id != self.record.experiment_id:
             self.update(experiment_id=run.experiment_id)
-        self._sent = SentSteps()
-        for _, entry in self._entries(0, self.record.offset):
+        self._sent, end, digest = SentSteps(), 0, ""
+        for end, entry in self._entries(0, self.record.offset):
             self._sent.take_new(over_nodes(entry))
+            digest = entry.digest if end >= self.record.offset and self.record.line else ""
+        if (end, digest) != (self.record.offset, self.record.line) or self.record.lost:
+            # The end of the journal was lost, as after a power failure. Later lines may repeat its steps.
+            self._sent = SentSteps()
+            for name, steps in run.sent_steps().items():
+                for step in steps:
+                    self._sent.add(step, [name])
+            self.update(offset=0, step=-1, line="", lost=True)
         return run
 
     def _entries(self, start: int, stop: float = math.inf) -> Iterator[tuple[int, Entry]]:
@@ -215,21 +255,19 @@ class Sender:
     def _send_journal(self, run: MlflowRun) -> int:
         sent = 0
         points: list[Point] = []
-        last = self.record.offset, self.record.step
-        for end, entry in self._entries(self.record.offset):
-            last = end, entry.step
-            points += self._sent.take_new(over_nodes(entry))
+        last: tuple[int, Entry] | None = None
+        for last in self._entries(self.record.offset):
+            points += self._sent.take_new(over_nodes(last[1]))
             if len(points) >= _POINTS_PER_REQUEST:
                 sent += self._send_points(run, points, *last)
-                points = []
-        return sent + self._send_points(run, points, *last)
+                points, last = [], None
+        return sent + (self._send_points(run, points, *last) if last else 0)
 
-    def _send_points(self, run: MlflowRun, points: list[Point], end: int, step: int) -> int:
-        """Send the points of the journal up to byte `end`, then record that; returns their number."""
-        if end > self.record.offset:
-            run.log_points(points)
-            self.update(offset=end, step=step)
-            self._on_progress(end)
+    def _send_points(self, run: MlflowRun, points: list[Point], end: int, last: Entry) -> int:
+        """Send the points up to the entry `last`, which ends at byte `end`, then record that; returns their number."""
+        run.log_points(points)
+        self.update(offset=end, step=last.step, line=last.digest)
+        self._on_progress(end)
         return len(points)
 
     def _send_artifacts(self, run: MlflowRun) -> None:
@@ -271,17 +309,18 @@ class SentSteps:
         """Count these metrics of a step as sent, and return those that were not sent before."""
         new = []
         (page, byte), bit = divmod(step >> 3, _PAGE_BYTES), 1 << (step & 7)
-        for name in names:
+        for given in names:
+            name = metric_name(given)
             if name not in self._seen and len(self._seen) == MOST_NAMES:
                 if not self._warned:
-                    _log.warning("The run has more than %d metrics. Its journal has %s and others.", MOST_NAMES, name)
+                    _log.warning("The run has more than %d metrics. Its journal has %s and others.", MOST_NAMES, given)
                 self._warned = True
                 continue
             pages = self._seen.setdefault(name, {})
             seen = pages.get(page) or pages.setdefault(page, bytearray(_PAGE_BYTES))
             if not seen[byte] & bit:
                 seen[byte] |= bit
-                new.append(name)
+                new.append(given)
         return new
 
 

@@ -176,6 +176,11 @@ class MlflowRun:
         """The run's logged models whose files have all arrived."""
         return [model for model in self.logged_models() if str(model.status) == "READY"]
 
+    def sent_steps(self) -> dict[str, set[int]]:
+        """The steps at which MLflow has each metric."""
+        names = self.client.get_run(self.id).data.metrics
+        return {name: {point.step for point in self.client.get_metric_history(self.id, name)} for name in names}
+
     def log_points(
         self,
         points: Sequence[Point],

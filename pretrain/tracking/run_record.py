@@ -41,6 +41,8 @@ class RunRecord:
     experiment_id: str | None = None  # with run_id, the page of the run
     offset: int = 0  # bytes of the journal that have been sent
     step: int | Literal[-1] = -1  # of the last line sent
+    line: str = ""  # the digest of that line
+    lost: bool = False  # whether the journal has lost lines that were sent
     restarts: int = 0
     status: str = "RUNNING"
     end_time: int | None = None  # Unix milliseconds
@@ -117,7 +119,7 @@ class RunRecord:
         self.restarts = earlier.restarts + 1
         if earlier.experiment == self.experiment:
             self.key, self.run_id, self.experiment_id = earlier.key, earlier.run_id, earlier.experiment_id
-            self.offset, self.step = earlier.offset, earlier.step
+            self.offset, self.step, self.line, self.lost = earlier.offset, earlier.step, earlier.line, earlier.lost
             self.artifacts = list(dict.fromkeys([*earlier.artifacts, *self.artifacts]))
 
 

@@ -9,13 +9,14 @@ import logging
 import os
 import re
 import shlex
+import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from data_prep.errors import UserError
-from data_prep.files import file_lock
+from data_prep.files import check_writable, file_lock
 from data_prep.urls import redact
 from pretrain.config import DEFAULT_ADDRESS, OFFLINE, address_problem, sqlite_address, sqlite_path
 from pretrain.run import RunFolder
@@ -23,6 +24,7 @@ from pretrain.tracking.run_record import RunRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Experiment
 
 # The tracking thread waits and retries by itself, instead of minutes inside one call. Printed addresses may hold a
 # password.
@@ -112,13 +114,29 @@ class Target(NamedTuple):
         """A client and the experiment's id; the experiment is created if it is missing. Raises what MLflow raises."""
         path = self.sqlite_path
         if path:
+            _deleted_in_file(path, self.experiment)
             with contextlib.suppress(OSError):  # MLflow reports it
                 path.parent.mkdir(parents=True, exist_ok=True)
-        # Two runs that create the tables of a SQLite file at the same time damage it for good. MLflow reports a file
-        # that cannot be created.
+        # Two runs that create the tables of a SQLite file at the same time damage it for good.
         with contextlib.nullcontext() if path is None else file_lock(Path(f"{path}.lock"), needed=False):
             client = _open_client(self.uri)
             return client, _experiment_id(client, self.experiment, path)
+
+    def check(self) -> None:
+        """Look for what prevents all tracking until the user repairs it. A server that does not answer is no error.
+
+        Raises:
+            UserError: if the SQLite file cannot be written, or the experiment was deleted.
+        """
+        deleted = None
+        if path := self.sqlite_path:
+            deleted = _deleted_in_file(path, self.experiment)
+        elif urlsplit(self.uri).scheme in ("http", "https"):
+            with contextlib.suppress(Exception):  # the run reports it, and trains
+                experiment = _open_client(self.uri).get_experiment_by_name(self.experiment)
+                deleted = experiment.experiment_id if experiment and _is_deleted(experiment) else None
+        if deleted:
+            raise _deleted_experiment(self.experiment, deleted)
 
     def server_problem(self) -> str | None:
         """Why the server does not answer this user, in a few words; None if it does. Nothing is written there."""
@@ -185,6 +203,8 @@ def _open_client(uri: str) -> "MlflowClient":
 
 def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
     if experiment := client.get_experiment_by_name(name):
+        if _is_deleted(experiment):
+            raise _deleted_experiment(name, experiment.experiment_id)
         return experiment.experiment_id
     # Next to the database: MLflow's default is `mlruns` in the working folder of the process that comes first.
     location = (path.parent / f"{path.stem}-artifacts" / quote(name, safe="")).as_uri() if path else None
@@ -196,6 +216,40 @@ def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
         raise
 
 
+def _is_deleted(experiment: "Experiment") -> bool:
+    return bool(experiment.lifecycle_stage == "deleted")
+
+
+def _deleted_experiment(name: str, experiment_id: str) -> UserError:
+    return UserError(
+        f"The MLflow experiment {name!r} was deleted. Restore it with `mlflow experiments restore --experiment-id "
+        f"{experiment_id}`, or choose another one (track.experiment, or --experiment of a command)."
+    )
+
+
+def _deleted_in_file(path: Path, experiment: str) -> str | None:
+    """The id of the experiment in a SQLite file if it was deleted there. A missing file has none.
+
+    Raises:
+        UserError: if the file cannot be written. MLflow itself would try for ten minutes.
+    """
+    if not path.exists():
+        check_writable(path, "track.uri")
+        return None
+    address = f"{path.as_uri()}?mode=rw"
+    query = "SELECT experiment_id FROM experiments WHERE name = ? AND lifecycle_stage = 'deleted'"
+    try:
+        with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0, isolation_level=None)) as database:
+            with contextlib.suppress(sqlite3.OperationalError):  # no tables yet
+                if row := database.execute(query, (experiment,)).fetchone():
+                    return str(row[0])
+            database.execute("BEGIN IMMEDIATE")
+    except sqlite3.Error as error:
+        if "locked" not in str(error):  # another run writes
+            raise UserError(f"MLflow's file {path} cannot be used ({error}). Choose another track.uri.") from None
+    return None
+
+
 def _absolute(uri: str) -> str:
     """The address, for a SQLite file with its absolute path, so that `track sync` finds it from any folder."""
     path = sqlite_path(uri)
@@ -204,11 +258,15 @@ def _absolute(uri: str) -> str:
 
 def short_reason(error: Exception) -> str:
     """Why MLflow was not reached, in a few words and without secrets; its client's own text fills a screen."""
+    if isinstance(error, UserError):
+        return str(error)
     text = redact(str(error)).strip()
     if found := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
         return found[1].lower()
     if "timed out" in text.lower():
         return "no answer in time"
     if found := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
-        return f"HTTP {found[1] or found[2]}"
+        code = found[1] or found[2]
+        login = ", the login is refused: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        return f"HTTP {code}{login if code in ('401', '403') else ''}"
     return text.splitlines()[0][:100] if text else type(error).__name__

@@ -96,7 +96,8 @@ class Server:
 class Proxy(http.server.ThreadingHTTPServer):
     """Hands requests to a server, according to `mode`:
 
-    "pass"; "500", an answer without asking the server; "lost", the server is asked and its answer is not handed on;
+    "pass"; "500" or another code, an answer without asking the server;
+    "lost", the server is asked and its answer is not handed on;
     "hold", the request waits until another mode is set, and is handed on then, as a frozen server takes it.
 
     `script`, if set, gives each request its mode instead.
@@ -127,7 +128,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         while self.server.mode == "hold":
             time.sleep(0.02)
-        code, answer = (500, b"{}") if mode == "500" else self._ask(body)
+        code, answer = (int(mode), b"{}" if mode == "500" else b"refused") if mode.isdecimal() else self._ask(body)
         if mode == "lost":
             code, answer = 502, b"{}"
         with contextlib.suppress(OSError):  # the client closed the connection

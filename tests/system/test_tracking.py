@@ -4,6 +4,7 @@ import contextlib
 import math
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -13,15 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from data_prep.errors import UserError
 from launchers.doctor import examine_machine
+from pretrain.config import TrackConfig
+from pretrain.planning import check_tracking
 from pretrain.run import Journal
 from pretrain.tracking import RunRecord, Tracker, sync
 from pretrain.tracking.journal_forwarder import Sender
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Forked
-from tests.support.mlflow_server import Server, all_runs, history
+from tests.support.mlflow_server import Proxy, Server, all_runs, history
 from tests.support.tracked import append, expected, record_of, run_id, start
 
 
@@ -236,3 +240,81 @@ def test_closing_is_bounded_when_the_server_is_frozen(run_dir: Path, server: Ser
     assert sync(run_dir, server.uri) == 2 * 199
     assert stored(server.database, run_dir) == expected(run_dir)
     assert status(server.database, run_dir) == "FAILED"
+
+
+@pytest.mark.parametrize("loss", ["cut", "rewritten", "gone"])
+def test_a_journal_that_lost_its_end_gives_each_step_once(run_dir: Path, database: Path, loss: str) -> None:
+    """As after a power failure: the steps are made again, after two further starts, and one has another metric."""
+    start(run_dir, f"sqlite:///{database}").close(60, "KILLED")
+    append(run_dir, range(1, 101))
+    sync(run_dir, f"sqlite:///{database}")
+    sent = stored(database, run_dir)
+    assert sent[-1][1] == 100
+    journal = run_dir / "journal.jsonl"
+    kept = [] if loss == "gone" else journal.read_bytes().splitlines(keepends=True)[:80]
+    journal.write_bytes(b"".join(kept))
+    append(run_dir, range(len(kept) + 1, 121 if loss == "rewritten" else len(kept) + 6))
+    start(run_dir, f"sqlite:///{database}").close(60, "KILLED")
+    append(run_dir, range(len(kept) + 6, 91))
+    start(run_dir, f"sqlite:///{database}").close(60, "KILLED")
+    append(run_dir, range(91, 131))
+    start(run_dir, f"sqlite:///{database}").close(60, "FINISHED")
+    rows = stored(database, run_dir)
+    assert [(name, step) for name, step, _ in rows] == sorted({(name, step) for name, step, _ in rows})
+    assert [step for name, step, _ in rows if name == "train/loss"] == list(range(1, 131))
+    assert scalar(database, "select count(*) from runs") == 1
+
+
+def test_an_artifact_store_that_fails_stops_no_metric(
+    run_dir: Path, database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (database.parent / "mlflow-artifacts").write_text("a file, where a folder must be")
+    tracker = start(run_dir, f"sqlite:///{database}")
+    append(run_dir, range(1, 101))
+    tracker.close(60, "FINISHED")
+    assert stored(database, run_dir) == expected(run_dir)
+    assert status(database, run_dir) == "FINISHED"
+    assert record_of(run_dir).artifacts == ["config.yaml"]
+    assert caplog.text.count("MLflow takes no files (not a directory). Metrics are sent without them.") == 1
+    assert f"Some files were not sent to MLflow. Send them with: maskwright track sync {run_dir} " in caplog.text
+    with pytest.raises(UserError, match=r"has the metrics of .*, but takes no files"):
+        sync(run_dir, f"sqlite:///{database}")
+    (database.parent / "mlflow-artifacts").unlink()
+    assert sync(run_dir, f"sqlite:///{database}") == 0
+    assert record_of(run_dir).artifacts == []
+
+
+def test_a_refused_login_and_an_outage_are_told_apart(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    proxy = Proxy("http://127.0.0.1:1")
+    try:
+        for mode, words in (
+            ("401", "Cannot use MLflow at .*HTTP 401, the login is refused: set"),
+            ("502", "Cannot reach"),
+        ):
+            proxy.mode = mode
+            start(run_dir, proxy.uri).close(60, "FINISHED")
+            assert re.search(words, caplog.text), caplog.text
+            caplog.clear()
+        proxy.mode = "403"
+        with pytest.raises(UserError, match="HTTP 403, the login is refused: set MLFLOW_TRACKING_USERNAME"):
+            sync(run_dir, proxy.uri)
+    finally:
+        proxy.close()
+
+
+@pytest.mark.parametrize("where", ["file", "server"])
+def test_a_deleted_experiment_is_named_before_and_during_training(
+    where: str, run_dir: Path, database: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = f"sqlite:///{database}" if where == "file" else request.getfixturevalue("server").uri
+    client = MlflowClient(uri)
+    client.delete_experiment(client.create_experiment("deleted"))
+    wanted = "experiment 'deleted' was deleted. Restore it with `mlflow experiments restore --experiment-id "
+    with pytest.raises(UserError, match=wanted):
+        check_tracking(TrackConfig(uri=uri, experiment="deleted"))
+    check_tracking(TrackConfig(uri=uri, experiment="another"))
+    start(run_dir, uri, experiment="deleted").close(60, "FINISHED")
+    assert wanted in caplog.text
+    assert "Cannot reach" not in caplog.text
+    with pytest.raises(UserError, match=wanted):
+        sync(run_dir, uri)

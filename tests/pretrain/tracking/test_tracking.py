@@ -18,6 +18,8 @@ from data_prep.files import file_lock
 from data_prep.format import Dataset
 from data_prep.urls import hide_secrets, redact
 from launchers.app import app
+from pretrain.config import TrackConfig
+from pretrain.planning import check_tracking
 from pretrain.run import Entry
 from pretrain.tracking import Point, RunRecord, Target, Tracker, sync
 from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
@@ -310,3 +312,19 @@ def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
     refused = run(tmp_path / "runs", "--uri", "http://me:hunter2@host").exception
     assert isinstance(refused, UserError)
     assert "hunter2" not in str(refused)
+
+
+@pytest.mark.parametrize(
+    "path, reason",
+    [("folder", "unable to open database file"), ("text", "file is not a database"), ("text/x.db", "not a directory")],
+)
+def test_a_file_that_cannot_be_a_database_is_refused_before_training(tmp_path: Path, path: str, reason: str) -> None:
+    """At once: MLflow would try for ten minutes."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("not a database, but text that is longer than the header of one" * 20)
+    with pytest.raises(UserError, match=reason):
+        check_tracking(TrackConfig(uri=f"sqlite:///{tmp_path}/{path}"))
+    with pytest.raises(UserError, match=reason):
+        Target(f"sqlite:///{tmp_path}/{path}", "demo").connect()
+    check_tracking(TrackConfig(uri=f"sqlite:///{tmp_path}/new/mlflow.db"))
+    assert not (tmp_path / "new").exists()
