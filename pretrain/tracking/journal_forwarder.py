@@ -191,7 +191,7 @@ class Sender:
         self._sent = SentSteps()
         self.files_problem: str | None = None
         """Why the files that wait were not sent; metrics are sent without them."""
-        self._files_due = 0.0
+        self._files_due, self._has_warned = 0.0, False
 
     def send(self, retry_files: bool = True) -> int:
         """Send all that waits, and return the number of points. After an error it connects again.
@@ -206,19 +206,20 @@ class Sender:
                 run.client.set_tag(run.id, "outcome", outcome)
             run.client.set_terminated(run.id, self.record.status, self.record.end_time)
         self._run = run
+        if self.files_problem and not self._has_warned:  # not before: metrics are sent, so it is no outage
+            _log.warning("MLflow takes no files (%s). Metrics are sent without them.", self.files_problem)
+            self._has_warned = True
         if retry_files or time.monotonic() >= self._files_due:
             self._try_artifacts(run)
         return points
 
     def _try_artifacts(self, run: MlflowRun) -> None:
         """Send the files. Their store may be another server or folder than MLflow's, so it may fail alone."""
-        known, self.files_problem = self.files_problem, None
+        self.files_problem = None
         try:
             self._send_artifacts(run)
         except Exception as error:
             self.files_problem, self._files_due = short_reason(error), time.monotonic() + _FILES_SECONDS
-            if known is None:
-                _log.warning("MLflow takes no files (%s). Metrics are sent without them.", self.files_problem)
 
     def update(self, **changes: Any) -> None:
         """Change the record, in memory first and then on disk."""
