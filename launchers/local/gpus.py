@@ -1,6 +1,7 @@
 """Count the GPUs of this machine without importing torch, and explain a GPU that cannot be used."""
 
 import ctypes
+import itertools
 import os
 import re
 from importlib.machinery import PathFinder
@@ -25,15 +26,30 @@ def gpu_count(root: Path = Path("/"), library: str = _NVML) -> int:
         root: the folder of proc, dev and sys.
         library: name or path of NVML.
     """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
+    if (visible := visible_gpus()) is not None:
+        return len(visible)
     if _torch_is_for("hip"):
         return _amd_count(root)
     counted = _nvml_count(library)
     if counted is not None:
         return counted
     return max(len(list(root.glob("proc/driver/nvidia/gpus/*"))), len(list(root.glob("dev/nvidia[0-9]*"))))
+
+
+def visible_gpus() -> list[str] | None:
+    """The GPUs that CUDA_VISIBLE_DEVICES names, None if it is not set. CUDA reads it in the same way.
+
+    The list ends at the first word that is neither a number nor the name of a GPU or of a part of one (MIG). So `-1`,
+    an empty value, Slurm's `NoDevFiles` and the `none` and `void` of containers hide all GPUs, as does a repeated word.
+    """
+    text = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    first = names[0][:4]
+    form = re.escape(first) if first in ("GPU-", "MIG-") else r"\+?[0-9]"
+    devices = list(itertools.takewhile(re.compile(form).match, names))
+    return devices if len(set(devices)) == len(devices) else []
 
 
 def check_device(root: Path = Path("/"), library: str = _NVML) -> str:
@@ -49,8 +65,9 @@ def check_device(root: Path = Path("/"), library: str = _NVML) -> str:
         if not _torch_is_for("cuda", "hip"):
             raise UserError(f"This machine has {count} GPUs, but torch is a CPU build. Install a CUDA build. {on_cpu}")
         return ""
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return ""
+    if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        words = f"CUDA_VISIBLE_DEVICES is {visible!r} and names no GPU, so the run uses the CPU."
+        return "" if visible in ("", "-1") else words
     if sign := _sign_of_gpu(root):
         raise UserError(
             f"This machine has an NVIDIA GPU ({sign}), but its driver does not answer. Correct the driver until "

@@ -16,7 +16,7 @@ from data_prep.errors import UserError
 from data_prep.files import write_file
 from data_prep.processes import die_with_parent
 from data_prep.reading import read_bytes
-from launchers.local.gpus import check_device, gpu_count
+from launchers.local.gpus import check_device, visible_gpus
 from launchers.local.start_ranks import command_of
 from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
@@ -183,9 +183,7 @@ def _farewell(folder: RunFolder, status: Status) -> str:
 
 def _devices(processes: int) -> list[str]:
     """The GPUs in CUDA_VISIBLE_DEVICES; without it or on CPU, numbers from 0."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = visible.split(",") if visible and gpu_count() else map(str, range(processes))
-    return list(names)[:processes]
+    return (visible_gpus() or [str(number) for number in range(processes)])[:processes]
 
 
 def _run(command: list[str], lock: IO[str], stop: StopSignals) -> int:

@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import torch
 
 from data_prep.errors import UserError
 from launchers.local import gpus
@@ -103,11 +104,22 @@ def test_a_graphics_unit_of_amd_does_not_count_for_other_builds(tmp_path, monkey
     assert gpus.gpu_count(tmp_path, NO_NVML) == 0
 
 
-@pytest.mark.parametrize(("visible", "count"), [("", 0), ("-1", 0), ("0", 1), ("2,3", 2), ("GPU-1a,GPU-2b,", 2)])
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [
+        *((word, 0) for word in ("", "-1", "NoDevFiles", "none", "void", "all", " ", ",0", "-1,0", "0,0", "cuda:0")),
+        *(("0", 1), (" 0 , 3 ", 2), ("2,3", 2), ("0,1,-1,2", 2), ("0,,1", 1), ("1,GPU-1a", 1)),
+        *(("GPU-1a,GPU-2b,", 2), ("GPU-1a,0", 1), ("MIG-GPU-1a/3/0", 1), ("MIG-1a,MIG-2b", 2)),
+    ],
+)
 def test_visible_devices_decide(tmp_path, monkeypatch, visible, count):
+    """As torch.cuda reads them."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     touch(*(tmp_path / f"dev/nvidia{number}" for number in range(8)))
     assert gpus.gpu_count(tmp_path, NO_NVML) == count
+    assert len(torch.cuda._parse_visible_devices()) == count
+    if not count:
+        assert ("uses the CPU" in gpus.check_device(tmp_path, NO_NVML)) == (visible not in ("", "-1"))
 
 
 def pci_device(root: Path, vendor: str, kind: str) -> None:
