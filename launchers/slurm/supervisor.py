@@ -227,7 +227,7 @@ class Supervisor:
         deadline = time.monotonic() + _HELD_SECONDS
         while True:
             try:
-                self.run.lock().close()
+                self.run.lock(stopping_seconds=0).close()
                 return
             except UserError:
                 if host_of(self.run.holder(), self.job_id) is None:

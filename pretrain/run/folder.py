@@ -116,8 +116,10 @@ class RunFolder:
             if path.is_symlink() and not path.is_dir():
                 raise UserError(f"{path} is a symbolic link, and training would change the file behind it. Remove it.")
 
-    def lock(self) -> IO[str]:
+    def lock(self, stopping_seconds: float = 60.0) -> IO[str]:
         """Hold the folder while the returned file is open, here or in a process that inherits it.
+
+        If the run that holds it is stopping, wait for its end, up to `stopping_seconds`.
 
         That the processes of the run inherit the lock is why this is flock itself: the lock of the filelock package
         belongs to one process, and ends with it.
@@ -132,7 +134,7 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"{self.path}: the run folder cannot be written ({error.strerror})") from None
         try:
-            _lock_alone(file)
+            self._take_lock(file, stopping_seconds)
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "another process"
@@ -147,6 +149,21 @@ class RunFolder:
         file.write(f"process {os.getpid()} on {socket.gethostname()}{job}")
         file.flush()
         return file
+
+    def _take_lock(self, file: IO[str], stopping_seconds: float) -> None:
+        try:
+            return _lock_alone(file, _READER_SECONDS)
+        except BlockingIOError:
+            if not (stopping_seconds and self._is_stopping()):
+                raise
+        print(f"{self.path}: waiting for the end of a run that is stopping here ...", file=sys.stderr, flush=True)
+        _lock_alone(file, stopping_seconds)
+
+    def _is_stopping(self) -> bool:
+        """Whether the run that holds the folder will end soon: its launcher was killed, or its result is recorded."""
+        status, holder = self.status_or_none(), re.match(r"process (\d+) on ([^\s,]+)", self.holder())
+        is_lost = holder and holder[2] == socket.gethostname() and not Path(f"/proc/{holder[1]}").exists()
+        return bool(is_lost or (status and status.is_over))
 
     @staticmethod
     def inheritable(lock: IO[str]) -> dict[str, str]:
@@ -337,12 +354,12 @@ def report_failure(folder: RunFolder | None, reason: str, retry: bool = True) ->
     return prints
 
 
-def _lock_alone(file: IO[str]) -> None:
+def _lock_alone(file: IO[str], seconds: float) -> None:
     """Take the exclusive lock of a file. Wait for readers, which hold the lock for a moment (RunFolder.is_held).
 
     Raises BlockingIOError if another process still holds it; OSError on a file system without locks.
     """
-    deadline = time.monotonic() + _READER_SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -21,6 +21,7 @@ def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_pat
     runs.wait_for(lambda: (run / "status.json").exists())
     if moment == "step":
         runs.wait_for_step(run, 3)
+        runs.ranks_of(config)[1].suspend()  # it would stop before the second start
     assert runs.status(run)["state"] == ("starting" if moment == "start" else "running")
     (run / "STOP").touch()  # a request to the first
     began = time.monotonic()
@@ -30,6 +31,8 @@ def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_pat
     assert second.stderr.count("\n") == 1
     assert f"process {first.pid} on" in second.stderr
     assert "is training in this run folder" in second.stderr
+    if moment == "step":
+        runs.ranks_of(config)[1].resume()
     assert first.wait(timeout=60) == 75, "the second start took the request away"
     assert runs.status(run)["state"] == "stopped"
     assert not (run / "STOP").exists()
@@ -51,7 +54,7 @@ def test_of_starts_in_the_same_instant_one_trains(data, tmp_path):
     assert sorted(runs.losses(run)) == [1, 2, 3, 4]
 
 
-def test_the_lock_outlives_a_killed_command_as_long_as_its_processes(data, tmp_path):
+def test_the_lock_outlives_a_killed_command_and_the_next_start_waits_for_its_processes(data, tmp_path):
     run = tmp_path / "run"
     settings = {"train__steps": 100_000, "guard__hang_seconds": 0}
     config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, **settings))
@@ -61,25 +64,12 @@ def test_the_lock_outlives_a_killed_command_as_long_as_its_processes(data, tmp_p
     ranks[1].suspend()  # so that the others cannot end
     first.kill()
     first.wait(timeout=10)
-    second = runs.maskwright("train", config, "--procs", "2")
-    assert second.returncode == 1
-    assert "is training in this run folder" in second.stderr
+    log = tmp_path / "second"
+    second = runs.start_maskwright(log, "train", config, "--procs", "2", "run.stop_after=1")
+    runs.wait_for(lambda: "waiting for the end of a run that is stopping here" in log.read_text())
+    assert runs.ranks_of(config) == ranks
+    assert RunFolder(run).is_held()
     ranks[1].resume()
-    runs.wait_for(lambda: not RunFolder(run).is_held())
+    assert second.wait(timeout=60) == 75, log.read_text()
+    assert log.read_text().count("waiting") == 1
     assert not runs.ranks_of(config)
-
-
-def test_a_finished_run_and_a_refused_resume_start_no_process(data, tmp_path):
-    run = tmp_path / "run"
-    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, train__steps=3))
-    first = runs.maskwright("train", config)
-    assert first.returncode == 0
-    again = runs.maskwright("train", config)
-    assert (again.returncode, again.stderr) == (0, first.stderr.splitlines(keepends=True)[-1])
-    refused = runs.maskwright("train", config, "run.seed=8")
-    assert refused.returncode == 1
-    assert "cannot be resumed: run.seed was 7 and is 8" in refused.stderr
-    assert refused.stderr.count("\n") == 1
-    longer = runs.maskwright("train", config, "train.steps=4")
-    assert longer.returncode == 0
-    assert "step 4/4" in longer.stderr
