@@ -40,7 +40,9 @@ def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_pat
 
 def test_of_starts_in_the_same_instant_one_trains(data, tmp_path):
     run = tmp_path / "run"
-    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, train__steps=4))
+    config = runs.write_config(
+        tmp_path / "run.yaml", runs.tiny_config(data, run, train__steps=4, schedule__warmup_steps=1)
+    )
     logs = [tmp_path / f"log-{number}" for number in range(4)]
     commands = [runs.start_maskwright(log, "train", config, "--procs", "2") for log in logs]
     codes = [command.wait(timeout=120) for command in commands]
