@@ -95,7 +95,14 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
     description = run_on_all_ranks(lambda: describe(config, data.tokenizer))
     require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
     run_on_rank_zero(lambda: data.check_files(config.data, valid))
-    hosts = all_gather_json(socket.gethostname())
+    hosts = []
+    for host, sees_folder in all_gather_json([socket.gethostname(), folder.config.parent.is_dir()]):
+        hosts.append(host)
+        if not sees_folder and hosts.count(host) == 1:
+            _print_once(
+                f"warning: {host} does not have the run folder {folder.path} of {hosts[0]}. Its checkpoints would be "
+                "in several places. Choose a run.dir that all nodes share."
+            )
     return RunParts(
         config, folder, data, valid, stages, description, hosts, dist.get_rank(), lock, PhaseMarker(), config
     )

@@ -157,7 +157,7 @@ def _no_input(value: str, path: Path) -> str:
     if path.is_dir():
         others = sorted(str(file) for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         if not others:
-            return f"No input file in the folder {value}: it is empty. Correct --input."
+            return f"No input file in the folder {value}: it is empty. Name files of text, or a folder with some."
         return f"No input file in the folder {value}, but files of other types, such as {_unknown_type(others[0])}"
     missing = f"No input file at {value}{working_directory(value)}."
     names = os.listdir(path.parent) if path.parent.is_dir() else []

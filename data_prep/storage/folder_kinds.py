@@ -1,5 +1,6 @@
 """Recognize folders by the names of their files, for messages when a command gets a folder of another kind."""
 
+import re
 from pathlib import Path
 
 from data_prep.errors import UnusableInput, UserError, working_directory
@@ -50,10 +51,14 @@ def require_run(path: Path) -> None:
 def not_a(path: Path, wanted: str, advice: str) -> UserError:
     """The error for a `path` that is not `wanted`, such as "a run folder". It names run folders near `path`."""
     try:
+        at_step = re.fullmatch(r"(.+)@(\d+)", str(path))
+        if at_step and not path.exists() and is_run(Path(at_step[1])):
+            run, step = at_step.groups()
+            return UserError(f"{path} does not exist. Name {run} with --step {step}, or its export of that step.")
         if not path.exists():
             return UserError(f"{path} does not exist{working_directory(path)}. {advice}")
         kind = kind_of(path)
-        if wanted == RUN and kind == "a folder of runs":
+        if RUN in wanted and kind == "a folder of runs":
             runs = _runs_in(path)
             more = " ..." if len(runs) > _MOST_NAMED else ""
             advice = f"Name one of its runs: {', '.join(map(str, runs[:_MOST_NAMED]))}{more}"

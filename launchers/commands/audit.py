@@ -61,6 +61,11 @@ def audit(
     if not yes:
         require_trust(config.data_locations, folder.config)
     plan = plan_audit(folder, _range(steps, config.train.steps))
+    if steps and steps != f"{plan.start + 1}:{plan.end}":
+        print(
+            f"Repeating steps {plan.start + 1} to {plan.end}, from the checkpoint before {steps} to the one after it.",
+            file=sys.stderr,
+        )
     before = folder.read_environment() or {}
     work = run.resolve().with_name(f"{run.resolve().name}-audit")
     _repeat(folder, plan, work, procs or before.get("processes") or 1)

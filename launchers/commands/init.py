@@ -1,6 +1,8 @@
 """`maskwright init`: a config, a tokenizer and a data set for a text and this machine."""
 
 import json
+import math
+import re
 import shlex
 import sys
 import time
@@ -26,11 +28,21 @@ _Kind = tuple[str, bool | None, bool | None]
 """The model of a tokenizer, and whether it lower-cases text and strips accents (None for BPE)."""
 
 
+def _minutes(text: str | float) -> float:
+    """Parse minutes, or hours as in 2h. Raises UserError for other texts, and less than 0.1."""
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+) *(|m|min|minutes?|h|hours?)", str(text).strip().lower())
+    minutes = float(match[1]) * (60 if match[2].startswith("h") else 1) if match else 0
+    if not 0.1 <= minutes < math.inf:
+        raise typer.BadParameter(f"{text!r} is no time of 0.1 minutes or more. Write for example 30, or 2h.")
+    return minutes
+
+
 def init(
     text: Annotated[list[str], typer.Argument(metavar="TEXT", help="files, folders, quoted globs or URLs of text")],
     name: Annotated[str | None, typer.Option(help="name of the model; my-model by default")] = None,
     minutes: Annotated[
-        float | None, typer.Option(min=0.1, help="time for training; by default 2, or 30 with a GPU")
+        float | None,
+        typer.Option(parser=_minutes, metavar="N", help="time for training, or 2h; by default 2, or 30 with a GPU"),
     ] = None,
     lowercase: Annotated[bool | None, typer.Option(help="lower-case the text, as by default if it has case")] = None,
     strip_accents: Annotated[bool, typer.Option("--strip-accents", help="remove accents and vowel signs")] = False,
@@ -136,12 +148,15 @@ def _answer(asks: bool, given: Any, question: str, default: Any) -> Any:
     """The value of an option; if it is not given, the user's answer, or else the default."""
     if given is not None or not asks:
         return default if given is None else given
-    return typer.confirm(question, default) if isinstance(default, bool) else typer.prompt(question, default)
+    if isinstance(default, bool):
+        return typer.confirm(question, default)
+    return typer.prompt(question, default, value_proc=_minutes if isinstance(default, float) else None)
 
 
 def _config_file(name: str) -> Path:
-    if not name or Path(name).name != name or name.startswith((".", "-")):
-        raise UserError(f"--name is {name!r}, but it must be the name of a folder. Write for example books.")
+    if not re.fullmatch(r"[^\W_][\w.+-]*", name) or name.endswith((".yaml", ".yml")):
+        meant = re.sub(r"\.ya?ml$", "", re.sub(r"[^\w.+-]+", "-", name)).strip("-._") or "books"
+        raise UserError(f"--name is {name!r}, but it must be a name for folders, without spaces. Write {meant}.")
     config = Path(f"{name}.yaml")
     if config.exists():
         raise UserError(f"{config} exists. Train with `maskwright train {config}`, or choose another --name.")

@@ -1,5 +1,6 @@
 """`maskwright plan`: estimate memory and time of a run before it is submitted."""
 
+import contextlib
 import json
 from dataclasses import asdict
 from datetime import timedelta
@@ -11,7 +12,7 @@ from rich.table import Table
 
 from data_prep.errors import UserError
 from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides
-from launchers.commands.plan_scaling import ScalingRequest, node_counts, show_scaling
+from launchers.commands.plan_scaling import ScalingRequest, node_counts, show_scaling, with_defaults
 from launchers.display import text_console, text_table
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def plan(
     rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second, tflops)
     asked = ScalingRequest(counts, gpus_per_node, gpu, network, tokens_per_gpu, constants, data_wait)
     if asked.wanted:
+        asked, rate = with_defaults(parsed, asked, rate, vocab_size is not None or _has_data(parsed))
         show_scaling(parsed, _planner(parsed, vocab_size), asked, rate, as_json)
         return
     planned = _planner(parsed, vocab_size).plan(counts[0] * gpus_per_node, memory, rate)
@@ -90,7 +92,7 @@ def plan(
         print(json.dumps(_facts(planned), indent=1))
         return
     console = text_console()
-    title = f"{parsed.model.title}, {planned.parameters:,} parameters, on {planned.processes} GPUs"
+    title = f"{parsed.model.title}, {planned.parameters:,} parameters, on {_devices(planned)}"
     console.print(f"{title} ({counts[0]} x {gpus_per_node})")
     console.print(_work(planned))
     console.print(_memory(parsed, planned))
@@ -100,6 +102,14 @@ def plan(
     console.print(_speed(planned))
     if planned.time:
         console.print("Steps alone: the start, evaluation and checkpoints come on top.")
+
+
+def _has_data(config: "Config") -> bool:
+    from pretrain.data import Sources
+
+    with contextlib.suppress(UserError):
+        return bool(Sources.open(config))
+    return False
 
 
 def _planner(config: "Config", vocab_size: int | None) -> "Planner":
@@ -214,5 +224,14 @@ def _speed(planned: "RunPlan") -> Table | str:
     return text_table(("speed", "tokens/s", "time", "GPU hours"), [row], title="Time")
 
 
+def _devices(planned: "RunPlan") -> str:
+    """The number of GPUs in words; of processes, if no GPU is named and this machine has none."""
+    from launchers.local import gpu_count
+
+    one, many = ("GPU", "GPUs") if planned.gpu or gpu_count() else ("process", "processes")
+    return f"{planned.processes} {one if planned.processes == 1 else many}"
+
+
 def _gib(size: int) -> str:
-    return f"{size / _GIB:.2f}"
+    """GiB with two digits after the point, or two digits of less than 0.1."""
+    return f"{size / _GIB:.2f}" if size / _GIB >= 0.1 or not size else f"{size / _GIB:.1g}"

@@ -1,7 +1,7 @@
 """The scaling table of `maskwright plan`: step time, its parts and efficiency for several numbers of nodes."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,31 @@ def node_counts(text: str) -> list[int]:
     return [int(word) for word in words]
 
 
+def with_defaults(
+    config: "Config", asked: ScalingRequest, rate: "Rate | None", has_data: bool
+) -> "tuple[ScalingRequest, Rate | None]":
+    """The request and the speed, where missing ones have defaults: one 400 Gb/s network, and the measured H100.
+
+    Raises:
+        UserError: names all that is missing at once.
+    """
+    from pretrain.planning import default_rate, link_names
+
+    if rate is None and not asked.constants and config.train.precision != "fp32":
+        rate = default_rate(asked.gpu, config.model.arch)
+    lacks = []
+    if not asked.constants and (rate is None or rate.tflops is None):
+        lacks.append("the speed of one GPU (--from RUN, --mfu with --gpu, --tflops or --constants)")
+    if asked.gpu not in link_names() and not asked.constants:
+        lacks.append(f"the GPU's links (--gpu with one of {', '.join(link_names())})")
+    if not has_data:
+        lacks.append("the data sets of the config, or --vocab-size N")
+    if lacks:
+        raise UserError(f"The scaling table needs {'; '.join(lacks)}.")
+    is_default = asked.network is None and max(asked.nodes) > 1
+    return (replace(asked, network="400g") if is_default else asked), rate
+
+
 def show_scaling(
     config: "Config", planner: "Planner", asked: ScalingRequest, rate: "Rate | None", as_json: bool
 ) -> None:
@@ -70,7 +95,7 @@ def show_scaling(
     """
     from pretrain.planning import Cluster, Constants, hardware_of, network_of, scaling_table
 
-    network = network_of(asked.network, max(asked.nodes))
+    network = network_of(asked.network)
     measured = Constants.read(asked.constants) if asked.constants else None
     if measured and rate is None:
         rate = measured.rate(planner.shape, config.stages[-1].seq_len)

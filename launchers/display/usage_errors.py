@@ -18,7 +18,7 @@ def explain_usage_error(error: Any) -> str:
         from pretrain.config import value_refusal
 
         return value_refusal(_name(error.param), problems[0])
-    message = error.format_message()
+    message = " ".join(error.format_message().split())  # without line breaks and tabs between choices
     return f"{message if message.endswith('?') else message.rstrip('.') + '.'} {_advice(error)}"
 
 
@@ -38,6 +38,9 @@ def _name(parameter: Any) -> str:
 def _advice(error: Any) -> str:
     if isinstance(error, _exceptions.NoSuchOption) and "." in error.option_name:
         return f"Write keys of the config without dashes: {error.option_name.lstrip('-')}=VALUE."
+    if isinstance(error, _exceptions.NoSuchOption) and error.option_name == "--config":
+        command = error.ctx.command_path.split(maxsplit=1)[-1]
+        return f"Write the config file without an option: maskwright {command} run.yaml."
     if isinstance(error, _exceptions.MissingParameter) and (found := examples(error.ctx.command)):
         return f"Example: {min(found, key=len)}"
     words = error.ctx.command_path.split() if error.ctx else []

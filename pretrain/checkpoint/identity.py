@@ -2,6 +2,8 @@
 
 import json
 import re
+import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,7 @@ from pretrain.masking import cached_collocations, cached_weights
 _DATA = "data.train (fingerprint)"
 _INDEXES = "indexes of data.train (fingerprint)"
 _IN_BATCHES = ("data.train", "data.seq_len", "train.global_batch_size", "train.micro_batch_size")
+_MOST_NAMED, _LONGEST = 3, 60  # differences in a message, and characters of a value
 _OF_BATCHES = ("data.", "objective", "masking.", "run.seed", "plan version")
 
 _PHASE = re.compile(r"^phases\.[^.]*\.(?=[a-z])")
@@ -136,6 +139,19 @@ def _sections(config: Config) -> dict[str, Any]:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
-    """A phrase for each setting that differs: "masking.rate was 0.15 and is 0.3"."""
+    """A phrase for each setting that differs: "masking.rate was 0.15 and is 0.3". Digests are shortened."""
     names = dict.fromkeys([*before, *now])
-    return {n: f"{n} was {before.get(n)} and is {now.get(n)}" for n in names if before.get(n) != now.get(n)}
+    pairs = {n: (before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)}
+    return {n: f"{n} was {_short(then)} and is {_short(value)}" for n, (then, value) in pairs.items()}
+
+
+def first_of(changed: Mapping[str, str]) -> str:
+    """The first differences, and how many more there are."""
+    more = f" (and {len(changed) - _MOST_NAMED} more)" if len(changed) > _MOST_NAMED else ""
+    return f"{'; '.join([*changed.values()][:_MOST_NAMED])}{more}"
+
+
+def _short(value: Any) -> Any:
+    """A value; of a text, digests in 12 digits, and at most 60 characters."""
+    short = re.sub(r"[0-9a-f]{12}(?=[0-9a-f]{12})[0-9a-f]+", lambda match: match[0][:12], str(value))
+    return value if len(str(value)) <= _LONGEST else textwrap.shorten(short, _LONGEST, placeholder=" ...")

@@ -166,7 +166,9 @@ def _number(text: str, whole: bool) -> int | float | None:
     if unit == "%":
         number /= 100
     else:
-        number *= _THOUSANDS.get(unit, 1)
+        if unit not in _THOUSANDS:
+            return None  # a unit such as h
+        number *= _THOUSANDS[unit]
     number = round(number, 12)
     if whole:
         return int(number) if number == int(number) else None

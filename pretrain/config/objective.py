@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
@@ -45,6 +45,17 @@ class ObjectiveConfig(Section):
         if not any(self.ends):
             raise ValueError(f"share of {self.kind} is 0; remove it from the list")
         return self
+
+
+def check_objective_form(objective: Any) -> Any:
+    """The value of the setting `objective`; raises ValueError for a section, or a list of anything else."""
+    is_section = isinstance(objective, dict)
+    if is_section or (isinstance(objective, list) and not all(isinstance(one, dict | Section) for one in objective)):
+        raise ValueError(
+            "it must be one name such as mlm, or a list of {kind, share}. Write for example "
+            "[{kind: mlm, share: 0.5}, {kind: clm, share: 0.5}]."
+        )
+    return objective
 
 
 def block_rows(objectives: tuple[ObjectiveConfig, ...]) -> int:

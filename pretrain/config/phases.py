@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from pydantic_core.core_schema import ErrorType
 
-from pretrain.config.objective import OBJECTIVES
+from pretrain.config.objective import OBJECTIVES, check_objective_form
 from pretrain.config.section import Section
 
 CHANGEABLE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is listed
@@ -51,6 +51,11 @@ class PhaseConfig(Section):
             both = isinstance(new, dict) and isinstance(found.get(section, {}), dict)
             found[section] = {**found.get(section, {}), **new} if both else new
         return found
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _name_or_list(cls, objective: Any) -> Any:
+        return check_objective_form(objective)
 
     @model_validator(mode="after")
     def _changes_what_may_change(self) -> "PhaseConfig":

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, model_validator
+from pydantic import Discriminator, Field, PrivateAttr, Tag, ValidationError, field_validator, model_validator
 
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.data import DataConfig, MaskingConfig
@@ -18,6 +18,7 @@ from pretrain.config.objective import (
     ShareSchedule,
     View,
     block_rows,
+    check_objective_form,
 )
 from pretrain.config.phases import PhaseConfig, Span, named, phases_of_curriculum, settings_of, spans
 from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunConfig, TrackConfig
@@ -179,7 +180,17 @@ class Config(Section):
     @model_validator(mode="before")
     @classmethod
     def _from_curriculum(cls, values: Any) -> Any:
-        return phases_of_curriculum(values) if isinstance(values, dict) and "curriculum" in values else values
+        if not isinstance(values, dict):
+            return values
+        train = values.get("train")
+        if values.get("phases") and isinstance(train, dict) and train.get("steps", 0) is None:
+            values = values | {"train": {key: value for key, value in train.items() if key != "steps"}}
+        return phases_of_curriculum(values) if "curriculum" in values else values
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _name_or_list(cls, objective: Any) -> Any:
+        return check_objective_form(objective)
 
     @model_validator(mode="after")
     def _lay_out_phases(self) -> "Config":

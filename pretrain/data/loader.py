@@ -72,8 +72,8 @@ class BatchStage:
                 of = f" of phase {phase.name}" if phase.name else ""
                 raise UserError(
                     f"a micro-batch of {made.micro} rows cannot be split into objective "
-                    f"{phase.config.objective_text}{of}; make batch and train.micro_batch_size multiples of {block}, "
-                    "or choose shares that give whole rows"
+                    f"{phase.config.objective_text}{of}; make train.global_batch_size and train.micro_batch_size "
+                    f"multiples of {block}, or choose shares that give whole rows, such as 0.25 and 0.75"
                 )
             found.append(replace(made, restart=phase.restart and stage.after_step == phase.start))
         return tuple(found)

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from data_prep.errors import UserError, one_line
 from data_prep.reading import typed
-from pretrain.checkpoint import Checkpoint, Identity, differences
+from pretrain.checkpoint import Checkpoint, Identity, differences, first_of
 from pretrain.config import Config
 from pretrain.data import PLAN_VERSION, MixturePosition, Sources
 from pretrain.guards.step_guard import GuardHistory
@@ -84,15 +84,15 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
     for view in ("causal", "sep_id"):  # the weights fit all views: a run may go from one objective to the other
         shape.pop(view, None)
     if shape:
+        later = " For longer rows later on, set it at the start." if "max_positions" in shape else ""
         raise UserError(
-            f"{saved.path} cannot be resumed: {'; '.join([*changed.values(), *shape.values()])}; that is another shape "
-            "of model, so restore the settings, or choose another run.dir (for longer rows later on, set "
-            "model.max_positions at the start)"
+            f"{saved.path} is of another shape of model: {first_of(changed | shape)}. Restore the settings, or choose "
+            f"another run.dir.{later}"
         )
     if changed and not config.run.allow_changes:
         raise UserError(
-            f"{saved.path} cannot be resumed: {'; '.join(changed.values())}; restore the setting, choose another "
-            "run.dir, or pass run.allow_changes=true"
+            f"{saved.path} cannot be resumed: {first_of(changed)}; restore the setting, choose another run.dir, or "
+            "pass run.allow_changes=true"
         )
     if saved.step > config.train.steps:
         raise UserError(f"{saved.path} is past train.steps ({config.train.steps}); raise train.steps to go on")

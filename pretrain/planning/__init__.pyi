@@ -7,7 +7,9 @@ from .first_config import choose_first_config as choose_first_config
 from .first_config import config_text as config_text
 from .first_config import gpu_tflops as gpu_tflops
 from .hardware import Constants as Constants
+from .hardware import default_rate as default_rate
 from .hardware import hardware_of as hardware_of
+from .hardware import link_names as link_names
 from .hardware import network_of as network_of
 from .preflight import CHECKS as CHECKS
 from .preflight import check_resume as check_resume

@@ -10,6 +10,13 @@ from pretrain.model import EncoderShape
 from pretrain.planning.collectives import GPUS, NETWORKS, Gpu, Network
 from pretrain.planning.speed import Rate
 
+_MEASURED: dict[tuple[str | None, str], float] = {
+    ("H100", "bert"): 375,
+    ("H100", "roberta"): 375,
+    ("H100", "modernbert"): 319,
+}
+"""TFLOP/s of whole steps with Triton kernels, by GPU and architecture: benchmarks/results/gpu_table.md."""
+
 
 @dataclass(frozen=True)
 class Hardware:
@@ -89,14 +96,24 @@ class Constants:
         return Rate(f"measured in {self.path}, rows of {nearest[2]}", tflops=self.rates[nearest])
 
 
-def network_of(name: str | None, nodes: int) -> Network:
-    """A named network for so many nodes. One node needs no name: it sends nothing.
+def default_rate(gpu: str | None, arch: str) -> Rate | None:
+    """The speed that was measured on a GPU with a base model of this architecture; None if it was not."""
+    tflops = _MEASURED.get((gpu, arch))
+    source = f"measured with a base model on one {gpu} (benchmarks/results/gpu_table.md): {tflops} TFLOP/s"
+    return Rate(source, tflops=tflops) if tflops else None
+
+
+def link_names() -> list[str]:
+    """The GPUs with known links."""
+    return [*GPUS]
+
+
+def network_of(name: str | None) -> Network:
+    """A named network. One node needs no name: it sends nothing.
 
     Raises:
-        UserError: for an unknown name, or none for several nodes.
+        UserError: for an unknown name.
     """
-    if name is None and nodes > 1:
-        raise UserError(f"The scaling table needs the network between nodes: give --network {'|'.join(NETWORKS)}.")
     name = name or next(iter(NETWORKS))
     if name not in NETWORKS:
         raise UserError(f"--network {name!r} is not known; write one of {', '.join(NETWORKS)}")

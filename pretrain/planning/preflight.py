@@ -72,12 +72,19 @@ def _check_data(config: Config, world_size: int) -> None:
 
 
 def _check_named_checkpoint(config: Config) -> None:
-    """Raise UserError if run.resume names a missing folder. A run that already has checkpoints does not need it."""
+    """Raise UserError if run.resume names a folder that is missing or does not fit.
+
+    A run that already has checkpoints does not need it.
+    """
     resume = config.run.resume
-    is_named = resume not in ("auto", "required", "never")
-    if is_named and not Path(resume).is_dir() and not _has_checkpoints(config):
+    if resume in ("auto", "required", "never") or _has_checkpoints(config):
+        return
+    path = Path(resume)
+    if not path.is_dir():
         where = f"{resume}{working_directory(resume)}"
         raise UserError(f"run.resume: no checkpoint folder {where}. Name RUN/checkpoints/step-N, or write auto.")
+    if verify(path, sizes_only=True) is None and not state_problem(saved := read(path)):  # the run reports damage
+        check_fits(config, saved, Sources.open(config))
 
 
 def check_tracking(track: TrackConfig) -> None:

@@ -46,7 +46,9 @@ class GpuMemory:
             UserError: if the GPU model is not known.
         """
         if name is not None and gigabytes is None and name not in GPUS:
-            raise UserError(f"--gpu {name!r} is not known; write one of {', '.join(GPUS)}, or give --gpu-memory")
+            meant = next((f"Did you mean {one}? " for one in GPUS if one.lower() == name.lower()), "")
+            names = ", ".join(GPUS)
+            raise UserError(f"--gpu {name!r} is not known. {meant}You can write one of {names}, or give --gpu-memory.")
         size = gigabytes or (GPUS[name].gigabytes if name else None)
         return cls(f"{name or 'a GPU'} of {size:g} GB", round(size * 1e9)) if size else None
 

@@ -59,7 +59,7 @@ def copy_journal(run_dir: Path, kind: Kind, follow: bool) -> int:
     try:
         copy: JournalCopy = TensorBoardCopy(folder) if kind == "tensorboard" else WandbCopy(folder, record)
     except ImportError:
-        raise UserError(f"{kind} is not installed. Run: pip install 'maskwright[{kind}]'") from None
+        raise UserError(f"{kind} is not installed. Run: python -m pip install {kind}") from None
     journal, added = JournalReader(folder.journal), 0
     with closing(copy):
         while True:

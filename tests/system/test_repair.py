@@ -106,5 +106,5 @@ def test_fine_tuning_by_repair(data, tmp_path):
     check_fits(settings, newest, sources)
     encoder.initialize(98)
     hugging_face_model(encoder.state_dict(), shape).save_pretrained(init)
-    with pytest.raises(UserError, match=r"cannot be resumed: model\.init \(weights\) was \w{64} and is \w{64}; "):
+    with pytest.raises(UserError, match=r"cannot be resumed: model\.init \(weights\) was \w{12} and is \w{12}; "):
         check_fits(settings, newest, sources)

@@ -221,7 +221,7 @@ def test_changed_settings_and_data_are_refused_by_name(single, data, folder):
     assert "run.seed was 7 and is 8" in message
     assert "data.train (fingerprint) was " in message
     assert "data.train (tokenizer) was " in message
-    assert "that is another shape of model" in message, "the vocabulary of another tokenizer"
+    assert "is of another shape of model: " in message, "the vocabulary of another tokenizer"
     assert "train.steps" not in message
     assert (single / "config.yaml").read_text() == kept
     assert (single / "status.json").read_text() == before, "a refused command does not change the status"

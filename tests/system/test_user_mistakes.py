@@ -54,6 +54,7 @@ MISTAKES = {
         Mistake("replay runs/r", "--step", "Example: maskwright replay", 2),
         Mistake("export runs/r --step last", "--step", "whole number", 2),
         Mistake("evaluate model --data", "--data", "requires an argument", 2),
+        Mistake("train --config run.yaml", "--config", "without an option: maskwright train run.yaml", 2),
         Mistake("train run.yaml -p 2", "-p", "--help", 2),
         Mistake("report runs/r runs/r", "runs/r", "--help", 2),
     ],
@@ -102,6 +103,22 @@ MISTAKES = {
         Mistake(f"{TRAIN} model.init=none", "none", "model.init"),
         Mistake(f"{TRAIN} zero.stage=0 train.precision=bf16", "zero.stage", "zero.stage 1"),
         Mistake(f"{TRAIN} run.dir=text.jsonl", "text.jsonl", "run.dir"),
+        Mistake(f"{TRAIN} 'objective={{mlm: 0.5, clm: 0.5}}'", "objective", "[{kind: mlm, share: 0.5}"),
+        Mistake(f"{TRAIN} 'objective=[mlm, clm]'", "objective", "[{kind: mlm, share: 0.5}"),
+        Mistake(f"{TRAIN} 'phases=[{{name: a, steps: 4, objective: {{kind: mlm}}}}]'", "objective", "{kind: mlm"),
+        Mistake(
+            f"{TRAIN} 'objective=[{{kind: mlm, share: 0.33}}, {{kind: clm, share: 0.67}}]'",
+            "micro-batch of 8 rows",
+            "train.global_batch_size",
+        ),
+        Mistake(f"{TRAIN} run.dir=runs/r model.size=small", "another shape of model: model.size", "another run.dir"),
+        Mistake("branch runs/r@8 run.yaml run.dir=new model.size=small", "another shape", "Restore the settings"),
+        Mistake(f"{TRAIN} run.dir=runs/r data.train=data/valid", "data.train (fingerprint) was", "another run.dir"),
+        Mistake(f"{TRAIN} train.steps=2h", "train.steps", "whole number"),
+        Mistake("init text.jsonl --minutes soon", "'soon'", "30, or 2h", 2),
+        Mistake("init text.jsonl --name 'my model'", "'my model'", "Write my-model"),
+        Mistake("init text.jsonl --name x.yaml", "'x.yaml'", "Write x."),
+        Mistake("init void", "folder void: it is empty", "Name files of text"),
         Mistake("train run.yaml train.global_batch_size=16", "train.global_batch_size", "run.dir"),
     ],
     "Data sets": [
@@ -175,6 +192,7 @@ MISTAKES = {
         Mistake("export model", "model", "run"),
         Mistake("export runs/r --step 3", "3", "step"),
         Mistake("export runs/r --out tok", "tok", "--out"),
+        Mistake("export runs/r@8", "runs/r@8", "--step 8"),
         Mistake("export runs/r --out s3://bucket/x", "s3://bucket/x", "local"),
         Mistake("export runs/r --ema", "ema", "optim.ema"),
     ],
@@ -187,6 +205,7 @@ MISTAKES = {
         Mistake("evaluate model --data valid", "valid (working directory", "prep run"),
         Mistake("evaluate model --data data/valid --seq-len 512", "32 tokens", "--seq-len"),
         Mistake("evaluate data/valid --data model", "data/valid", "maskwright export"),
+        Mistake("evaluate runs --data data/valid", "a folder of runs", "runs/r"),
         Mistake("evaluate run.yaml --data data/valid", "run.yaml", "maskwright export"),
         Mistake("evaluate model --pairs table.csv", "table.csv", "jsonl"),
         Mistake("evaluate model --pairs text.jsonl", "text.jsonl", "sentence_good"),
@@ -199,6 +218,7 @@ MISTAKES = {
         Mistake(f"{FINETUNE} dev.tsv --columns sentence", "--columns sentence", "TEXT,LABEL"),
         Mistake("finetune model --task classification --train odd.tsv --valid odd.tsv", "'a', 'b', 'c'", "--columns"),
         Mistake(f"{FINETUNE} dev.tsv --lr 0", "--lr", "more than 0"),
+        Mistake("finetune model --train train.tsv --valid dev.tsv", "'--task'", "classification, tokens, questions", 2),
         Mistake("finetune model --task sentiment --train train.tsv --valid dev.tsv", "--task", "classification", 2),
         Mistake(
             "finetune model --task tokens --train train.tsv --valid dev.tsv", "line 1 is a header", "classification"
@@ -219,6 +239,8 @@ MISTAKES = {
     "Planning, clusters and studies": [
         Mistake("plan run.yaml --gpu H1000", "H1000", "H100"),
         Mistake("plan run.yaml --gpus-per-node 0", "--gpus-per-node", "1 or more", 2),
+        Mistake("plan run.yaml --gpu h100", "'h100'", "Did you mean H100?"),
+        Mistake("plan run.yaml --nodes 1,8", "the speed of one GPU", "--gpu with one of"),
         Mistake("plan rum.yaml", "rum.yaml", "run.yaml"),
         Mistake("doctor rum.yaml", "rum.yaml", "run.yaml"),
         Mistake("launch slurm run.yaml run.dir=new --nodes two", "--nodes", "whole number", 2),
@@ -292,6 +314,7 @@ def world(tmp_path_factory) -> Path:
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)
+    (folder / "void").mkdir()
     (folder / "zipped.txt").write_bytes(gzip.compress(b"hello there\n"))
     (folder / "latin1.txt").write_bytes("déjà vu\n".encode("latin-1"))
     (folder / "data.bin").write_bytes(bytes(range(256)))

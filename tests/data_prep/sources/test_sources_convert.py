@@ -60,7 +60,7 @@ def test_tables_become_inputs(name, content, rows, tmp_path, monkeypatch):
     ("value", "wanted"),
     [
         ("docs", "No input file in the folder docs, but files of other types, such as a.pdf: .pdf is not"),
-        ("none", "No input file in the folder none: it is empty. Correct --input."),
+        ("none", "No input file in the folder none: it is empty. Name files of text, or a folder with some."),
         ("text.jsnl", "No input file at text.jsnl (working directory: {cwd}). Did you mean text.jsonl?"),
         ("there/text.jsonl", "No input file at there/text.jsonl (working directory: {cwd}). Name a file, a folder,"),
         ("*.parquet", "No input file at *.parquet (working directory: {cwd})."),

@@ -108,15 +108,28 @@ def test_damaged_constants(tmp_path):
     assert "no rate of a model of this size" in refusal(*LARGE, *options)
 
 
+def test_the_measured_h100_and_one_network_are_defaults_that_the_table_names():
+    done = invoke(*LARGE, *FIXED, "--nodes", "1,8", "--gpu", "H100")
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "network 400g" in said
+    assert "compute: measured with a base model on one H100 (benchmarks/results/gpu_table.md): 375 TFLOP/s" in said
+
+
+def test_all_that_is_missing_is_named_at_once():
+    said = refusal("configs/bert-base.yaml", "--nodes", "1,8")
+    for missing in ("the speed of one GPU", "--gpu with one of", "--vocab-size N"):
+        assert missing in said
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ([*H100, "--nodes", "1,x", "--network", "400g"], "--nodes '1,x' is not a number"),
         ([*H100, "--nodes", "0"], "--nodes '0' is not a number"),
-        ([*H100, "--nodes", "1,2"], "give --network 10g|25g"),
         ([*H100, "--nodes", "1,2", "--network", "9g"], "'9g' is not known; write one of 10g, 25g"),
-        (["--gpu", "H100", "--nodes", "1,2", "--network", "400g"], "needs the speed of one GPU"),
-        (["--tflops", "300", "--nodes", "1,2", "--network", "400g"], "Write --gpu with one of A100-40GB"),
+        (["--gpu", "H200", "--nodes", "1,2", "--network", "400g"], "needs the speed of one GPU"),
+        (["--tflops", "300", "--nodes", "1,2", "--network", "400g"], "--gpu with one of A100-40GB"),
         ([*H100, "--tflops", "3", "--nodes", "1,2", "--network", "400g"], "--mfu and --tflops both set"),
         (["--gpu", "H100", "--tokens-per-second", "9", "--network", "400g"], "needs the speed of one GPU"),
         ([*H100, "--nodes", "1,3", "--network", "400g"], "24 processes cannot share evenly"),
