@@ -1,8 +1,10 @@
 """Errors that the user can fix. The command line prints their message in one line, without a traceback."""
 
+import contextlib
 import errno
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 MAX_MESSAGE = 300  # characters
@@ -12,13 +14,20 @@ _LASTING = {
     *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR),
     *(errno.EISDIR, errno.ELOOP, errno.EEXIST, errno.EINVAL, errno.EOPNOTSUPP),
 }
+_REASON = 100  # characters of the message of a library
 _WORD = 40  # characters of a shortened word
 _TERMINAL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
 
 class UserError(Exception):
-    """Invalid input. The message says what is wrong, where, and what to do."""
+    """Invalid input. The message says what is wrong, where, and what to do.
+
+    In one line of more than MAX_MESSAGE characters, the longest paths and values are shortened in the middle.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message if "\n" in message else shortened(message))
 
 
 class UnusableInput(UserError):
@@ -50,6 +59,18 @@ def one_line(text: str, limit: int = MAX_MESSAGE) -> str:
     return line if len(line) <= limit else f"{line[: limit - 3]}..."
 
 
+@contextlib.contextmanager
+def library_errors(problem: str, advice: str) -> Iterator[None]:
+    """Turn the errors that libraries raise for damaged files, which are of any type, into a UserError of one line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        reason = one_line(" ".join(str(error).split()), _REASON) or type(error).__name__
+        raise UnusableInput(f"{problem} ({reason}). {advice}") from error
+
+
 def printable(text: str, keep: str = "") -> str:
     """The text with control characters as escapes, so that data from others cannot control the terminal."""
     if text.isprintable():
@@ -77,7 +98,12 @@ def concise(text: str) -> str:
     The longest words, which are paths and values, are shortened in the middle, so that the advice at the end stays.
     """
     shown = _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text[:MAX_TEXT])
-    words = shown.split(" ")
+    return one_line(shortened(shown))
+
+
+def shortened(text: str) -> str:
+    """`text` with its longest words shortened in the middle, as far as MAX_MESSAGE characters need it."""
+    words = text[:MAX_TEXT].split(" ")
     while (excess := sum(map(len, words)) + len(words) - 1 - MAX_MESSAGE) > 0:
         longest = max(range(len(words)), key=lambda number: len(words[number]))
         word = words[longest]
@@ -85,7 +111,7 @@ def concise(text: str) -> str:
             break
         half = (max(_WORD, len(word) - excess) - 3) // 2
         words[longest] = f"{word[:half]}...{word[-half:]}"
-    return one_line(" ".join(words))
+    return " ".join(words)
 
 
 def working_directory(path: str | Path) -> str:

@@ -38,7 +38,7 @@ def figures_in(path: Path, export: Path, names: Sequence[Path]) -> list[Figure]:
             of_model = [one for name, one in values["models"].items() if Path(name).resolve() in same]
             return [figure for one in of_model for figure in _evaluation(one, values["settings"])]
         return list(_finetuning(values)) if values["identity"]["model"] == model_digest(export) else []
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         hint = "Name a file that `maskwright evaluate --json` or `maskwright finetune --json` wrote"
         raise unusable(path, f"it is no result file ({type(error).__name__}: {error})", hint) from None
 

@@ -9,7 +9,7 @@ import orjson  # stricter than json: refuses lone surrogates, deep nesting, huge
 
 from data_prep.errors import UnusableInput, working_directory
 from data_prep.files import open_plain
-from data_prep.storage import decompressed_chunks
+from data_prep.storage import decompressed
 from data_prep.urls import file_name, is_url, open_remote, remote_errors, shown
 
 Item = TypeVar("Item")
@@ -21,7 +21,7 @@ def read_text(path: str) -> str:
     Raises UserError if the file cannot be read, is not UTF-8, or is empty.
     """
     with _errors(path):
-        data = b"".join(decompressed_chunks(io.BytesIO(_content(path)), file_name(path)))
+        data = decompressed(_content(path), file_name(path))
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any line ending
     if not text.strip():
         raise UnusableInput(f"{shown(path)} is empty. Name a file with text.")

@@ -1,6 +1,5 @@
 """Find documents that contain text of an evaluation set, by shared n-grams (Brown et al. 2020, GPT-3, appendix C)."""
 
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,7 @@ from data_prep.cleaning.arrays import load_integers, save_array
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
 from data_prep.errors import DamagedData, MissingFile, UserError
 from data_prep.reading import read_bytes
-from data_prep.storage import decompressed_chunks
+from data_prep.storage import decompressed
 
 MIN_WORDS = 8
 MAX_EVALUATION_BYTES = 4 << 30
@@ -135,7 +134,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _read(path: Path) -> bytes:
     try:
-        return b"".join(decompressed_chunks(io.BytesIO(read_bytes(path, MAX_EVALUATION_BYTES)), path.name))
+        return decompressed(read_bytes(path, MAX_EVALUATION_BYTES), path.name)
     except MissingFile as error:
         raise UserError(f"There is no evaluation file {path}; correct its name.") from error
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
 """Files and folders on disk: compressed files, a bounded cache of remote files, kinds of folders.
 
-`Cache` keeps files, and parts of files, behind URLs. `decompressed_chunks` reads .gz and .zst files.
+`Cache` keeps files, and parts of files, behind URLs. `decompressed` and `decompressed_chunks` read .gz and .zst files.
 `require_run` and `not_a` make the message when a command gets a folder of another kind.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from data_prep.errors import UnusableInput, UserError, working_directory
+from data_prep.errors import UnusableInput, UserError, library_errors, working_directory
 from data_prep.files import atomic_folder, make_folder, write_file, write_json
 from data_prep.format import TokenizerInfo
 from data_prep.reading import open_regular, read_below, read_json
@@ -296,10 +296,8 @@ def load(folder: Path) -> Tokenizer:
         raise UnusableInput(f"{folder} has no tokenizer.json; {advice(folder, str(folder))}.")
     if tokenizer is None:
         open_regular(path).close()
-        try:
+        with library_errors(f"{path} is not a valid tokenizer", "Copy it again."):
             tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # the library raises Exception for an invalid file
-            raise UnusableInput(f"{path} is not a valid tokenizer: {error}.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True

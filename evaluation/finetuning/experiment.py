@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, library_errors
 from data_prep.files import atomic_folder, check_writable, refuse_file, write_json
 from data_prep.reading import json_or_none
 from evaluation.finetuning.cloze_repair import RepairTask
@@ -155,12 +155,10 @@ def _longest(folder: Path) -> int:
     """Maximum text length of the model in tokens."""
     from transformers import AutoModel
 
-    try:
+    with library_errors(f"{folder}: transformers has no model for its config", "Export or copy it again."):
         config = model_config(folder)
         with torch.device("meta"):
             return longest_text(AutoModel.from_config(config)) or sys.maxsize
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{folder}: transformers has no model for its config ({error})") from error
 
 
 def _digest(text: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_prep.errors import UserError
+from data_prep.errors import UserError, library_errors
 from evaluation.finetuning.feature_batches import Feature, by_length, collate, shuffled
 from pretrain.config import ScheduleConfig
 from pretrain.export import load_model, model_config
@@ -169,23 +169,21 @@ def initial_model(folder: Path, head: Head, settings: FinetuneSettings, pad_id: 
 
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # hides the warning about new head weights
+    problem = f"{folder}: no model for {head.auto_class.__name__} can be made of its config"
     try:
-        config = model_config(folder)
-        options = head.options | ({"is_decoder": False} if getattr(config, "is_decoder", False) else {})
-        if getattr(config, "pad_token_id", None) is None:
-            options["pad_token_id"] = pad_id
-        if settings.dropout is not None:
-            rates = {name: value for name, value in config.to_dict().items() if not isinstance(value, bool)}
-            names = [name for name in rates if "dropout" in name or name.endswith("_pdrop")]
-            if not names:
-                raise UserError(f"--dropout: a {config.model_type} model has no dropout")
-            options |= dict.fromkeys(names, settings.dropout)
-        if settings.init == "pretrained":
-            return load_model(folder, head.auto_class, new_head=True, **options)
-        return head.auto_class.from_config(model_config(folder, **options)).float()
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(
-            f"{folder}: no model for {head.auto_class.__name__} can be made of its config ({error})"
-        ) from error
+        with library_errors(problem, "Export or copy it again."):
+            config = model_config(folder)
+            options = head.options | ({"is_decoder": False} if getattr(config, "is_decoder", False) else {})
+            if getattr(config, "pad_token_id", None) is None:
+                options["pad_token_id"] = pad_id
+            if settings.dropout is not None:
+                rates = {name: value for name, value in config.to_dict().items() if not isinstance(value, bool)}
+                names = [name for name in rates if "dropout" in name or name.endswith("_pdrop")]
+                if not names:
+                    raise UserError(f"--dropout: a {config.model_type} model has no dropout")
+                options |= dict.fromkeys(names, settings.dropout)
+            if settings.init == "pretrained":
+                return load_model(folder, head.auto_class, new_head=True, **options)
+            return head.auto_class.from_config(model_config(folder, **options)).float()
     finally:
         logging.set_verbosity(verbosity)

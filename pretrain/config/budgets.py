@@ -88,7 +88,7 @@ def _steps(config: Config, phase: Phase, unit: str, budget: int) -> int:
         if left <= (end - after) * rows:
             return max(1, after + math.ceil(left / rows))
         left -= (end - after) * rows
-    raise AssertionError("the last size has no end")
+    raise UserError(f"a length of {budget} {unit} would be more than {_ENDLESS:,} steps; give a smaller one")
 
 
 def _of_slot(data: DataConfig, unit: str, phase: str) -> float:

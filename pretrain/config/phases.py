@@ -128,8 +128,9 @@ def settings_of(base: dict[str, Any], phases: list[PhaseConfig], number: int) ->
 
 def _unread(objective: Any) -> tuple[str, ...]:
     """The settings of masking that none of these objectives reads; `objective` as in a config."""
-    names = [objective] if isinstance(objective, str) else [one["kind"] for one in objective if "kind" in one]
-    kinds = [OBJECTIVES[name] for name in names if name in OBJECTIVES]
+    parts = objective if isinstance(objective, list) else [{"kind": objective}]  # not checked yet
+    names = [one.get("kind") for one in parts if isinstance(one, dict)]
+    kinds = [OBJECTIVES[name] for name in names if isinstance(name, str) and name in OBJECTIVES]
     return tuple(name for name in kinds[0].unread if all(name in kind.unread for kind in kinds)) if kinds else ()
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import reprlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -13,7 +14,8 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from data_prep.errors import UserError
-from pretrain.config import RateSchedule, load_config
+from data_prep.reading import typed
+from pretrain.config import RateSchedule, flat, load_config
 from pretrain.data.batch import Batch
 from pretrain.data.feed import Prefetcher
 from pretrain.data.loader import BatchStage, Loader
@@ -131,16 +133,23 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         The number of processes may differ, if their batches together have as many rows as before.
 
         Raises:
-            UserError: if it is of another stream.
+            UserError: if it is of another stream, or after more batches than this one has.
         """
+        wrong = UserError("this is not the state of a MaskedStream; load what its state_dict returned")
         try:
-            then, position = state["settings"], MixturePosition.from_json(json.loads(json.dumps(state["position"])))
-            batches = int(state["batches"])
+            position = MixturePosition.from_json(json.loads(json.dumps(state["position"])))
+            batches, then = typed(int, state["batches"]), flat(typed(dict[str, Any], state["settings"]))
         except (KeyError, TypeError, ValueError):
-            raise UserError("this is not the state of a MaskedStream; load what its state_dict returned") from None
-        for name, now in self._settings.items():
+            raise wrong from None
+        for name, now in flat(self._settings).items():
             if then.get(name) != now:
-                raise UserError(f"the state is of another stream: {name} was {then.get(name)} and is {now}")
+                was = reprlib.repr(then.get(name))
+                raise UserError(f"the state is of another stream: {name} was {was} and is {reprlib.repr(now)}")
+        rows = batches * self._config.train.global_batch_size
+        if (len(position.sources), position.dealt) != (len(self._start.sources), rows):
+            raise wrong
+        if self._steps is not None and batches > self._steps:
+            raise UserError(f"the state is after {batches} batches, and the stream has {self._steps}; give more steps")
         self._batches, self._known = batches, (batches, position)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -64,6 +64,7 @@ class Part:
         return replace(self, numbers=self.numbers[rows])
 
 
+_FOREIGN = "the position is not one of these data: it is at"
 _At = tuple[Position, int]  # the start of a window, and the sequence length
 
 
@@ -103,6 +104,8 @@ class RowStream:
         parts = []
         while rows:
             window = self.window(position, seq_len)
+            if not window.first_row <= position.row <= window.end_row:
+                raise UserError(f"{_FOREIGN} row {position.row} of a window that ends at {window.end_row}")
             here = min(rows, window.end_row - position.row)
             numbers = window.in_reading_order(position.row, here)
             parts.append(Part(self._source, self._drawn(position), position.window, window, numbers))
@@ -140,6 +143,8 @@ class RowStream:
 
     def _plan(self, position: Position, seq_len: int) -> ShuffleWindow:
         n_blocks = self.reader.blocks.n_blocks
+        if position.window >= self.n_windows:
+            raise UserError(f"{_FOREIGN} window {position.window} of {self.n_windows}")
         first = position.window * self._window_blocks
         places = np.arange(first, min(first + self._window_blocks, n_blocks))
         epoch = self._drawn(position)

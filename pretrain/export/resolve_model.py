@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, models
 
-from data_prep.errors import UnusableInput, UserError, one_line
+from data_prep.errors import UnusableInput, UserError, library_errors, one_line
 from data_prep.format import Dataset
 from data_prep.reading import MAX_CONFIG_BYTES, read_json, typed, unusable
 from data_prep.storage import is_run, not_a
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 _CAUSAL = re.compile("ForCausalLM|LMHeadModel")
+_AGAIN = "Export or copy it again."
 _COPY_AGAIN = "export or copy the model again"
 _MASKED = re.compile("ForMaskedLM|ForPreTraining|WithLMHead")
 
@@ -62,7 +63,7 @@ def model_config(folder: Path, **options: Any) -> "PretrainedConfig":
     """The configuration in config.json, with `options` instead of its values. Never names the attention.
 
     Raises:
-        UserError: if the file cannot be read, or an adapter replaces the model.
+        UserError: if the file cannot be read, an adapter replaces the model, or its weights are quantized.
         ValueError, KeyError and others of transformers: for a kind that it does not know, and wrong values.
     """
     from transformers import CONFIG_MAPPING
@@ -72,6 +73,9 @@ def model_config(folder: Path, **options: Any) -> "PretrainedConfig":
     values = read_json(folder / "config.json", dict[str, Any], MAX_CONFIG_BYTES, _COPY_AGAIN, nan=True)
     if (folder / "adapter_config.json").exists():  # transformers would load the model that it names
         raise UnusableInput(f"{folder} holds an adapter (adapter_config.json). Merge it into its model first.")
+    if values.get("quantization_config"):  # some kinds load code from the hub
+        advice = "name the folder of the model before it was quantized"
+        raise unusable(folder / "config.json", "its weights are quantized", advice)
     kind = values.get("model_type")
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         raise ValueError(f"transformers has no model of the kind {reprlib.repr(kind)} (model_type)")
@@ -89,19 +93,12 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
     Raises:
         UserError: if the folder holds no such model, or not all of it.
     """
-    from huggingface_hub.errors import StrictDataclassError
-    from safetensors import SafetensorError
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
     local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "output_loading_info": True}
-    try:
+    with library_errors(f"{folder}: no model for {auto_class.__name__} can be loaded from it", _AGAIN):
         model, info = auto_class.from_pretrained(str(folder), config=model_config(folder, **options), **local)
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError, StrictDataclassError) as error:
-        reason = one_line(str(error), 120)
-        raise UnusableInput(
-            f"{folder}: no model for {auto_class.__name__} can be loaded from it ({reason}). Export or copy it again."
-        ) from error
     encoder = f"{model.base_model_prefix}."
     missing = sorted(
         key
@@ -127,12 +124,11 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
 
     if not (folder / "tokenizer.json").is_file():  # transformers would make an empty one
         raise UnusableInput(f"{folder} holds no tokenizer.json; export the run again, or copy its tokenizer there")
-    try:
+    with library_errors(f"{folder} holds no tokenizer that can be loaded", _AGAIN):
         tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # the tokenizers library raises no other for a file that it cannot read
-        raise UnusableInput(
-            f"{folder} holds no tokenizer that can be loaded; its files are damaged. Export or copy it again."
-        ) from error
+        if (most := int(min(tokenizer.model_max_length, 1e30))) < 1:
+            raise ValueError(f"model_max_length is {most}")
+        tokenizer.model_max_length = most
     if isinstance(tokenizer.backend_tokenizer.model, models.BPE):
         tokenizer.backend_tokenizer.model.dropout = None
     return tokenizer

@@ -6,6 +6,7 @@ document's positions start at the beginning.
 
 import functools
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 
-from data_prep.errors import UserError, one_line
+from data_prep.errors import UserError, library_errors, one_line
 from data_prep.format import TokenizerInfo
 from data_prep.reading import MAX_CONFIG_BYTES, read_json
 from pretrain.masking import IGNORED, RowGroup
@@ -92,7 +93,7 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
         UserError: if transformers has no masked language model of that kind, or it is too short.
     """
     values = dict(given if isinstance(given, dict) else _read(Path(given)))
-    kind = values.pop("model_type", None)
+    kind = named if isinstance(named := values.pop("model_type", None), str) else None
     if foreign := next((key for key in _FOREIGN_CODE if values.get(key)), None):
         raise UserError(f"model.config: {kind!r} brings code of its own ({foreign}), which Maskwright does not run")
     values |= {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.special_ids["pad"]}
@@ -105,7 +106,10 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
     longest = getattr(config, "max_position_embeddings", None)
     if longest and longest < seq_len:
         raise UserError(f"model.config: max_position_embeddings ({longest}) is less than the longest row ({seq_len})")
-    return {key: value for key, value in config.to_diff_dict().items() if key != "transformers_version"}
+    saved = {key: value for key, value in config.to_diff_dict().items() if key != "transformers_version"}
+    with torch.device("meta"):  # without memory for weights
+        padded_model(saved, LossOptions(), 0)
+    return saved
 
 
 def named_ids(kind: Any, special_ids: Mapping[str, int]) -> dict[str, int]:
@@ -131,9 +135,10 @@ def longest_text(model: PreTrainedModel) -> int | None:
 def padded_model(config: dict[str, Any], options: LossOptions, seed: int) -> PaddedModel:
     """The model of `padded_config`, with the family's own initialisation, the same on every rank."""
     values = dict(config)
-    with torch.random.fork_rng():
+    kind = values.pop("model_type")
+    with torch.random.fork_rng(), _settings_errors(kind):
         torch.manual_seed(seed)
-        return PaddedModel(_config(values.pop("model_type"), values), options)
+        return PaddedModel(_config(kind, values), options)
 
 
 def without_attention(values: Any) -> Any:
@@ -150,12 +155,15 @@ def without_attention(values: Any) -> Any:
 
 def _config(kind: Any, values: dict[str, Any]) -> PretrainedConfig:
     if kind not in CONFIG_MAPPING:
-        raise UserError(f"model.config: transformers has no masked language model of the kind {kind!r} (model_type)")
-    try:
+        raise UserError(
+            f"model.config: transformers has no masked language model of the kind {kind!r:.60} (model_type)"
+        )
+    with _settings_errors(kind):
         return AutoConfig.for_model(kind, **without_attention(values))
-    except Exception as error:  # a validator of any kind: transformers has several
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"model.config: these are no settings of the kind {kind!r} ({reason})") from None
+
+
+def _settings_errors(kind: str) -> AbstractContextManager[None]:
+    return library_errors(f"model.config: these are no settings of the kind {kind!r}", "Correct the value.")
 
 
 @functools.lru_cache(4)

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from data_prep.errors import MissingFile, UserError, one_line
-from data_prep.reading import MAX_CONFIG_BYTES, open_regular, read_json, shown_path
+from data_prep.errors import MissingFile, UserError, library_errors, one_line
+from data_prep.reading import MAX_CONFIG_BYTES, open_regular, read_json
 from data_prep.tokenizer import describe
 from pretrain.model.encoder import Encoder
 from pretrain.model.model_description import EncoderShape, weights_file
@@ -37,6 +36,7 @@ _FREE = {
     "local_rope_theta": "model.local_rope_theta",
 }
 _PIECES = "or set model.init_vocabulary to pieces"
+_COPY = "Copy the folder again."
 _FOLDER_ADVICE = "Name a folder that `maskwright export` or save_pretrained wrote."
 
 
@@ -158,12 +158,10 @@ def _shape_of(folder: Path, arch: str) -> EncoderShape:
     if kind not in (arch, f"{arch}-decoder"):
         raise UserError(f"model.init: {folder} holds a model of type {reprlib.repr(kind)}, and model.arch is {arch!r}")
     try:
-        return shape_of(AutoConfig.for_model(kind, **config))
+        with library_errors("its config.json is no configuration of a model", _FOLDER_ADVICE):
+            return shape_of(AutoConfig.for_model(kind, **config))
     except UserError as error:
         raise UserError(f"model.init: {folder} does not fit: {error}") from None
-    except Exception as error:  # transformers' validators raise several kinds
-        reason = " ".join(str(error).split())
-        raise UserError(f"model.init: {folder / 'config.json'} is no configuration of a model ({reason})") from None
 
 
 def _problems(model: EncoderShape, shape: EncoderShape, same_vocabulary: bool, same_size: bool) -> Iterator[str]:
@@ -211,12 +209,8 @@ def _check_tokenizer(folder: Path, model: EncoderShape) -> None:
 
 def _check_vocabulary(folder: Path, tokenizer: Path) -> None:
     """Compare vocabularies: another one of the same size would make the weights meaningless."""
-    try:
+    with library_errors(f"model.init: the tokenizer of {folder} cannot be compared with that of data.train", _COPY):
         model, data = (Tokenizer.from_file(str(path / "tokenizer.json")).get_vocab() for path in (folder, tokenizer))
-    except Exception as error:  # the tokenizers library raises nothing narrower
-        raise UserError(
-            f"model.init: the tokenizer of {folder} cannot be compared with that of data.train ({error})"
-        ) from None
     if model != data:
         raise UserError(
             f"model.init: {folder} has another vocabulary than data.train; prepare the data with its own tokenizer, "
@@ -226,10 +220,6 @@ def _check_vocabulary(folder: Path, tokenizer: Path) -> None:
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:
     path = weights_file(folder)
-    try:
+    with library_errors(f"model.init: {path} cannot be read", _COPY):
         open_regular(path).close()
         return load_file(path)
-    except UserError as error:
-        raise UserError(one_line(f"model.init: {error}")) from None
-    except (OSError, SafetensorError, ValueError, KeyError, RuntimeError) as error:
-        raise UserError(one_line(f"model.init: {shown_path(path)} cannot be read ({error})")) from None

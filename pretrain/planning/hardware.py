@@ -1,11 +1,11 @@
 """Speed and links of a GPU: from its data sheet, from a rate, or measured by benchmarks/gpu_table.py."""
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from data_prep.errors import UserError
+from data_prep.reading import read_json, typed, unusable
 from pretrain.model import EncoderShape
 from pretrain.planning.collectives import GPUS, NETWORKS, Gpu, Network
 from pretrain.planning.speed import Rate
@@ -61,27 +61,24 @@ class Constants:
         Raises:
             UserError: if the file cannot be read, or has no such phase.
         """
+        hint = "name the JSON file of python -m benchmarks.gpu_table --only constants"
         try:
-            result = json.loads(path.read_bytes())["phases"]["constants"]["result"]
-            return cls._of(path, result)
-        except OSError as error:
-            raise UserError(f"Cannot read {path} ({error.strerror}). Name the JSON file of gpu_table.") from None
+            return cls._of(path, read_json(path, dict[str, Any], hint=hint, nan=True)["phases"]["constants"]["result"])
         except (ValueError, KeyError, TypeError, AttributeError):
-            raise UserError(
-                f"{path} has no measured constants. Run python -m benchmarks.gpu_table --only constants."
-            ) from None
+            raise unusable(path, "it has no measured constants", hint) from None
 
     @classmethod
     def _of(cls, path: Path, result: dict[str, Any]) -> "Constants":
         rates = {
-            (one["layers"], one["hidden"], one["seq_len"]): float(one["TFLOP/s"])
+            typed(tuple[int, int, int], [one["layers"], one["hidden"], one["seq_len"]]): _rate(one["TFLOP/s"])
             for one in result["rates"].values()
             if "TFLOP/s" in one
         }
         links = result["ranks"]
         most = links[max(links, key=int)] if links else {}
-        memory, link, hop = result["memory bytes per second"], most.get("bytes per second"), most.get("seconds per hop")
-        return cls(path, rates, memory, link, hop, most.get("slowdown", 0.0))
+        found = (result["memory bytes per second"], most.get("bytes per second"), most.get("seconds per hop"))
+        memory, link, hop = (None if value is None else _rate(value) for value in found)
+        return cls(path, rates, memory, link, hop, typed(float, most.get("slowdown", 0.0)))
 
     def rate(self, shape: EncoderShape | None, seq_len: int) -> Rate:
         """The measured rate of a model with as many layers of the same width, at the nearest row length.
@@ -94,6 +91,13 @@ class Constants:
             raise UserError(f"{self.path} has no rate of a model of this size. Give --tflops.")
         nearest = min(alike, key=lambda key: abs(key[2] - seq_len))
         return Rate(f"measured in {self.path}, rows of {nearest[2]}", tflops=self.rates[nearest])
+
+
+def _rate(value: Any) -> float:
+    """A finite number above 0. Raises ValueError."""
+    if not (number := float(typed(float, value))) > 0:
+        raise ValueError(f"{value} is not above 0")
+    return number
 
 
 def default_rate(gpu: str | None, arch: str) -> Rate | None:

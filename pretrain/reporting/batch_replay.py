@@ -113,6 +113,8 @@ def _record(folder: RunFolder, step: int) -> tuple[dict[str, float], _Batch, Mix
         raise UserError(f"{folder.journal} has no step {step}. {known}")
     try:
         batch: _Batch = typed(_Batch, entry.batch)
+        if not 0 <= batch.mask_rate <= 1:
+            raise ValueError(f"mask_rate is {batch.mask_rate:g}, not from 0 to 1")
         return entry.metrics, batch, MixturePosition.from_json(batch.position)
     except ValueError as error:
         raise unusable(folder.journal, f"of the step's batch, {error}") from None

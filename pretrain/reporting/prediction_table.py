@@ -137,7 +137,12 @@ def _segments(document: BatchDocument, spelling: Spelling, asked: list[dict[str,
 
 def _answers(record: PageAnswers, spelling: Spelling) -> list[list[Any]]:
     rows = zip(record.ids, record.probabilities, record.right, strict=True)
-    return [[[_word(id, spelling) for id in ids], probabilities, right] for ids, probabilities, right in rows]
+    return [[[_word(id, spelling) for id in ids], [*map(_share, shares)], _share(right)] for ids, shares, right in rows]
+
+
+def _share(value: float | None) -> float | None:
+    """A float also for a whole number, which may have more than 64 bits."""
+    return None if value is None else float(value)
 
 
 def _word(id: int, spelling: Spelling) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.errors import MAX_MESSAGE, UnusableInput
+from data_prep.errors import MAX_MESSAGE, UnusableInput, UserError
 
 LONG = "/data/" + "folder/" * 60 + "shard.tar"
 
@@ -14,6 +14,12 @@ def test_a_long_path_loses_its_middle_and_the_advice_stays():
     assert text.count("...") == 2
     assert " is damaged; restore it from " in text
     assert text.endswith("shard.tar.")
+
+
+def test_a_message_of_several_lines_or_long_advice_is_kept():
+    assert str(UserError(f"{LONG}\n{LONG}")) == f"{LONG}\n{LONG}"
+    assert str(UserError("word " * 100)) == "word " * 100
+    assert len(str(UserError(f"{LONG} cannot be read; restore it"))) <= MAX_MESSAGE
 
 
 @pytest.mark.parametrize("text", ["short", "x" * MAX_MESSAGE])

@@ -1,5 +1,6 @@
 """Figures for a model card from the result files of fine-tuning."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,14 @@ def test_a_fine_tuning_has_an_interval_over_seeds_and_belongs_to_one_model(tmp_p
         assert figure.interval == (pytest.approx(interval) if interval else None)
         assert f"mean of {count} seeds" in figure.settings
         assert figures_in(tmp_path / "results.json", other, []) == []
+
+
+def test_an_interval_of_one_number_is_refused(tmp_path):
+    pairs = {"score": "sum", "pairs": 3, "accuracy": 0.5, "interval": [0.4]}
+    results = {"models": {str(tmp_path): {"pairs": pairs}}, "settings": {"pairs": {"file": "blimp.jsonl"}}}
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    with pytest.raises(UserError, match=r"no result file.*evaluate --json"):
+        figures_in(tmp_path / "results.json", tmp_path, [])
 
 
 def test_another_json_file_is_refused(tmp_path):

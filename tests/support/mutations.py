@@ -2,9 +2,12 @@
 
 import collections.abc
 import copy
+import functools
+import gzip
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import types
@@ -15,15 +18,37 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import zstandard
+
 from data_prep.errors import MAX_MESSAGE, UserError
 from data_prep.reading import Measurement
 from tests.support.hostile_json import DEEPEST, DIGITS, NESTED, SURROGATE
 
 SECONDS = 5
+MEMORY = 512 << 20  # bytes that one case may add to the peak
+_BOMB_BYTES = 640 << 20
 _WRONG: list[Any] = [None, True, 0, -1, 1 << 64, 0.5, -1e308, "", "x", "a\0b", "../x", [], {}, [[]], [None], {"a": 1}]
 _RAW = [NESTED, DEEPEST, SURROGATE, DIGITS, f"-{DIGITS}.5", "1e999", "NaN", "-Infinity", '"\\u0000"', '{"a":1,"a":2}']
 _PLACE = "a place for what json does not write"
 _BYTES = ["cut", "bits", "empty", "zeros", "utf-16", "latin-1", "doubled"]
+_WORDS = [
+    "",
+    "-1",
+    "1e999",
+    "1" * 30,
+    "a\0b",
+    "../x",
+    "x" * 5000,
+    "[",
+    "{",
+    '"',
+    "\t",
+    "#",
+    ">",
+    "\n\n",
+    "\x1b[2J",
+    "\ud800",
+]
 _SPECIAL = ["pipe", "folder", "loop", "endless", "gone", "nul"]
 
 
@@ -31,7 +56,8 @@ _SPECIAL = ["pipe", "folder", "loop", "endless", "gone", "nul"]
 class Reader:
     """A reader of a file: `read` is its public function, called without arguments; `seal` restores a checksum.
 
-    form: "json", "lines" (of JSON) or "bytes". The result must be a `kind`, if there is one.
+    form: "json", "lines" (of JSON), "words", "safetensors" (its header is JSON), "gz", "zst" or "bytes". The result
+    must be a `kind`, if there is one.
     """
 
     name: str
@@ -62,6 +88,8 @@ def verdict(reader: Reader) -> str:
     def stop(*_: Any) -> None:
         raise _TooSlowError
 
+    _forget_peak()
+    peak = _peak_bytes()
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
@@ -77,7 +105,20 @@ def verdict(reader: Reader) -> str:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        took = _peak_bytes() - peak
+    if took > MEMORY:
+        return f"memory: {took >> 20} MB"
     return "accepted" if reader.kind is None or is_of(reader.kind, found) else f"wrong type: {found!r:.300}"
+
+
+def _forget_peak() -> None:
+    """Let the peak of the memory of this process begin at what it uses now."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def _peak_bytes() -> int:
+    found = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())
+    return int(found[1]) << 10 if found else 0
 
 
 def is_of(kind: Any, value: Any) -> bool:
@@ -112,10 +153,24 @@ def _mutate(reader: Reader, valid: bytes, rng: random.Random) -> str:
     chance = rng.random()
     if chance < 0.03:
         return _special(reader.path, rng.choice(_SPECIAL))
-    if reader.form == "bytes" or chance < 0.2:
+    if reader.form in ("gz", "zst") and chance < 0.06:
+        reader.path.write_bytes(_bomb(reader.form))
+        return "bomb"
+    if reader.form in ("bytes", "gz", "zst") or chance < 0.2:
         kind = rng.choice(_BYTES)
         reader.path.write_bytes(_damaged(kind, valid, rng))
         return kind
+    if reader.form == "words":
+        kind = rng.choice(_WORDS)
+        spans = [match.span() for match in re.finditer(rb"[^\s:,=]+", valid)]
+        start, end = rng.choice(spans or [(0, 0)])
+        reader.path.write_bytes(valid[:start] + kind.encode(errors="surrogatepass") + valid[end:])
+        return f"word {kind[:9]!r}"
+    if reader.form == "safetensors":
+        size = int.from_bytes(valid[:8], "little")
+        kind, header = _wrong_json(valid[8 : 8 + size], None, rng)
+        reader.path.write_bytes(len(header).to_bytes(8, "little") + header + valid[8 + size :])
+        return str(kind)
     lines = valid.splitlines() if reader.form == "lines" else [valid]
     number = rng.randrange(len(lines))
     kind, lines[number] = _wrong_json(lines[number], reader.seal, rng)
@@ -165,6 +220,15 @@ def _damaged(kind: str, valid: bytes, rng: random.Random) -> bytes:
     if kind in ("utf-16", "latin-1"):
         return (valid.decode("latin-1") + "é").encode(kind)
     return {"empty": b"", "zeros": bytes(len(valid)), "doubled": valid + valid}[kind]
+
+
+@functools.cache
+def _bomb(form: str) -> bytes:
+    """Few bytes that expand to _BOMB_BYTES."""
+    piece = bytes(1 << 20)
+    if form == "gz":
+        return gzip.compress(piece) * (_BOMB_BYTES >> 20)
+    return zstandard.ZstdCompressor().compress(piece) * (_BOMB_BYTES >> 20)
 
 
 def _special(path: Path, kind: str) -> str:

@@ -171,3 +171,33 @@ def test_what_cannot_work_is_refused(data, tmp_path):
         stream(data, seed=1).load_state_dict(state)
     with pytest.raises(UserError, match="not the state"):
         stream(data).load_state_dict({"batches": 3})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"batches": -1},
+        {"batches": "3"},
+        {"batches": 2},
+        {"settings": []},
+        {"position": {"dealt": 12, "sources": []}},
+        {"position": {"dealt": 12, "sources": [{"epoch": 0, "window": 99}]}},
+        {"position": {"dealt": 12, "sources": [{"epoch": 0, "row": 1 << 40}]}},
+    ],
+)
+def test_a_state_with_wrong_values_is_refused(data, change):
+    made = stream(data, steps=4)
+    batches = iter(made)
+    for _ in range(3):
+        next(batches)
+    state = made.state_dict()
+    resumed = stream(data, steps=4)
+
+    def resume():
+        resumed.load_state_dict(state | change)
+        next(iter(resumed))
+
+    with pytest.raises(UserError, match=r"not the state of a MaskedStream|the position is not one of these data"):
+        resume()
+    with pytest.raises(UserError, match="after 3 batches, and the stream has 2"):
+        stream(data, steps=2).load_state_dict(state)

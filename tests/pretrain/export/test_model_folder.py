@@ -60,6 +60,25 @@ def test_settings_that_cannot_be_read_are_said_in_a_sentence(tmp_path, name, tex
             is_causal(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "change", [{"num_attention_heads": 0}, {"hidden_act": ["gelu"]}, {"quantization_config": {"quant_method": "mxfp4"}}]
+)
+def test_settings_that_no_model_has_are_said_in_one_line(tmp_path, change):
+    config = json.loads((tiny_model(tmp_path) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | change))
+    with pytest.raises(UserError, match=r"can be loaded from it|its weights are quantized") as refused:
+        load_model(tmp_path, AutoModelForMaskedLM)
+    assert len(str(refused.value)) <= 300
+
+
+@pytest.mark.parametrize("most", ["long", 0, -1, [], float("nan")])
+def test_a_tokenizer_with_a_wrong_length_is_refused(tmp_path, most):
+    config = json.loads((tiny_model(tmp_path) / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": most}))
+    with pytest.raises(UserError, match="holds no tokenizer that can be loaded"):
+        load_tokenizer(tmp_path)
+
+
 CONFIG = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=1, intermediate_size=8)
 
 

@@ -108,6 +108,10 @@ def test_a_stream_of_padding_alone_gives_nothing(tokenizer):
         ({"model_type": "bert", "max_position_embeddings": 8}, r"max_position_embeddings \(8\) is less than"),
         ({"model_type": "neobert", "auto_map": {"AutoConfig": "model.NeoBERTConfig"}}, "brings code of its own"),
         ({"model_type": "bert", "trust_remote_code": True}, r"brings code of its own \(trust_remote_code\)"),
+        ({"model_type": ["bert"]}, "no masked language model of the kind None"),
+        ({"model_type": "bert", "tie_word_embeddings": [1]}, "these are no settings of the kind 'bert'"),
+        ({"model_type": "bert", "hidden_act": ["gelu"]}, "these are no settings of the kind 'bert'"),
+        ({"model_type": "bert", "num_attention_heads": 0}, "these are no settings of the kind 'bert'"),
         ("nowhere/config.json", "nowhere/config.json: there is no such file"),
     ],
 )

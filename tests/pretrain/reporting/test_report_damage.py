@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pretrain.reporting import collect
+from pretrain.reporting import collect, write_page
 from pretrain.reporting.page_data import read_config
 from pretrain.reporting.prediction_table import predictions_of
 from tests.support.report_runs import eventful, prediction_lines, write_run
@@ -93,6 +93,16 @@ def test_answers_of_wrong_types_are_left_out(tmp_path: Path, change: dict[str, A
     found = predictions_of(path, tmp_path)
     assert found is not None
     assert found["steps"] == [2]
+
+
+def test_whole_numbers_above_64_bits_are_shown_as_floats(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", eventful())
+    asked, first = prediction_lines("k", [2])
+    large = json.loads(first) | {"probabilities": [[1 << 64, 0.1], [0.6, 0.2]], "right": [10**39, 0.5]}
+    (run / "predictions.jsonl").write_bytes(asked + json.dumps(large).encode() + b"\n")
+    content = collect(run, run / "report.html")
+    write_page(content, run / "report.html")
+    assert content["predictions"]["answers"][0][0][1:] == [[2.0**64, 0.1], 1e39]
 
 
 @pytest.mark.parametrize("change", [{"original": [2]}, {"seen": "x"}, {"predictions": [{"place": 99}]}, {"slot": None}])

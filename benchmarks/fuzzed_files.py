@@ -1,0 +1,380 @@
+"""More readers for benchmarks/fuzz_readers.py: models, exports, inputs of users, files of clusters, and commands."""
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+import zstandard
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
+from transformers import BertConfig
+
+from data_prep.cleaning import Grams
+from data_prep.cleaning.contamination import evaluation_texts
+from data_prep.errors import UnusableInput, unforeseen
+from data_prep.format import Dataset, data_set_problems
+from data_prep.reading import parse_json, read_bytes, unusable
+from data_prep.sources import Options, RowReader, SourceInput, examine
+from data_prep.storage import Cache
+from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
+from evaluation import published_results, text_files
+from evaluation.finetuning import FinetuneSettings, Finetuning, model_digest
+from evaluation.finetuning.example_files import read_columns, read_table
+from evaluation.finetuning.learner import initial_model
+from evaluation.generation import Writer
+from evaluation.study import Study
+from launchers.app import app
+from launchers.commands.prep_weights import prep_weights
+from launchers.hosts.host_checks import read_hostfile
+from launchers.slurm.job_chain import recorded_jobs
+from launchers.slurm.requeue_decision import LaunchHistory
+from launchers.slurm.supervisor import read_history, write_history
+from launchers.watch import find_log
+from pretrain.config import Config, load_config
+from pretrain.data import MaskedStream
+from pretrain.export import ExportRecord, Figure, merge_models, revision_of
+from pretrain.model import EncoderShape
+from pretrain.model.families import shape_of
+from pretrain.model.head import LossOptions
+from pretrain.model.padded_model import padded_config, padded_model
+from pretrain.model.pretrained_init import initial_state
+from pretrain.planning.hardware import Constants
+from tests.support import report_runs
+from tests.support.mutations import Reader
+from tests.support.run_folder import make_run
+from tests.support.runs import tiny_data
+from tests.support.tiny_models import tiny_model
+
+TEXT = "the [MASK] sailed"
+COMMANDS = (
+    ("status", "RUN"),
+    ("status", "RUN", "--json"),
+    ("checkpoints", "RUN"),
+    ("checkpoints", "RUN", "--quick", "--json"),
+    ("report", "RUN"),
+    ("logs", "RUN"),
+    ("replay", "RUN", "--step", "3"),
+    ("replay", "RUN", "--step", "2", "--json"),
+    ("stop", "RUN"),
+    ("runs", "tree", "RUN"),
+    ("config", "show", "RUN/config.yaml"),
+)
+
+
+def more_readers(folder: Path) -> Iterator[Reader]:
+    """The readers of this module, with their valid files in `folder`."""
+    data = Dataset(folder / "data")
+    yield from _of_models(folder, data)
+    yield from _of_exports(folder, data)
+    yield from _of_tokenizers(folder, data)
+    yield from _of_inputs(folder)
+    yield from _of_preparations(folder, data)
+    yield from _of_clusters(folder)
+    yield from _of_streams(folder)
+    yield from _commands(folder)
+
+
+def _written(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def _of_models(folder: Path, data: Dataset) -> Iterator[Reader]:
+    tokens = data.tokenizer_path / "tokenizer.json"
+    model = tiny_model(folder / "init", tokens)
+    _written(model / "generation_config.json", json.dumps({"bos_token_id": 2, "max_length": 20}))
+    shape: EncoderShape = shape_of(BertConfig.from_pretrained(str(model)))
+    weights, config = model / "model.safetensors", model / "config.json"
+
+    def initial(vocabulary: str = "same") -> None:
+        initial_state(model, shape, data.tokenizer_path, vocabulary=vocabulary)
+
+    yield Reader("model.init config.json", config, initial)
+    yield Reader("model.init weights", weights, initial, "safetensors")
+    yield Reader("model.init weights, bytes", weights, initial, "bytes")
+    yield Reader("model.init tokenizer", model / "tokenizer.json", initial)
+    yield Reader("model.init tokenizer, pieces", model / "tokenizer.json", partial(initial, "pieces"))
+
+    def fill() -> None:
+        writer, spelling = Writer(model), Spelling.open(model)
+        for tokens in writer.fill(TEXT, 3):
+            spelling.text([id for id, _ in tokens])
+
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        yield Reader(f"fill {name}", model / name, fill)
+    yield Reader("fill weights", weights, fill, "safetensors")
+    given = _written(folder / "model-config.json", (model / "config.json").read_bytes())
+
+    def padded() -> None:
+        values = padded_config(json.loads(_text(given)), 16, data.manifest.tokenizer)
+        padded_model(values, LossOptions(), 0)
+
+    yield Reader("model.config", given, padded)
+    table = _written(folder / "examples.tsv", "text\tlabel\n" + "the ship\tx\nsail the\ty\n" * 4)
+    settings = FinetuneSettings("classification", columns=("text", "label"))
+    files = {"train": str(table), "valid": str(table)}
+
+    def tuned() -> None:
+        initial_model(model, Finetuning(model, settings, files).task.heads[0], settings, 0)
+
+    yield Reader("fine-tuning config.json", config, tuned)
+    yield Reader("fine-tuning tokenizer_config.json", model / "tokenizer_config.json", tuned)
+    out = folder / "merged"
+
+    def merge() -> None:
+        merge_models([model, model], [0.5, 0.5], "x", out, lambda *_: None)
+
+    def merged() -> None:
+        try:
+            merge()
+        finally:
+            _emptied(out)
+
+    _written(model / "README.md", CARD)
+    yield Reader("merge, card", model / "README.md", merged, "words")
+
+
+CARD = "---\nlicense: mit\ntags: [a, b]\n---\n\n# Title\n\ntext | cell\n\n## Training\n\nmore: 1\n"
+
+
+def _emptied(folder: Path) -> None:
+    for path in folder.iterdir() if folder.is_dir() else ():
+        path.unlink()
+
+
+def _text(path: Path) -> str:
+    """JSON of an object, as a config holds it."""
+    data = read_bytes(path)
+    try:
+        return json.dumps(parse_json(data, dict[str, Any]))
+    except ValueError as error:
+        raise unusable(path, str(error)) from None
+
+
+def _of_exports(folder: Path, data: Dataset) -> Iterator[Reader]:
+    export = folder / "export"
+    tiny_model(export, data.tokenizer_path / "tokenizer.json")
+    _written(export / "README.md", CARD)
+    record = folder / "recorded" / "maskwright_export.json"
+    figures = [Figure("fill-mask", "books/valid", "loss", "held-out loss", 1.5, (1.0, 2.0), "x")]
+
+    def published() -> None:
+        revision_of(export, "main", "a/b", figures, None, None)
+
+    yield Reader("card", export / "README.md", published, "words")
+    yield Reader("card, bytes", export / "README.md", published, "bytes")
+    _written(record, json.dumps(asdict(ExportRecord(3, "0" * 64, {"README.md": "0" * 64}))))
+    yield Reader("export record", record, lambda: ExportRecord.read(record.parent), kind=ExportRecord | None)
+    pairs = {"score": "sum", "pairs": 3, "accuracy": 0.5, "interval": [0.4, 0.6]}
+    held_out = {"loss": 2.5, "masked_accuracy": 0.5, "rows": 3, "loss_interval": [2.0, 3.0]}
+    masks = {"strategy": "token", "rate": 0.15, "seq_len": 16, "data": "books/valid"}
+    settings = {"held_out": masks, "pairs": {"file": "blimp.jsonl"}}
+    evaluated = {"models": {str(export): {"held_out": held_out, "pairs": pairs}}, "settings": settings}
+    results = _written(folder / "evaluated.json", json.dumps(evaluated))
+    listed = list[Figure]
+    yield Reader("evaluation results", results, lambda: published_results.figures_in(results, export, []), kind=listed)
+    identity = {"model": model_digest(export), "epochs": 1, "lr": 1e-3, "valid": "0" * 64}
+    tuned = {"task": "classification", "metric": "accuracy", "mean": 0.5, "scores": [0.5, 0.6], "identity": identity}
+    scored = _written(folder / "tuned.json", json.dumps(tuned))
+    yield Reader("fine-tuning results", scored, lambda: published_results.figures_in(scored, export, []), kind=listed)
+
+
+def _of_tokenizers(folder: Path, data: Dataset) -> Iterator[Reader]:
+    corpus = ["the ship sailed over the sea", "a small ship, 12 men"] * 4
+    special = [AddedToken(name, special=True) for name in ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")]
+    made = {
+        "BPE": (models.BPE(), trainers.BpeTrainer, pre_tokenizers.ByteLevel()),
+        "Unigram": (models.Unigram(), trainers.UnigramTrainer, pre_tokenizers.Metaspace()),
+        "WordLevel": (models.WordLevel(unk_token="[UNK]"), trainers.WordLevelTrainer, pre_tokenizers.Whitespace()),
+        "WordPiece": (
+            models.WordPiece(unk_token="[UNK]"),
+            trainers.WordPieceTrainer,
+            pre_tokenizers.BertPreTokenizer(),
+        ),
+    }
+    for kind, (model, trainer, split) in made.items():
+        tokenizer = Tokenizer(model)
+        tokenizer.pre_tokenizer = split
+        unknown = {"unk_token": "[UNK]"} if kind == "Unigram" else {}
+        tokenizer.train_from_iterator(
+            corpus, trainer(vocab_size=60, special_tokens=special, show_progress=False, **unknown)
+        )
+        place = folder / f"tokenizer-{kind}"
+        place.mkdir()
+        tokenizer.save(str(path := place / "tokenizer.json"))
+
+        def used(place: Path = place, path: Path = path) -> None:
+            fetched = fetch(str(path), place / "fetched")
+            info = describe(fetched)
+            encoder, _ = Encoders(load(fetched), info).choose(corpus)
+            encoder(corpus)
+            Spelling.open(fetched).text(range(9))
+
+        yield Reader(f"{kind} tokenizer", path, used)
+
+
+def _of_inputs(folder: Path) -> Iterator[Reader]:
+    cache, texts = Cache(folder / "cache", 0), "first document\n\nsecond: one\n\nthird\n"
+    fasta, lines = ">a x\nACGT\nAC\n>b\nGG\n", '{"text": "a b", "id": 1}\n{"text": "c", "id": 2}\n'
+    contents = {"txt": texts, "fasta": fasta, "jsonl": lines}
+    packed: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "zst": zstandard.ZstdCompressor().compress}
+    for kind, content in contents.items():
+        options = Options("text", {"txt": None, "fasta": "header", "jsonl": "id"}[kind])
+        for form in ("words", "gz", "zst"):
+            if (kind, form) == ("jsonl", "words"):
+                continue
+            name = f"unit.{kind}" + (f".{form}" if form in packed else "")
+            data = packed[form](content.encode()) if form in packed else content.encode()
+            path = _written(folder / name, data)
+
+            def rows(path: Path = path, kind: str = kind, options: Options = options) -> None:
+                source = SourceInput("", str(path), kind)
+                found = examine(source, cache, options)
+                list(RowReader(source, 0, 1 if path.suffix in (".gz", ".zst") else found.bytes, options, cache))
+
+            yield Reader(f"input .{name.partition('.')[2]}", path, rows, form)
+    for form, pack in packed.items():
+        path = _written(folder / f"lines.txt.{form}", pack(texts.encode()))
+        yield Reader(f"text lines .{form}", path, partial(text_files.read_lines, str(path)), form)
+        path = _written(folder / f"evaluation.jsonl.{form}", pack(lines.encode()))
+        yield Reader(f"contamination list .{form}", path, lambda path=path: list(evaluation_texts(path)), form)
+    for kind, content in {"jsonl": lines, "tsv": "a\tb\nc\td\n", "txt": texts}.items():
+        path = _written(folder / f"evaluation.{kind}", content)
+        form = "lines" if kind == "jsonl" else "words"
+        yield Reader(f"contamination list .{kind}", path, lambda path=path: list(evaluation_texts(path)), form)
+    tsv = _written(folder / "cells.tsv", "text\tlabel\na b\t1\nc\t2\n")
+    yield Reader("fine-tuning table .tsv", tsv, lambda: read_table(str(tsv), ["text", "label"]), "words")
+    conll = _written(folder / "words.conllu", "1\ta\t_\tDET\t_\t_\t_\t_\t_\t_\n2\tb\t_\tNOUN\t_\t_\t_\t_\t_\t_\n\n")
+    yield Reader("fine-tuning columns", conll, lambda: read_columns(str(conll)), "words")
+
+
+def _of_preparations(folder: Path, data: Dataset) -> Iterator[Reader]:
+    shard, manifest = data.manifest.shards[0], data.manifest
+
+    def verified() -> None:
+        list(data_set_problems(data.path, manifest, 1, None))
+
+    for name in (shard.name, shard.index_name):
+        yield Reader("shard check", data.path / "shards" / name, verified, "bytes")
+    grams = folder / "grams.npy"
+    Grams({8: np.arange(4, dtype=np.uint64)}).save(grams)
+    yield Reader("contamination array", grams, lambda: Grams.load(grams), "bytes")
+    words = _written(folder / "words.tsv", "the\t1.5\nship\n")
+
+    def weighed() -> None:
+        (folder / "weighed.json").unlink(missing_ok=True)
+        with _silent():
+            prep_weights(str(data.path), folder / "weighed.json", words=words)
+
+    yield Reader("list of word weights", words, weighed, "words")
+    table = folder / "nested.parquet"
+    pq.write_table(pa.table({"text": pa.array(["a", None, "c"]).dictionary_encode(), "meta": [{"id": 1}] * 3}), table)
+
+    def rows() -> None:
+        source, options = SourceInput("", str(table), "parquet"), Options("text", "meta.id")
+        cache = Cache(folder / "cache", 0)
+        list(RowReader(source, 0, len(examine(source, cache, options).unit_bytes or ()), options, cache))
+
+    yield Reader("input .parquet, nested", table, rows, "bytes")
+
+
+def _of_clusters(folder: Path) -> Iterator[Reader]:
+    hosts = _written(folder / "hosts", "# nodes\nnode1 slots=8\nnode2 slots=8 # spare\n")
+    yield Reader("hostfile", hosts, lambda: read_hostfile(hosts, 2, 8), "words")
+    supervisor = folder / "supervisor.json"
+    write_history(supervisor, LaunchHistory(7, 20, 1, 1))
+
+    def history() -> LaunchHistory:
+        with _silent():
+            return read_history(supervisor, 7)
+
+    yield Reader("supervisor.json", supervisor, history, kind=LaunchHistory)
+    jobs = _written(folder / "jobs", "12\n14\n")
+    yield Reader("job list", jobs, lambda: recorded_jobs(jobs), "words", list[str])
+    script = _written(folder / "submitted" / "slurm" / "job.sh", '#!/bin/bash\n#SBATCH --output="logs/%x-%j.log"\n')
+    yield Reader("job script", script, lambda: find_log(folder / "submitted", None), "words")
+    profile = _written(folder / "site.yaml", "partition: gpu\naccount: a\ntime: '24:00:00'\noptions: [--exclusive]\n")
+    needed = ["run.dir=x", "data.train=x", "train.steps=3"]
+    yield Reader("cluster profile", profile, lambda: load_config(None, needed, profile), "words", Config)
+    arms = [{"name": name, "masking": {}} for name in ("a", "b")]
+    values = {"version": 1, "arms": arms, "baseline": "a", "seeds": 2, "budget": "tokens", "processes": 1}
+    values |= {"primary": "held_out", "data": "x", "pairs": None, "pairs_limit": None, "finetune": []}
+    study = folder / "study" / "study.json"
+    _written(study, json.dumps(values | {"contents": {"data": "0"}, "config": {"train": {"steps": 5}}}))
+    yield Reader("study.json", study, lambda: Study.open(study.parent))
+    rate = {"layers": 12, "hidden": 768, "seq_len": 512, "TFLOP/s": 300.0}
+    links = {"2": {"bytes per second": 1e11, "seconds per hop": 1e-5, "slowdown": 0.1}}
+    result = {"rates": {"a": rate}, "ranks": links, "memory bytes per second": 3e12}
+    constants = _written(folder / "constants.json", json.dumps({"phases": {"constants": {"result": result}}}))
+    yield Reader("measured constants", constants, lambda: Constants.read(constants))
+
+
+def _of_streams(folder: Path) -> Iterator[Reader]:
+    tiny_data(folder / "tiny")
+    stream = MaskedStream(str(folder / "tiny" / "train"), 4, 16, steps=1 << 30)
+    next(iter(stream))
+    state = _written(folder / "stream.json", json.dumps(stream.state_dict()))
+
+    def resumed() -> None:
+        stream.load_state_dict(json.loads(_text(state)))
+        next(iter(stream))
+
+    yield Reader("MaskedStream state", state, resumed)
+
+
+def _commands(folder: Path) -> Iterator[Reader]:
+    """Each command on a run folder of which one file is damaged."""
+    run = folder / "spoiled" / "run"
+    make_run(folder / "tiny", run)
+    report_lines = report_runs.prediction_lines("0f", [2, 4])
+    _written(run / "predictions.jsonl", b"".join(report_lines))
+    status = {"state": "running", "step": 3, "total_steps": 6, "reason": "", "next_action": "none", "time": 1.7e9}
+    _written(run / "status.json", json.dumps(status))
+    host = {"host": "a", "ranks": [0, 1], "gpus": [{"name": "x"}], "processor": "p", "cores": 2}
+    start = {"time": "2023-11-14T22:13:20+0000", "after_step": 0, "processes": 2, "hosts": [host], "parameters": 1000}
+    start |= {"packages": {"maskwright": "1"}, "git_commit": "0" * 40, "slurm": {"SLURM_JOB_ID": "7"}}
+    start |= {"data": [{"location": "x", "documents": 3, "tokens": 9, "fingerprint": "0" * 64}], "phases": ["only"]}
+    _written(run / "environment.json", json.dumps(start | {"earlier_starts": [start]}))
+    (run / "tokenizer").mkdir(exist_ok=True)
+    for path in (folder / "data" / "tokenizer").glob("*"):
+        _written(run / "tokenizer" / path.name, path.read_bytes())
+    config = run / "config.yaml"
+    config.write_text(json.dumps(yaml.safe_load(config.read_text())))
+    forms = {"journal.jsonl": "lines", "predictions.jsonl": "lines"}
+    files = [*forms, "config.yaml", "status.json", "environment.json", "checkpoints/step-00000006/manifest.json"]
+    for words in COMMANDS:
+        for name in files:
+            if (run / name).exists():
+                read = partial(_command, [word.replace("RUN", str(run)) for word in words], run)
+                yield Reader(f"maskwright {' '.join(words)}", run / name, read, forms.get(name, "json"))
+
+
+def _command(words: list[str], run: Path) -> None:
+    try:
+        with _silent():
+            app(words, prog_name="maskwright", standalone_mode=False)
+    except SystemExit:
+        pass
+    except OSError as error:
+        if error.filename is None:
+            raise
+        raise UnusableInput(unforeseen(error)) from None
+    finally:
+        (run / "STOP").unlink(missing_ok=True)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Drop what the block prints."""
+    with open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
+        yield
