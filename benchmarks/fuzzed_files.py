@@ -333,7 +333,7 @@ def _of_streams(folder: Path) -> Iterator[Reader]:
 
 
 def _commands(folder: Path) -> Iterator[Reader]:
-    """Each command on a run folder of which one file is damaged."""
+    """Each command on a run folder with one damaged file."""
     run = folder / "spoiled" / "run"
     make_run(folder / "tiny", run)
     report_lines = report_runs.prediction_lines("0f", [2, 4])

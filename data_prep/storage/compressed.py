@@ -45,7 +45,7 @@ def decompressed(data: bytes, name: str) -> bytes:
     for chunk in decompressed_chunks(io.BytesIO(data), name):
         chunks.append(chunk)
         if (size := size + len(chunk)) > most:
-            raise DamagedStream(f"its {len(data):,} bytes expand to more than {most:,}: decompress it yourself")
+            raise DamagedStream(f"its {len(data):,} bytes expand to more than {most:,}: decompress it yourself", 0)
     return b"".join(chunks)
 
 

@@ -93,7 +93,8 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
         UserError: if transformers has no masked language model of that kind, or it is too short.
     """
     values = dict(given if isinstance(given, dict) else _read(Path(given)))
-    kind = named if isinstance(named := values.pop("model_type", None), str) else None
+    kind: Any = values.pop("model_type", None)
+    kind = kind if isinstance(kind, str) else None
     if foreign := next((key for key in _FOREIGN_CODE if values.get(key)), None):
         raise UserError(f"model.config: {kind!r} brings code of its own ({foreign}), which Maskwright does not run")
     values |= {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.special_ids["pad"]}

@@ -195,10 +195,10 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         ),
         (["masking.span.p=0.5", "masking.strategy=whole_word"], "masking: span is for strategy span"),
         (
-            ["phases=[{name: a, steps: 3}, {name: b, steps: 3, objective: {kind: mlm}}]"],
+            ["phases=[{name: a, steps: 5}, {name: b, steps: 5, objective: {kind: mlm}}]"],
             "phases.b.objective must be mlm",
         ),
-        (["phases=[{name: a, steps: 3}, {name: b, steps: 3, objective: 3}]"], "phases.b.objective must be mlm"),
+        (["phases=[{name: a, steps: 5}, {name: b, steps: 5, objective: 3}]"], "phases.b.objective must be mlm"),
         (["phases=[{name: a, tokens: 1180591620717411303424}]"], "more than 1,000,000,000,000 steps"),
         (["objective=clm", "eval.masks=common"], "eval.masks common is for objective mlm, not clm; set it to own"),
         (
