@@ -14,6 +14,7 @@ _LASTING = {
     *(errno.EROFS, errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.ENOTDIR),
     *(errno.EISDIR, errno.ELOOP, errno.EEXIST, errno.EINVAL, errno.EOPNOTSUPP),
 }
+_RUST = "pyo3_runtime"  # of PanicException, which is no Exception: the tokenizers library failed
 _REASON = 100  # characters of the message of a library
 _WORD = 40  # characters of a shortened word
 _TERMINAL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -66,7 +67,9 @@ def library_errors(problem: str, advice: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__module__ != _RUST:
+            raise
         reason = one_line(" ".join(str(error).split()), _REASON) or type(error).__name__
         raise UnusableInput(f"{problem} ({reason}). {advice}") from error
 

@@ -100,7 +100,9 @@ def verdict(reader: Reader) -> str:
         return "refused" if sound else f"message of {len(text)} characters: {text!r:.500}"
     except _TooSlowError:
         return "hang"
-    except Exception as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
         return f"traceback: {type(error).__name__}: {error!s:.300}"
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
