@@ -206,7 +206,7 @@ class Sender:
                 run.client.set_tag(run.id, "outcome", outcome)
             run.client.set_terminated(run.id, self.record.status, self.record.end_time)
         self._run = run
-        if self.files_problem and not self._has_warned:  # not before: metrics are sent, so it is no outage
+        if self.files_problem and points and not self._has_warned:  # it takes metrics, so this is no outage
             _log.warning("MLflow takes no files (%s). Metrics are sent without them.", self.files_problem)
             self._has_warned = True
         if retry_files or time.monotonic() >= self._files_due:
@@ -230,6 +230,7 @@ class Sender:
 
     def _connect(self) -> MlflowRun:
         run = MlflowRun.open(self._target, self.record)
+        self.files_problem, self._files_due = None, 0.0  # an outage may have refused them
         if run.id != self.record.run_id:
             self.update(run_id=run.id, experiment_id=run.experiment_id, offset=0, step=-1, line="")
         elif run.experiment_id != self.record.experiment_id:

@@ -26,7 +26,7 @@ from pretrain.tracking.journal_forwarder import Sender
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Forked
 from tests.support.mlflow_server import Proxy, Server, all_runs, history
-from tests.support.tracked import append, expected, record_of, run_id, start
+from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
 
 
 @pytest.fixture(autouse=True)
@@ -270,7 +270,9 @@ def test_an_artifact_store_that_fails_stops_no_metric(
 ) -> None:
     (database.parent / "mlflow-artifacts").write_text("a file, where a folder must be")
     tracker = start(run_dir, f"sqlite:///{database}")
-    append(run_dir, range(1, 101))
+    append(run_dir, range(1, 51))
+    wait_for_step(run_dir, 50)
+    append(run_dir, range(51, 101))
     tracker.close(60, "FINISHED")
     assert stored(database, run_dir) == expected(run_dir)
     assert status(database, run_dir) == "FINISHED"
