@@ -42,8 +42,8 @@ def test_a_clean_run_passes_bit_for_bit(place, run):
         in said
     )
     assert not run.with_name("run-audit").exists()
-    code, said = audit(run, "--steps", "3:9", "--json")
-    assert (code, json.loads(said.splitlines()[-1])) == (
+    done = runs.maskwright("audit", run, "--steps", "3:9", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (
         0,
         {"start": 0, "end": 16, "weights": True, "allowed": 0.0, "difference": None},
     )
