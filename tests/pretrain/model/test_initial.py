@@ -324,7 +324,7 @@ def test_another_padding_token_moves_roberta_s_positions(tmp_path):
 def test_another_tokenizer_needs_that_of_the_model(folder, tmp_path):
     tokenizer = wordpiece_set(tmp_path / "set", [[[5]]], []).path / "tokenizer"
     message = refusal(folder, SHAPE, tokenizer, vocabulary="pieces")
-    assert "has no tokenizer.json; save a fast tokenizer there" in message
+    assert "has no tokenizer.json; convert it with transformers" in message
     shutil.copy(tokenizer / "tokenizer.json", folder)
     vocabulary = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     vocabulary.add_tokens([f"[{number}]" for number in range(60)])
