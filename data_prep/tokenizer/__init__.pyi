@@ -11,6 +11,7 @@ from .hf_tokenizer import fetch as fetch
 from .hf_tokenizer import load as load
 from .hf_tokenizer import train as train
 from .long_words import plain as plain
+from .text_growth import check_growth as check_growth
 from .token_text import Spelling as Spelling
 from .unknown_text import SAMPLE_BYTES as SAMPLE_BYTES
 from .unknown_text import measure_unknown as measure_unknown

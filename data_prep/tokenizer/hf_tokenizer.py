@@ -18,6 +18,7 @@ from data_prep.format import TokenizerInfo
 from data_prep.reading import open_regular, read_below, read_json
 from data_prep.tokenizer.long_words import cut_runs, cut_words, plain
 from data_prep.tokenizer.slow_tokenizers import ESM, advice, esm_config, esm_tokenizer
+from data_prep.tokenizer.text_growth import check_growth
 
 FILES = (
     "added_tokens.json",
@@ -298,6 +299,7 @@ def load(folder: Path) -> Tokenizer:
         open_regular(path).close()
         with library_errors(f"{path} is not a valid tokenizer", "Copy it again."):
             tokenizer = Tokenizer.from_file(str(path))
+    check_growth(tokenizer, folder)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     tokenizer.encode_special_tokens = True

@@ -19,6 +19,7 @@ from pretrain.model import longest_text, native_encoder
 Sampler = Literal["mask-predict", "diffusion", "random-order"]
 
 MASK = "[MASK]"  # in a prompt, for every tokenizer
+_MOST_CHARACTERS = 1 << 16  # of a prompt: more than the longest models read
 LENGTH = 16  # default number of tokens to write
 ITERATIONS = 10  # of mask-predict, at most the number of tokens to write
 _SAMPLERS: dict[Sampler, Callable[..., Iterator[Tensor]]] = {
@@ -130,6 +131,8 @@ class Writer:
 
     def _start(self, request: GenerationRequest) -> Tensor:
         """The initial text, int64 [1, S]."""
+        if len(request.prompt) > _MOST_CHARACTERS:
+            raise UserError(f"The text has {len(request.prompt):,} characters; at most {_MOST_CHARACTERS:,} are read.")
         prompt = request.prompt.replace(MASK, self.tokenizer.mask_token or MASK)
         ids: list[int] = self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         masks = ids.count(self.tokenizer.mask_token_id)

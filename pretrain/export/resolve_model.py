@@ -9,8 +9,9 @@ from tokenizers import Tokenizer, models
 
 from data_prep.errors import UnusableInput, UserError, library_errors, one_line
 from data_prep.format import Dataset
-from data_prep.reading import MAX_CONFIG_BYTES, read_json, typed, unusable
+from data_prep.reading import MAX_CONFIG_BYTES, open_regular, read_json, typed, unusable
 from data_prep.storage import is_run, not_a
+from data_prep.tokenizer import check_growth
 from pretrain.checkpoint import committed
 from pretrain.config import View
 from pretrain.export.run_export import chosen_checkpoint, default_export, export_run
@@ -96,6 +97,7 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
+    _check_files(folder)
     local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "output_loading_info": True}
     with library_errors(f"{folder}: no model for {auto_class.__name__} can be loaded from it", _AGAIN):
         model, info = auto_class.from_pretrained(str(folder), config=model_config(folder, **options), **local)
@@ -114,6 +116,17 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
     return model.float().eval()
 
 
+def _check_files(folder: Path) -> None:
+    """Raise UserError for a pipe or a device in a model's folder, and for weights that its index names elsewhere."""
+    for path in folder.iterdir():
+        if path.exists() and not path.is_dir():
+            open_regular(path).close()
+    if (index := folder / "model.safetensors.index.json").exists():
+        files = read_json(index, dict[str, Any]).get("weight_map")
+        if not isinstance(files, dict) or not all(Path(str(name)).name == name for name in files.values()):
+            raise unusable(index, "its weight_map names no files of this folder", _COPY_AGAIN)
+
+
 def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """The tokenizer in a model's folder; a BPE's dropout, a regularizer of training that makes ids random, is off.
 
@@ -122,6 +135,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
     """
     from transformers import AutoTokenizer
 
+    _check_files(folder)
     if not (folder / "tokenizer.json").is_file():  # transformers would make an empty one
         raise UnusableInput(f"{folder} holds no tokenizer.json; export the run again, or copy its tokenizer there")
     with library_errors(f"{folder} holds no tokenizer that can be loaded", _AGAIN):
@@ -129,6 +143,7 @@ def load_tokenizer(folder: Path) -> "PreTrainedTokenizerBase":
         if (most := int(min(tokenizer.model_max_length, 1e30))) < 1:
             raise ValueError(f"model_max_length is {most}")
         tokenizer.model_max_length = most
+    check_growth(tokenizer.backend_tokenizer, folder)
     if isinstance(tokenizer.backend_tokenizer.model, models.BPE):
         tokenizer.backend_tokenizer.model.dropout = None
     return tokenizer

@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Regex, Tokenizer, normalizers, processors
 from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
@@ -21,7 +22,8 @@ from transformers import (
 )
 
 from data_prep.errors import UserError
-from data_prep.tokenizer import train
+from data_prep.tokenizer import load, train
+from evaluation.generation import Writer
 from pretrain.export import load_language_model, load_tokenizer, model_folder
 from pretrain.export.resolve_model import is_causal, load_model
 from tests.support.finetuning import tiny_model
@@ -203,3 +205,45 @@ def test_an_adapter_is_refused(tmp_path):
     (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "/"}')
     with pytest.raises(UserError, match="holds an adapter"):
         load_model(tmp_path, AutoModelForMaskedLM)
+
+
+GROWING = {
+    "one long replacement": {"normalizer": normalizers.Replace("a", "b" * 300)},
+    "a chain of replacements": {"normalizer": normalizers.Sequence([normalizers.Replace("a", "aaaa")] * 6)},
+    "a text between all characters": {"normalizer": normalizers.Replace(Regex("x*"), "b" * 250)},
+    "a long beginning": {"normalizer": normalizers.Prepend("a" * 300)},
+    "a repeated text": {"post_processor": processors.TemplateProcessing("$A " * 9 + "$A", None, [])},
+}
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_a_tokenizer_that_makes_texts_much_longer_is_refused(name, tmp_path):
+    tiny_model(tmp_path)
+    tokenizer = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    for part, value in GROWING[name].items():
+        setattr(tokenizer, part, value)
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    for load_it in (load_tokenizer, load):
+        with pytest.raises(UserError, match="times longer, or adds more than"):
+            load_it(tmp_path)
+
+
+def test_no_file_of_a_model_is_a_pipe_or_in_another_folder(tmp_path):
+    tiny_model(tmp_path / "model")
+    index = tmp_path / "model" / "model.safetensors.index.json"
+    (tmp_path / "model" / "model.safetensors").rename(tmp_path / "other.safetensors")
+    names = dict.fromkeys(load_file(tmp_path / "other.safetensors"), "../other.safetensors")
+    index.write_text(json.dumps({"metadata": {}, "weight_map": names}))
+    with pytest.raises(UserError, match="names no files of this folder"):
+        load_model(tmp_path / "model", AutoModelForMaskedLM)
+    index.unlink()
+    os.mkfifo(tmp_path / "model" / "generation_config.json")
+    for load_it in (load_tokenizer, load_language_model):
+        with pytest.raises(UserError, match="is a pipe"):
+            load_it(tmp_path / "model")
+
+
+def test_a_very_long_text_is_not_filled(tmp_path):
+    tiny_model(tmp_path)
+    with pytest.raises(UserError, match="The text has 70,006 characters; at most 65,536 are read"):
+        Writer(tmp_path).fill("[MASK]" + "a" * 70_000)
