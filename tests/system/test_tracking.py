@@ -253,6 +253,10 @@ def test_a_journal_that_lost_its_end_gives_each_step_once(run_dir: Path, databas
     journal = run_dir / "journal.jsonl"
     kept = [] if loss == "gone" else journal.read_bytes().splitlines(keepends=True)[:80]
     journal.write_bytes(b"".join(kept))
+    again = Journal(journal)
+    for number in range(10):  # so that the same steps are elsewhere
+        again.append(len(kept), {f"checkpoint/{number}": 1.25})
+    again.close()
     append(run_dir, range(len(kept) + 1, 121 if loss == "rewritten" else len(kept) + 6))
     start(run_dir, f"sqlite:///{database}").close(60, "KILLED")
     append(run_dir, range(len(kept) + 6, 91))
