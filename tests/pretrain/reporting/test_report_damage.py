@@ -27,7 +27,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         LONG,
         BOMB,
         "a: 2020-01-01",
-        "1: x",
+        "[1]: x",
         f"a: 0x{LONG}",
         "a: !!binary aGk=",
         "a: .nan",
