@@ -10,13 +10,14 @@ import os
 import re
 import shlex
 import sqlite3
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
 
 from data_prep.errors import UserError
-from data_prep.files import check_writable, file_lock
+from data_prep.files import check_writable, file_lock, write_file
 from data_prep.urls import redact
 from pretrain.config import DEFAULT_ADDRESS, OFFLINE, address_problem, sqlite_address, sqlite_path
 from pretrain.run import RunFolder
@@ -119,6 +120,8 @@ class Target(NamedTuple):
                 path.parent.mkdir(parents=True, exist_ok=True)
         # Two runs that create the tables of a SQLite file at the same time damage it for good.
         with contextlib.nullcontext() if path is None else file_lock(Path(f"{path}.lock"), needed=False):
+            if path and not path.exists():
+                _create_database(path)
             client = _open_client(self.uri)
             return client, _experiment_id(client, self.experiment, path)
 
@@ -201,6 +204,18 @@ def _open_client(uri: str) -> "MlflowClient":
     return MlflowClient(tracking_uri=uri)
 
 
+def _create_database(path: Path) -> None:
+    """Write a SQLite file with MLflow's tables.
+
+    MLflow makes them in many steps. A file that a process left in the middle could never be used: a short run, or one
+    that fails at its start, may end before the last step. So they are made in another file, which is copied.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "mlflow.db")
+        _open_client(sqlite_address(made)).search_experiments(max_results=1)
+        write_file(path, made.read_bytes())
+
+
 def _experiment_id(client: "MlflowClient", name: str, path: Path | None) -> str:
     if experiment := client.get_experiment_by_name(name):
         if _is_deleted(experiment):
@@ -261,6 +276,8 @@ def short_reason(error: Exception) -> str:
     if isinstance(error, UserError):
         return str(error)
     text = redact(str(error)).strip()
+    if "out-of-date database schema" in text:
+        return "its tables are incomplete, or of another version: move the file away, or run `mlflow db upgrade`"
     if found := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
         return found[1].lower()
     if "timed out" in text.lower():

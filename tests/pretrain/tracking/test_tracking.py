@@ -2,7 +2,10 @@
 
 import json
 import logging
+import subprocess
+import sys
 import threading
+import time
 from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -161,6 +164,17 @@ def test_artifacts_wait_in_the_record_each_once(tmp_path: Path) -> None:
     record = RunRecord.load(tmp_path)
     assert record is not None
     assert record.artifacts == ["report.html", "config.yaml"]
+
+
+def test_a_process_that_ends_while_mlflow_makes_its_tables_leaves_a_usable_database(tmp_path: Path) -> None:
+    database = tmp_path / "mlflow.db"
+    target = f"Target('sqlite:///{database}', 'e')"
+    code = f"from pretrain.tracking.tracking_target import Target; {target}.connect()"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        while process.poll() is None and not (database.exists() and database.stat().st_size > 300_000):
+            time.sleep(0.001)
+        process.kill()
+    assert Target(f"sqlite:///{database}", "e").connect()[1] == "1"
 
 
 def test_runs_that_begin_at_once_open_a_sqlite_file_one_after_the_other(tmp_path: Path) -> None:
