@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 def module_command(
     module: str, *arguments: str, python: str = sys.executable, version: tuple[int, ...] = sys.version_info[:2]
 ) -> list[str]:
-    """The command that runs a module of ours, whatever the files in the working folder are called.
+    """The command that runs a module of ours. Files in the working folder may have any names.
 
     `python -m` looks for modules in the working folder first. `-P` prevents this from Python 3.11 on; before, a
     program removes the folder from the path.

@@ -59,7 +59,7 @@ def redact(text: str) -> str:
 
 
 def hide_tokens(text: str) -> str:
-    """`text` without access tokens: those of Hugging Face, of HTTP headers, and values of secret variables."""
+    """`text` without tokens of Hugging Face and of HTTP headers, and without values of secret variables."""
     text = _TOKEN.sub(r"\1***", text)
     for value in _secret_values():
         text = text.replace(value, "***")

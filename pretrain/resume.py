@@ -160,7 +160,7 @@ def _print_changed_schedule(config: Config, before: Config, step: int) -> None:
         last = learning_rate(config, now - 1)
         _print_once(
             f"Changed schedule: {now:,} steps instead of {then:,}; the learning rate of step {step + 1:,} is "
-            f"{rates[0]} instead of {rates[1]}, that of the last step {last:.3g}"
+            f"{rates[0]} instead of {rates[1]}, at the last step it is {last:.3g}"
         )
 
 

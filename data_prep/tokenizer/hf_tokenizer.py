@@ -108,7 +108,7 @@ def _wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool, strip_acc
 
 
 def alphabet_size(counts: Counter[str]) -> int:
-    """How many of the characters, the most frequent first, cover the text but for a share of 1 - COVERAGE."""
+    """How many of the characters, the most frequent first, cover a share of COVERAGE of the text."""
     covered = np.cumsum(sorted(counts.values(), reverse=True))
     return 1 + int(np.searchsorted(covered, COVERAGE * covered[-1])) if counts else 0
 

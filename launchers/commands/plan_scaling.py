@@ -66,7 +66,7 @@ def with_defaults(
     """The request and the speed, where missing ones have defaults: one 400 Gb/s network, and the measured H100.
 
     Raises:
-        UserError: names all that is missing at once.
+        UserError: names all missing options.
     """
     from pretrain.planning import default_rate, link_names
 

@@ -219,7 +219,7 @@ def _parse_yaml(text: str, where: str, kind: Any) -> Any:
 
 
 def read_yaml(path: Path, kind: Any = Any) -> dict[str, Any]:
-    """Read a YAML mapping; `kind` is its annotation, whose text keys keep values as they are written.
+    """Read a YAML mapping; `kind` is its annotation, whose text keys keep values as written.
 
     Raises UserError if the file cannot be read or has no mapping.
     """

@@ -30,7 +30,7 @@ def sqlite_path(uri: str) -> Path | None:
 def sqlite_address(path: Path) -> str:
     """The address of a SQLite file, with its absolute path, quoted if it has a % or a ?.
 
-    Slashes are quoted then too: MLflow creates the parent folder of the path as it stands in the address.
+    Slashes are quoted then too: MLflow creates the parent folder of the path in the address, without decoding it.
 
     Raises:
         UserError: for a path with ?, which SQLAlchemy before 2.1 cannot open.

@@ -1,4 +1,4 @@
-"""Keys of the config that hold text take a value as it is written: `0123`, `2.10`, `1e3` and `on` stay text."""
+"""Keys of the config that hold text keep a value as written: `0123`, `2.10`, `1e3` and `on` stay text."""
 
 import typing
 from collections.abc import Sequence

@@ -209,7 +209,9 @@ def _check_tokenizer(folder: Path, model: EncoderShape) -> None:
 
 def _check_vocabulary(folder: Path, tokenizer: Path) -> None:
     """Compare vocabularies: another one of the same size would make the weights meaningless."""
-    with library_errors(f"model.init: the tokenizer of {folder} cannot be compared with that of data.train", _COPY):
+    with library_errors(
+        f"model.init: the tokenizer of {folder} cannot be compared with the tokenizer of data.train", _COPY
+    ):
         model, data = (Tokenizer.from_file(str(path / "tokenizer.json")).get_vocab() for path in (folder, tokenizer))
     if model != data:
         raise UserError(

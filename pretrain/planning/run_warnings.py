@@ -47,7 +47,7 @@ def _of_phase(phase: Phase) -> Iterator[str]:
     draws = any(kind.draws_masks for kind in phase.config.objective_kinds)
     if draws and phase.config.masking.replacement.mask + phase.config.masking.replacement.random == 0:
         yield (
-            f"{where}masking.replacement leaves every selected token as it is, so the model learns to copy its input. "
+            f"{where}masking.replacement changes no selected token, so the model learns to copy its input. "
             "Set mask, usually to 0.8."
         )
 

@@ -14,8 +14,8 @@ _LEARNED = 2.0  # nats
 def divergence(measured: JournalTable, vocabulary_size: int | None) -> str | None:
     """How the loss of the last phase diverged, as the end of a sentence; None if it did not.
 
-    It diverged if its last average is not finite, is 10% above both the loss of the first step and that of uniform
-    guesses, or if more than half of a fall of at least 2 nats was lost again. An average is over a tenth of the steps,
+    It diverged if its last average is not finite, is 10% above both the loss of the first step and of uniform guesses,
+    or if more than half of a fall of at least 2 nats was lost again. An average is over a tenth of the steps,
     10 to 100. Untrained models and losses that do not fall are no divergence.
 
     Args:
@@ -34,7 +34,9 @@ def divergence(measured: JournalTable, vocabulary_size: int | None) -> str | Non
     sums = np.cumsum(np.concatenate(([0.0], np.nan_to_num(losses))))
     best = float(np.min(sums[length:] - sums[:-length])) / length
     if vocabulary_size and last > _MARGIN * max(first, math.log(vocabulary_size)):
-        return f"{what}, above that of the first step ({first:.4g}) and of guessing ({math.log(vocabulary_size):.4g})"
+        return (
+            f"{what}, above the loss of the first step ({first:.4g}) and of guessing ({math.log(vocabulary_size):.4g})"
+        )
     if first - best > _LEARNED and last > (first + best) / 2:
         return f"{what}, after it had fallen from {first:.4g} to {best:.4g}"
     return None

@@ -27,10 +27,10 @@ def noisy(*means: float, steps: int = 100) -> list[float]:
 @pytest.mark.parametrize(
     "losses, words",
     [
-        ([6.9, *noisy(100_000.0)], "above that of the first step (6.9) and of guessing (6.908)"),
+        ([6.9, *noisy(100_000.0)], "above the loss of the first step (6.9) and of guessing (6.908)"),
         ([6.9, 4.0, math.nan], "is nan"),
         ([6.9, math.inf], "is inf"),
-        ([6.9, 9.0], "above that of the first step"),
+        ([6.9, 9.0], "above the loss of the first step"),
         (noisy(7, 5, 3, 6.5), "after it had fallen from 7.0"),
     ],
 )
