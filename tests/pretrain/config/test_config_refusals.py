@@ -196,7 +196,7 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["masking.span.p=0.5", "masking.strategy=whole_word"], "masking: span is for strategy span"),
         (
             ["phases=[{name: a, steps: 5}, {name: b, steps: 5, objective: {kind: mlm}}]"],
-            "phases.b.objective must be mlm",
+            "phases.1.objective: it must be one name such as mlm, or a list of {kind, share}",
         ),
         (["phases=[{name: a, steps: 5}, {name: b, steps: 5, objective: 3}]"], "phases.b.objective must be mlm"),
         (["phases=[{name: a, tokens: 1180591620717411303424}]"], "more than 1,000,000,000,000 steps"),
