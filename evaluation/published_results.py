@@ -40,7 +40,8 @@ def figures_in(path: Path, export: Path, names: Sequence[Path]) -> list[Figure]:
         return list(_finetuning(values)) if values["identity"]["model"] == model_digest(export) else []
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         hint = "Name a file that `maskwright evaluate --json` or `maskwright finetune --json` wrote"
-        raise unusable(path, f"it is no result file ({type(error).__name__}: {error})", hint) from None
+        missing = f" (it has no {error})" if isinstance(error, KeyError) else ""
+        raise unusable(path, f"it is no result file{missing}", hint) from None
 
 
 def _evaluation(results: dict[str, Any], settings: dict[str, Any]) -> Iterator[Figure]:

@@ -93,11 +93,17 @@ def _no_documents(plan: PreparationPlan, records: Sequence[TaskRecord], split: s
         return f"--valid-fraction {plan.settings.valid_fraction} takes no document of so small a corpus; raise it."
     if split == "train" and any(record.documents("valid") for record in records):
         return f"--valid-fraction {plan.settings.valid_fraction} leaves no document to train on; lower it."
-    counts = ", ".join(f"{n} {reason}" for reason, n in _left_out(records).items()) or "nothing was read"
+    left_out = _left_out(records)
+    counts = ", ".join(f"{n} {reason}" for reason, n in left_out.items()) or "nothing was read"
     row = next((record.first_unreadable for record in records if record.first_unreadable), None)
     first = f"; the first unreadable row is {row.file} line {row.line}: {row.reason}" if row else ""
     names = f"{plan.inputs[0].name}{' and others' if plan.inputs[1:] else ''}" if plan.inputs else "The input"
-    return f"{names}: no document to keep ({counts}){first}. Check --input and --text-field."
+    advice = (
+        "Change the options that leave them out"
+        if set(left_out) - {"empty"} and not row
+        else "Check --input and --text-field"
+    )
+    return f"{names}: no document to keep ({counts}){first}. {advice}."
 
 
 def _left_out(records: Sequence[TaskRecord]) -> dict[str, int]:

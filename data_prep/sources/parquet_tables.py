@@ -24,7 +24,8 @@ def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
         kind = _field_type(schema, field)
         if kind is None:
             raise UnusableInput(
-                f"{shown(location)} has no column {field!r}; its columns are {', '.join(schema.names)}."
+                f"{shown(location)} has no column {field!r}; its columns are {', '.join(schema.names)}. Name one with "
+                f"{'--text-field' if field == options.text_field else 'the option'}."
             )
         value = _stored_type(kind)
         is_id = field == options.id_field != options.text_field

@@ -7,6 +7,7 @@ from data_prep.errors import UnusableInput, UserError, working_directory
 
 RUN = "a run folder"
 DATA_SET = "a data set folder"
+OTHER = "a folder of other files"
 _UNFINISHED = "an unfinished data set folder"
 _MOST_NAMED = 3
 
@@ -28,7 +29,7 @@ def kind_of(path: Path) -> str:
             return kind
     if _runs_in(path):
         return "a folder of runs"
-    return "a folder of other files" if any(path.iterdir()) else "an empty folder"
+    return OTHER if any(path.iterdir()) else "an empty folder"
 
 
 def is_run(path: Path) -> bool:

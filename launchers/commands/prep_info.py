@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from data_prep.errors import without_controls
 from launchers.commands.arguments import DataSet
 from launchers.display import CommandProgress, facts_table, text_console, text_table
 
@@ -46,7 +47,7 @@ def prep_info(
         typer.echo(json.dumps(facts, indent=1))
         return
     out = text_console()
-    out.print(Text(dataset.location, style="bold"))
+    out.print(Text(without_controls(str(dataset.location)), style="bold"))
     for table in (_totals(facts), _sources(facts), _lengths(facts), _fill(facts), _tokens(facts)):
         if table is not None:
             out.print(table)

@@ -46,6 +46,9 @@ def prep_weights(
             weights = maker.by_dependence(dependence)
         elif words is not None:
             weights, left_out = maker.of_words(_read(words), other or 0)
+    if not weights.any():
+        lines = f"; a line of {words} is WORD, tab, WEIGHT, and WORD one token" if words else ""
+        raise UserError(f"No token would have a weight above 0, so none could be masked{lines}. Change the option.")
     maker.listed(weights).write(out)
     typer.echo(
         f"{out}: {len(weights):,} tokens, {int((weights == 0).sum()):,} with weight 0, others up to {weights.max():g}"

@@ -20,11 +20,12 @@ def runs_tree(run: RunsArgument, json_format: JsonFlag = False) -> None:
     if json_format:
         print(json.dumps([one.facts() for one in found], indent=1))
         return
-    table = text_table(("run", "branched at", "state", "step", "loss", "held-out loss"), texts=("state",))
+    rows = []
     for one in found:
         summary = one.seen.summary
         at = "" if one.step is None else f"{one.step:,}"
         losses = ("" if loss is None else f"{loss:.4f}" for loss in (summary.loss, summary.eval_loss))
         step = f"{summary.status.step:,}" if summary.status else ""
-        table.add_row(f"{'  ' * one.depth}{summary.run}", at, one.seen.state, step, *losses)
-    text_console().print(table)
+        rows.append((f"{'  ' * one.depth}{summary.run}", at, one.seen.state, step, *losses))
+    columns = ("run", "branched at", "state", "step", "loss", "held-out loss")
+    text_console().print(text_table(columns, rows, texts=("state",)))

@@ -31,7 +31,9 @@ def tokenizer_train(
         typer.Option(help="WordPiece as in BERT, byte-level BPE as in RoBERTa, or single characters, as for proteins"),
     ] = "wordpiece",
     vocab_size: Annotated[int, typer.Option(min=1, help="number of tokens, including special tokens")] = 30_522,
-    lowercase: Annotated[bool, typer.Option(help="lower-case the text (wordpiece only)")] = True,
+    lowercase: Annotated[
+        bool | None, typer.Option(help="lower-case the text, as by default (wordpiece only)", show_default=False)
+    ] = None,
     strip_accents: Annotated[
         bool, typer.Option("--strip-accents", help="remove accents and vowel signs (wordpiece only)")
     ] = False,
@@ -56,8 +58,9 @@ def tokenizer_train(
     from data_prep.storage import Cache
     from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, measure_unknown, train
 
-    if strip_accents and kind != "wordpiece":
-        raise UserError(f"--strip-accents is for --kind wordpiece, not {kind}. Leave it out.")
+    for name, asked in (("--lowercase", lowercase), ("--strip-accents", strip_accents)):
+        if asked and kind != "wordpiece":
+            raise UserError(f"{name} is for --kind wordpiece, not {kind}. Leave it out.")
     refuse_file(out)
     check_writable(out)
     if out.exists() and any(out.iterdir()):
@@ -78,7 +81,7 @@ def tokenizer_train(
         unknown = tokenizer.token_to_id("<unk>" if kind == "bpe" else "[UNK]")
         notes.extend(measure_unknown(tokenizer, sample, unknown).check(allow_unknown))
 
-    size = train(texts, kind, vocab_size, out, lowercase, strip_accents, check)
+    size = train(texts, kind, vocab_size, out, lowercase is not False, strip_accents, check)
     for note in notes:
         typer.echo(note, err=True)
     if unread:

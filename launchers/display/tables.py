@@ -27,10 +27,16 @@ def text_table(
         texts: text columns in addition to the first column. Other columns hold numbers and are right-aligned.
     """
     lines = box.SIMPLE_HEAD if title else None  # a table alone is as easy to cut into words as to read
-    found = Table(title=Text(title) or None, title_justify="left", title_style="bold", box=lines, pad_edge=False)
+    found = Table(
+        title=Text(without_controls(title, keep="\n")) or None,
+        title_justify="left",
+        title_style="bold",
+        box=lines,
+        pad_edge=False,
+    )
     for name in columns:
         is_text = name in (columns[0], *texts)
-        found.add_column(Text(name), justify="left" if is_text else "right", overflow="fold")
+        found.add_column(Text(without_controls(name)), justify="left" if is_text else "right", overflow="fold")
     for row in rows:
         found.add_row(*(cell if isinstance(cell, Text) else Text(without_controls(cell, keep="\n")) for cell in row))
     return found

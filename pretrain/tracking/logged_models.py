@@ -252,12 +252,12 @@ def register(
 
 def _choose(models: list["LoggedModel"], run: Path, which: str) -> "LoggedModel":
     """The model with the lowest loss. Of equal or missing losses, the model that was logged last."""
-    if not models:
-        raise UserError(f"{run} has no checkpoint to register")
     if which != "best":
+        if not models:
+            raise UserError(f"{run} has no checkpoint to register")
         step = max(int(model.tags["step"]) for model in models) if which == "last" else int(which)
         models = [model for model in models if int(model.tags["step"]) == step]
-    elif math.isinf(min(map(loss_of, models))):
+    elif math.isinf(min(map(loss_of, models), default=math.inf)):
         raise UserError(
             f"no checkpoint of {run} was evaluated at its step, so none is the best: give --step N, and next time "
             "make checkpoint.every_steps a multiple of eval.every_steps"

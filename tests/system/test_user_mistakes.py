@@ -12,6 +12,8 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -165,6 +167,11 @@ MISTAKES = {
             "prep run --input text.jsonl --out text.jsonl --tokenizer tok", "text.jsonl is a file", "another folder"
         ),
         Mistake("prep task data 99", "99", "task"),
+        Mistake(f"{PREP} data/train", "data/train, which is a data set folder", "Name files of text"),
+        Mistake(f"{PREP} other.parquet --out table", "other.parquet has no column 'text'", "--text-field"),
+        Mistake("prep weights data/train --out list.json --words heavy.txt", "weight above 0", "WORD, tab, WEIGHT"),
+        Mistake("tokenizer train --input text.jsonl --out new --kind bpe --lowercase", "--lowercase", "Leave it out"),
+        Mistake("init data/train --yes --name new", "data/train, which is a data set folder", "Name files of text"),
         Mistake("prep merge tok", "tok", "prep plan"),
         Mistake("tokenizer train --input text.jsonl --out tok", "tok exists", "another --out"),
         Mistake("tokenizer train --input empty.txt --out new", "empty.txt: no text", "--input"),
@@ -188,6 +195,7 @@ MISTAKES = {
         Mistake("track sync none", "none", "folder"),
         Mistake("track sync runs/r --uri localhost:5000", "localhost:5000", "http://"),
         Mistake("track register runs/r --name x --step 3", "track.uri: none", "--uri"),
+        Mistake("publish model --to me/x --dry-run --out card --results one.json", "no 'identity'", "--json"),
         Mistake("export none", "none", "run"),
         Mistake("export model", "model", "run"),
         Mistake("export runs/r --step 3", "3", "step"),
@@ -309,12 +317,15 @@ def world(tmp_path_factory) -> Path:
         "dev.tsv": "sentence\tlabel\ngood ship\t1\nbad ship\t0\n",
         "bare.tsv": "good ship\t1\nbad ship\t0\n",
         "odd.tsv": "a\tb\tc\n1\t2\t3\n",
+        "heavy.txt": "ship 2\n",
+        "one.json": '{"accuracy": 0.9}',
         "hosts": "node1 gpus:8\nnode2 gpus:8\n",
         "one_host": "node1 slots=8\n",
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)
     (folder / "void").mkdir()
+    pq.write_table(pa.table({"content": ["hello"]}), folder / "other.parquet")
     (folder / "zipped.txt").write_bytes(gzip.compress(b"hello there\n"))
     (folder / "latin1.txt").write_bytes("déjà vu\n".encode("latin-1"))
     (folder / "data.bin").write_bytes(bytes(range(256)))

@@ -96,7 +96,7 @@ def test_damage_leaves_its_part_out_alone(done, tmp_path):
 
 def test_text_of_a_run_cannot_control_the_terminal(done, tmp_path):
     run, hostile = (
-        shutil.copytree(done, tmp_path / "run"),
+        shutil.copytree(done, tmp_path / "run\x1b[31m"),
         "\x1b]0;title\x07\x1b[2J \x9b31m \u202egnorw\u202c \r ok \u200d",
     )
     status = json.loads((run / "status.json").read_text())
