@@ -10,8 +10,7 @@ from pathlib import Path, PurePath
 
 from data_prep.errors import UserError, working_directory
 from data_prep.sources.input_types import HUB, PAIR, SUFFIXES, SourceInput, kind_of
-from data_prep.storage.folder_kinds import OTHER
-from data_prep.storage.folder_kinds import kind_of as folder_kind
+from data_prep.storage import OTHER_FILES, folder_kind
 from data_prep.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
@@ -160,7 +159,7 @@ def _no_input(value: str, path: Path) -> str:
         others = sorted(str(file) for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))
         if not others:
             return f"No input file in the folder {value}: it is empty. Name files of text, or a folder with some."
-        if (kind := folder_kind(path)) != OTHER:
+        if (kind := folder_kind(path)) != OTHER_FILES:
             return f"No input file in {value}, which is {kind}. Name files of text, or a folder with some."
         return f"No input file in the folder {value}, but files of other types, such as {_unknown_type(others[0])}"
     missing = f"No input file at {value}{working_directory(value)}."

@@ -3,6 +3,8 @@ from .compressed import MAGIC as MAGIC
 from .compressed import DamagedStream as DamagedStream
 from .compressed import decompressed as decompressed
 from .compressed import decompressed_chunks as decompressed_chunks
+from .folder_kinds import OTHER_FILES as OTHER_FILES
+from .folder_kinds import folder_kind as folder_kind
 from .folder_kinds import is_run as is_run
 from .folder_kinds import not_a as not_a
 from .folder_kinds import require_run as require_run

@@ -7,12 +7,12 @@ from data_prep.errors import UnusableInput, UserError, working_directory
 
 RUN = "a run folder"
 DATA_SET = "a data set folder"
-OTHER = "a folder of other files"
+OTHER_FILES = "a folder of other files"
 _UNFINISHED = "an unfinished data set folder"
 _MOST_NAMED = 3
 
 
-def kind_of(path: Path) -> str:
+def folder_kind(path: Path) -> str:
     """The kind of `path` as a phrase, such as "a run folder", "an empty folder" or "a file"."""
     if not path.is_dir():
         return "a file"
@@ -29,7 +29,7 @@ def kind_of(path: Path) -> str:
             return kind
     if _runs_in(path):
         return "a folder of runs"
-    return OTHER if any(path.iterdir()) else "an empty folder"
+    return OTHER_FILES if any(path.iterdir()) else "an empty folder"
 
 
 def is_run(path: Path) -> bool:
@@ -58,7 +58,7 @@ def not_a(path: Path, wanted: str, advice: str) -> UserError:
             return UserError(f"{path} does not exist. Name {run} with --step {step}, or its export of that step.")
         if not path.exists():
             return UserError(f"{path} does not exist{working_directory(path)}. {advice}")
-        kind = kind_of(path)
+        kind = folder_kind(path)
         if RUN in wanted and kind == "a folder of runs":
             runs = _runs_in(path)
             more = " ..." if len(runs) > _MOST_NAMED else ""
