@@ -49,6 +49,8 @@ def test_no_reader_waits_for_a_pipe(tmp_path: Path, name: str) -> None:
     os.mkfifo(tmp_path / name)
     signal.alarm(5)  # ends the test if it waits
     READERS[name](run)
+    with pytest.raises(UserError, match=f"{name} is a pipe"):
+        run.create()
     for open_it in (run.lock, lambda: AppendLog(run.journal)):
         with contextlib.suppress(UserError, OSError):
             open_it()
