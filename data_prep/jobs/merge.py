@@ -98,11 +98,8 @@ def _no_documents(plan: PreparationPlan, records: Sequence[TaskRecord], split: s
     row = next((record.first_unreadable for record in records if record.first_unreadable), None)
     first = f"; the first unreadable row is {row.file} line {row.line}: {row.reason}" if row else ""
     names = f"{plan.inputs[0].name}{' and others' if plan.inputs[1:] else ''}" if plan.inputs else "The input"
-    advice = (
-        "Change the options that leave them out"
-        if set(left_out) - {"empty"} and not row
-        else "Check --input and --text-field"
-    )
+    filtered = set(left_out) - {"empty"} and not row
+    advice = "Change the options that leave them out" if filtered else "Check --input and --text-field"
     return f"{names}: no document to keep ({counts}){first}. {advice}."
 
 

@@ -27,13 +27,8 @@ def text_table(
         texts: text columns in addition to the first column. Other columns hold numbers and are right-aligned.
     """
     lines = box.SIMPLE_HEAD if title else None  # a table alone is as easy to cut into words as to read
-    found = Table(
-        title=Text(without_controls(title, keep="\n")) or None,
-        title_justify="left",
-        title_style="bold",
-        box=lines,
-        pad_edge=False,
-    )
+    heading = Text(without_controls(title, keep="\n")) or None
+    found = Table(title=heading, title_justify="left", title_style="bold", box=lines, pad_edge=False)
     for name in columns:
         is_text = name in (columns[0], *texts)
         found.add_column(Text(without_controls(name)), justify="left" if is_text else "right", overflow="fold")

@@ -108,7 +108,7 @@ def test_last_begins_nothing_while_the_run_goes_on(tmp_path: Path) -> None:
 def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:
     code = "import sys, time; from pretrain.tracking import model_logger; "
     code += "sys.modules['pretrain.tracking.logged_models'] = sys; "
-    code += "sys.log_models = lambda *_: print('begun', flush=True) or time.sleep(60); "
+    code += "sys.log_models = lambda *_, **__: print('begun', flush=True) or time.sleep(60); "
     code += "sys.argv[1:] = ['run', 'all', '0']; model_logger.main()"
     parent = f"import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', {code!r}]).wait())"
     process = subprocess.Popen([PYTHON, "-c", parent], stdout=subprocess.PIPE)
