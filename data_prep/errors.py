@@ -42,7 +42,7 @@ class MissingFile(UnusableInput):
     """A file to read does not exist."""
 
 
-class MissingDataSet(UserError):
+class MissingDataSet(UnusableInput):
     """A data set folder does not exist. `setting` is what names it, such as data.train."""
 
     def __init__(self, folder: str | Path, setting: str = "the path") -> None:

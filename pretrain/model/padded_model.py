@@ -107,7 +107,8 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
     longest = getattr(config, "max_position_embeddings", None)
     if longest and longest < seq_len:
         raise UserError(f"model.config: max_position_embeddings ({longest}) is less than the longest row ({seq_len})")
-    saved = {key: value for key, value in config.to_diff_dict().items() if key != "transformers_version"}
+    with _settings_errors(kind):
+        saved = {key: value for key, value in config.to_diff_dict().items() if key != "transformers_version"}
     with torch.device("meta"):  # without memory for weights
         padded_model(saved, LossOptions(), 0)
     return saved

@@ -12,7 +12,7 @@ from data_prep.urls import require_trust
 from pretrain.checkpoint import Identity, committed, read
 from pretrain.config import Config, load_run_config
 from pretrain.data import BatchRows, BatchStage, Loader, MixturePosition, Sources
-from pretrain.masking import Vocabulary
+from pretrain.masking import Vocabulary, largest_mask_rate
 from pretrain.run import JournalReader, RunFolder
 
 
@@ -74,6 +74,11 @@ def replay(run: Path, step: int, trust_folder: bool = False) -> Replayed:
             f"config.yaml it has {stage.rows} of {stage.seq_len}. Restore data.seq_len, "
             "train.global_batch_size or phases."
         )
+    own = config.phase_at(step - 1).config
+    most = largest_mask_rate(own.masking) if own.masks_at_a_rate else 1.0
+    if not 0 <= batch.mask_rate <= most:
+        reason = f"of the step's batch, mask_rate is {batch.mask_rate:g}, not from 0 to {most:g} as in config.yaml"
+        raise unusable(folder.journal, reason)
     position = position.of_sources(len(data.datasets))
     loader = Loader.for_training(config, data, stages, rank=0, rate=batch.mask_rate, shares=batch.shares)
     try:
@@ -113,8 +118,6 @@ def _record(folder: RunFolder, step: int) -> tuple[dict[str, float], _Batch, Mix
         raise UserError(f"{folder.journal} has no step {step}. {known}")
     try:
         batch: _Batch = typed(_Batch, entry.batch)
-        if not 0 <= batch.mask_rate <= 1:
-            raise ValueError(f"mask_rate is {batch.mask_rate:g}, not from 0 to 1")
         return entry.metrics, batch, MixturePosition.from_json(batch.position)
     except ValueError as error:
         raise unusable(folder.journal, f"of the step's batch, {error}") from None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.errors import MAX_MESSAGE, UnusableInput, UserError
+from data_prep.errors import MAX_MESSAGE, MissingDataSet, UnusableInput, UserError
 
 LONG = "/data/" + "folder/" * 60 + "shard.tar"
 
@@ -32,3 +32,4 @@ def test_any_text_becomes_one_short_line(text):
     found = str(UnusableInput(text))
     assert len(found) <= MAX_MESSAGE
     assert found.isprintable()
+    assert str(MissingDataSet(text)).isprintable()

@@ -1,6 +1,7 @@
 """`maskwright replay`: the exact batch of a step, or a one-line reason why it cannot be shown."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,9 @@ def test_the_journal_s_checksum_is_compared(copy):
     assert code == 0
     assert f"checksum {checksum} as in the journal" in output
     journal = (copy / "journal.jsonl").read_text()
+    for rate in ("0.9", "9223372036854775808"):
+        (copy / "journal.jsonl").write_text(re.sub(r'"mask_rate":[0-9.]+', f'"mask_rate":{rate}', journal))
+        assert f"mask_rate is {float(rate):g}, not from 0 to 0." in refusal(copy)
     (copy / "journal.jsonl").write_text(journal.replace(f'"checksum":{checksum}', f'"checksum":{checksum + 1}'))
     code, _, error = command(copy, "--step", 3)
     assert code == 1

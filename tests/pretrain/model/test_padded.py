@@ -111,6 +111,7 @@ def test_a_stream_of_padding_alone_gives_nothing(tokenizer):
         ({"model_type": ["bert"]}, "no masked language model of the kind None"),
         ({"model_type": "bert", "tie_word_embeddings": [1]}, "these are no settings of the kind 'bert'"),
         ({"model_type": "bert", "hidden_act": ["gelu"]}, "these are no settings of the kind 'bert'"),
+        ({"model_type": "bert", "dtype": [1]}, "these are no settings of the kind 'bert'"),
         ({"model_type": "bert", "num_attention_heads": 0}, "these are no settings of the kind 'bert'"),
         ("nowhere/config.json", "nowhere/config.json: there is no such file"),
     ],
