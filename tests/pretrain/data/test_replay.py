@@ -98,7 +98,7 @@ def test_a_data_set_that_is_gone_or_changed_is_named(copy, data, tmp_path):
     assert refusal(copy).startswith("No data set at data/gone (working directory: ")
     other = make_dataset(tmp_path / "other", [range(5, 60)] * 40, VOCAB_SIZE)
     (copy / "config.yaml").write_text(config.replace(str(data / "train"), str(other.path)))
-    assert f"data.train (fingerprint) was {replay_fingerprint(data)}" in refusal(copy)
+    assert f"data.train (fingerprint) was {replay_fingerprint(data)[:12]} and is" in refusal(copy)
     (copy / "config.yaml").write_text(config.replace("seq_len: 32", "seq_len: 64"))
     assert "data.seq_len was 32 and is 64" in refusal(copy)
     (copy / "config.yaml").write_text(config + "curriculum: [{after_step: 2, seq_len: 64}]\n")
