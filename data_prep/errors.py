@@ -16,7 +16,7 @@ _LASTING = {
 }
 _RUST = "pyo3_runtime"  # of PanicException, which is no Exception: the tokenizers library failed
 _REASON = 100  # characters of the message of a library
-_WORD = 40  # characters of a shortened word
+_WORD, _EXTREME = 40, 200  # characters of a shortened word
 _TERMINAL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
@@ -24,11 +24,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 class UserError(Exception):
     """Invalid input. The message says what is wrong, where, and what to do.
 
-    In one line of more than MAX_MESSAGE characters, the longest paths and values are shortened in the middle.
+    In one line of more than MAX_MESSAGE characters, paths and values of extreme length are shortened in the middle.
+    Others stay whole, so that they can be copied.
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(message if "\n" in message else shortened(message))
+        super().__init__(message if "\n" in message else shortened(message, _EXTREME))
 
 
 class UnusableInput(UserError):
@@ -104,15 +105,15 @@ def concise(text: str) -> str:
     return one_line(shortened(shown))
 
 
-def shortened(text: str) -> str:
-    """`text` with its longest words shortened in the middle, as far as MAX_MESSAGE characters need it."""
+def shortened(text: str, least: int = _WORD) -> str:
+    """`text` with its longest words shortened in the middle, to `least` characters or what MAX_MESSAGE leaves them."""
     words = text[:MAX_TEXT].split(" ")
     while (excess := sum(map(len, words)) + len(words) - 1 - MAX_MESSAGE) > 0:
         longest = max(range(len(words)), key=lambda number: len(words[number]))
         word = words[longest]
-        if len(word) <= _WORD:
+        if len(word) <= least:
             break
-        half = (max(_WORD, len(word) - excess) - 3) // 2
+        half = (max(least, len(word) - excess) - 3) // 2
         words[longest] = f"{word[:half]}...{word[-half:]}"
     return " ".join(words)
 

@@ -99,7 +99,8 @@ def _no_documents(plan: PreparationPlan, records: Sequence[TaskRecord], split: s
     first = f"; the first unreadable row is {row.file} line {row.line}: {row.reason}" if row else ""
     names = f"{plan.inputs[0].name}{' and others' if plan.inputs[1:] else ''}" if plan.inputs else "The input"
     filtered = set(left_out) - {"empty"} and not row
-    advice = "Change the options that leave them out" if filtered else "Check --input and --text-field"
+    options = "--input, --text-field and --id-field" if plan.settings.reading.id_field else "--input and --text-field"
+    advice = "Change the options that leave them out" if filtered else f"Check {options}"
     return f"{names}: no document to keep ({counts}){first}. {advice}."
 
 

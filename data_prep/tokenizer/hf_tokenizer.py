@@ -189,6 +189,8 @@ def fetch(value: str, into: Path) -> Path:
     if path.is_dir():
         return _converted(path, into) or path
     if path.is_file():
+        with library_errors(f"{value} is not a tokenizer.json", "Name a tokenizer.json, or its folder."):
+            Tokenizer.from_file(value)
         return _copy({"tokenizer.json": path.resolve()}, into)
     if value.endswith(".json") or not _HUB_ID.fullmatch(value):
         raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}")

@@ -42,8 +42,8 @@ class UnknownText:
         unknown, lost = self.unknown / max(1, self.tokens), self.lost / max(1, self.characters)
         message = (
             f"The tokenizer cannot spell parts of the text, as {shown}: {unknown:.1%} of the tokens of a sample are "
-            f"unknown, {lost:.1%} of the characters are lost. `maskwright tokenizer train --kind bpe` makes one that "
-            "spells any text"
+            f"unknown, {lost:.1%} of the characters are lost. Train one with a larger --vocab-size, or with --kind "
+            "bpe, which spells any text"
         )
         if self.share > REFUSE_SHARE and not allow:
             raise UserError(f"{message}; or write --allow-unknown.")

@@ -146,9 +146,10 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
 
 
 def first_of(changed: Mapping[str, str]) -> str:
-    """The first differences, and how many more there are."""
-    more = f" (and {len(changed) - _MOST_NAMED} more)" if len(changed) > _MOST_NAMED else ""
-    return f"{'; '.join([*changed.values()][:_MOST_NAMED])}{more}"
+    """The first differences, and how many more there are. Keys of the config come before digests of content."""
+    ordered = [changed[name] for name in sorted(changed, key=lambda name: "(" in name)]
+    more = f" (and {len(ordered) - _MOST_NAMED} more)" if len(ordered) > _MOST_NAMED else ""
+    return f"{'; '.join(ordered[:_MOST_NAMED])}{more}"
 
 
 def _short(value: Any) -> Any:

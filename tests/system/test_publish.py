@@ -66,7 +66,9 @@ def publish(*arguments: str | Path, code: int = 0) -> str:
 
 
 def download(hub, name: str, revision: str, folder: Path) -> Path:
-    return Path(snapshot_download(name, revision=revision, endpoint=hub.url, token=False, cache_dir=folder))
+    """The files of a revision. The cache of the Hub has links, which are copied as files."""
+    cached = snapshot_download(name, revision=revision, endpoint=hub.url, token=False, cache_dir=folder)
+    return Path(shutil.copytree(cached, f"{cached}-files", dirs_exist_ok=True))
 
 
 def assert_published(hub, name: str, revision: str, export: Path, folder: Path) -> Path:

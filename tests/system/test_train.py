@@ -220,7 +220,7 @@ def test_changed_settings_and_data_are_refused_by_name(single, data, folder):
     assert "masking.rate was 0.15 and is 0.3" in message
     assert "run.seed was 7 and is 8" in message
     assert "data.train (fingerprint) was " in message
-    assert "data.train (tokenizer) was " in message
+    assert "(and 2 more)" in message, "the tokenizer and the size of the vocabulary"
     assert "is of another shape of model: " in message, "the vocabulary of another tokenizer"
     assert "train.steps" not in message
     assert (single / "config.yaml").read_text() == kept
@@ -496,5 +496,5 @@ def test_a_run_that_diverged_says_so_everywhere_and_a_resume_says_how_its_schedu
 
     done = runs.maskwright("train", config, f"train.steps={STEPS + 4}", "track.uri=none")
     assert done.returncode == 0, done.stderr
-    changed = "Changed schedule: 16 steps instead of 12; the learning rate of step 13 is 50 instead of 0, that of the"
+    changed = "Changed schedule: 16 steps instead of 12; the learning rate of step 13 is 50 instead of 0, at the "
     assert changed in done.stderr

@@ -154,6 +154,16 @@ MISTAKES = {
         Mistake("prep run --input text.jsonl --out new --tokenizer none --workers 1", "none", "tokenizer"),
         Mistake("prep run --input text.jsonl --out new --tokenizer data/train --workers 1", "data/train", "tokenizer"),
         Mistake("prep run --input text.jsonl --out new --tokenizer nomask --workers 1", "no mask token", "[MASK]"),
+        Mistake(
+            "prep run --input text.jsonl --out new --tokenizer tok/tokenizer_config.json --workers 1",
+            "tok/tokenizer_config.json is not a tokenizer.json",
+            "or its folder",
+        ),
+        Mistake(
+            "prep run --input text.jsonl --out new --tokenizer tok --id-field nr --workers 1",
+            "id field 'nr' is missing",
+            "--id-field",
+        ),
         Mistake("prep run --input text.jsonl --out model --tokenizer tok --workers 1", "model", "--out"),
         Mistake(
             "prep run --input text.jsonl --out data --tokenizer tok --text-field other --workers 1",

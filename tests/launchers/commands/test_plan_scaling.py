@@ -100,7 +100,7 @@ def test_measured_constants(tmp_path):
 def test_damaged_constants(tmp_path):
     path = tmp_path / "gpu_table.json"
     options = ["--constants", path, "--nodes", "1,2", "--network", "400g", "--gpu", "H100"]
-    assert "Cannot read" in refusal(*LARGE, *options)
+    assert "there is no such file" in refusal(*LARGE, *options)
     for text in ("{", "[]", '{"phases": {"constants": {"failed": "x"}}}', json.dumps(constants(rates=3))):
         path.write_text(text)
         assert "gpu_table --only constants" in refusal(*LARGE, *options)

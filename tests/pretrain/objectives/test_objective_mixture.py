@@ -44,7 +44,7 @@ def step(objective: Objective, world_size: int, accumulation: int) -> list[Batch
     found = []
     for rank in range(world_size):
         loader = memory_loader([BLOCKS], VOCABULARY, objective, stages, rank, rate=0.3)
-        found += loader.step(0, MixturePosition(8, (Position(0, 0, 8),))).batches
+        found += loader.step(0, MixturePosition(4, (Position(0, 0, 4),))).batches
     return found
 
 
