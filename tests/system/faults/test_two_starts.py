@@ -21,7 +21,8 @@ def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_pat
     runs.wait_for(lambda: (run / "status.json").exists())
     if moment == "step":
         runs.wait_for_step(run, 3)
-        runs.ranks_of(config)[1].suspend()  # it would stop before the second start
+    runs.wait_for(lambda: 1 in runs.ranks_of(config))
+    runs.ranks_of(config)[1].suspend()  # the first would stop before the second start
     assert runs.status(run)["state"] == ("starting" if moment == "start" else "running")
     (run / "STOP").touch()  # a request to the first
     began = time.monotonic()
@@ -31,8 +32,7 @@ def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_pat
     assert second.stderr.count("\n") == 1
     assert f"process {first.pid} on" in second.stderr
     assert "is training in this run folder" in second.stderr
-    if moment == "step":
-        runs.ranks_of(config)[1].resume()
+    runs.ranks_of(config)[1].resume()
     assert first.wait(timeout=60) == 75, "the second start took the request away"
     assert runs.status(run)["state"] == "stopped"
     assert not (run / "STOP").exists()
