@@ -16,7 +16,8 @@ _LASTING = {
 }
 _RUST = "pyo3_runtime"  # of PanicException, which is no Exception: the tokenizers library failed
 _REASON = 100  # characters of the message of a library
-_WORD, _EXTREME = 40, 200  # characters of a shortened word
+_WORD = 40  # characters of a shortened word
+_WHOLE = 160  # characters of a path or value that UserError keeps whole
 _TERMINAL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+")
 
@@ -29,7 +30,7 @@ class UserError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        super().__init__(message if "\n" in message else shortened(message, _EXTREME))
+        super().__init__(message if "\n" in message else shortened(message, _WHOLE))
 
 
 class UnusableInput(UserError):
@@ -105,15 +106,18 @@ def concise(text: str) -> str:
     return one_line(shortened(shown))
 
 
-def shortened(text: str, least: int = _WORD) -> str:
-    """`text` with its longest words shortened in the middle, to `least` characters or what MAX_MESSAGE leaves them."""
+def shortened(text: str, whole: int = _WORD) -> str:
+    """`text` with its longest words shortened in the middle, as far as MAX_MESSAGE characters need it.
+
+    Words of at most `whole` characters stay.
+    """
     words = text[:MAX_TEXT].split(" ")
     while (excess := sum(map(len, words)) + len(words) - 1 - MAX_MESSAGE) > 0:
         longest = max(range(len(words)), key=lambda number: len(words[number]))
         word = words[longest]
-        if len(word) <= least:
+        if len(word) <= whole:
             break
-        half = (max(least, len(word) - excess) - 3) // 2
+        half = (max(_WORD, len(word) - excess) - 3) // 2
         words[longest] = f"{word[:half]}...{word[-half:]}"
     return " ".join(words)
 
