@@ -146,8 +146,8 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
 
 
 def first_of(changed: Mapping[str, str]) -> str:
-    """The first differences, and how many more there are. Keys of the config come before digests of content."""
-    ordered = [changed[name] for name in sorted(changed, key=lambda name: "(" in name)]
+    """The first differences: keys of the config, then digests of content, then others; and how many more there are."""
+    ordered = [changed[name] for name in sorted(changed, key=lambda name: 1 if "(" in name else 2 * ("." not in name))]
     more = f" (and {len(ordered) - _MOST_NAMED} more)" if len(ordered) > _MOST_NAMED else ""
     return f"{'; '.join(ordered[:_MOST_NAMED])}{more}"
 
