@@ -19,8 +19,8 @@ from benchmarks.books_page import PARTS, PRETRAINED, SIDES, UNTRAINED, page
 from benchmarks.harness import ROOT, existing, options, run, warn_if_busy, write_page
 from benchmarks.sst2_sentences import correct_labels, write_parts
 from benchmarks.train_vs_hf import side_environment
-from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_json
 
 CONFIG = ROOT / "configs/modernbert-mini.yaml"
 _TINY_RATE = "1e-12"  # one step with it keeps the initial weights

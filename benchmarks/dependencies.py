@@ -31,9 +31,9 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 
 from benchmarks.harness import options, run, table, write_page
 from benchmarks.paired import compare, share
-from data_prep.errors import UserError
-from data_prep.files import write_json
-from data_prep.reading import read_json
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_json
+from data_prep.common.reading import read_json
 from evaluation.finetuning.label_tasks import first_tokens
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.likelihood.sentence_scores import model_identity

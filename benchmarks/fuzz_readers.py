@@ -26,7 +26,8 @@ import xxhash
 from benchmarks.fuzzed_files import more_readers
 from benchmarks.harness import options, warn_if_busy, write_page
 from benchmarks.harness import table as markdown_table
-from data_prep.files import write_json
+from data_prep.common.files import write_json
+from data_prep.common.reading import read_json
 from data_prep.format import Collocations, Dataset, WeightList
 from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import (
@@ -41,7 +42,6 @@ from data_prep.jobs.preparation_plan import (
     write_plan,
 )
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path
-from data_prep.reading import read_json
 from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine
 from data_prep.storage import Cache
 from data_prep.tokenizer import describe

@@ -20,9 +20,9 @@ from transformers import BertConfig
 
 from data_prep.cleaning import Grams
 from data_prep.cleaning.contamination import evaluation_texts
-from data_prep.errors import UnusableInput, unforeseen
+from data_prep.common.errors import UnusableInput, unforeseen
+from data_prep.common.reading import parse_json, read_bytes, unusable
 from data_prep.format import Dataset, data_set_problems
-from data_prep.reading import parse_json, read_bytes, unusable
 from data_prep.sources import Options, RowReader, SourceInput, examine
 from data_prep.storage import Cache
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load

@@ -24,7 +24,7 @@ from benchmarks.gpu_repeats import compare_repetitions, compared, repeating, run
 from benchmarks.step import asked, best_of_transformers, in_sequence, process, warm_up
 from benchmarks.step_parts import gemm_tflops, seconds_of
 from benchmarks.step_work import CASES, SEED, Round, Setting, Work
-from data_prep.errors import UserError, one_line
+from data_prep.common.errors import UserError, one_line
 from pretrain.model import FlashAttention, peak_tflops
 from pretrain.model.attention import Backend, DocumentBounds, attention
 from pretrain.model.flash_attention import use_version

@@ -26,8 +26,8 @@ import torch
 from benchmarks.gpu_phases import VARIANTS, Phase, Request, phases
 from benchmarks.harness import ROOT, options, run, table, warn_if_busy, write_page
 from benchmarks.step import bundled
-from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_json
 
 # Real tokens per second on one H100, predicted before any measurement, for the fastest variant.
 PREDICTED = {

@@ -13,8 +13,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.common.errors import UserError
+from data_prep.common.files import atomic_writer
 
 ROOT = Path(__file__).parents[1]
 BOOKS = ROOT / "configs/demo/books.jsonl.zst"  # the bundled text

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.harness import options, run, spread, table, warn_if_busy, write_page
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.kernels import PLAIN, Operations, operations
 from pretrain.kernels.plain import rotation
 from pretrain.model.attention import DocumentBounds, attention

@@ -23,7 +23,7 @@ from benchmarks.books import maskwright
 from benchmarks.harness import options, run, table, write_page
 from benchmarks.small_models import CONFIG, NATURAL, SEQ_LEN, absolute, train_all
 from benchmarks.word_order import losses
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.study.paired_statistics import ALPHA, holm
 from experiments.layers.measures import GROUPS, JACKKNIFE_T
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness import run
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.format.shard_format import xxh3
 from pretrain.config import DataConfig

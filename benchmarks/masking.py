@@ -28,7 +28,7 @@ import torch
 from transformers import AutoTokenizer, DataCollatorForLanguageModeling, PreTrainedTokenizerBase
 
 from benchmarks.harness import BOOKS, options, prepare_text, ratios, run, spread, table, warn_if_busy, write_page
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.config import MaskingConfig
 from pretrain.data.batch import build_batch, lay_out

@@ -20,7 +20,7 @@ import yaml
 from benchmarks.books import maskwright, prepare
 from benchmarks.harness import options, run, table, write_page
 from benchmarks.small_models import CONFIG, SEQ_LEN, absolute, add_options, config_of, run_minutes
-from data_prep.files import write_json
+from data_prep.common.files import write_json
 from data_prep.format import Dataset
 from evaluation.study.paired_statistics import Seeds, differences
 

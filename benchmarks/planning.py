@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.harness import ROOT, call, memory, options, run, table, warn_if_busy, write_page
-from data_prep.errors import UserError
-from data_prep.files import write_json
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_json
 from data_prep.format import Dataset, Manifest, ShardInfo, ShardWriter, TokenizerInfo
 from data_prep.format.manifest import DataSetTotals, fingerprint
 from data_prep.format.shard_format import FORMAT, FORMAT_VERSION, index_name, read_index, shard_name

@@ -25,8 +25,8 @@ import webdataset as wds
 import zstandard
 
 from benchmarks.harness import ROOT, call, options, run, table, warn_if_busy, write_page
-from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.common.errors import UserError
+from data_prep.common.files import atomic_writer
 from data_prep.format import Dataset, ShardWriter
 from data_prep.sources import Options, RowReader, SourceInput, find_inputs
 from data_prep.storage import Cache, decompressed_chunks

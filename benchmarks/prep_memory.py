@@ -20,7 +20,7 @@ import psutil
 import zstandard
 
 from benchmarks.harness import ROOT, memory, options, run, table, write_page
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.sources import find_inputs
 
 SIZES = (1, 8)

@@ -27,7 +27,7 @@ from benchmarks.engine_ranks import config_of, model_of
 from benchmarks.harness import ROOT, options, run, table, warn_if_busy, write_page
 from benchmarks.scaling_ranks import CALIBRATION_ELEMENTS, CALIBRATION_MBIT
 from benchmarks.throttled_links import DEVICE, Links, address, obstacle, throttled_links
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.model import EncoderCosts
 from pretrain.planning.cluster_speed import Scheme, communication
 from pretrain.planning.collectives import Cluster, Gpu, Network

@@ -27,7 +27,7 @@ import numpy as np
 from webdataset.filters import _shuffle
 
 from benchmarks.harness import BOOKS, options, prepare_text, run, table, write_page
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset, ShardWriter
 from pretrain.data.packing import PackedLayout, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream

@@ -24,7 +24,7 @@ from benchmarks.harness import options, run, table, warn_if_busy, write_page
 from benchmarks.speedrun_curves import STEP, Curve, best, draw, next_rung, row
 from benchmarks.speedrun_recipes import BASE, IDEAS, OURS, SEQ_LEN, SMALL, WARMUP, values_of_ideas
 from benchmarks.speedrun_sides import Bench, check_alike, hugging_face, maskwright, prepare, unigram_loss
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.engine import slow_precision
 
 

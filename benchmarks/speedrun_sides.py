@@ -26,8 +26,8 @@ from benchmarks.train_vs_hf import (
     write_text,
 )
 from benchmarks.train_vs_hf import prepare as prepare_data
-from data_prep.errors import UserError
-from data_prep.files import atomic_writer
+from data_prep.common.errors import UserError
+from data_prep.common.files import atomic_writer
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Unigram
 from pretrain.config import Config

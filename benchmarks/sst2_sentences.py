@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from data_prep.files import write_file
+from data_prep.common.files import write_file
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.feature_batches import Feature
 from evaluation.finetuning.label_tasks import find_columns, naive_bayes

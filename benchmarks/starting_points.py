@@ -23,7 +23,7 @@ from benchmarks.harness import existing, options, run, table, write_page
 from benchmarks.merges import compared
 from benchmarks.small_models import CONFIG, SEQ_LEN, config_of, step_seconds
 from benchmarks.translation import lines
-from data_prep.files import write_json
+from data_prep.common.files import write_json
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import open_model
 from evaluation.likelihood.sentence_scores import Form, sentence_scores

@@ -33,7 +33,7 @@ from benchmarks.harness import BOOKS, options, prepare_text, ratios, run, spread
 from benchmarks.step_parts import PARTS, gemm_tflops
 from benchmarks.step_sides import MEGABATCH, documents_of, serve
 from benchmarks.step_work import CASES, SEED, Case, Round, Setting, Work
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.model import peak_tflops
 

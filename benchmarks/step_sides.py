@@ -26,7 +26,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from benchmarks.harness import memory
 from benchmarks.step_parts import dearest_operations, parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.data import BatchStage, DeviceBatch, DeviceFeed, Loader, LoaderStep, Prefetcher, Sources
 from pretrain.data.packing import SPECIALS_PER_PIECE

@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 
 from benchmarks.harness import ROOT, call, maskwright, options, ratios, run, spread, table, warn_if_busy, write_page
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 from benchmarks.harness import existing, maskwright, options, run, table, warn_if_busy, write_page
-from data_prep.files import write_json
-from data_prep.reading import read_json
+from data_prep.common.files import write_json
+from data_prep.common.reading import read_json
 from data_prep.storage import decompressed_chunks
 from data_prep.tokenizer import Spelling
 from evaluation.generation import GenerationRequest, Writer

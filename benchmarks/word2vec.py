@@ -27,7 +27,7 @@ from benchmarks import sst2_finetuning
 from benchmarks.harness import options, run, table, write_page
 from benchmarks.mean_of_embeddings import save_word_vectors
 from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from evaluation.study.paired_statistics import ALPHA, holm
 from evaluation.text_files import read_lines

@@ -7,8 +7,8 @@ from typing import Any
 
 from scipy import stats
 
-from data_prep.reading import read_json, unusable
-from data_prep.urls import file_name
+from data_prep.common.reading import read_json, unusable
+from data_prep.common.urls import file_name
 from evaluation.finetuning import model_digest
 from pretrain.export import Figure
 

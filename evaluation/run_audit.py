@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain import checkpoint
 from pretrain.config import Config
 from pretrain.export import native_state

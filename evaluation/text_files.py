@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import orjson  # stricter than json: refuses lone surrogates, deep nesting, huge integers
 
-from data_prep.errors import UnusableInput, working_directory
-from data_prep.files import open_plain
+from data_prep.common.errors import UnusableInput, working_directory
+from data_prep.common.files import open_plain
+from data_prep.common.urls import file_name, is_url, open_remote, remote_errors, shown
 from data_prep.storage import decompressed
-from data_prep.urls import file_name, is_url, open_remote, remote_errors, shown
 
 Item = TypeVar("Item")
 

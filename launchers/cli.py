@@ -23,8 +23,8 @@ def _main() -> None:
     # Imported here, because every worker process that a command spawns imports this module again.
     import typer
 
-    from data_prep.errors import UserError, unforeseen
-    from data_prep.output import guard_output
+    from data_prep.common.errors import UserError, unforeseen
+    from data_prep.common.output import guard_output
     from launchers.app import app
     from launchers.display import ShowHelp, UsageError, explain_usage_error
     from pretrain.distributed import Threads
@@ -53,8 +53,8 @@ def _fail(message: str, code: int) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    from data_prep.errors import printable
-    from data_prep.urls import hide_secrets
+    from data_prep.common.errors import printable
+    from data_prep.common.urls import hide_secrets
 
     console = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
     console.print(f"[bold red]error:[/] {escape(printable(hide_secrets(message)))}")

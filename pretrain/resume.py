@@ -15,8 +15,8 @@ from typing import IO, Any
 import torch
 import torch.distributed as dist
 
-from data_prep.errors import UserError
-from data_prep.files import write_file
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_file
 from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint, Identity, differences

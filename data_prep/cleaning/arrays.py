@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.errors import DamagedData, UserError
-from data_prep.files import atomic_writer
-from data_prep.reading import open_regular, shown_path
+from data_prep.common.errors import DamagedData, UserError
+from data_prep.common.files import atomic_writer
+from data_prep.common.reading import open_regular, shown_path
 
 
 def save_array(path: Path, array: np.ndarray) -> None:

@@ -12,8 +12,8 @@ import orjson
 
 from data_prep.cleaning.arrays import load_integers, save_array
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
-from data_prep.errors import DamagedData, MissingFile, UserError
-from data_prep.reading import read_bytes
+from data_prep.common.errors import DamagedData, MissingFile, UserError
+from data_prep.common.reading import read_bytes
 from data_prep.storage import decompressed
 
 MIN_WORDS = 8

@@ -11,7 +11,7 @@ import xxhash
 from data_prep.cleaning.arrays import load_integers, row_writer, save_array
 from data_prep.cleaning.hashing import mix
 from data_prep.cleaning.near_duplicates import Unit, signatures
-from data_prep.errors import DamagedData
+from data_prep.common.errors import DamagedData
 
 _BYTES_A_KEY = 128  # measured working memory of a pass
 _ROWS = 1 << 18  # rows of a file that are read in one step

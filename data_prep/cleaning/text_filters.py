@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from data_prep.cleaning.repetition import repetitive
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 REASONS = ("short", "long", "repetitive")
 

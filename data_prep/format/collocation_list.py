@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.cleaning import mix, powers
-from data_prep.errors import DamagedData, MissingFile, UnusableInput, UserError, one_line
-from data_prep.files import atomic_writer
-from data_prep.reading import open_regular, parse_json, shown_path
+from data_prep.common.errors import DamagedData, MissingFile, UnusableInput, UserError, one_line
+from data_prep.common.files import atomic_writer
+from data_prep.common.reading import open_regular, parse_json, shown_path
 
 FORMAT, FORMAT_VERSION = "maskwright-collocations", 1
 MAX_WORDS = 8

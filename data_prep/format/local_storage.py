@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.errors import DamagedData, MissingDataSet, UnusableInput
-from data_prep.files import open_plain, read_into
+from data_prep.common.errors import DamagedData, MissingDataSet, UnusableInput
+from data_prep.common.files import open_plain, read_into
 from data_prep.format import manifest as manifest_file
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3

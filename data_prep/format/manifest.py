@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.errors import DamagedData, UnusableInput, one_line
-from data_prep.files import sha256_file, write_json
+from data_prep.common.errors import DamagedData, UnusableInput, one_line
+from data_prep.common.files import sha256_file, write_json
+from data_prep.common.reading import parse_json, typed
 from data_prep.format.shard_format import (
     FORMAT,
     FORMAT_VERSION,
@@ -28,7 +29,6 @@ from data_prep.format.shard_format import (
     read_index,
     token_dtype,
 )
-from data_prep.reading import parse_json, typed
 
 SPECIAL_NAMES = ("pad", "unk", "cls", "sep", "mask")
 MAX_VOCABULARY = 1 << 24

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from data_prep.errors import DamagedData, UserError
-from data_prep.files import read_into
+from data_prep.common.errors import DamagedData, UserError
+from data_prep.common.files import read_into
+from data_prep.common.urls import is_url, open_remote, shown
 from data_prep.format.local_storage import RESTORE, LocalStorage, Span
 from data_prep.format.manifest import ShardInfo, TokenizerInfo, fingerprint, shard_index
 from data_prep.format.shard_format import (
@@ -22,7 +23,6 @@ from data_prep.format.shard_format import (
     xxh3,
 )
 from data_prep.storage import Cache
-from data_prep.urls import is_url, open_remote, shown
 
 if TYPE_CHECKING:
     from data_prep.format.remote_storage import RemoteStorage

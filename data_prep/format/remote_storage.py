@@ -12,14 +12,14 @@ from typing import Any
 
 import xxhash
 
-from data_prep.errors import DamagedData, UserError
-from data_prep.files import read_into, write_file
+from data_prep.common.errors import DamagedData, UserError
+from data_prep.common.files import read_into, write_file
+from data_prep.common.urls import Remote, open_remote, remote_errors, remote_version, retried, shown, true_error
 from data_prep.format import manifest as manifest_file
 from data_prep.format.local_storage import RESTORE, STAT_THREADS, Span, check_span, index_problem
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
 from data_prep.storage import Cache
-from data_prep.urls import Remote, open_remote, remote_errors, remote_version, retried, shown, true_error
 
 _ABSENT = -1
 

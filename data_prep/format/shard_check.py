@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.files import sha256_file
+from data_prep.common.files import sha256_file
+from data_prep.common.processes import ordered_map
 from data_prep.format.manifest import Manifest, ShardInfo, SourceInfo, TokenizerInfo, fingerprint, shard_index
 from data_prep.format.shard_format import (
     ENDS_DTYPE,
@@ -25,7 +26,6 @@ from data_prep.format.shard_format import (
     xxh3,
 )
 from data_prep.format.shard_writer import TAR_BLOCK, member_header
-from data_prep.processes import ordered_map
 
 _CHUNK = 1 << 20  # tokens of one comparison
 _KINDS = {b"1": "hard link", b"2": "symbolic link", b"3": "device", b"4": "device", b"5": "folder", b"6": "FIFO"}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from data_prep.files import HashedFile, atomic_writer, write_file
+from data_prep.common.files import HashedFile, atomic_writer, write_file
 from data_prep.format.manifest import ShardInfo
 from data_prep.format.shard_format import (
     ENDS_DTYPE,

@@ -5,9 +5,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from data_prep.errors import DamagedData, MissingFile, UnusableInput, one_line
-from data_prep.files import write_file
-from data_prep.reading import parse_json, read_bytes, shown_path
+from data_prep.common.errors import DamagedData, MissingFile, UnusableInput, one_line
+from data_prep.common.files import write_file
+from data_prep.common.reading import parse_json, read_bytes, shown_path
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Collocations, Dataset, SpanHashes
 from data_prep.inspection.show_document import open_vocabulary, text_of
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import entr
 from tokenizers import Tokenizer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset, SourceInfo
 from data_prep.inspection.show_document import open_vocabulary, text_of
 

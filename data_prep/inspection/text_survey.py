@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from data_prep.cleaning import count_words
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
+from data_prep.common.urls import shown
 from data_prep.sources import Options, SourceInput, examine
 from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample, alphabet_size
-from data_prep.urls import shown
 
 _SAMPLE_BYTES = 4 << 20
 _LONG_WORD = 16  # characters; a mean word is longer only where no spaces stand between words

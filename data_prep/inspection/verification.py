@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import sha256_file
+from data_prep.common.errors import UserError
+from data_prep.common.files import sha256_file
 from data_prep.format import Dataset, TokenizerInfo, data_set_problems
 from data_prep.tokenizer import describe
 

@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from data_prep.cleaning import key_writer, read_drops, resolve_repeats
-from data_prep.errors import DamagedData, UserError, one_line
-from data_prep.files import sha256_file, write_json
+from data_prep.common.errors import DamagedData, UserError, one_line
+from data_prep.common.files import sha256_file, write_json
+from data_prep.common.reading import read_json, typed
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import TaskDocuments, Workbench
 from data_prep.jobs.task_progress import Report, TaskProgress
-from data_prep.reading import read_json, typed
 from data_prep.sources import SourceRow
 
 REASONS = {"exact": "duplicate", "near": "near duplicate"}

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import orjson
 
-from data_prep.errors import UserError
-from data_prep.files import atomic_writer, is_abandoned
+from data_prep.common.errors import UserError
+from data_prep.common.files import atomic_writer, is_abandoned
+from data_prep.common.reading import open_regular, parse_json, unusable
 from data_prep.format import Manifest, SourceInfo
 from data_prep.jobs.preparation_plan import Input, PreparationPlan, read_locations
 from data_prep.jobs.task_documents import Unreadable, quarantine_path
 from data_prep.jobs.task_worker import SHORT_TOKENS, TaskRecord
-from data_prep.reading import open_regular, parse_json, unusable
 
 SHORT_SHARE = 0.25  # warn if at least this share of the documents is short
 

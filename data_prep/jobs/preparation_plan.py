@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from data_prep.cleaning import Cleaning
-from data_prep.errors import MissingFile, UserError
-from data_prep.files import refuse_file, write_json
+from data_prep.common.errors import MissingFile, UserError
+from data_prep.common.files import refuse_file, write_json
+from data_prep.common.reading import PathText, read_json, unusable
+from data_prep.common.urls import shown
 from data_prep.format import ShardWriter, TokenizerInfo
-from data_prep.reading import PathText, read_json, unusable
 from data_prep.sources import Examined, Options, SourceInput
 from data_prep.storage import not_a
-from data_prep.urls import shown
 
 MAX_PLAN_BYTES = 1 << 30
 MAX_TASKS = 1_000_000  # each task has its own files

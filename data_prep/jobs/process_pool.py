@@ -17,9 +17,9 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
+from data_prep.common.processes import interrupt_blocked, spawn_context, start_worker
 from data_prep.jobs.task_progress import Report, TaskProgress
-from data_prep.processes import interrupt_blocked, spawn_context, start_worker
 
 if TYPE_CHECKING:
     from data_prep.jobs.task_documents import Workbench

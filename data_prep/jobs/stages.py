@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from data_prep.cleaning import Grams
-from data_prep.errors import UserError, interrupted
-from data_prep.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file, write_json
+from data_prep.common.errors import UserError, interrupted
+from data_prep.common.files import LockHeldError, file_lock, fsync_path, make_folder, sha256_file, write_json
+from data_prep.common.urls import is_url
 from data_prep.format import Dataset, TokenizerInfo
 from data_prep.jobs import deduplication
 from data_prep.jobs.merge import NoDocuments, Prepared, encoder_notes, merge
@@ -39,7 +40,6 @@ from data_prep.jobs.task_worker import read_record, run_task, verified_record
 from data_prep.sources import SourceInput, examine, how_to_convert
 from data_prep.storage import Cache
 from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, copy_files, describe, fetch, load, measure_unknown
-from data_prep.urls import is_url
 
 Checked = TypeVar("Checked")
 Show = Callable[[str, TaskProgress, int], None]

@@ -13,14 +13,14 @@ import orjson
 from tokenizers import Tokenizer
 
 from data_prep.cleaning import Cleaning, Grams
-from data_prep.errors import UserError
-from data_prep.files import atomic_writer, make_folder, sha256_file
+from data_prep.common.errors import UserError
+from data_prep.common.files import atomic_writer, make_folder, sha256_file
+from data_prep.common.urls import shown
 from data_prep.format import TokenizerInfo
 from data_prep.jobs.preparation_plan import InputLocations, PreparationPlan, evaluation_path, read_locations, read_plan
 from data_prep.sources import RowReader, SourceInput, SourceRow, examine
 from data_prep.storage import Cache
 from data_prep.tokenizer import Encoders, load
-from data_prep.urls import shown
 
 BATCH_CHARACTERS = 1 << 22  # smaller batches are slower: with 1 MB, a task took 9% longer
 

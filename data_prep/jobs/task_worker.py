@@ -10,13 +10,13 @@ import numpy as np
 import xxhash
 
 from data_prep.cleaning import count_words
-from data_prep.files import sha256_file, write_json
+from data_prep.common.files import sha256_file, write_json
+from data_prep.common.reading import json_or_none
 from data_prep.format import ShardInfo, ShardWriter
 from data_prep.jobs import deduplication
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import Quarantine, TaskDocuments, Unreadable, Workbench, quarantine_path
 from data_prep.jobs.task_progress import Report, TaskProgress
-from data_prep.reading import json_or_none
 from data_prep.sources import SourceRow
 from data_prep.tokenizer import Arrays, targets_of
 

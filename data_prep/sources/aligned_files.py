@@ -5,10 +5,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
+from data_prep.common.urls import shown
 from data_prep.sources.input_types import PAIR, InputRange, SourceInput, SourceRow
 from data_prep.sources.text_lines import read_lines
-from data_prep.urls import shown
 
 
 def sides_of(pair: SourceInput) -> list[SourceInput]:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import xxhash
 
-from data_prep.errors import UserError, first_line
+from data_prep.common.errors import UserError, first_line
 from data_prep.sources.input_types import HUB, InputRange, Options, SourceRow
 from data_prep.sources.parquet_tables import batch_rows, check_schema, column_names
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
+from data_prep.common.urls import file_name
 from data_prep.storage import Cache
-from data_prep.urls import file_name
 
 COMPRESSIONS = (".gz", ".zst")
 _LINES = (".jsonl", ".txt", ".fasta", ".fa")

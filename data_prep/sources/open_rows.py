@@ -8,13 +8,13 @@ from typing import Any
 
 import xxhash
 
-from data_prep.errors import UserError
-from data_prep.reading import open_regular
+from data_prep.common.errors import UserError
+from data_prep.common.reading import open_regular
+from data_prep.common.urls import is_url, open_remote, remote_errors, remote_version, shown
 from data_prep.sources.aligned_files import read_aligned, sides_of
 from data_prep.sources.input_types import HEADER, InputRange, Options, SourceInput, SourceRow
 from data_prep.sources.text_lines import is_one_unit, read_lines
 from data_prep.storage import Cache
-from data_prep.urls import is_url, open_remote, remote_errors, remote_version, shown
 
 _SAMPLES, _SAMPLE_BYTES = 64, 16 << 10
 

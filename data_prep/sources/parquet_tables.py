@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from data_prep.errors import UnusableInput, first_line
-from data_prep.reading import open_regular
+from data_prep.common.errors import UnusableInput, first_line
+from data_prep.common.reading import open_regular
+from data_prep.common.urls import shown
 from data_prep.sources.input_types import InputRange, Options, SourceRow, too_long
-from data_prep.urls import shown
 
 _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # raised by pyarrow for damaged bytes

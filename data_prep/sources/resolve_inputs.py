@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from glob import glob, has_magic
 from pathlib import Path, PurePath
 
-from data_prep.errors import UserError, working_directory
+from data_prep.common.errors import UserError, working_directory
+from data_prep.common.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 from data_prep.sources.input_types import HUB, PAIR, SUFFIXES, SourceInput, kind_of
 from data_prep.storage import OTHER_FILES, folder_kind
-from data_prep.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
 _KNOWN = "Inputs end in .jsonl, .txt, .fasta or .fa (also with .gz or .zst) or .parquet."

@@ -16,11 +16,11 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from data_prep.errors import UnusableInput
-from data_prep.reading import open_regular
+from data_prep.common.errors import UnusableInput
+from data_prep.common.reading import open_regular
+from data_prep.common.urls import shown
 from data_prep.sources.input_types import InputRange, Options, SourceRow, compression_of, getter, too_long
 from data_prep.storage import MAGIC, DamagedStream, decompressed_chunks
-from data_prep.urls import shown
 
 Batches = Iterator[list[bytes | int]]
 """Lines without their line feeds; of a line that is longer than the limit, its length."""

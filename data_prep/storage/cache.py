@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import xxhash
 
-from data_prep.errors import NO_ROOM, UserError
-from data_prep.files import file_lock, fsync_path, is_abandoned
-from data_prep.urls import BACKOFF_SECONDS, is_url, open_remote, remote_errors, remote_version, retried, shown
+from data_prep.common.errors import NO_ROOM, UserError
+from data_prep.common.files import file_lock, fsync_path, is_abandoned
+from data_prep.common.urls import BACKOFF_SECONDS, is_url, open_remote, remote_errors, remote_version, retried, shown
 
 _POLL_SECONDS = 0.1
 _PART = "-part"  # in the names of files that are being written

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from data_prep.errors import UnusableInput, UserError, working_directory
+from data_prep.common.errors import UnusableInput, UserError, working_directory
 
 RUN = "a run folder"
 DATA_SET = "a data set folder"

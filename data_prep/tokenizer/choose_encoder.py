@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
+from data_prep.common.processes import uninterrupted
 from data_prep.format import TokenizerInfo
-from data_prep.processes import uninterrupted
 from data_prep.tokenizer.encoders import (
     Arrays,
     GigatokenEncoder,

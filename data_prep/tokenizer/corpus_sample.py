@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from data_prep.common.urls import shown
 from data_prep.sources import Examined, Options, RowReader, SourceInput, examine
 from data_prep.storage import Cache
-from data_prep.urls import shown
 
 
 class CorpusSample:

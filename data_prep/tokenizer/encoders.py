@@ -12,7 +12,7 @@ import numpy as np
 import psutil
 from tokenizers import Encoding, Tokenizer
 
-from data_prep.errors import UserError, one_line
+from data_prep.common.errors import UserError, one_line
 from data_prep.tokenizer.long_words import Preparation, plain
 from data_prep.tokenizer.word_starts import WordRule, kinds
 

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from data_prep.errors import UnusableInput, UserError, library_errors, working_directory
-from data_prep.files import atomic_folder, make_folder, write_file, write_json
+from data_prep.common.errors import UnusableInput, UserError, library_errors, working_directory
+from data_prep.common.files import atomic_folder, make_folder, write_file, write_json
+from data_prep.common.reading import open_regular, read_below, read_json
 from data_prep.format import TokenizerInfo
-from data_prep.reading import open_regular, read_below, read_json
 from data_prep.tokenizer.long_words import cut_runs, cut_words, plain
 from data_prep.tokenizer.slow_tokenizers import ESM, advice, esm_config, esm_tokenizer
 from data_prep.tokenizer.text_growth import check_growth

@@ -6,7 +6,7 @@ from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
-from data_prep.reading import read_json, read_text
+from data_prep.common.reading import read_json, read_text
 
 ESM = {"cls": "<cls>", "pad": "<pad>", "sep": "<eos>", "unk": "<unk>", "mask": "<mask>"}
 _NEVER_FAST = ("PhobertTokenizer", "BertweetTokenizer", "BertJapaneseTokenizer")  # in transformers

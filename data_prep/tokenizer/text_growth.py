@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from data_prep.errors import UnusableInput
+from data_prep.common.errors import UnusableInput
 
 _MOST_GROWTH = 200  # times the characters; the normalizers of known tokenizers reach 72 in the worst case
 _MOST_ADDED = 100  # tokens around a text

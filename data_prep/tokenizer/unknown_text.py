@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
-from data_prep.errors import UserError, printable
+from data_prep.common.errors import UserError, printable
 from data_prep.tokenizer.encoders import encode_batch
 
 WARN_SHARE, REFUSE_SHARE = 0.005, 0.1

@@ -14,9 +14,9 @@ import numpy as np
 from torch import Tensor
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
+from data_prep.common.urls import shown
 from data_prep.tokenizer import LONG_WORD, differences
-from data_prep.urls import shown
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.feature_batches import IGNORED, Feature, cut_note, label_options, with_targets
 from evaluation.finetuning.learner import FinetuneSettings, Head, Learner

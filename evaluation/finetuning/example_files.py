@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_prep.errors import UnusableInput
-from data_prep.urls import file_name, shown
+from data_prep.common.errors import UnusableInput
+from data_prep.common.urls import file_name, shown
 from evaluation.text_files import read_json_lines, read_lines, read_text
 
 _CONLLU_CELLS = 10

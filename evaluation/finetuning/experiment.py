@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 
-from data_prep.errors import UserError, library_errors
-from data_prep.files import atomic_folder, check_writable, refuse_file, write_json
-from data_prep.reading import json_or_none
+from data_prep.common.errors import UserError, library_errors
+from data_prep.common.files import atomic_folder, check_writable, refuse_file, write_json
+from data_prep.common.reading import json_or_none
 from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.label_tasks import Classification, TokenTask
 from evaluation.finetuning.learner import FinetuneSettings, Learner

@@ -11,8 +11,8 @@ from scipy.sparse import csr_array
 from sklearn.naive_bayes import MultinomialNB
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-from data_prep.errors import UserError
-from data_prep.urls import shown
+from data_prep.common.errors import UserError
+from data_prep.common.urls import shown
 from evaluation.finetuning.example_files import (
     LabelledSentence,
     TableRow,

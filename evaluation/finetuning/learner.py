@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_prep.errors import UserError, library_errors
+from data_prep.common.errors import UserError, library_errors
 from evaluation.finetuning.feature_batches import Feature, by_length, collate, shuffled
 from pretrain.config import ScheduleConfig
 from pretrain.export import load_model, model_config

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForQuestionAnswering
 
-from data_prep.errors import UserError, one_line
-from data_prep.reading import shown_path, typed
-from data_prep.urls import shown
+from data_prep.common.errors import UserError, one_line
+from data_prep.common.reading import shown_path, typed
+from data_prep.common.urls import shown
 from evaluation.finetuning.feature_batches import Feature
 from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import question_metrics

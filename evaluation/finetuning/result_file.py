@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UnusableInput, UserError
-from data_prep.files import sha256_file, write_json
-from data_prep.reading import Measurement, UnixTime, read_json, typed
+from data_prep.common.errors import UnusableInput, UserError
+from data_prep.common.files import sha256_file, write_json
+from data_prep.common.reading import Measurement, UnixTime, read_json, typed
 from pretrain.tracking import Point, Target, TrackedResults, send_results
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.philox import derive_key, philox
 
 Predict = Callable[[Tensor], Tensor]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict
 from pretrain.export import ids_around, load_language_model, load_tokenizer, prediction_lag
 from pretrain.model import longest_text, native_encoder

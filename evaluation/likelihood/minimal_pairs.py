@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from data_prep.errors import UnusableInput
+from data_prep.common.errors import UnusableInput
 from evaluation.text_files import read_json_lines, spread
 
 _Z = float(ndtri(0.975))  # of 95% intervals

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder, prediction_lag
 from pretrain.masking import Vocabulary

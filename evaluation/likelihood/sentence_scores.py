@@ -20,9 +20,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from data_prep.errors import UnusableInput, UserError
-from data_prep.files import AppendLog, hash_stream, open_plain
-from data_prep.reading import parse_json, read_bytes, shown_path
+from data_prep.common.errors import UnusableInput, UserError
+from data_prep.common.files import AppendLog, hash_stream, open_plain
+from data_prep.common.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
 
 Form = Literal["original", "within-word"]

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.files import write_file, write_json
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_file, write_json
 from evaluation.study.paired_statistics import Difference, Mean, Verdict
 from evaluation.study.study_file import Budget, Study
 from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results

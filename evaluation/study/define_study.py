@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from data_prep.errors import UserError, working_directory
-from data_prep.files import sha256_file
+from data_prep.common.errors import UserError, working_directory
+from data_prep.common.files import sha256_file
 from evaluation.study.study_file import Arm, Study, check_same, continued, deciding
 from pretrain.config import Config, MaskingConfig, load_config, percent, value_refusal
 from pretrain.data import Sources

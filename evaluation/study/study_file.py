@@ -9,11 +9,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from data_prep.errors import MissingFile, UserError
-from data_prep.files import sha256_file, write_json
-from data_prep.reading import json_or_none, parse_json, read_bytes
+from data_prep.common.errors import MissingFile, UserError
+from data_prep.common.files import sha256_file, write_json
+from data_prep.common.reading import json_or_none, parse_json, read_bytes
+from data_prep.common.urls import redact
 from data_prep.storage import not_a
-from data_prep.urls import redact
 from pretrain.checkpoint import differences
 from pretrain.config import Config, flat, save_config
 from pretrain.run import RunFolder

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.reading import MAX_FLOAT
+from data_prep.common.reading import MAX_FLOAT
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
 from evaluation.study.study_file import EVALUATION, FINETUNING, Budget, Study
 from evaluation.study.study_runner import read_result

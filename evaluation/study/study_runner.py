@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.errors import UserError
-from data_prep.files import LockHeldError, file_lock, sha256_file, write_json
-from data_prep.reading import json_or_none, read_bytes
+from data_prep.common.errors import UserError
+from data_prep.common.files import LockHeldError, file_lock, sha256_file, write_json
+from data_prep.common.reading import json_or_none, read_bytes
 from evaluation.study.study_file import (
     EVALUATION,
     FINETUNING,

@@ -12,8 +12,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from data_prep.errors import UserError
-from data_prep.files import check_writable, refuse_file
+from data_prep.common.errors import UserError
+from data_prep.common.files import check_writable, refuse_file
 from data_prep.format import Dataset
 from experiments.layers.layer_analysis import ModelMeasures, measure
 from experiments.layers.layer_charts import draw_charts

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from experiments.layers.measures import GROUPS
 from pretrain.config import MaskingConfig

@@ -13,9 +13,9 @@ from typing import Literal
 
 import psutil
 
-from data_prep.errors import one_line
-from data_prep.files import write_file
-from data_prep.processes import ask_program
+from data_prep.common.errors import one_line
+from data_prep.common.files import write_file
+from data_prep.common.processes import ask_program
 
 Status = Literal["ok", "warn", "fail", "skipped"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from data_prep.errors import UserError
-from data_prep.urls import is_url, shown
+from data_prep.common.errors import UserError
+from data_prep.common.urls import is_url, shown
 
 if TYPE_CHECKING:
     from pretrain.config import Config

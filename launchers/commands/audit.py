@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.errors import UserError
-from data_prep.files import text_or_none
+from data_prep.common.errors import UserError
+from data_prep.common.files import text_or_none
+from data_prep.common.urls import require_trust
 from data_prep.storage import require_run
-from data_prep.urls import require_trust
 from launchers.commands.arguments import JsonFlag, ProcessCount, RunArgument, YesOption
 
 if TYPE_CHECKING:

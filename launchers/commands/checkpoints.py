@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
+from data_prep.common.urls import require_trust
 from data_prep.storage import require_run
-from data_prep.urls import require_trust
 from launchers.commands.arguments import JsonFlag, RunArgument, YesOption
 from launchers.display import CommandProgress, text_console, text_table
 

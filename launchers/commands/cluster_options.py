@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from pydantic.fields import FieldInfo
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.arguments import with_options
 from pretrain.config import ClusterConfig, ContainerConfig
 

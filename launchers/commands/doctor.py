@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from data_prep.errors import UserError
-from data_prep.processes import module_command
+from data_prep.common.errors import UserError
+from data_prep.common.processes import module_command
 from launchers.commands.arguments import JsonFlag, Overrides
 from launchers.display import text_console
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from data_prep.errors import UserError, printable
+from data_prep.common.errors import UserError, printable
 from launchers.commands.arguments import ExperimentOption, SeqLenOption, check_inputs, local, refuse_unread
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config import percent

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from data_prep.errors import UserError
-from data_prep.files import check_writable
+from data_prep.common.errors import UserError
+from data_prep.common.files import check_writable
 from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument, local
 from pretrain.checkpoint import committed

@@ -25,7 +25,7 @@ def fill(
         maskwright fill runs/demo "They came to the [MASK] of the Emerald [MASK]." --top 3 --json
     """
     check_inputs([model])
-    from data_prep.errors import printable
+    from data_prep.common.errors import printable
     from data_prep.tokenizer import Spelling
     from evaluation.generation import Writer
     from launchers.display import text_console, text_table

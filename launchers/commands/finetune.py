@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from data_prep.errors import UserError
-from data_prep.urls import shown
+from data_prep.common.errors import UserError
+from data_prep.common.urls import shown
 from launchers.commands.arguments import ExperimentOption, check_inputs, local
 from launchers.display import CommandProgress, text_console, text_table
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.arguments import check_inputs
 
 
@@ -56,7 +56,7 @@ def generate(
         raise UserError("--prompt is not valid UTF-8. Check the encoding of your terminal.") from None
 
     check_inputs([model])
-    from data_prep.errors import printable
+    from data_prep.common.errors import printable
     from data_prep.tokenizer import Spelling
     from evaluation.generation import GenerationRequest, Writer
     from pretrain.export import model_folder

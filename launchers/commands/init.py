@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.prep_options import TextField
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from data_prep.errors import UserError, working_directory
+from data_prep.common.errors import UserError, working_directory
 from launchers.commands.arguments import JsonFlag
 from launchers.slurm import own_jobs
 from launchers.watch import look, print_runs

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument
 from launchers.watch import find_log, log_lines

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from data_prep.errors import printable
+from data_prep.common.errors import printable
 from data_prep.tokenizer import Spelling
 from pretrain.config import View
 from pretrain.data import BatchDocument

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 if TYPE_CHECKING:
     from launchers.commands.mask_view import Show, ShownStep

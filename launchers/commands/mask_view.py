@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import TokenizerInfo
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
 from launchers.commands.marked_text import Segment, marked, plain_text

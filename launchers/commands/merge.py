@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from data_prep.errors import UserError
-from data_prep.files import check_writable
-from data_prep.urls import require_trust
+from data_prep.common.errors import UserError
+from data_prep.common.files import check_writable
+from data_prep.common.urls import require_trust
 from launchers.commands.arguments import local, refuse_unread
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config import View, load_run_config

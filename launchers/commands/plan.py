@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides
 from launchers.commands.plan_scaling import ScalingRequest, node_counts, show_scaling, with_defaults
 from launchers.display import text_console, text_table

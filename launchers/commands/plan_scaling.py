@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.display import text_console, text_table
 
 if TYPE_CHECKING:

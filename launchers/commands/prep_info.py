@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from data_prep.errors import without_controls
+from data_prep.common.errors import without_controls
 from launchers.commands.arguments import DataSet
 from launchers.display import CommandProgress, facts_table, text_console, text_table
 

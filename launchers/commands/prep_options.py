@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.arguments import local, with_options
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def request(
     """Build the request from the options. Raises UserError if an input cannot be found."""
     from data_prep import storage
     from data_prep.cleaning import Cleaning
-    from data_prep.files import check_writable, refuse_file
+    from data_prep.common.files import check_writable, refuse_file
     from data_prep.jobs import PreparationSettings, PrepareRequest
     from data_prep.sources import Options, find_inputs
 

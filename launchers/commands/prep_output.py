@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.jobs import Workers
 from launchers.display import CommandProgress
 from pretrain.distributed import Cores

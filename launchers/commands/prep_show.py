@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.errors import printable
+from data_prep.common.errors import printable
 from launchers.commands.arguments import DataSet
 
 if TYPE_CHECKING:

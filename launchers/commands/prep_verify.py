@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from data_prep.errors import UserError, printable
+from data_prep.common.errors import UserError, printable
 from launchers.commands.arguments import DataSet, JsonFlag, WorkerCount
 from launchers.display import CommandProgress
 from pretrain.distributed import Cores
@@ -18,9 +18,9 @@ def prep_verify(location: DataSet, workers: WorkerCount = None, json_format: Jso
 
         maskwright prep verify data/demo/train
     """
+    from data_prep.common.urls import is_url, shown
     from data_prep.format import Dataset
     from data_prep.inspection import verify
-    from data_prep.urls import is_url, shown
 
     if is_url(location):
         raise UserError(

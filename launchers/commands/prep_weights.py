@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.arguments import DataSet, check_new_file, local
 from launchers.display import CommandProgress
 
@@ -58,7 +58,7 @@ def prep_weights(
 
 def _read(file: Path) -> list[tuple[str, float]]:
     """Words with their weights, 1 by default."""
-    from data_prep.reading import read_bytes
+    from data_prep.common.reading import read_bytes
 
     rows = [
         line.split("\t") for line in read_bytes(file, 1 << 30).decode(errors="replace").splitlines() if line.strip()

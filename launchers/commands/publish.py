@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.errors import UserError
-from data_prep.files import check_writable
+from data_prep.common.errors import UserError
+from data_prep.common.files import check_writable
 from data_prep.storage import is_run
 from launchers.commands.arguments import YesOption, check_inputs, local
 from pretrain.checkpoint import committed

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from data_prep.errors import UserError, printable
+from data_prep.common.errors import UserError, printable
 from launchers.commands.arguments import RunArgument, YesOption
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.markup import escape
 
-from data_prep.errors import UserError
-from data_prep.processes import module_command
+from data_prep.common.errors import UserError
+from data_prep.common.processes import module_command
 
 
 def run_command(console: Console, *words: object, variables: Mapping[str, str] | None = None) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.arguments import RunsArgument
 from launchers.watch import look_at_all, print_run, print_runs
 

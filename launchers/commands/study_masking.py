@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.arguments import Overrides, ProcessCount
 from launchers.commands.study_run import run_to_report
 

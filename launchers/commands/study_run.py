@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from data_prep.errors import UserError
-from data_prep.processes import die_with_parent, module_command
+from data_prep.common.errors import UserError
+from data_prep.common.processes import die_with_parent, module_command
 from launchers.commands.arguments import StudyArgument
 from launchers.commands.study_report import print_report
 

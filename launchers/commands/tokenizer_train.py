@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.arguments import local
 from launchers.commands.prep_options import (
     AllowUnknown,
@@ -53,7 +53,7 @@ def tokenizer_train(
 
         maskwright tokenizer train --input configs/demo/books.jsonl.zst --vocab-size 4096 --out data/tokenizer
     """
-    from data_prep.files import check_writable, refuse_file
+    from data_prep.common.files import check_writable, refuse_file
     from data_prep.sources import Options, find_inputs
     from data_prep.storage import Cache
     from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, measure_unknown, train

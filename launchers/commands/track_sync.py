@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.storage import require_run
 from launchers.commands.arguments import JsonFlag, RunsArgument, UriOption, YesOption
 from launchers.display import CommandProgress

@@ -2,7 +2,7 @@
 
 import sys
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.commands.arguments import ConfigArgument, Overrides, ProcessCount
 
 

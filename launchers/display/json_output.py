@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError, cannot_write
-from data_prep.files import check_writable, write_json
+from data_prep.common.errors import UserError, cannot_write
+from data_prep.common.files import check_writable, write_json
 
 
 def check_json_output(file: Path) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from data_prep.errors import without_controls
+from data_prep.common.errors import without_controls
 
 PLAIN_SECONDS = 10  # seconds between lines if stderr is not a terminal
 

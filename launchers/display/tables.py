@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from data_prep.errors import without_controls
+from data_prep.common.errors import without_controls
 
 PIPE_WIDTH = 120
 

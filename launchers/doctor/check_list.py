@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.urls import is_url
+from data_prep.common.errors import UserError
+from data_prep.common.urls import is_url
 from launchers.checks import Finding
 from launchers.doctor import full_checks, gpu_checks, machine_checks, package_checks
 from launchers.doctor.check_runner import Check, run_checks

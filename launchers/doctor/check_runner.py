@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 
-from data_prep.errors import UserError, one_line, printable
-from data_prep.processes import die_with_parent
-from data_prep.urls import redact
+from data_prep.common.errors import UserError, one_line, printable
+from data_prep.common.processes import die_with_parent
+from data_prep.common.urls import redact
 from launchers.checks import Finding
 
 _GRACE_SECONDS = 3.0  # for an ended check to delete its files

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data_prep.errors import one_line
-from data_prep.processes import ask_program
+from data_prep.common.errors import one_line
+from data_prep.common.processes import ask_program
 from launchers.checks import Finding, judge
 from launchers.local import gpu_count
 from pretrain.config import Config

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from data_prep.errors import UserError, one_line
-from data_prep.processes import module_command
+from data_prep.common.errors import UserError, one_line
+from data_prep.common.processes import module_command
 from launchers.checks import Finding, judge
 from launchers.doctor.check_runner import presentable
 from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task

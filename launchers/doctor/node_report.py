@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from data_prep.reading import parse_json
+from data_prep.common.reading import parse_json
 from launchers.checks import Finding
 from launchers.doctor.check_list import checks_of_machine
 from launchers.doctor.check_runner import run_checks

@@ -9,7 +9,7 @@ from importlib import metadata
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from data_prep.packages import installed_version
+from data_prep.common.packages import installed_version
 from launchers.checks import Finding, judge
 from launchers.local import gpu_count
 from pretrain.config import Config

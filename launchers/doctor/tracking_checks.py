@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from data_prep.urls import redact
+from data_prep.common.urls import redact
 from launchers.checks import Finding, judge
 from launchers.doctor.storage_checks import Mount, existing, mount_of
 from pretrain.config import OFFLINE, TrackConfig

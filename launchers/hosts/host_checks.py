@@ -11,8 +11,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, TypeVar
 
-from data_prep.errors import UserError, working_directory
-from data_prep.reading import read_text
+from data_prep.common.errors import UserError, working_directory
+from data_prep.common.reading import read_text
 from launchers.hosts.host_probe import HostFacts, common_facts
 from launchers.hosts.ssh import Conversation, HostsJob
 

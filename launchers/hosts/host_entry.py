@@ -13,8 +13,8 @@ import threading
 from dataclasses import dataclass
 from typing import IO
 
-from data_prep.processes import die_with_parent, leave
-from data_prep.reading import parse_json
+from data_prep.common.processes import die_with_parent, leave
+from data_prep.common.reading import parse_json
 
 _END_SECONDS = 40.0
 """DeepSpeed's launcher gives its processes 30 s to write a checkpoint and stop."""

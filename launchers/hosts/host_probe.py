@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.packages import installed_version
+from data_prep.common.errors import UserError
+from data_prep.common.packages import installed_version
 from launchers.hosts.ssh import MARK
 from pretrain.distributed import listen
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError, one_line
-from data_prep.processes import module_command
-from data_prep.reading import parse_json, typed
+from data_prep.common.errors import UserError, one_line
+from data_prep.common.processes import module_command
+from data_prep.common.reading import parse_json, typed
 
 SSH = ("ssh", "-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10")
 """Never prompt; give up on a host that does not answer."""
@@ -56,7 +56,7 @@ class Reply:
 
 
 def read_answer(host: str, line: str, kind: Any) -> Any:
-    """Parse a host's line into a value of this kind (see data_prep.reading).
+    """Parse a host's line into a value of this kind (see data_prep.common.reading).
 
     Raises:
         UserError: if the line is damaged, or the host reports an error.

@@ -7,7 +7,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 
-from data_prep.processes import die_with_parent
+from data_prep.common.processes import die_with_parent
 from launchers.hosts.ssh import HostsJob
 from launchers.local import StopSignals, command_of, supervise
 from pretrain.run import RunFolder

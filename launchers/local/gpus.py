@@ -7,8 +7,8 @@ import re
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import text_or_none
+from data_prep.common.errors import UserError
+from data_prep.common.files import text_or_none
 
 _NVML = "libnvidia-ml.so.1"
 _NVIDIA = "0x10de"  # its vendor number on the PCI bus

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from data_prep.errors import UserError
-from data_prep.files import write_file
-from data_prep.processes import die_with_parent
-from data_prep.reading import read_bytes
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_file
+from data_prep.common.processes import die_with_parent
+from data_prep.common.reading import read_bytes
 from launchers.local.gpus import check_device, visible_gpus
 from launchers.local.start_ranks import command_of
 from launchers.local.stop_signals import StopSignals, on_stop_signals

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from types import FrameType
 
-from data_prep.processes import die_with_parent, module_command
+from data_prep.common.processes import die_with_parent, module_command
 from launchers.local.gpus import gpu_count
 
 _SAVE_SECONDS = 30.0

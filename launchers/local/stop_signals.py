@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from data_prep.processes import write_in_handler
+from data_prep.common.processes import write_in_handler
 from pretrain.run import EXIT_CODES, RunFolder
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import ClusterConfig
 
 START_SECONDS = 180

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.processes import ProgramAnswer, ask_program, die_with_parent
+from data_prep.common.errors import UserError
+from data_prep.common.processes import ProgramAnswer, ask_program, die_with_parent
 
 PROGRAMS = ("sbatch", "srun", "salloc", "scontrol", "squeue", "scancel")
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.errors import MissingFile, UserError
-from data_prep.reading import read_text, unusable
+from data_prep.common.errors import MissingFile, UserError
+from data_prep.common.reading import read_text, unusable
 from launchers.slurm import client
 
 _MAX_JOBS_BYTES = 1 << 20

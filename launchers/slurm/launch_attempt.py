@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.processes import module_command
-from data_prep.reading import json_or_none
+from data_prep.common.processes import module_command
+from data_prep.common.reading import json_or_none
 from launchers.slurm import client
 from launchers.slurm.batch_script import cores_of
 from pretrain.config import Config

@@ -4,8 +4,8 @@ import os
 import sys
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.processes import module_command
+from data_prep.common.errors import UserError
+from data_prep.common.processes import module_command
 from launchers.local import rank_variables
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE
 from launchers.slurm.submission import submitted_config

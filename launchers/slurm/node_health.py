@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from data_prep.errors import UserError, one_line
+from data_prep.common.errors import UserError, one_line
 from launchers.checks import check_node
 from launchers.slurm import client
 from launchers.slurm.launch_attempt import python_command

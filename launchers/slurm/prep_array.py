@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import write_file
-from data_prep.processes import module_command
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_file
+from data_prep.common.processes import module_command
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, log_pattern
 from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain

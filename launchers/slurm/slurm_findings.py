@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Sequence
 
-from data_prep.errors import one_line
+from data_prep.common.errors import one_line
 from launchers.checks import Finding, judge
 from launchers.slurm import client
 

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import write_file
-from data_prep.processes import module_command
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_file
+from data_prep.common.processes import module_command
 from evaluation.study import Study
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern

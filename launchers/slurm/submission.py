@@ -7,9 +7,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import write_file
-from data_prep.processes import module_command
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_file
+from data_prep.common.processes import module_command
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
 from pretrain.config import Config, ContainerConfig, as_yaml, load_config, save_config

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from data_prep.errors import MissingFile, UserError
-from data_prep.files import write_json
-from data_prep.processes import write_in_handler
-from data_prep.reading import read_json, typed, unusable
+from data_prep.common.errors import MissingFile, UserError
+from data_prep.common.files import write_json
+from data_prep.common.processes import write_in_handler
+from data_prep.common.reading import read_json, typed, unusable
 from launchers.slurm import client, node_health
 from launchers.slurm.launch_attempt import (
     HOSTS_VARIABLE,

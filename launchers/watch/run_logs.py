@@ -9,9 +9,9 @@ from datetime import datetime
 from glob import escape, glob
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import MAX_LINE_BYTES, limited_lines
-from data_prep.reading import open_regular, read_bytes
+from data_prep.common.errors import UserError
+from data_prep.common.files import MAX_LINE_BYTES, limited_lines
+from data_prep.common.reading import open_regular, read_bytes
 from pretrain.run import RunFolder
 
 _MAX_LINE_BYTES = 1 << 20

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.display import facts_table, text_console, text_table
 from launchers.slurm import QueuedJob, own_jobs
 from pretrain.run import JournalReader, RunFolder

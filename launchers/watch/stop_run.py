@@ -1,6 +1,6 @@
 """Stop a run: a training one, one whose job is starting, or one in Slurm's queue."""
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.slurm import QueuedJob, own_jobs
 from launchers.watch.run_table import Seen
 from pretrain.run import RunFolder

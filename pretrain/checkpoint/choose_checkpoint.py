@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.checkpoint.manifest import Checkpoint, read, verify
 from pretrain.checkpoint.retention import committed
 from pretrain.distributed import all_gather_json

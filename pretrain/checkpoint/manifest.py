@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import xxhash
 
-from data_prep.errors import UserError
-from data_prep.files import hash_stream, open_below, sha256_file, write_json
-from data_prep.reading import cannot_read, parse_json, read_bytes, typed, unusable
+from data_prep.common.errors import UserError
+from data_prep.common.files import hash_stream, open_below, sha256_file, write_json
+from data_prep.common.reading import cannot_read, parse_json, read_bytes, typed, unusable
 
 NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import fsync_path, fsync_tree
-from data_prep.urls import Remote, open_remote, redact, shown
+from data_prep.common.errors import UserError
+from data_prep.common.files import fsync_path, fsync_tree
+from data_prep.common.urls import Remote, open_remote, redact, shown
 from pretrain.checkpoint.manifest import MAX_MANIFEST_BYTES, NAME, Checkpoint, parse, read, verify
 from pretrain.checkpoint.retention import retained, step_of
 from pretrain.config import CheckpointConfig

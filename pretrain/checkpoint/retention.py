@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.files import fsync_path
+from data_prep.common.files import fsync_path
 from pretrain.config import CheckpointConfig
 
 _FOLDER = re.compile(r"step-(\d{8})")

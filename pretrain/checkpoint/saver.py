@@ -19,8 +19,8 @@ from typing import IO, Any, cast
 import torch.distributed as dist
 import xxhash
 
-from data_prep.errors import UserError
-from data_prep.files import HashedFile, fsync_path
+from data_prep.common.errors import UserError
+from data_prep.common.files import HashedFile, fsync_path
 from pretrain.checkpoint.manifest import Checkpoint, Files
 from pretrain.checkpoint.remote_copies import RemoteCopies
 from pretrain.checkpoint.retention import committed, remove_leftovers, retained

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config.data import DataConfig
 from pretrain.config.phases import PhaseConfig
 from pretrain.config.schema import Config, Phase

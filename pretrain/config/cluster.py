@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from data_prep.urls import assigned_secret, is_secret
+from data_prep.common.urls import assigned_secret, is_secret
 from pretrain.config.section import Section
 
 _OWN_OPTIONS = (

@@ -13,9 +13,9 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from data_prep.errors import MissingFile, UnusableInput, working_directory
-from data_prep.files import write_file
-from data_prep.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
+from data_prep.common.errors import MissingFile, UnusableInput, working_directory
+from data_prep.common.files import write_file
+from data_prep.common.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
 from pretrain.config.budgets import has_budget, with_steps
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.error_text import nearest, shown, value_refusal, yaml_problem

@@ -5,8 +5,8 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
-from data_prep.errors import UserError
-from data_prep.urls import redact
+from data_prep.common.errors import UserError
+from data_prep.common.urls import redact
 
 DEFAULT_ADDRESS = "sqlite:///mlflow.db"
 """The default of track.uri: a file in the working folder."""

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from data_prep.urls import is_url, redact
+from data_prep.common.urls import is_url, redact
 from pretrain.config.mlflow_address import DEFAULT_ADDRESS, address_problem
 from pretrain.config.section import Section
 

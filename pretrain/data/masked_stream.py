@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from data_prep.errors import UserError
-from data_prep.reading import typed
+from data_prep.common.errors import UserError
+from data_prep.common.reading import typed
 from pretrain.config import RateSchedule, flat, load_config
 from pretrain.data.batch import Batch
 from pretrain.data.feed import Prefetcher

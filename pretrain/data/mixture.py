@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.reading import typed
+from data_prep.common.reading import typed
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.philox import derive_key, permute
 

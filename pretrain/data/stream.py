@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.data.packing import Mode
 from pretrain.data.window import BlockReader, Past, ShuffleWindow
 from pretrain.philox import derive_key, permute

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.window import ReadFlags, Reorder

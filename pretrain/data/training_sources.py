@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import DamagedData, MissingDataSet, UserError
+from data_prep.common.errors import DamagedData, MissingDataSet, UserError
+from data_prep.common.urls import redact
 from data_prep.format import Dataset, TokenizerInfo
 from data_prep.storage import Cache
-from data_prep.urls import redact
 from pretrain.config import Config, DataConfig
 from pretrain.data.batch import LaidOut, lay_out
 from pretrain.data.mixture import quotas

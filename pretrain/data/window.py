@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import DamagedData
+from data_prep.common.errors import DamagedData
 from pretrain.data.packing import Mode, PackedLayout, pack, randoms_needed, remaining
 from pretrain.masking import concatenated_ranges
 from pretrain.philox import Key, draw, permute

@@ -7,7 +7,7 @@ from typing import Any
 
 import psutil
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 _DISCARD_PORT = 9  # to connect a datagram socket sends nothing; the system only chooses the route
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 T = TypeVar("T")
 

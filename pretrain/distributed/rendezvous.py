@@ -13,7 +13,7 @@ from datetime import timedelta
 from torch.distributed import PrefixStore, Store, TCPStore
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.distributed.network_interfaces import interface_to, listen
 
 _OPENMPI = {

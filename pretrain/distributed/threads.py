@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.files import text_or_none
+from data_prep.common.files import text_or_none
 
 _QUOTA = ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # of control groups version 1; version 2 has both in cpu.max
 _NUMBER = "OMP_NUM_THREADS"

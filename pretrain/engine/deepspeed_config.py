@@ -9,7 +9,7 @@ from deepspeed.runtime.precision_config import DeepSpeedBF16Config, DeepSpeedFP1
 from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 from pydantic import BaseModel, ValidationError
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import Config, merged, model_in, value_refusal
 from pretrain.engine.gradient_buckets import bucket_size, uses_flat_gradients
 

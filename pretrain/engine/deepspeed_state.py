@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 
 def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:

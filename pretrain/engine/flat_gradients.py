@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.engine.gradient_buckets import group_buckets
 from pretrain.engine.gradient_norms import sum_of_squares
 

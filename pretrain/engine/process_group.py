@@ -7,7 +7,7 @@ import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.distributed import prepare_rendezvous
 
 

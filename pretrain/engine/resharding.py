@@ -24,8 +24,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from data_prep.errors import UserError, one_line
-from data_prep.reading import open_regular, shown_path
+from data_prep.common.errors import UserError, one_line
+from data_prep.common.reading import open_regular, shown_path
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.distributed import run_on_all_ranks

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import yaml
 
-from data_prep.errors import UserError, one_line
+from data_prep.common.errors import UserError, one_line
+from data_prep.common.urls import file_name, is_url, redact, require_trust, shown
 from data_prep.format import Dataset
-from data_prep.urls import file_name, is_url, redact, require_trust, shown
 from pretrain.config import Config, load_run_config, on_one_line
 from pretrain.run import JournalTable, RunFolder
 

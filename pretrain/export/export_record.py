@@ -3,8 +3,8 @@
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from data_prep.files import sha256_file, write_json
-from data_prep.reading import read_json, require_own_files
+from data_prep.common.files import sha256_file, write_json
+from data_prep.common.reading import read_json, require_own_files
 from pretrain.checkpoint import Checkpoint, manifest_sha256
 
 RECORD = "maskwright_export.json"

@@ -1,7 +1,7 @@
 """Upload to the Hugging Face Hub. No other module changes repositories there.
 
 huggingface_hub finds the token, in HF_TOKEN or where `hf auth login` stored it, and the address in HF_ENDPOINT. A
-server can repeat the token in its answer: data_prep/output.py hides it where messages are printed.
+server can repeat the token in its answer: data_prep/common/output.py hides it where messages are printed.
 """
 
 import time
@@ -15,9 +15,9 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import disable_progress_bars, logging, validate_repo_id
 from huggingface_hub.utils.sha import git_hash
 
-from data_prep.errors import UserError, first_line, one_line
-from data_prep.files import sha256_file
-from data_prep.urls import redact
+from data_prep.common.errors import UserError, first_line, one_line
+from data_prep.common.files import sha256_file
+from data_prep.common.urls import redact
 from pretrain.export.publication import MAIN
 
 T = TypeVar("T")

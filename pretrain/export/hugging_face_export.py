@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedModel
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from transformers.utils.logging import disable_progress_bar
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import ROTARY_BASES, Config, ObjectiveKind, View
 from pretrain.engine import load_weights

@@ -7,8 +7,8 @@ from pathlib import Path
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
-from data_prep.errors import UnusableInput
-from data_prep.reading import MAX_CONFIG_BYTES, read_text, require_own_files
+from data_prep.common.errors import UnusableInput
+from data_prep.common.reading import MAX_CONFIG_BYTES, read_text, require_own_files
 from pretrain.export.model_card import merged_card
 from pretrain.export.resolve_model import load_language_model, load_tokenizer
 from pretrain.export.run_export import new_folder

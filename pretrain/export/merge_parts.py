@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.storage import not_a, require_run
 from pretrain.checkpoint import committed, step_of
 from pretrain.config import View

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.checkpoint import Checkpoint, step_of
 from pretrain.config import OBJECTIVES, Config, ObjectiveKind, View
 from pretrain.export.card_sections import markdown_table

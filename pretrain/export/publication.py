@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import atomic_folder, write_file
-from data_prep.reading import MAX_CONFIG_BYTES, read_text, require_own_files
+from data_prep.common.errors import UserError
+from data_prep.common.files import atomic_folder, write_file
+from data_prep.common.reading import MAX_CONFIG_BYTES, read_text, require_own_files
 from data_prep.storage import is_run
 from pretrain.export.card_sections import licence_table, training_sections
 from pretrain.export.export_record import RECORD, ExportRecord

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import Tokenizer, models
 
-from data_prep.errors import UnusableInput, UserError, library_errors, one_line
+from data_prep.common.errors import UnusableInput, UserError, library_errors, one_line
+from data_prep.common.reading import MAX_CONFIG_BYTES, open_regular, read_json, typed, unusable
 from data_prep.format import Dataset
-from data_prep.reading import MAX_CONFIG_BYTES, open_regular, read_json, typed, unusable
 from data_prep.storage import is_run, not_a
 from data_prep.tokenizer import check_growth
 from pretrain.checkpoint import committed

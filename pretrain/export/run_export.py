@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import atomic_folder
+from data_prep.common.errors import UserError
+from data_prep.common.files import atomic_folder
 from data_prep.format import TokenizerInfo
 from pretrain import checkpoint
 from pretrain.config import Config, ObjectiveKind, View

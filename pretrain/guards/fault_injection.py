@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 _VARIABLE = "MASKWRIGHT_FAULTS"
 _KINDS = {

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from data_prep.errors import UserError, one_line
+from data_prep.common.errors import UserError, one_line
 from pretrain.config import Config
 from pretrain.distributed import all_gather_json
 from pretrain.masking import RowGroup

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from data_prep.errors import UserError, one_line
-from data_prep.reading import typed
+from data_prep.common.errors import UserError, one_line
+from data_prep.common.reading import typed
 from pretrain.checkpoint import Checkpoint, Identity, differences, first_of
 from pretrain.config import Config
 from pretrain.data import PLAN_VERSION, MixturePosition, Sources

@@ -11,8 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.reading import typed
+from data_prep.common.errors import UserError
+from data_prep.common.reading import typed
 from pretrain.config import GuardConfig
 from pretrain.data import MixturePosition
 from pretrain.guards.slow_ranks import StepTimes

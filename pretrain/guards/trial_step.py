@@ -2,7 +2,7 @@
 
 import functools
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.data import Batch, DeviceFeed, Loader
 from pretrain.distributed import all_gather_json, run_on_all_ranks
 from pretrain.engine import Engine

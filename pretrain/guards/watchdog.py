@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import get_args
 
-from data_prep.errors import UserError
-from data_prep.files import no_link
-from data_prep.reading import read_json
+from data_prep.common.errors import UserError
+from data_prep.common.files import no_link
+from data_prep.common.reading import read_json
 from pretrain.run import Phase, PhaseMarker, RunFolder
 
 _PATIENCE = 3  # times as long for the start, the first step (which compiles) and checkpoints, and then at least:

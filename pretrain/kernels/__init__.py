@@ -8,7 +8,7 @@ import os
 
 import torch
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.kernels.plain import PLAIN, Operations, Rotation, add_rms_norm, rotation, swiglu
 
 __all__ = ["PLAIN", "Operations", "Rotation", "add_rms_norm", "operations", "rotation", "swiglu"]

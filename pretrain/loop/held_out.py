@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from data_prep.files import AppendLog
+from data_prep.common.files import AppendLog
 from data_prep.format import Dataset
 from pretrain.data import BatchRows, DeviceBatch, DeviceFeed, Loader
 from pretrain.distributed import run_on_all_ranks

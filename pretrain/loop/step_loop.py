@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.checkpoint import Identity, Saver
 from pretrain.config import Phase
 from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher

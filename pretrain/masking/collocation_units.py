@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Collocations, SpanHashes
 from pretrain.masking.rows import Vocabulary
 from pretrain.masking.units import RowText, longest_of

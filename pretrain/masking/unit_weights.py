@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import WeightList
 from pretrain.config import SelectionConfig
 from pretrain.masking.rows import Rows, Vocabulary

@@ -24,7 +24,7 @@ from transformers import (
     RobertaForMaskedLM,
 )
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.model.encoder import Encoder
 from pretrain.model.model_description import EncoderShape
 

@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from data_prep.errors import UserError, one_line
-from data_prep.packages import installed_version
+from data_prep.common.errors import UserError, one_line
+from data_prep.common.packages import installed_version
 
 BUILT_IN = 2  # the version in torch
 

@@ -4,10 +4,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.files import sha256_file
+from data_prep.common.errors import UserError
+from data_prep.common.files import sha256_file
+from data_prep.common.reading import typed
 from data_prep.format import TokenizerInfo
-from data_prep.reading import typed
 from pretrain.config import ROTARY_BASES, Config, View
 
 

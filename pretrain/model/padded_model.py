@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForMaskedLM, PretrainedConfig, PreTrainedModel
 
-from data_prep.errors import UserError, library_errors, one_line
+from data_prep.common.errors import UserError, library_errors, one_line
+from data_prep.common.reading import MAX_CONFIG_BYTES, read_json
 from data_prep.format import TokenizerInfo
-from data_prep.reading import MAX_CONFIG_BYTES, read_json
 from pretrain.masking import IGNORED, RowGroup
 from pretrain.model.head import Choices, LossOptions, Prediction, by_group, choices_of, cross_entropy_sums
 

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from data_prep.errors import MissingFile, UserError, library_errors, one_line
-from data_prep.reading import MAX_CONFIG_BYTES, open_regular, read_json
+from data_prep.common.errors import MissingFile, UserError, library_errors, one_line
+from data_prep.common.reading import MAX_CONFIG_BYTES, open_regular, read_json
 from data_prep.tokenizer import describe
 from pretrain.model.encoder import Encoder
 from pretrain.model.model_description import EncoderShape, weights_file

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.engine import MATRIX_GROUPS, group_buckets
 from pretrain.model import Sizes

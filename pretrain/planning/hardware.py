@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.reading import read_json, typed, unusable
+from data_prep.common.errors import UserError
+from data_prep.common.reading import read_json, typed, unusable
 from pretrain.model import EncoderShape
 from pretrain.planning.collectives import GPUS, NETWORKS, Gpu, Network
 from pretrain.planning.speed import Rate

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.errors import UserError, working_directory
+from data_prep.common.errors import UserError, working_directory
 from pretrain.checkpoint import Checkpoint, committed, read, verify
 from pretrain.config import Config, TrackConfig, address_problem
 from pretrain.data import BatchStage, Sources

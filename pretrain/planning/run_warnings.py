@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
+from data_prep.common.urls import redact
 from data_prep.format import Dataset
-from data_prep.urls import redact
 from pretrain.config import Config, Phase
 from pretrain.data import Sources
 

@@ -4,7 +4,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.run import JournalReader, RunFolder
 
 _SETTLING = 10  # the first steps are skipped: they fill caches and compile kernels

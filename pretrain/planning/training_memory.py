@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.engine import bucket_size, matrix_groups, uses_flat_gradients
 from pretrain.model import Activations, Sizes

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.reading import cannot_read, typed, unusable
+from data_prep.common.errors import UserError
+from data_prep.common.reading import cannot_read, typed, unusable
+from data_prep.common.urls import require_trust
 from data_prep.storage import require_run
-from data_prep.urls import require_trust
 from pretrain.checkpoint import Identity, committed, read
 from pretrain.config import Config, load_run_config
 from pretrain.data import BatchRows, BatchStage, Loader, MixturePosition, Sources

@@ -16,12 +16,12 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from data_prep.errors import UserError
-from data_prep.files import text_or_none, write_json
-from data_prep.packages import installed_version
-from data_prep.processes import ask_program
-from data_prep.reading import read_json, typed
-from data_prep.urls import redact
+from data_prep.common.errors import UserError
+from data_prep.common.files import text_or_none, write_json
+from data_prep.common.packages import installed_version
+from data_prep.common.processes import ask_program
+from data_prep.common.reading import read_json, typed
+from data_prep.common.urls import redact
 from pretrain.distributed import all_gather_json, run_on_rank_zero
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from data_prep.errors import cannot_write
-from data_prep.files import write_file
+from data_prep.common.errors import cannot_write
+from data_prep.common.files import write_file
 
 SCRIPTS = ("page.js", "chart.js", "predictions.js", "main.js")
 

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import torch
 
-from data_prep.errors import UserError
-from data_prep.files import no_link
-from data_prep.reading import parse_json, read_text
+from data_prep.common.errors import UserError
+from data_prep.common.files import no_link
+from data_prep.common.reading import parse_json, read_text
 
 Sampler = Callable[[], dict[str, float]]
 

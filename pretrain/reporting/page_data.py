@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 import orjson
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.storage import require_run
 from pretrain.config import Config, flat, on_one_line, read_yaml
 from pretrain.reporting.curve_charts import averaged, axes_of, charts_of

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError, printable
-from data_prep.files import open_plain
-from data_prep.reading import UnixTime, parse_json
+from data_prep.common.errors import UserError, printable
+from data_prep.common.files import open_plain
+from data_prep.common.reading import UnixTime, parse_json
 from data_prep.tokenizer import Spelling
 from pretrain.data import BatchDocument
 from pretrain.reporting.curve_points import evenly

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, cast
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.config import Config
 from pretrain.data import Sources

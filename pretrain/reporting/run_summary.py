@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.storage import is_run
 from pretrain import checkpoint
 from pretrain.run import Entry, JournalReader, RunFolder, Status

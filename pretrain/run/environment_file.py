@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from data_prep.reading import json_or_none, typed
+from data_prep.common.reading import json_or_none, typed
 
 _GPU = {"name": str, "memory_gb": float}
 _HOST = {"host": str, "ranks": list[int], "system": str, "processor": str, "cores": int, "gpus": [_GPU], "driver": str}

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Literal, cast
 
-from data_prep.errors import NO_ROOM, MissingFile, UserError
-from data_prep.files import file_lock, make_folder, no_link, open_plain, text_or_none, write_file, write_json
-from data_prep.reading import json_or_none, read_json
+from data_prep.common.errors import NO_ROOM, MissingFile, UserError
+from data_prep.common.files import file_lock, make_folder, no_link, open_plain, text_or_none, write_file, write_json
+from data_prep.common.reading import json_or_none, read_json
+from data_prep.common.urls import hide_secrets
 from data_prep.storage import require_run
-from data_prep.urls import hide_secrets
 from pretrain.run.environment_file import read_environment
 
 State = Literal["starting", "running", "completed", "stopped", "failed"]

@@ -16,8 +16,8 @@ from typing import Any
 
 import orjson
 
-from data_prep.files import AppendLog, limited_lines, open_plain
-from data_prep.reading import MAX_NUMBER, YEAR_9999
+from data_prep.common.files import AppendLog, limited_lines, open_plain
+from data_prep.common.reading import MAX_NUMBER, YEAR_9999
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 

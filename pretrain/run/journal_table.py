@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from data_prep.reading import MAX_NUMBER
+from data_prep.common.reading import MAX_NUMBER
 from pretrain.run.journal import Entry, JournalReader
 
 Floats = NDArray[np.float64]

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from data_prep.files import text_or_none
+from data_prep.common.files import text_or_none
 
 _POLL_SECONDS = 0.5
 _LONGEST_REASON = 200  # characters

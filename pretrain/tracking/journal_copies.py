@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from data_prep.errors import UserError
-from data_prep.files import write_json
-from data_prep.reading import json_or_none, open_regular, typed
+from data_prep.common.errors import UserError
+from data_prep.common.files import write_json
+from data_prep.common.reading import json_or_none, open_regular, typed
 from pretrain.run import JournalReader, RunFolder
 from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
 from pretrain.tracking.mlflow_runs import Point

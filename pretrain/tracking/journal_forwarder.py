@@ -13,9 +13,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.errors import UserError
-from data_prep.files import open_plain, write_json
-from data_prep.urls import redact
+from data_prep.common.errors import UserError
+from data_prep.common.files import open_plain, write_json
+from data_prep.common.urls import redact
 from pretrain.config import OFFLINE
 from pretrain.run import Entry, JournalReader, RunFolder
 from pretrain.tracking.mlflow_runs import MOST_NAMES, MlflowRun, Point, metric_name

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_prep.errors import UserError
-from data_prep.files import file_lock
+from data_prep.common.errors import UserError
+from data_prep.common.files import file_lock
+from data_prep.common.urls import require_trust
 from data_prep.format import Dataset
-from data_prep.urls import require_trust
 from pretrain import checkpoint
 from pretrain.config import Config, load_run_config
 from pretrain.export import export_run

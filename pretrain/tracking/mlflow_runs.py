@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from data_prep.errors import UserError
-from data_prep.urls import redact
+from data_prep.common.errors import UserError
+from data_prep.common.urls import redact
 from pretrain.config import OFFLINE
 from pretrain.export import model_folder
 from pretrain.tracking.run_record import RunRecord

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.errors import UserError
-from data_prep.files import no_link, text_or_none
-from data_prep.processes import die_with_parent, module_command
+from data_prep.common.errors import UserError
+from data_prep.common.files import no_link, text_or_none
+from data_prep.common.processes import die_with_parent, module_command
 from pretrain.config import TrackConfig
 from pretrain.run import RunFolder
 from pretrain.tracking.tracking_target import Target

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from data_prep.errors import MissingFile, UserError
+from data_prep.common.errors import MissingFile, UserError
+from data_prep.common.reading import read_json, unusable
+from data_prep.common.urls import redact
 from data_prep.format import Dataset
-from data_prep.reading import read_json, unusable
-from data_prep.urls import redact
 from pretrain.config import Config
 from pretrain.run import RunFolder
 

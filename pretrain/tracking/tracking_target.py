@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from data_prep.errors import UserError
-from data_prep.files import check_writable, file_lock, write_file
-from data_prep.urls import redact
+from data_prep.common.errors import UserError
+from data_prep.common.files import check_writable, file_lock, write_file
+from data_prep.common.urls import redact
 from pretrain.config import DEFAULT_ADDRESS, OFFLINE, address_problem, sqlite_address, sqlite_path
 from pretrain.run import RunFolder
 from pretrain.tracking.run_record import RunRecord

@@ -20,7 +20,7 @@ from benchmarks.dependencies import (
     spanning_tree,
     wins,
 )
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import WORDS, source, wordpiece_set
 

@@ -19,7 +19,7 @@ from benchmarks.word2vec import (
     resampled,
     spearman,
 )
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 WORDS = ["sun", "moon", "star"]
 VECTORS = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, -2.0]])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.finetuning import model_digest
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
 from evaluation.published_results import figures_in

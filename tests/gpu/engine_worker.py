@@ -5,7 +5,7 @@
 
 import torch
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.engine.resharding import local_pieces

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.model import FlashAttention
 from pretrain.model.attention import DocumentBounds, attention
 from pretrain.model.flash_attention import use_version

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import WeightList
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig

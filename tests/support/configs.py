@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import load_config
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}

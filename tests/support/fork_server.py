@@ -25,7 +25,7 @@ from select import select
 from types import SimpleNamespace
 from typing import NoReturn
 
-from data_prep.processes import die_with_parent
+from data_prep.common.processes import die_with_parent
 
 # Imports of a training run; many happen in DeepSpeed's initialize, in MLflow's first store and for the loss curve.
 MODULES = (

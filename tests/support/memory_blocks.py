@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_prep.errors import DamagedData
+from data_prep.common.errors import DamagedData
 from pretrain.data import BatchStage, Loader
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import Mode

@@ -20,8 +20,8 @@ from typing import Any
 
 import zstandard
 
-from data_prep.errors import MAX_MESSAGE, UserError
-from data_prep.reading import Measurement
+from data_prep.common.errors import MAX_MESSAGE, UserError
+from data_prep.common.reading import Measurement
 from tests.support.hostile_json import DEEPEST, DIGITS, NESTED, SURROGATE
 
 SECONDS = 10  # of wall time: other programs may share the cores
@@ -125,7 +125,7 @@ def _peak_bytes() -> int:
 
 def is_of(kind: Any, value: Any) -> bool:
     """Whether a value has the type that an annotation says, fields of dataclasses included. Shares no code with
-    data_prep.reading."""
+    data_prep.common.reading."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if kind is Any:
         return True

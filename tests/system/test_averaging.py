@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain import checkpoint
 from pretrain.export import export_run
 from pretrain.export.hugging_face_export import native_state

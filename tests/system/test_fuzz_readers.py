@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.fuzz_readers import campaign
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import load_config
 
 

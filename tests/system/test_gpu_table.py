@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import gpu_table
 from benchmarks.gpu_phases import Phase, Request
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 REQUEST = Request(Path("unused"), "cpu", 1, True)
 STEPS = {

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from safetensors.torch import load_file
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.likelihood import send_evaluation
 from pretrain.export import export_run
 from pretrain.run import JournalReader

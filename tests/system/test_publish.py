@@ -14,7 +14,7 @@ import yaml
 from huggingface_hub import ModelCard, snapshot_download
 from safetensors.torch import load_file
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import load_config
 from pretrain.export import ExportRecord, exported_folder, merge_models, revision_of
 from pretrain.export.card_sections import training_sections

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.doctor import examine_machine
 from pretrain.config import TrackConfig
 from pretrain.planning import check_tracking

@@ -22,7 +22,7 @@ from transformers import (
     pipeline,
 )
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.config import Config

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.tracking import copy_journal
 from tests.support.mlflow_server import Server, ask
 from tests.support.tracked import append, start

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError, cannot_write, interrupted, is_lasting, unforeseen
+from data_prep.common.errors import UserError, cannot_write, interrupted, is_lasting, unforeseen
 from data_prep.tokenizer import train
 from tests.support.disks import mounted
 from tests.support.in_process import command

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.export.card_sections import training_sections
 from pretrain.run import RunFolder
 from tests.support import runs

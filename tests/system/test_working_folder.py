@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.processes import module_command
+from data_prep.common.processes import module_command
 from tests.support.text_data import corpus
 
 NAMES = (

@@ -9,7 +9,7 @@ import zstandard
 
 from data_prep.cleaning import Grams
 from data_prep.cleaning.contamination import evaluation_grams, evaluation_texts
-from data_prep.errors import DamagedData, UserError
+from data_prep.common.errors import DamagedData, UserError
 from tests.support.hostile_json import DEEPEST, HOSTILE
 
 WORDS = [f"word{index}" for index in range(30)]

@@ -10,7 +10,7 @@ import xxhash
 
 from data_prep.cleaning.arrays import row_writer, save_array
 from data_prep.cleaning.key_passes import document_hashes, first_index, resolve_repeats
-from data_prep.errors import DamagedData
+from data_prep.common.errors import DamagedData
 
 RESOLVE = {kind: functools.partial(resolve_repeats, any_column=kind == "near") for kind in ("exact", "near")}
 

@@ -21,7 +21,7 @@ from data_prep.cleaning.repetition import (
 )
 from data_prep.cleaning.text_filters import REASONS
 from data_prep.cleaning.word_hashes import split_words
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 DEMO = Path(__file__).parents[3] / "configs" / "demo" / "books.jsonl.zst"
 

@@ -13,7 +13,7 @@ import webdataset as wds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.errors import MAX_MESSAGE, DamagedData, UserError
+from data_prep.common.errors import MAX_MESSAGE, DamagedData, UserError
 from data_prep.format import Collocations, Dataset, ShardWriter
 from data_prep.format.manifest import index_fingerprint
 from data_prep.format.shard_format import index_name, read_index, token_dtype

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from data_prep.errors import DamagedData, UserError
+from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, Manifest
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER
 from tests.support.datasets import make_dataset, tokenizer_info

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.errors import DamagedData, UserError
+from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from data_prep.inspection import document, summary
 from data_prep.storage import Cache

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from data_prep.errors import DamagedData, UserError
+from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, ShardWriter
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, RECORDS, check_index, read_index
 from data_prep.inspection import document, summary, verify

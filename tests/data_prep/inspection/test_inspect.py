@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from data_prep.errors import DamagedData, UserError
+from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, Manifest
 from data_prep.inspection import document, summary
 from data_prep.inspection.summarize import PERCENTILES, Lengths

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.inspection import measure, survey
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache

@@ -10,11 +10,11 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
+from data_prep.common.processes import ordered_map
 from data_prep.format import Dataset, Manifest, data_set_problems
 from data_prep.format.shard_format import index_name
 from data_prep.inspection import verify
-from data_prep.processes import ordered_map
 from tests.support.datasets import make_dataset, tar_member, tokenizer_info
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 

@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from data_prep.files import atomic_folder, atomic_writer, write_json
+from data_prep.common.files import atomic_folder, atomic_writer, write_json
 from data_prep.jobs import PreparationSettings, plan_only
 from data_prep.jobs.preparation_plan import plan_path
 from data_prep.storage import Cache

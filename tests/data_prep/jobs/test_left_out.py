@@ -7,7 +7,7 @@ import datasets
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.tokenizer import train
 from launchers.app import app

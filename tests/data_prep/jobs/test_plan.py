@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.cleaning import Cleaning
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import PreparationPlan, check_out, cuts, extend, open_plan, read_plan, write_plan
 from data_prep.sources import Examined, Options, SourceInput

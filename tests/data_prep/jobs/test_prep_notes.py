@@ -7,7 +7,7 @@ import pytest
 import webdataset as wds
 from torch.utils.data import DataLoader
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options

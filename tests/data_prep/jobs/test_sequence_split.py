@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options

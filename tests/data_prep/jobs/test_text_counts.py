@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.cleaning import Cleaning, count_words
-from data_prep.errors import DamagedData
+from data_prep.common.errors import DamagedData
 from data_prep.format import Dataset
 from data_prep.inspection import summary
 from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only, resolve_tasks, run_tasks

@@ -11,7 +11,7 @@ import zstandard
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from data_prep.cleaning import Cleaning
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.inspection import verify
 from data_prep.jobs import PreparationSettings

@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine, find_inputs
 from data_prep.storage import Cache
 from tests.support.hostile_json import DEEPEST, HOSTILE

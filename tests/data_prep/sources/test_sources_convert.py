@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.sources import find_inputs
 from data_prep.sources.resolve_inputs import how_to_convert
 

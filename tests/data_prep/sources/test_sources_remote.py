@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
+from data_prep.common.urls import RemoteVersion, shown
 from data_prep.sources import Options, RowReader, examine, find_inputs
 from data_prep.sources.input_types import compression_of, kind_of
 from data_prep.storage import Cache
-from data_prep.urls import RemoteVersion, shown
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):

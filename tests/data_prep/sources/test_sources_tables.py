@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine, find_inputs
 from data_prep.sources.parquet_tables import batch_rows
 from data_prep.storage import Cache
@@ -254,7 +254,7 @@ def test_hub_values(hub):
 FLIPS = """
 import sys
 from pathlib import Path
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.storage import Cache
 from data_prep.sources import Options, RowReader, SourceInput, examine
 

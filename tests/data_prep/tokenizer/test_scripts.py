@@ -12,7 +12,7 @@ import yaml
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.tokenizer import Encoders, Spelling, describe, load, measure_unknown, train
 from data_prep.tokenizer.encoders import is_settled
 from data_prep.tokenizer.long_words import RUN_CHARACTERS, WORD_CHARACTERS

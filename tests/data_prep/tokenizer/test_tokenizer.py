@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample, Encoders, copy_files, describe, fetch, load, train

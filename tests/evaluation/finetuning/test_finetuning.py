@@ -21,7 +21,7 @@ from transformers import (
 )
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.finetuning import FinetuneResults, FinetuneSettings, Finetuning, experiment
 from evaluation.finetuning.feature_batches import IGNORED, Feature, collate, shuffled
 from evaluation.finetuning.learner import Head, Learner, initial_model

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.finetuning.example_files import TableRow, read_columns, read_table
 from evaluation.finetuning.label_tasks import COLA, find_columns
 from evaluation.finetuning.questions import Question, read_questions

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from transformers import BertLMHeadModel
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.generation import GenerationRequest, Writer
 from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict, masks_left
 from launchers.app import app

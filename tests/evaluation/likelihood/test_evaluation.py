@@ -18,7 +18,7 @@ from tokenizers import models as models_of_tokenizers
 from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood import EvaluationRequest, evaluate
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, held_out_results

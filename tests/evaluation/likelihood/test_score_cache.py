@@ -7,8 +7,8 @@ import os
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
-from data_prep.files import AppendLog
+from data_prep.common.errors import UserError
+from data_prep.common.files import AppendLog
 from evaluation.likelihood.predictors import FinishedModel
 from evaluation.likelihood.sentence_scores import ScoreCache, model_identity
 from launchers.app import app

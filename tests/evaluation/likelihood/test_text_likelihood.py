@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood import text_likelihood
 from evaluation.likelihood.held_out_loss import HeldOut, Masks

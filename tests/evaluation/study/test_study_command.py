@@ -7,7 +7,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.study import Study
 from launchers.app import app
 from launchers.commands.study_masking import finetune_parameters

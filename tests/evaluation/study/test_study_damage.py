@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.study import Study, measure_times
 from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD
 from evaluation.study.study_results import figures

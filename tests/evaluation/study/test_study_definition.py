@@ -6,7 +6,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.study import Study
 from evaluation.study.define_study import grid
 from launchers.app import app

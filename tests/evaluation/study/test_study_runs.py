@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.study import Stopped, run_study, write_study_report
 from launchers.commands.study_run import study_commands
 from pretrain.config import Config, load_config

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from evaluation.study import measure_times, write_study_report
 from pretrain.config import load_config
 from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data

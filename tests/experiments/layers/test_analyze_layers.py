@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from experiments.layers.__main__ import app
 from experiments.layers.layer_analysis import Information, Similarity, analyze, states_of
 from experiments.layers.measures import entropy

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from experiments.layers.measures import GROUPS
 from experiments.layers.position_sample import (
     PositionSample,

@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from data_prep.errors import UserError, printable
-from data_prep.reading import typed
+from data_prep.common.errors import UserError, printable
+from data_prep.common.reading import typed
 from data_prep.tokenizer import Spelling, train
 from launchers.commands.marked_text import coloured, listed, marked, plain_text
 from pretrain.data import BatchDocument

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.tokenizer import train
 from launchers.app import app
 from launchers.commands import mask_show as mask_command

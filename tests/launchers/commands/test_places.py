@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.app import app
 from launchers.commands.arguments import local
 

@@ -13,7 +13,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.app import app
 from launchers.checks import Finding
 from launchers.commands.doctor import print_report

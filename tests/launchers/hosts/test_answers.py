@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from data_prep.errors import UserError
-from data_prep.reading import parse_json
+from data_prep.common.errors import UserError
+from data_prep.common.reading import parse_json
 from launchers.doctor.node_report import print_value, values_by_task
 from launchers.hosts import HostsJob, read_hostfile
 from launchers.hosts.host_entry import HostRequest

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from data_prep.errors import UserError
-from data_prep.urls import is_secret
+from data_prep.common.errors import UserError
+from data_prep.common.urls import is_secret
 from launchers.hosts import HostsJob, read_hostfile
 from launchers.hosts.host_checks import disagreement, master_address
 from launchers.hosts.host_probe import HostFacts

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.local import gpus
 
 NO_NVML = "no-such-library.so"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.launch_attempt import AttemptStatus
 from launchers.slurm.requeue_decision import Failure, LaunchHistory

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.app import app
 from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT

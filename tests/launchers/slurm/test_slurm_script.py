@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.slurm.batch_script import check_time_limit, sbatch_quote
 from pretrain.run import RunFolder
 from tests.support.slurm_jobs import NASTY, directives, submission

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.slurm import node_entry
 from launchers.slurm.batch_script import sbatch_quote
 from launchers.slurm.client import submit

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.slurm import client
 from launchers.slurm.launch_attempt import AttemptStatus, free_port, host_of, run_step
 from launchers.slurm.node_health import ask, problem_here

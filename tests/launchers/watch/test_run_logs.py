@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.watch import log_lines
 from launchers.watch.run_logs import logs_of
 from pretrain.run import RunFolder

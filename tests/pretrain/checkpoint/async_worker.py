@@ -14,7 +14,7 @@ from typing import IO
 import torch
 import torch.distributed as dist
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.checkpoint import Parts
 from pretrain.engine import Engine, init_distributed
 from tests.pretrain.engine import varying_worker as varying

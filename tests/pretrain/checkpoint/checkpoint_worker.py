@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from data_prep.errors import UserError
-from data_prep.processes import leave
+from data_prep.common.errors import UserError
+from data_prep.common.processes import leave
 from pretrain.checkpoint import Parts, Saver, first_intact, newest_verified
 from pretrain.checkpoint.saver import Snapshot
 from tests.support import checkpoints

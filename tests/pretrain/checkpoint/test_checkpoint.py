@@ -8,7 +8,7 @@ from typing import IO
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain import checkpoint
 from pretrain.checkpoint import Parts, newest_verified
 from tests.support import checkpoints, kills

@@ -8,7 +8,7 @@ import pytest
 import torch
 import xxhash
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain import checkpoint
 from pretrain.engine import load_weights
 from pretrain.engine.resharding import gather, load_file

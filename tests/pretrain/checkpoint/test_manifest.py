@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from data_prep.errors import MAX_MESSAGE
+from data_prep.common.errors import MAX_MESSAGE
 from pretrain import checkpoint
 from pretrain.checkpoint import manifest
 from tests.support.checkpoints import MODEL, OPTIMIZER, make_checkpoint

@@ -9,7 +9,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint, remote_copies
 from pretrain.config import CheckpointConfig

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.config import load_config, save_config
 from tests.support.configs import config_file, refusal

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import as_yaml, load_config, save_config
 from pretrain.config.model import PRESETS, SizeConfig
 from tests.support.configs import LEAST, config_file, refusal

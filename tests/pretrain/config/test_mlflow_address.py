@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import TrackConfig, address_problem, load_config
 from pretrain.config.mlflow_address import DATABASES, SERVERS, plugins
 from pretrain.planning import check_start, check_tracking

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BertConfig, ModernBertConfig, RobertaConfig
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import load_config
 from pretrain.data import BatchStage, Loader, MaskedStream, MixturePosition, Sources
 from tests.support import runs

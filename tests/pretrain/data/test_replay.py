@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.app import app
 from pretrain.config import OBJECTIVES
 from pretrain.data import Batch, BatchRows

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_prep.errors import DamagedData, UserError
+from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from pretrain.config import Config
 from pretrain.data import Batch, BatchStage, Loader, Sources

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.distributed import interface_to, listen, network_interfaces
 from pretrain.distributed.network_interfaces import listening_address
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.distributed import prepare_rendezvous
 from pretrain.distributed.threads import local_processes
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.model import Encoder, Prediction

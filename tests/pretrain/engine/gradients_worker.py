@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.config import Config, StageSettings
 from pretrain.data import Batch, BatchStage, DeviceFeed, Loader
 from pretrain.engine import Engine, init_distributed

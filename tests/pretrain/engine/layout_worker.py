@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.checkpoint import Checkpoint
 from pretrain.data import Batch
 from pretrain.engine import Engine, init_distributed, layout_of

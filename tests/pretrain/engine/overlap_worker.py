@@ -24,8 +24,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import pretrain.optim.parameter_groups
-from data_prep.errors import UserError
-from data_prep.processes import leave
+from data_prep.common.errors import UserError
+from data_prep.common.processes import leave
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data import DeviceFeed

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data import DeviceFeed

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.config import Config
 from pretrain.data import Batch
 from pretrain.engine import Engine, init_distributed

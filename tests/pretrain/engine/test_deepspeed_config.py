@@ -5,7 +5,7 @@ import re
 import pytest
 from deepspeed.utils.config import get_timers_config
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.engine import bucket_size
 from pretrain.engine.deepspeed_config import deepspeed_config

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.engine.deepspeed_state import named_gradients
 
 

@@ -6,7 +6,7 @@ tests/gpu/test_engine.py does the same on a GPU.
 import pytest
 
 import pretrain.engine
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.train import run_rank
 from tests.support.ranks import run_ranks
 

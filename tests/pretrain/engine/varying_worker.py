@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from deepspeed.utils import safe_get_full_fp32_param
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.config import Config
 from pretrain.data import Batch
 from pretrain.engine import Engine, init_distributed

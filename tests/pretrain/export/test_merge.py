@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, EsmConfig, EsmForMaskedLM, PreTrainedModel
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import View
 from pretrain.export import load_tokenizer, merge_models, merge_parts, merge_weights
 from pretrain.run import RunFolder, step_name

@@ -21,7 +21,7 @@ from transformers import (
     GPT2LMHeadModel,
 )
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.tokenizer import load, train
 from evaluation.generation import Writer
 from pretrain.export import load_language_model, load_tokenizer, model_folder

@@ -15,8 +15,8 @@ import torch.distributed as dist
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from data_prep.errors import UserError
-from data_prep.processes import leave
+from data_prep.common.errors import UserError
+from data_prep.common.processes import leave
 from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.guards import Faults, check_replicas

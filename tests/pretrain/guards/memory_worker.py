@@ -12,7 +12,7 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.config import StageSettings
 from pretrain.data import BatchStage
 from pretrain.engine import Engine, init_distributed

@@ -8,7 +8,7 @@ import functools
 import torch
 import torch.distributed as dist
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.engine import init_distributed
 from pretrain.guards.path_comparison import choose_path
 from pretrain.model import Candidates, Encoder, FastPath, KernelChoice

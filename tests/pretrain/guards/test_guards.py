@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import GuardConfig
 from pretrain.data import MixturePosition
 from pretrain.engine.deepspeed_state import all_finite

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.kernels import PLAIN, operations
 from tests.support.kernel_cases import (
     BOUNDS,

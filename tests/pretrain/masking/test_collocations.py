@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Collocations, Dataset
 from data_prep.inspection import CollocationCounts, collocation_search, find_collocations
 from launchers.app import app

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset, WeightList
 from launchers.app import app
 from pretrain.checkpoint import Identity

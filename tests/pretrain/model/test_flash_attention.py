@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.model import FlashAttention
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models
 from transformers import BertModel
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.model import Encoder, EncoderShape, weights_digest
 from pretrain.model.families import VOCABULARY, hugging_face_config, hugging_face_model
 from pretrain.model.pretrained_init import initial_state

@@ -15,7 +15,7 @@ from transformers import (
     RobertaConfig,
 )
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, attention, native_encoder
 from pretrain.model.attention import DocumentBounds

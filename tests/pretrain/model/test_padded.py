@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from data_prep.format import TokenizerInfo
 from pretrain.masking import IGNORED
 from pretrain.model import build, exported, longest_text

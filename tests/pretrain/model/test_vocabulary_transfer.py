@@ -7,7 +7,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.model import EncoderShape
 from pretrain.model.vocabulary_transfer import token_pieces, transferred
 from tests.support.small_tokenizers import SPECIALS, loaded

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import Config, View
 from pretrain.data import Batch, BatchRows, BatchStage, MixturePosition
 from pretrain.data.stream import Position

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import OBJECTIVES, Config, View
 from pretrain.data import BatchRows, Sources
 from pretrain.masking import IGNORED, Vocabulary, mask_rate

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.data import BatchStage, Loader, Sources
 from pretrain.masking import IGNORED, Rows, TokenFlag, Vocabulary

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config, OptimConfig
 from pretrain.engine import Engine, init_distributed, layout_of

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.engine.resharding import gather
 from pretrain.optim import Piece
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from data_prep.processes import leave
+from data_prep.common.processes import leave
 from pretrain.config import Config
 from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed

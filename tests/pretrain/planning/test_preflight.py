@@ -7,7 +7,7 @@ import pytest
 from transformers import BertConfig, BertForMaskedLM
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.app import app
 from launchers.doctor import examine_machine
 from pretrain.config import load_config

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from launchers.app import app
 from pretrain.reporting import collect
 from pretrain.reporting.curve_charts import BUCKETS, axes_of, charts_of

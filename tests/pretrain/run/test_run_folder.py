@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 from pretrain.run import EXIT_CODES, RunFolder
 from tests.support.forked import ROOT
 

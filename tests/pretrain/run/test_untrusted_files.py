@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.errors import UserError
-from data_prep.files import AppendLog, open_below, text_or_none
+from data_prep.common.errors import UserError
+from data_prep.common.files import AppendLog, open_below, text_or_none
 from pretrain.run import Entry, JournalReader, RunFolder
 
 

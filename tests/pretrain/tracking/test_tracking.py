@@ -16,10 +16,10 @@ from click.testing import Result
 from mlflow.utils.validation import _validate_metric_name
 from typer.testing import CliRunner
 
-from data_prep.errors import UserError
-from data_prep.files import file_lock
+from data_prep.common.errors import UserError
+from data_prep.common.files import file_lock
+from data_prep.common.urls import hide_secrets, redact
 from data_prep.format import Dataset
-from data_prep.urls import hide_secrets, redact
 from launchers.app import app
 from pretrain.config import TrackConfig
 from pretrain.planning import check_tracking

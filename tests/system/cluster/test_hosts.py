@@ -145,7 +145,7 @@ def test_hosts_that_differ_are_refused_before_anything_starts(hosts: Hosts, fold
         (f"mv {keys} {keys}.away", f"mv {keys}.away {keys}"): "h2 cannot be reached (root@h2: Permission denied",
         ("mount -t tmpfs tmpfs " + str(folder / "data"), f"umount {folder}/data"): "h2: ",
         bind(tmp_path / "METADATA", metadata): "h2 has deepspeed 0.0.7 and this machine 0.",
-        bind(tmp_path / "broken.py", ROOT / "data_prep/urls.py"): "h2 cannot run ",
+        bind(tmp_path / "broken.py", ROOT / "data_prep/common/urls.py"): "h2 cannot run ",
         bind(tmp_path / "other.py", module): "h2 has another version of maskwright than",
         bind(tmp_path / "config.yaml", folder / "config.yaml"): "h2 has another config than this machine",
         (f"mount -t tmpfs tmpfs {tmp_path}", f"umount {tmp_path}"): f"h2 sees another {tmp_path}/run than this machine",

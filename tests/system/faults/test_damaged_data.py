@@ -16,7 +16,7 @@ import tarfile
 import numpy as np
 import pytest
 
-from data_prep.errors import DamagedData, UserError
+from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, ShardInfo, manifest
 from data_prep.format.manifest import index_fingerprint
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, xxh3

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from data_prep.errors import NO_ROOM, UserError, first_line
+from data_prep.common.errors import NO_ROOM, UserError, first_line
 
 T = TypeVar("T")
 ATTEMPTS = 5

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import pytest
 
-from data_prep.errors import MAX_MESSAGE, MissingFile, UserError
-from data_prep.reading import PathText, open_regular, parse_json, read_bytes, read_json, read_text, typed
+from data_prep.common.errors import MAX_MESSAGE, MissingFile, UserError
+from data_prep.common.reading import PathText, open_regular, parse_json, read_bytes, read_json, read_text, typed
 from tests.support.hostile_json import DIGITS, NESTED, SURROGATE
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from data_prep.files import LockHeldError, file_lock, is_abandoned
+from data_prep.common.files import LockHeldError, file_lock, is_abandoned
 
 
 def left_by(pid: int, folder: Path) -> Path:
@@ -44,7 +44,7 @@ def test_a_file_of_another_host_is_abandoned_when_it_is_old(tmp_path):
 HOLD = """
 import sys, time
 from pathlib import Path
-from data_prep.files import file_lock
+from data_prep.common.files import file_lock
 with file_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

@@ -17,8 +17,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, BinaryIO, Literal, Union, get_args, get_origin, get_type_hints
 
-from data_prep.errors import MAX_MESSAGE, MissingFile, UnusableInput, UserError, one_line
-from data_prep.files import open_below, open_plain
+from data_prep.common.errors import MAX_MESSAGE, MissingFile, UnusableInput, UserError, one_line
+from data_prep.common.files import open_below, open_plain
 
 MAX_JSON_BYTES = 64 << 20
 MAX_CONFIG_BYTES = 16 << 20  # of the configuration of a model or tokenizer

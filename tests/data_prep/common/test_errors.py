@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.errors import MAX_MESSAGE, MissingDataSet, UnusableInput, UserError
+from data_prep.common.errors import MAX_MESSAGE, MissingDataSet, UnusableInput, UserError
 
 LONG = "/data/" + "folder/" * 60 + "shard.tar"
 

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any, TextIO, cast
 
-from data_prep.errors import without_controls
-from data_prep.urls import hide_secrets, hide_tokens
+from data_prep.common.errors import without_controls
+from data_prep.common.urls import hide_secrets, hide_tokens
 
 
 class GuardedStream:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn, TypeVar
 
-from data_prep.errors import UserError
+from data_prep.common.errors import UserError
 
 _ROOT = str(Path(__file__).parents[1])
 _RUN_MODULE = "import sys; sys.path[0] or sys.path.pop(0); from runpy import run_module; "

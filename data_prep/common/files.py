@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from data_prep.errors import UserError, cannot_write
+from data_prep.common.errors import UserError, cannot_write
 
 MAX_LINE_BYTES = 16 << 20  # of a line of a journal or a log
 _TAIL_BYTES = 1 << 16  # of one read for the last newline
