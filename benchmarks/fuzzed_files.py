@@ -65,7 +65,6 @@ COMMANDS = (
     ("replay", "RUN", "--step", "3"),
     ("replay", "RUN", "--step", "2", "--json"),
     ("stop", "RUN"),
-    ("runs", "tree", "RUN"),
     ("config", "show", "RUN/config.yaml"),
 )
 

@@ -8,7 +8,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from launchers.commands.arguments import RunsArgument
-from launchers.watch import look_at_all, print_run, print_runs
+from launchers.watch import follow_runs, look_at_all, print_run, print_runs
 
 
 def status(
@@ -19,6 +19,7 @@ def status(
     exit_code: Annotated[
         bool, typer.Option(help="exit with the run's code: 0 completed, 75 stopped, otherwise 1")
     ] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="print changes until the runs are over")] = False,
 ) -> None:
     """Show the state of a run and what to do next. For several runs, show a table with one line each.
 
@@ -27,9 +28,14 @@ def status(
         maskwright status runs/demo
         maskwright status runs/a runs/b
         maskwright status runs --json
+        maskwright status runs --follow
     """
     from pretrain.run import EXIT_CODES
 
+    if follow and json_format:
+        raise UserError("--follow prints lines of text. Remove --json, or read RUN/journal.jsonl.")
+    if follow:
+        follow_runs(run)
     found = look_at_all(run)
     if exit_code and len(found) > 1:
         raise UserError(f"--exit-code is for one run, and {len(found)} are given")

@@ -1,7 +1,7 @@
-"""Find runs, read their logs, and stop them: `maskwright status`, `watch`, `launch list`, `logs` and `stop`.
+"""Find runs, read their logs, and stop them: `maskwright status`, `launch list`, `logs` and `stop`.
 
 `look_at_all` finds runs and reads their state, `print_runs` prints a table of them, and `print_run` all about one.
-`watch_runs` shows a table that follows the runs.
+`follow_runs` prints a line for each change, until the runs are over.
 `find_log` and `log_lines` read logs. `stop_run` asks a run to stop, or cancels its pending job.
 """
 

@@ -1,7 +1,5 @@
 """State of runs for the watching commands, from folder, status, journal and Slurm's queue."""
 
-import math
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -10,11 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
+from rich.text import Text
 
-from data_prep.common.errors import UserError
+from data_prep.common.errors import UserError, without_controls
 from launchers.display import facts_table, text_console, text_table
 from launchers.slurm import QueuedJob, own_jobs
-from pretrain.run import JournalReader, RunFolder
+from pretrain.checkpoint import step_of
+from pretrain.reporting import read_config
+from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pretrain.reporting import RunSummary
 
 PIPE_WIDTH = 1000  # columns of a table in a pipe, so that no line wraps
-_BARS, _RECENT = "▁▂▃▄▅▆▇█", 200  # of the curve: heights, and steps
+_FOLLOW_SECONDS = 2.0
 WAITS = "queued"  # state of a run whose job has not started, so that it has no status yet
 
 
@@ -56,7 +57,7 @@ class Seen:
         """All fields as JSON values. Numbers that are not finite become null."""
         said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
         jobs = [asdict(job) | {"run": str(self.summary.run)} for job in self.jobs]
-        values = self.summary.as_values() | said | {"jobs": jobs}
+        values = self.summary.as_values() | said | {"jobs": jobs, "parent": parent_of(self.summary.run)}
         return dict(to_jsonable_python(values, inf_nan_mode="null"))
 
 
@@ -89,6 +90,13 @@ def look_at_all(given: list[Path]) -> list[Seen]:
     return found
 
 
+def parent_of(run: Path) -> str | None:
+    """The checkpoint that a run was branched from, as RUN@STEP; None for a run without a parent."""
+    checkpoint = Path(str(read_config(RunFolder(run).config).get("run.resume", "")))
+    step, parent = step_of(checkpoint.name), checkpoint.parent.parent
+    return None if step is None or parent.resolve() == run.resolve() else f"{parent}@{step}"
+
+
 def ago(seconds: float) -> str:
     """Format an age, for example "3 min"."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
@@ -109,6 +117,7 @@ def print_run(seen: Seen) -> None:
     rows = {
         "state": seen.state,
         "step": _step(seen) + share if summary.status else "",
+        "branched from": parent_of(summary.run) or "",
         "phase": summary.phase or "",
         "loss": _number(summary.loss, ".4f") and f"{summary.loss:.4f}{average}",
         "held-out loss": _number(summary.eval_loss, ".4f") + each,
@@ -157,41 +166,26 @@ def runs_table(found: list[Seen], others: Sequence[QueuedJob] = ()) -> "Table":
     return text_table(columns, rows, texts=("state", "job", "next"))
 
 
-def live_table(found: list[Seen]) -> "Table":
-    """A table of the progress of runs, with the curve of the loss over their last steps."""
-    columns = ("run", "state", "step", "%", "phase", "loss", "last steps", "held-out", "tokens/s", "left", "updated")
-    rows = [
-        (
-            _place(seen.summary.run),
-            seen.state,
-            _step(seen),
-            _number(seen.summary.percent, ".0f"),
-            seen.summary.phase or "",
-            _number(seen.summary.loss, ".4f"),
-            curve(_recent_losses(seen.summary.run)),
-            _number(seen.summary.eval_loss, ".4f"),
-            _number(seen.summary.tokens_per_second, ",.0f"),
-            _left(seen),
-            _age(seen),
-        )
-        for seen in found
-    ]
-    return text_table(columns, rows, texts=("state", "phase", "last steps"))
-
-
-def curve(values: Sequence[float], width: int = 20) -> str:
-    """A line of at most `width` bars, each the mean of neighbouring values. The highest bar is the largest mean."""
-    finite = [value for value in values if math.isfinite(value)]
-    size = -(-len(finite) // width) or 1
-    means = [statistics.fmean(finite[at : at + size]) for at in range(0, len(finite), size)]
-    low, high = min(means, default=0.0), max(means, default=0.0)
-    heights = [(mean - low) / (high - low) if high > low else 0.5 for mean in means]
-    return "".join(_BARS[round(height * (len(_BARS) - 1))] for height in heights)
-
-
-def _recent_losses(run: Path) -> list[float]:
-    entries = JournalReader(RunFolder(run).journal).latest()
-    return [entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics][-_RECENT:]
+def follow_runs(folders: list[Path]) -> None:
+    """Print a line for each run whenever its state or step changes, until none starts, trains or is queued."""
+    console, printed = text_console(PIPE_WIDTH), dict[Path, str]()
+    while True:
+        runs = look_at_all(folders)
+        for seen in runs:
+            progress = (_place(seen.summary.run), seen.state, seen.summary.phase, _step(seen) and f"step {_step(seen)}")
+            if (line := " | ".join(filter(None, progress))) != printed.get(seen.summary.run):
+                printed[seen.summary.run] = line
+                numbers = {
+                    "loss": _number(seen.summary.loss, ".4f"),
+                    "held-out loss": _number(seen.summary.eval_loss, ".4f"),
+                    "tokens/s": _number(seen.summary.tokens_per_second, ",.0f"),
+                    "time left": _left(seen),
+                }
+                words = [line, *(f"{name} {value}" for name, value in numbers.items() if value)]
+                console.print(Text(without_controls(" | ".join(words))))
+        if not any(seen.state in ("starting", "running", WAITS) for seen in runs):
+            return
+        time.sleep(_FOLLOW_SECONDS)
 
 
 def _step(seen: Seen) -> str:

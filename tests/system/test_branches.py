@@ -1,4 +1,4 @@
-"""`maskwright branch` and `maskwright runs tree`: a decay from a trunk, and the family of runs."""
+"""`maskwright branch`: a decay from a trunk, and the parent of a run."""
 
 import json
 from pathlib import Path
@@ -59,20 +59,16 @@ def test_a_decay_from_a_trunk_equals_the_run_that_had_it_from_the_start(folder, 
     assert rates[14] == pytest.approx(2e-3 / 6)
 
 
-def test_the_family_is_shown_with_losses(folder, trunk):
-    done = runs.maskwright("runs", "tree", folder / "runs")
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines() if "runs/" in line]
-    assert [line[0].rpartition("/")[2] for line in lines] == ["trunk", "branch", "whole"]
-    assert lines[1][1:3] == ["8", "completed"]
-    found = json.loads(runs.maskwright("runs", "tree", folder / "runs", "--json").stdout)
-    by_name = {Path(one["run"]).name: one for one in found}
-    assert (by_name["branch"]["parent"], by_name["branch"]["parent_step"]) == (str(trunk), 8)
-    assert by_name["whole"]["parent"] is None
-    assert by_name["branch"]["loss"] == by_name["whole"]["loss"]
-
-
-def test_the_parent_is_recorded_in_mlflow(folder, trunk):
+def test_status_and_mlflow_know_the_parent(folder, trunk):
+    shown = runs.maskwright("status", folder / "runs" / "branch", "--follow").stdout
+    assert "branch | completed | decay | step 14 of 14 | loss " in shown
+    assert f"{trunk}@8" in shown
+    found = json.loads(runs.maskwright("status", folder / "runs", "--json").stdout)
+    assert {Path(run["run"]).name: run["parent"] for run in found} == {
+        "branch": f"{trunk}@8",
+        "trunk": None,
+        "whole": None,
+    }
     of_trunk, of_branch = (RunRecord.require(folder / "runs" / name) for name in ("trunk", "branch"))
     assert of_branch.parent == of_trunk.run_id
 

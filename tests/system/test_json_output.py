@@ -25,10 +25,8 @@ COMMANDS = {
     "prep verify": ["data/train"],
     "replay": ["run", "--step", "2"],
     "report": ["run"],
-    "runs tree": ["run"],
     "status": ["run"],
     "track sync": ["run"],
-    "watch": ["run"],
 }
 
 

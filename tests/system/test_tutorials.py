@@ -57,4 +57,4 @@ def test_the_commands_of_a_tutorial_make_what_it_promises(path, tmp_path):
 
 def test_a_page_with_a_wrong_command_fails(tmp_path):
     with pytest.raises(AssertionError, match="No such option"):
-        run_page("```bash\nmaskwright runs tree --no-such-option\necho later\n```\n", tmp_path)
+        run_page("```bash\nmaskwright status --no-such-option\necho later\n```\n", tmp_path)
