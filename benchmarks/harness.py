@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: options, rounds in turns, Markdown tables and result pages."""
+"""Shared by the benchmarks and experiments: options, rounds in turns, Markdown tables and result pages."""
 
 import argparse
 import os
@@ -21,11 +21,11 @@ BOOKS = ROOT / "configs/demo/books.jsonl.zst"  # the bundled text
 LOAD = os.getloadavg()[0]  # before the benchmark starts
 
 
-def options(description: str | None, page: str) -> argparse.ArgumentParser:
-    """A parser with the option --out, by default benchmarks/results/`page`.md."""
+def options(description: str | None, page: str, folder: str = "benchmarks") -> argparse.ArgumentParser:
+    """A parser with the option --out, by default `folder`/results/`page`.md."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    default = ROOT / f"benchmarks/results/{page}.md"
-    parser.add_argument("--out", type=Path, default=default, help=f"result page (default benchmarks/results/{page}.md)")
+    default = f"{folder}/results/{page}.md"
+    parser.add_argument("--out", type=Path, default=ROOT / default, help=f"result page (default {default})")
     return parser
 
 
@@ -122,13 +122,14 @@ def _conditions(packages: Iterable[str]) -> str:
     versions = ", ".join(f"{name} {version(name)}" for name in packages)
     # Absolute paths are shortened: the figures do not depend on where the files are.
     words = [Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
+    module = ".".join(Path(os.path.relpath(sys.argv[0], ROOT)).with_suffix("").parts)
     return table(
         ["", ""],
         ["date", time.strftime("%Y-%m-%d")],
         ["processor", f"{_processor()}, {os.cpu_count()} cores; load average before the start {LOAD:.2f}"],
         ["versions", f"Python {platform.python_version()}, {versions}"],
         ["commit", _commit()],
-        ["command", f"`{shlex.join(['python', '-m', f'benchmarks.{Path(sys.argv[0]).stem}', *words])}`"],
+        ["command", f"`{shlex.join(['python', '-m', module, *words])}`"],
         left=2,
     )
 

@@ -9,7 +9,8 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-OUTSIDE = ("*.md", "LICENSE", "benchmarks/results/*", "configs/*.yaml", "configs/*/*.yaml", "configs/**/*.md")
+RESULTS = ("benchmarks/results/*", "experiments/results/*")
+OUTSIDE = ("*.md", "LICENSE", *RESULTS, "configs/*.yaml", "configs/*/*.yaml", "configs/**/*.md")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
 
 

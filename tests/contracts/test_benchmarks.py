@@ -1,4 +1,4 @@
-"""Import test of the benchmarks: tests do not run them, but they must load."""
+"""The benchmarks and experiments load: few tests run them."""
 
 import importlib
 import multiprocessing
@@ -14,13 +14,14 @@ from tests.support.forked import ROOT
 
 def load(names: list[str]) -> None:
     for name in names:
-        importlib.import_module(f"benchmarks.{name}")
+        importlib.import_module(name)
 
 
-def test_the_benchmarks_load():
+def test_benchmarks_and_experiments_load():
     """In a fork of this process, which has imported most of what they need."""
-    names = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
-    assert "loader" in names
+    paths = [path for folder in ("benchmarks", "experiments") for path in (ROOT / folder).rglob("*.py")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in sorted(paths)]
+    assert {"benchmarks.loader", "experiments.word_order"} < {*names}
     loading = multiprocessing.get_context("fork").Process(target=load, args=(names,))
     loading.start()
     loading.join(120)

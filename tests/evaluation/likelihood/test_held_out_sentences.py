@@ -1,6 +1,6 @@
 """Held-out sentences that the benchmarks take from a training file."""
 
-from benchmarks.sst2_sentences import split
+from experiments.sst2_sentences import split
 
 ROWS = [
     ("a fine old ship ", "1"),

@@ -1,6 +1,6 @@
 """Word order: BLiMP and SST-2 of masked models that were trained on text with shuffled words.
 
-    python -m benchmarks.word_order --input books.jsonl.zst --pairs blimp.jsonl.zst
+    python -m experiments.word_order --input books.jsonl.zst --pairs blimp.jsonl.zst
         --train sst2-train.tsv --valid sst2-dev.tsv
 
 Sinha et al., "Masked Language Modeling and the Distributional Hypothesis: Order Word Matters Pre-training for Little",
@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import small_models, sst2_finetuning
-from benchmarks.books_page import held_out_losses
 from benchmarks.harness import run, table, write_page
-from benchmarks.paired import compare, share
-from benchmarks.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
-from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 from evaluation.likelihood.evaluate_models import paired_bootstrap
+from experiments import small_models, sst2_finetuning
+from experiments.books_page import held_out_losses
 from experiments.charts import COLOURS, chart
+from experiments.paired import compare, share
+from experiments.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
+from experiments.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 
 NGRAMS = {NATURAL: 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
 

@@ -1,6 +1,6 @@
 """Which tokens are masked: BLiMP and SST-2 of masked models that select some tokens more often than others.
 
-    python -m benchmarks.selected_tokens --input books.jsonl.zst --pairs blimp.jsonl.zst
+    python -m experiments.selected_tokens --input books.jsonl.zst --pairs blimp.jsonl.zst
         --train sst2-train.tsv --valid sst2-dev.tsv
 
 Uniform selection, rarer tokens, tokens that depend on their neighbours (after Zhang and Hashimoto, "On the inductive
@@ -14,12 +14,12 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks import small_models, sst2_finetuning
-from benchmarks.books import maskwright, prepare
 from benchmarks.harness import run, write_page
-from benchmarks.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
-from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune
-from benchmarks.word_order import blimp, credits_of, losses
+from experiments import small_models, sst2_finetuning
+from experiments.books import maskwright, prepare
+from experiments.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
+from experiments.sst2_finetuning import Tuned, accuracy_table, fine_tune
+from experiments.word_order import blimp, credits_of, losses
 
 LISTS = {"rare": ("--frequency", "0.5"), "dependent": ("--dependence", "5"), "content": ("--content", "200")}
 SELECTIONS: dict[str, dict[str, Any]] = {

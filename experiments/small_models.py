@@ -1,4 +1,4 @@
-"""Small models of books for layers.py and word_order.py, which differ in one setting and share a --work folder."""
+"""Small models of books for the experiments, which differ in one setting and share a --work folder."""
 
 import argparse
 from collections.abc import Iterable
@@ -7,10 +7,10 @@ from typing import Any
 
 import yaml
 
-from benchmarks import sst2_finetuning
-from benchmarks.books import maskwright, prepare
 from benchmarks.harness import options
 from data_prep.format import Dataset
+from experiments import sst2_finetuning
+from experiments.books import maskwright, prepare
 from pretrain.run import JournalReader
 
 SEQ_LEN = 128
@@ -37,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def task_options(doc: str | None, name: str) -> argparse.ArgumentParser:
     """Options of a page with BLiMP and SST-2; see `parsed`."""
-    parser = options(doc, name)
+    parser = options(doc, name, "experiments")
     add_options(parser)
     parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
     parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")

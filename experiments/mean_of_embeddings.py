@@ -64,7 +64,7 @@ class EmbeddingMeanForSequenceClassification(PreTrainedModel):
         size = config.hidden_size
         self.embeddings = EmbeddingMean(config)
         self.norm, self.head_norm = nn.LayerNorm(size, bias=False), nn.LayerNorm(size, bias=False)
-        self.dense, self.classifier = nn.Linear(size, size, bias=False), nn.Linear(size, config.num_labels)
+        self.dense, self.classifier = nn.Linear(size, size, bias=False), nn.Linear(size, config.num_labels or 2)
         self.post_init()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, labels: Tensor | None = None, **_: Any) -> Any:

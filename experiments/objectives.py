@@ -1,6 +1,6 @@
 """Objectives: BLiMP, held-out likelihood and SST-2 of one model trained by each, at equal tokens and at equal time.
 
-    python -m benchmarks.objectives --input books.jsonl.zst --pairs blimp.jsonl.zst
+    python -m experiments.objectives --input books.jsonl.zst --pairs blimp.jsonl.zst
         --train sst2-train.tsv --valid sst2-dev.tsv
 
 Masked and causal models, mixtures of masked next-token prediction with causal language modelling (GPT-BERT: Charpentier
@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks import sst2_finetuning
-from benchmarks.books import maskwright, prepare
 from benchmarks.harness import run, table, write_page
-from benchmarks.small_models import CONFIG, SEQ_LEN, config_of, parsed, step_seconds, task_options
-from benchmarks.sst2_finetuning import fine_tune
 from data_prep.format import Dataset
 from evaluation.study.paired_statistics import Seeds, differences, mean_of
+from experiments import sst2_finetuning
+from experiments.books import maskwright, prepare
+from experiments.small_models import CONFIG, SEQ_LEN, config_of, parsed, step_seconds, task_options
+from experiments.sst2_finetuning import fine_tune
 
 MASKED = "masked"
 RECIPES: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "diffusion": {"objective": "diffusion", "masking": None},
 }
-VIEWS = {name: ("causal",) if name == "causal" else ("bidirectional",) for name in RECIPES}
+VIEWS: dict[str, tuple[str, ...]] = {name: ("causal",) if name == "causal" else ("bidirectional",) for name in RECIPES}
 VIEWS |= {name: ("bidirectional", "causal") for name in RECIPES if " and " in name}
 _FINE_TUNING = threading.Lock()  # it seeds the generator of this process
 Measured = dict[str, dict[str, Seeds]]
@@ -116,12 +116,12 @@ def equal_time_steps(args: argparse.Namespace, seeds: range) -> dict[str, int]:
 
 def measure(args: argparse.Namespace, steps: Mapping[str, int], seeds: range) -> Measured:
     """All measures of the recipes at these steps."""
-    found: Measured = {}
+    found: dict[str, dict[str, dict[int, float]]] = {}
     for name, count in steps.items():
         for seed in seeds:
             for measure, value in of_run(args, run_name(name, seed, count), VIEWS[name]).items():
                 found.setdefault(measure, {}).setdefault(name, {})[seed] = value
-    return found
+    return {measure: {**by_recipe} for measure, by_recipe in found.items()}
 
 
 def of_run(args: argparse.Namespace, folder: str, views: tuple[str, ...]) -> dict[str, float]:

@@ -10,10 +10,10 @@ import numpy as np
 from safetensors import safe_open
 
 from benchmarks.harness import table
-from benchmarks.sst2_sentences import NAIVE_BAYES
 from data_prep.format import Dataset
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.study.paired_statistics import differences, mean_of
+from experiments.sst2_sentences import NAIVE_BAYES
 from pretrain.config import load_config
 from pretrain.run import Entry, JournalReader
 

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from benchmarks.paired import compare, share, sign_flip
+from experiments.paired import compare, share, sign_flip
 
 
 def exact_p(differences: list[float]) -> float:

@@ -1,6 +1,6 @@
 """Word2Vec on the text of masked models, as the baseline below them: word similarity and SST-2.
 
-    python -m benchmarks.word2vec models/natural --data data/train --similarity 'wordsim/*.txt'
+    python -m experiments.word2vec models/natural --data data/train --similarity 'wordsim/*.txt'
         --train sst2-train.tsv --valid sst2-dev.tsv
 
 gensim's skip-gram and CBOW (Mikolov et al., "Efficient Estimation of Word Representations in Vector Space",
@@ -23,15 +23,15 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from benchmarks import sst2_finetuning
 from benchmarks.harness import options, run, table, write_page
-from benchmarks.mean_of_embeddings import save_word_vectors
-from benchmarks.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from evaluation.study.paired_statistics import ALPHA, holm
 from evaluation.text_files import read_lines
+from experiments import sst2_finetuning
 from experiments.charts import COLOURS, chart
+from experiments.mean_of_embeddings import save_word_vectors
+from experiments.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
 
 KINDS = {"skip-gram": 1, "CBOW": 0}
@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "word2vec")
+    parser = options(__doc__, "word2vec", "experiments")
     parser.add_argument("models", nargs="+", help="masked models of one tokenizer: Hugging Face folders or runs")
     parser.add_argument("--data", required=True, type=Path, help="the data set they were trained on")
     parser.add_argument("--similarity", required=True, type=Path, help="files of WORD WORD SCORE, a quoted glob")
@@ -172,7 +172,7 @@ def model_vectors(path: Path, words: Sequence[str], text: list[list[str]], conte
     folder = model_folder(path)
     model, tokenizer = load_language_model(folder)[0], load_tokenizer(folder)
     ids, encoder = ids_around(tokenizer, folder, causal=False), model.base_model
-    weight = model.get_input_embeddings().weight.double()
+    weight: Any = model.get_input_embeddings().weight.double()
     pieces = {word: tokenizer(word, add_special_tokens=False)["input_ids"] for word in words}
     embedded = np.stack([weight[pieces[word]].mean(0).numpy() for word in words])
     states = np.zeros_like(embedded)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from benchmarks.layers import OBJECTIVES, changes, marked, p_value
-from benchmarks.small_models import CONFIG, config_of
-from benchmarks.word_order import by_set
+from experiments.layers.by_objective import OBJECTIVES, changes, marked, p_value
+from experiments.small_models import CONFIG, config_of
+from experiments.word_order import by_set
 from pretrain.config import Config
 
 

@@ -1,6 +1,6 @@
 """Merges: held-out loss after a decay of the learning rate, and after a merge of checkpoints, at equal tokens.
 
-    python -m benchmarks.merges --input books.jsonl.zst
+    python -m experiments.merges --input books.jsonl.zst
 
 For each seed, one run has a constant learning rate until the last steps. From its checkpoint, one run continues with
 this rate ("stable"), and another with a rate that falls to 0 ("decay"). Checkpoints of these last steps are merged with
@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.books import maskwright, prepare
 from benchmarks.harness import options, run, table, write_page
-from benchmarks.small_models import CONFIG, SEQ_LEN, absolute, add_options, config_of, run_minutes
 from data_prep.common.files import write_json
 from data_prep.format import Dataset
 from evaluation.study.paired_statistics import Seeds, differences
+from experiments.books import maskwright, prepare
+from experiments.small_models import CONFIG, SEQ_LEN, absolute, add_options, config_of, run_minutes
 
 TRUNK, STABLE, DECAY = "trunk", "stable", "decay"
 WARMUP = 50  # steps
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "merges")
+    parser = options(__doc__, "merges", "experiments")
     add_options(parser)
     parser.add_argument("--steps", type=int, default=800, help="of each model")
     parser.add_argument("--last-steps", type=int, default=200, help="with a falling rate, or with merged checkpoints")

@@ -5,13 +5,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.harness import table
-from benchmarks.sst2_sentences import write_parts
 from evaluation.finetuning import FinetuneSettings, Finetuning
 from evaluation.study.paired_statistics import differences, mean_of
+from experiments.sst2_sentences import write_parts
 
+Init = Literal["pretrained", "random"]
 _SEED_OF_SEARCH = 1
 
 
@@ -36,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=5)
 
 
-def fine_tune(args: argparse.Namespace, name: str, folder: Path, init: str = "pretrained") -> Tuned:
+def fine_tune(args: argparse.Namespace, name: str, folder: Path, init: Init = "pretrained") -> Tuned:
     """Choose the rate, if there are several, with one seed on held-out training sentences, then train all seeds.
 
     Results in --work are used again.
@@ -54,7 +55,7 @@ def fine_tune(args: argparse.Namespace, name: str, folder: Path, init: str = "pr
 
 
 def _run(
-    args: argparse.Namespace, name: str, folder: Path, init: str, rate: float, files: dict[str, str], seeds: list[int]
+    args: argparse.Namespace, name: str, folder: Path, init: Init, rate: float, files: dict[str, str], seeds: list[int]
 ) -> Tuned:
     settings = FinetuneSettings(
         "classification", args.epochs, rate, dropout=args.dropout, init=init, limit=args.examples

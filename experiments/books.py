@@ -1,6 +1,6 @@
 """Train a small ModernBERT on books and measure BLiMP and SST-2, against the untrained model and word counts.
 
-    python -m benchmarks.books --input 'books/*.jsonl.zst' --pairs blimp.jsonl.zst
+    python -m experiments.books --input 'books/*.jsonl.zst' --pairs blimp.jsonl.zst
         --train sst2-train.tsv --valid sst2-dev.tsv
 
 It runs maskwright's commands: a tokenizer, a data set, training with configs/modernbert-mini.yaml, exports of the model
@@ -15,12 +15,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.books_page import PARTS, PRETRAINED, SIDES, UNTRAINED, page
 from benchmarks.harness import ROOT, existing, options, run, warn_if_busy, write_page
-from benchmarks.sst2_sentences import correct_labels, write_parts
 from benchmarks.train_vs_hf import side_environment
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
+from experiments.books_page import PARTS, PRETRAINED, SIDES, UNTRAINED, page
+from experiments.sst2_sentences import correct_labels, write_parts
 
 CONFIG = ROOT / "configs/modernbert-mini.yaml"
 _TINY_RATE = "1e-12"  # one step with it keeps the initial weights
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "books")
+    parser = options(__doc__, "books", "experiments")
     parser.add_argument("--input", required=True, type=Path, help="a file of text, or a quoted glob")
     parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
     parser.add_argument("--pairs-limit", type=int, default=200, help="pairs of each of its sets")

@@ -1,6 +1,6 @@
 """Train a small model to translate with `objective: prefix`, and measure BLEU and chrF on held-out pairs.
 
-    python -m benchmarks.translation --train train.en.txt.zst train.de.txt.zst --valid val.en.txt.zst val.de.txt.zst
+    python -m experiments.translation --train train.en.txt.zst train.de.txt.zst --valid val.en.txt.zst val.de.txt.zst
 
 It runs maskwright's commands: a tokenizer for both languages, data sets of the pairs, training, an export. The native
 encoder then translates the held-out sources greedily. Run the same command again to resume: results in --work are used
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "translation")
+    parser = options(__doc__, "translation", "experiments")
     parser.add_argument("--train", required=True, nargs=2, type=Path, help="two text files, source and target")
     parser.add_argument("--valid", required=True, nargs=2, type=Path, help="two text files to measure on")
     parser.add_argument("--steps", type=int, default=2400)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from scipy.stats import entropy
 
-from benchmarks.dependencies import (
+from data_prep.common.errors import UserError
+from experiments.dependencies import (
     Arm,
     PairScorer,
     Sentence,
@@ -20,7 +21,6 @@ from benchmarks.dependencies import (
     spanning_tree,
     wins,
 )
-from data_prep.common.errors import UserError
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import WORDS, source, wordpiece_set
 

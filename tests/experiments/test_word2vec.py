@@ -7,8 +7,9 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from benchmarks.mean_of_embeddings import save_word_vectors
-from benchmarks.word2vec import (
+from data_prep.common.errors import UserError
+from experiments.mean_of_embeddings import save_word_vectors
+from experiments.word2vec import (
     Similarities,
     bootstrap_p,
     cosines,
@@ -19,7 +20,6 @@ from benchmarks.word2vec import (
     resampled,
     spearman,
 )
-from data_prep.common.errors import UserError
 
 WORDS = ["sun", "moon", "star"]
 VECTORS = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.0, -2.0]])

@@ -1,7 +1,8 @@
 """Layers of models of the same text that differ only in the objective, and of other models.
 
-    python -m benchmarks.layers --input 'books/*.jsonl.zst'
-    python -m benchmarks.layers --input train.en.txt.zst --target train.de.txt.zst --out layers_translation.md
+    python -m experiments.layers.by_objective --input 'books/*.jsonl.zst'
+    python -m experiments.layers.by_objective --input train.en.txt.zst --target train.de.txt.zst
+        --out layers_translation.md
 
 It runs maskwright's commands: a tokenizer, a data set, trainings, their exports; then `experiments.layers`. The models
 are masked and causal. With --target, a third one translates the lines of --input. Run the same command again to resume.
@@ -18,14 +19,14 @@ from typing import Any
 
 from scipy.special import stdtr
 
-from benchmarks import small_models
-from benchmarks.books import maskwright
 from benchmarks.harness import options, run, table, write_page
-from benchmarks.small_models import CONFIG, NATURAL, SEQ_LEN, absolute, train_all
-from benchmarks.word_order import losses
 from data_prep.common.errors import UserError
 from evaluation.study.paired_statistics import ALPHA, holm
+from experiments import small_models
+from experiments.books import maskwright
 from experiments.layers.measures import GROUPS, JACKKNIFE_T
+from experiments.small_models import CONFIG, NATURAL, SEQ_LEN, absolute, train_all
+from experiments.word_order import losses
 
 TRANSLATION = "translation"
 TITLES = {NATURAL: "masked", "clm": "causal", TRANSLATION: "prefix"}
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "layers")
+    parser = options(__doc__, "layers", "experiments")
     small_models.add_options(parser)
     parser.add_argument("--train", nargs="+", choices=list(OBJECTIVES), help="default: all that the text allows")
     parser.add_argument("--target", type=Path, help="a text file with a translation of each line of --input")

@@ -1,11 +1,11 @@
 """Starting points for domain text: random weights, a general model, and a general model with a new tokenizer.
 
-    python -m benchmarks.starting_points --train train.en.txt.zst --valid val.en.txt.zst --general models/general
+    python -m experiments.starting_points --train train.en.txt.zst --valid val.en.txt.zst --general models/general
 
-Each line of the files is a document. The general model is an export, such as a model of `benchmarks.merges`. All models
-train for equal seconds on the training file. Then the pseudo-log-likelihood of the other file is measured, per byte of
-its text. The page has the figures; a JSON file next to it has the values of each seed. Run the same command again to
-resume: results in --work are used again.
+Each line of the files is a document. The general model is an export, such as a model of `experiments.merges`. All
+models train for equal seconds on the training file. Then the pseudo-log-likelihood of the other file is measured, per
+byte of its text. The page has the figures; a JSON file next to it has the values of each seed. Run the same command
+again to resume: results in --work are used again.
 """
 
 import argparse
@@ -18,16 +18,16 @@ from typing import NamedTuple
 import numpy as np
 import yaml
 
-from benchmarks.books import maskwright
 from benchmarks.harness import existing, options, run, table, write_page
-from benchmarks.merges import compared
-from benchmarks.small_models import CONFIG, SEQ_LEN, config_of, step_seconds
-from benchmarks.translation import lines
 from data_prep.common.files import write_json
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import open_model
 from evaluation.likelihood.sentence_scores import Form, sentence_scores
 from evaluation.study.paired_statistics import Seeds
+from experiments.books import maskwright
+from experiments.merges import compared
+from experiments.small_models import CONFIG, SEQ_LEN, config_of, step_seconds
+from experiments.translation import lines
 from pretrain.run import JournalReader
 
 SCRATCH, GENERAL, PIECES = "random weights", "general model", "general model, new tokenizer"
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "starting_points")
+    parser = options(__doc__, "starting_points", "experiments")
     parser.add_argument("--train", required=True, type=Path, help="domain text, a document a line")
     parser.add_argument("--valid", required=True, type=Path, help="domain text to measure on, a document a line")
     parser.add_argument("--general", required=True, type=Path, help="a general model: a Hugging Face folder")

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,6 +95,6 @@ def _labels(folder: Path, texts: list[str]) -> list[str]:
     return labels
 
 
-def _features(tokenizer: AutoTokenizer, rows: list[Row]) -> list[Feature]:
+def _features(tokenizer: Any, rows: list[Row]) -> list[Feature]:
     encoded = tokenizer([text for text, _ in rows], truncation=True, max_length=_LONGEST)["input_ids"]
     return [Feature({"input_ids": ids}, {"labels": int(label)}) for ids, (_, label) in zip(encoded, rows, strict=True)]

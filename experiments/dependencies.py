@@ -1,6 +1,6 @@
 """Trees of pairwise dependencies in the predictions of masked models, against a treebank and a linear chain.
 
-    python -m benchmarks.dependencies models/natural models/1-grams --treebank en_ewt-dev.conllu
+    python -m experiments.dependencies models/natural models/1-grams --treebank en_ewt-dev.conllu
 
 For each pair of words i, j of a sentence x, and symmetric by their mean in both directions:
 
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import minimum_spanning_tree
 
 from benchmarks.harness import options, run, table, write_page
-from benchmarks.paired import compare, share
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_json
@@ -39,6 +38,7 @@ from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.likelihood.sentence_scores import model_identity
 from evaluation.text_files import read_text, spread
 from experiments.charts import COLOURS, chart
+from experiments.paired import compare, share
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
 from pretrain.model import native_encoder
 from pretrain.philox import derive_key, draw
@@ -100,7 +100,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "dependencies")
+    parser = options(__doc__, "dependencies", "experiments")
     parser.add_argument("models", nargs="+", help="masked models: Hugging Face folders or runs")
     parser.add_argument("--treebank", required=True, type=Path, help="a CoNLL-U file, also compressed")
     parser.add_argument("--sentences", type=int, default=400, help="evenly spaced among sentences of the right length")
@@ -129,7 +129,7 @@ def _sentence(lines: Sequence[str]) -> Sentence:
     nodes = [number for number, row in enumerate(rows) if row[3] != "PUNCT"]
     place = {number: at for at, number in enumerate(nodes)}
     pairs = [(place.get(number), place.get(int(row[6]) - 1)) for number, row in enumerate(rows)]
-    edges = [tuple(sorted((one, head))) for one, head in pairs if one is not None and head is not None]
+    edges = [(min(one, head), max(one, head)) for one, head in pairs if one is not None and head is not None]
     return Sentence(tuple(row[1] for row in rows), tuple(nodes), frozenset(edges))
 
 
