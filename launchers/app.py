@@ -1,11 +1,11 @@
 """All commands of `maskwright`. Command `prep info` is the function `prep_info` in launchers/commands/prep_info.py."""
 
+import inspect
+import re
+from importlib import import_module
 from typing import Annotated
 
 import typer
-
-from launchers.command_help import CONTEXT
-from launchers.lazy_group import lazy_group
 
 COMMANDS = (
     *(
@@ -91,19 +91,30 @@ def _main(
 def _assemble() -> typer.Typer:
     program = typer.Typer(
         name="maskwright",
-        cls=lazy_group([name for name in COMMANDS if " " not in name]),
-        help=_HELP,
+        help=_keep_blocks(_HELP),
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
-        context_settings=CONTEXT,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     program.callback()(_main)
+    groups = {"": program}
     for group, (purpose, example) in _GROUPS.items():
-        names = [name.removeprefix(f"{group} ") for name in COMMANDS if name.startswith(f"{group} ")]
-        text = f"{purpose}\n\nExample:\n\n    maskwright {group} {example}\n"
-        program.add_typer(typer.Typer(cls=lazy_group(names, group), help=text, no_args_is_help=True), name=group)
+        text = _keep_blocks(f"{purpose}\n\nExample:\n\n    maskwright {group} {example}\n")
+        groups[group] = typer.Typer(help=text, short_help=purpose, no_args_is_help=True, rich_markup_mode=None)
+        program.add_typer(groups[group], name=group)
+    for words in COMMANDS:
+        name = words.replace(" ", "_")
+        function = getattr(import_module(f"launchers.commands.{name}"), name)  # imports no slow package
+        text, (group, _, word) = inspect.getdoc(function) or "", words.rpartition(" ")
+        first = re.split(r"(?<=\.)\s", " ".join(text.split()), maxsplit=1)[0]
+        groups[group].command(word, help=_keep_blocks(text), short_help=first)(function)
     return program
+
+
+def _keep_blocks(text: str) -> str:
+    r"""Mark the indented paragraphs of a help text with \b, so that click does not join their lines."""
+    return "\n\n".join(f"\b\n{part}" if part.startswith(" ") else part for part in text.split("\n\n"))
 
 
 app = _assemble()

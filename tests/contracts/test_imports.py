@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.forked import ROOT
 
+SLOW = ("torch", "deepspeed", "transformers", "mlflow", "datasets", "scipy", "pyarrow", "evaluation")
+
 
 @pytest.mark.parametrize(
     "module", ["pretrain.config", "launchers.cli", "launchers.local.local_launch", "data_prep.format.reader"]
@@ -23,12 +25,12 @@ def test_command_line_starts_without_heavy_packages(module):
 @pytest.mark.parametrize(
     ("words", "unwanted"),
     [
-        (["--help"], ("launchers.commands.", "launchers.watch", "pretrain.config.", "numpy", "yaml")),
-        (["prep", "--help"], ("launchers.commands.", "launchers.watch", "pretrain.config.", "numpy", "yaml")),
-        (["status", "no-such-run"], ("launchers.commands.train", "evaluation", "torch", "mlflow", "transformers")),
+        (["--help"], SLOW),
+        (["train", "--help"], SLOW),
+        (["status", "no-such-run"], SLOW),
     ],
 )
-def test_a_command_imports_no_other_command(words, unwanted):
+def test_help_and_status_import_no_slow_package(words, unwanted):
     code = (
         f"import sys, launchers.cli; sys.argv[1:] = {words}\n"
         "try:\n    launchers.cli.main()\nexcept SystemExit:\n"
