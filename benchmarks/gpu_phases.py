@@ -26,7 +26,8 @@ from benchmarks.step_parts import gemm_tflops, seconds_of
 from benchmarks.step_work import CASES, SEED, Round, Setting, Work
 from data_prep.common.errors import UserError, one_line
 from pretrain.model import FlashAttention, peak_tflops
-from pretrain.model.attention import Backend, DocumentBounds, attention
+from pretrain.model.attention import DocumentBounds, attention
+from pretrain.model.backend_choice import Attention
 from pretrain.model.flash_attention import use_version
 from pretrain.model.model_costs import pairs_seen
 
@@ -211,7 +212,7 @@ def attention_of_backends(request: Request) -> Results:
 
 
 def by_shape(
-    shapes: Iterable[tuple[int, int | None]], device: str, measure: Callable[[Backend, int, int, int | None], Result]
+    shapes: Iterable[tuple[int, int | None]], device: str, measure: Callable[[Attention, int, int, int | None], Result]
 ) -> Results:
     """What `measure` finds for each shape with each backend and version of flash attention."""
     for seq_len, reach in shapes:
@@ -221,7 +222,7 @@ def by_shape(
         yield f"rows of {seq_len:,}, {width}", found
 
 
-def attention_backends(device: str) -> Iterator[tuple[str, Backend, int]]:
+def attention_backends(device: str) -> Iterator[tuple[str, Attention, int]]:
     """Name, backend and version of flash attention of each way to compute attention."""
     if device == "cuda":
         yield from ((f"FlashAttention {flash}", "varlen", flash) for flash in (2, *newer_flash(device)))
@@ -236,7 +237,7 @@ def newer_flash(device: str) -> list[int]:
     return [newest] if newest != FlashAttention().version else []
 
 
-def _attention(device: str, backend: Backend, flash: int, seq_len: int, reach: int | None) -> Result:
+def _attention(device: str, backend: Attention, flash: int, seq_len: int, reach: int | None) -> Result:
     """Milliseconds, and TFLOP/s of the pairs of tokens that attend to each other; or the reason why it failed."""
     try:
         use_version(flash)
@@ -247,7 +248,7 @@ def _attention(device: str, backend: Backend, flash: int, seq_len: int, reach: i
         use_version(FlashAttention().version)
 
 
-def _timed_attention(device: str, backend: Backend, seq_len: int, reach: int | None) -> Result:
+def _timed_attention(device: str, backend: Attention, seq_len: int, reach: int | None) -> Result:
     leaves, gradient, documents, lengths = _layer(device, backend, seq_len, reach)
     seconds = seconds_of(lambda: torch.autograd.grad(attention(*leaves, documents, reach), leaves, gradient), device)
     flops = 12 * HEADS * PER_HEAD * pairs_seen(lengths, reach, causal=False)
@@ -255,7 +256,7 @@ def _timed_attention(device: str, backend: Backend, seq_len: int, reach: int | N
 
 
 def _layer(
-    device: str, backend: Backend, seq_len: int, reach: int | None
+    device: str, backend: Attention, seq_len: int, reach: int | None
 ) -> tuple[list[Tensor], Tensor, DocumentBounds, NDArray[np.int64]]:
     """Query, key and value; a gradient of the output; bounds and lengths of documents. The same numbers each time."""
     n, dtype = (65_536, torch.bfloat16) if device == "cuda" else (2048, torch.float32)
@@ -316,7 +317,7 @@ def repeated_attention(request: Request) -> Results:
     return by_shape(SHAPES[1:3] if request.quick else SHAPES[1:], request.device, switched)
 
 
-def _repeated(request: Request, on: bool, backend: Backend, flash: int, seq_len: int, reach: int | None) -> Result:
+def _repeated(request: Request, on: bool, backend: Attention, flash: int, seq_len: int, reach: int | None) -> Result:
     def compute() -> tuple[Tensor, ...]:
         out = attention(*leaves, documents, reach)
         return out, *torch.autograd.grad(out, leaves, gradient)

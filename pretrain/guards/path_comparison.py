@@ -16,7 +16,7 @@ from data_prep.common.errors import UserError, one_line
 from pretrain.config import Config
 from pretrain.distributed import all_gather_json
 from pretrain.masking import RowGroup
-from pretrain.model import Candidates, Encoder, FastPath, KernelChoice, choose, use_path
+from pretrain.model import Candidates, Encoder, FastPath, KernelChoice, use_path
 
 # The last two: cuBLAS makes its workspace when a thread multiplies first, which may be when the GPU is full.
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED")
@@ -224,6 +224,6 @@ def choose_path(model: Encoder, config: Config, candidates: Candidates, inputs: 
         rank = next((rank for rank, problem in enumerate(problems) if problem is not None), None)
         return None if rank is None else f"{problems[rank]} (rank {rank})"
 
-    choice = choose(candidates, agreed_problem, lambda: comparison.extent)
+    choice = candidates.choose(agreed_problem, lambda: comparison.extent)
     use_path(model, config, choice.path)
     return choice

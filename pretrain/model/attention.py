@@ -1,9 +1,9 @@
-"""Attention within the documents of a stream, behind one function.
+"""Attention within the documents of a stream, behind one function. pretrain.model.backend_choice chooses the backend.
 
-Backends: `varlen` runs over the documents (flash attention, on CUDA in 16-bit precision; its versions are in
-pretrain.model.flash_attention); `sdpa` over the rows under a mask (anywhere, in any precision), on a CPU document by
-document where that is less work. For layers with a local window, `sdpa` computes blocks of queries and skips distant
-keys (Beltagy et al., "Longformer", 2020): queries in blocks of B slots see keys in W = B + 2 * reach slots.
+Backends: `varlen` runs over the documents (flash attention, on CUDA in 16-bit precision); `sdpa` over the rows under a
+mask (anywhere, in any precision), on a CPU document by document where that is less work. For layers with a local
+window, `sdpa` computes blocks of queries and skips distant keys (Beltagy et al., "Longformer", 2020): queries in blocks
+of B slots see keys in W = B + 2 * reach slots.
 
 A document can begin with a source, whose tokens see all of it. The tokens after it see the source and each other from
 left to right: prefix attention (Dong et al., "UniLM", 2019; Raffel et al., "T5", 2020). `varlen` computes it as two
@@ -12,18 +12,16 @@ Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pretrain.model.flash_attention import attention_fallback, varlen_has_window
+from pretrain.model.backend_choice import Attention
 
 WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
 _LONG_ROW = 1024  # from this row length on, a mask always costs more than single documents
-_PRECISIONS = {torch.bfloat16: "bf16", torch.float16: "fp16"}
-_HAS_WINDOW = varlen_has_window()
 _NONE = -1  # document number of the slots that fill up the stream
 
 
@@ -57,7 +55,6 @@ def _block(reach: int) -> int:
     return 2 * reach
 
 
-Backend = Literal["varlen", "sdpa"]
 Reach = int | None
 
 
@@ -103,7 +100,7 @@ class DocumentBounds:
     sources: beginnings of documents that see each other in both directions, if any.
     """
 
-    backend: Backend
+    backend: Attention
     cu_seqlens: Tensor
     seq_len: int
     causal: bool
@@ -118,7 +115,7 @@ class DocumentBounds:
         cu_seqlens: Tensor,
         n: int,
         seq_len: int,
-        backend: Backend,
+        backend: Attention,
         causal: bool = False,
         reaches: tuple[Reach, ...] = (None,),
         source_ends: Tensor | None = None,
@@ -237,12 +234,6 @@ def _worth_cutting(cu_seqlens: Tensor, n: int, seq_len: int) -> list[int] | None
 def _one_per_row(cu_seqlens: Tensor, n: int, seq_len: int) -> bool:
     """Whether each row is one document. Always false in a compiled graph, which serves any number of documents."""
     return not torch.compiler.is_compiling() and len(cu_seqlens) - 1 == n // seq_len
-
-
-def backend_for(device: torch.device, dtype: torch.dtype, per_head: int, dropout: float) -> Backend:
-    """The fastest backend for these tensors; `per_head`: dimensions of a head."""
-    precision = _PRECISIONS.get(dtype, "fp32")
-    return "sdpa" if attention_fallback(device.type, precision, per_head, dropout, _HAS_WINDOW) else "varlen"
 
 
 def _row_mask(

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from pretrain.config import Config
 from pretrain.kernels import operations
+from pretrain.model.backend_choice import FastPath
 from pretrain.model.encoder import Encoder
-from pretrain.model.fast_path import FastPath
 from pretrain.model.flash_attention import use_version
 from pretrain.model.head import LossOptions
 from pretrain.model.model_description import Description, EncoderShape

@@ -19,7 +19,8 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.config import View
 from pretrain.kernels import PLAIN, Operations, Rotation, rotation
 from pretrain.masking import IGNORED, RowGroup
-from pretrain.model.attention import Backend, DocumentBounds, backend_for, cut_bounds, source_ends
+from pretrain.model.attention import DocumentBounds, cut_bounds, source_ends
+from pretrain.model.backend_choice import Attention, fastest_attention
 from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
@@ -88,7 +89,7 @@ class Encoder(nn.Module):
         self,
         shape: EncoderShape,
         options: LossOptions | None = None,
-        backend: Backend | None = None,
+        backend: Attention | None = None,
         operations: Operations = PLAIN,
     ):
         super().__init__()
@@ -197,8 +198,8 @@ class Encoder(nn.Module):
         self, tokens: Tensor, cu_seqlens: Tensor, seq_len: int, views: Views, reaches: tuple[int | None, ...]
     ) -> Iterator[tuple[int, DocumentBounds]]:
         shape, n = self.shape, len(tokens)
-        per_head = shape.hidden // shape.heads
-        backend = self.backend or backend_for(cu_seqlens.device, self.word_embedding.dtype, per_head, shape.dropout)
+        device, dtype = cu_seqlens.device.type, str(self.word_embedding.dtype)
+        backend = self.backend or fastest_attention(device, dtype, shape.hidden // shape.heads, shape.dropout)
         first = 0
         for view, rows in views or ((shape.view, n // seq_len),):
             slots = rows * seq_len

@@ -1,12 +1,10 @@
-"""Flash attention over documents (`varlen`): the versions, and when a run can use them. Does not import torch.
+"""Versions of flash attention over documents (`varlen`): which are installed, and their use. Does not import torch.
 
 torch has version 2 (Dao, "FlashAttention-2", 2023). Packages bring version 3 for Hopper (Shah et al.,
 "FlashAttention-3", 2024) and version 4 for Blackwell. torch then gives them all calls of its `varlen_attn` in the
 process. Both are young, so a run compares them with version 2 before it uses them.
 """
 
-import ast
-import functools
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -35,62 +33,6 @@ _PACKAGES = {
 }
 
 
-class Fallback(NamedTuple):
-    """The reason for attention without varlen, and what to change; no advice where there is no GPU."""
-
-    reason: str
-    advice: str = ""
-
-
-def attention_fallback(device: str, precision: str, per_head: int, dropout: float, window: bool) -> Fallback | None:
-    """Say why attention cannot be varlen (flash attention over documents); None if it can.
-
-    Args:
-        device: the type of torch's device.
-        precision: as train.precision.
-        per_head: dimensions of a head.
-        window: whether varlen_attn has the argument window_size, see varlen_has_window.
-    """
-    if device != "cuda":
-        return Fallback(f"the device is {device}, not cuda")
-    found = []
-    if precision not in ("bf16", "fp16"):
-        found.append(Fallback(f"train.precision is {precision}", "set train.precision to bf16 or fp16"))
-    if dropout:
-        found.append(Fallback(f"model.dropout is {dropout}", "set model.dropout to 0"))
-    if per_head % 8:
-        advice = "choose a model.size whose hidden / heads is a multiple of 8"
-        found.append(Fallback(f"heads have {per_head} dimensions, not a multiple of 8", advice))
-    if not window:
-        advice = "install a torch that has it, such as 2.13"
-        found.append(Fallback("varlen_attn of this torch has no argument window_size", advice))
-    if not found:
-        return None
-    return Fallback("; ".join(one.reason for one in found), "; ".join(one.advice for one in found))
-
-
-@functools.cache
-def varlen_has_window(torch_folder: Path | None = None) -> bool:
-    """Whether torch's varlen_attn has the argument window_size, which causal and local attention need.
-
-    Some builds of torch 2.11 lack it. The source is read, because importing torch takes seconds.
-
-    Args:
-        torch_folder: the package; the installed one by default.
-    """
-    if torch_folder is None:
-        spec = find_spec("torch")
-        if spec is None or spec.origin is None:
-            return False
-        torch_folder = Path(spec.origin).parent
-    try:
-        source = ast.parse((torch_folder / "nn/attention/varlen.py").read_text(encoding="utf-8"))
-    except (OSError, SyntaxError):
-        return False
-    functions = (one for one in source.body if isinstance(one, ast.FunctionDef) and one.name == "varlen_attn")
-    return any(arg.arg == "window_size" for one in functions for arg in (*one.args.args, *one.args.kwonlyargs))
-
-
 class FlashAttention(NamedTuple):
     """A version of flash attention, and name and version of the package that brings it; empty for torch's own."""
 
@@ -106,10 +48,10 @@ class FlashAttention(NamedTuple):
         Args:
             generation: the major number of the GPU's compute capability; None for a CPU.
         """
-        for number, one in _PACKAGES.items():
-            if one.generation == generation and _has_module(one.module):
-                version = installed_version(one.name) or "of unknown version"  # a source folder has no metadata
-                return cls(number, f"{one.name} {version}")
+        for number, package in _PACKAGES.items():
+            if package.generation == generation and _has_module(package.module):
+                version = installed_version(package.name) or "of unknown version"  # a source folder has no metadata
+                return cls(number, f"{package.name} {version}")
         return cls()
 
     def require(self, wanted: int | str) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pretrain.guards.path_comparison import PathComparison
-from pretrain.model import Candidates, Encoder, FastPath, FlashAttention, choose, use_path
+from pretrain.model import Candidates, Encoder, FastPath, FlashAttention, use_path
 from tests.support import path_cases
 
 KERNELS, BOTH = FastPath(True, False), FastPath(True, True)
@@ -44,7 +44,7 @@ def test_auto_picks_the_kernels(arch):
     settings = path_cases.config("bf16")
     comparison = PathComparison(model, settings, inputs)
     flash = FlashAttention.installed(torch.cuda.get_device_capability()[0]).version
-    choice = choose(Candidates.of(settings, "cuda", flash), comparison.problem_of, lambda: comparison.extent)
+    choice = Candidates.of(settings, "cuda", flash).choose(comparison.problem_of, lambda: comparison.extent)
     assert choice.path._replace(flash=2) == KERNELS, choice.reason
 
 

@@ -8,8 +8,7 @@ from torch.nn.attention.varlen import varlen_attn
 
 from pretrain.config import Config
 from pretrain.model import ComputeBackends, FastPath, KernelChoice
-from pretrain.model.attention import backend_for
-from pretrain.model.flash_attention import attention_fallback, varlen_has_window
+from pretrain.model.backend_choice import attention_fallback, fastest_attention, varlen_has_window
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -53,7 +52,7 @@ def test_the_encoder_computes_what_the_run_reports(precision, device, model):
     reported = ComputeBackends.of(config(train={"precision": precision}, model=model), device)
     size = model.get("size", {"hidden": 256, "heads": 4})
     per_head = size["hidden"] // size["heads"]
-    used = backend_for(torch.device(device), PRECISIONS[precision], per_head, model.get("dropout", 0.0))
+    used = fastest_attention(device, str(PRECISIONS[precision]), per_head, model.get("dropout", 0.0))
     assert reported.attention == used
     fast = device == "cuda" and precision != "fp32" and not model and varlen_has_window()
     assert used == ("varlen" if fast else "sdpa")

@@ -3,7 +3,7 @@
 import pytest
 
 from pretrain.config import Config
-from pretrain.model import Candidates, FastPath, KernelChoice, choose
+from pretrain.model import Candidates, FastPath, KernelChoice
 
 PLAIN, KERNELS, COMPILED, BOTH = (
     FastPath(fused, compiled) for fused, compiled in [(False, False), (True, False), (False, True), (True, True)]
@@ -95,7 +95,7 @@ def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
         return problems.get(one)
 
     candidates = Candidates.of(config(), "cuda", flash=3)
-    assert choose(candidates, problem_of, lambda: "4 rows") == KernelChoice(path, reason)
+    assert candidates.choose(problem_of, lambda: "4 rows") == KernelChoice(path, reason)
     assert PLAIN not in asked
     assert len(asked) == len(set(asked))
 
@@ -115,7 +115,7 @@ def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_wi
     assert list(found.paths) == paths
     assert found.known == (chosen if (chosen, made_with) in [(KERNELS, WITH), (PLAIN, WITH)] else None)
     if found.known:
-        again = choose(found, lambda path: None, lambda: "4 rows")
+        again = found.choose(lambda path: None, lambda: "4 rows")
         assert again == KernelChoice(chosen, "as at the last start: Triton: wrong")
     if found.choice:
         assert found.choice.reason == "as at the last start: Triton: wrong"
