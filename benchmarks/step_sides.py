@@ -68,7 +68,7 @@ class Maskwright:
 
         def prepare(step: LoaderStep) -> Batch:
             lengths = np.concatenate([batch.document_lengths(pad) for batch in step.batches])
-            predictions = sum(batch.n_predictions for batch in step.batches)
+            predictions = sum(int((batch.labels >= 0).sum()) for batch in step.batches)
             slots = sum(len(batch.tokens) for batch in step.batches)
             return Batch([feed(batch) for batch in step.batches], predictions, lengths, slots)
 

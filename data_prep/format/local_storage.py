@@ -81,7 +81,7 @@ class LocalStorage:
                 f"{path} is cut short: it has {size} bytes, the manifest has {span.shard.bytes}; of the {span.what}, "
                 f"{n_bytes} of {span.size} bytes are left; {RESTORE}."
             )
-        check_span(path, span, out)
+        check_block_checksums(path, span, out)
 
     def sizes(self, names: Iterable[str]) -> dict[str, int | None]:
         """Sizes (None: unknown) of these files of `shards/`, by name, without files that do not exist."""
@@ -109,7 +109,7 @@ def index_problem(descriptor: int, shard: ShardInfo, trusted: bool) -> str | Non
     return None
 
 
-def check_span(path: str, span: Span, data: bytes | memoryview) -> None:
+def check_block_checksums(path: str, span: Span, data: bytes | memoryview) -> None:
     """Raise DamagedData unless `data` has the checksum of the span. `path` names its shard in the message."""
     if (computed := xxh3(data)) != span.xxh3:
         raise DamagedData(

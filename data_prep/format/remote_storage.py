@@ -16,7 +16,7 @@ from data_prep.common.errors import DamagedData, UserError
 from data_prep.common.files import read_into, write_file
 from data_prep.common.urls import Remote, open_remote, remote_errors, remote_version, retried, shown, true_error
 from data_prep.format import manifest as manifest_file
-from data_prep.format.local_storage import RESTORE, STAT_THREADS, Span, check_span, index_problem
+from data_prep.format.local_storage import RESTORE, STAT_THREADS, Span, check_block_checksums, index_problem
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
 from data_prep.storage import Cache
@@ -137,7 +137,7 @@ class RemoteStorage:
 
     def _fetch_span(self, span: Span) -> bytes:
         data = self._fetch(f"shards/{span.shard.name}", (span.offset, span.size), span.shard.bytes)
-        check_span(self.name_of(span.shard.name), span, data)
+        check_block_checksums(self.name_of(span.shard.name), span, data)
         return data
 
     def _fetch(self, name: str, part: tuple[int, int] | None = None, file_bytes: int | None = None) -> bytes:

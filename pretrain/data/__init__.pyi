@@ -10,7 +10,6 @@ from .loader import BatchStage as BatchStage
 from .loader import Loader as Loader
 from .loader import LoaderStep as LoaderStep
 from .masked_stream import MaskedStream as MaskedStream
-from .masked_stream import StreamLoader as StreamLoader
 from .mixture import MixturePosition as MixturePosition
 from .stream import PLAN_VERSION as PLAN_VERSION
 from .training_sources import Filling as Filling

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.config import View
-from pretrain.data.checksum import row_factors, row_hashes
+from pretrain.data.batch_hash import row_factors, row_hashes
 from pretrain.data.packing import SPECIALS_PER_PIECE
 from pretrain.data.stream import Part
 from pretrain.masking import IGNORED, RowGroup, Rows, Vocabulary, concatenated_ranges
@@ -44,13 +44,8 @@ class Batch:
     weights: NDArray[np.float32] | None = None
     groups: tuple[RowGroup, ...] = ()
 
-    @property
-    def n_predictions(self) -> int:
-        """The number of labels that are not IGNORED."""
-        return int(np.count_nonzero(self.labels != IGNORED))
-
     def checksum(self) -> int:
-        """The sum of the hashes of the rows, below 2**32 times their number; see pretrain.data.checksum."""
+        """The sum of the hashes of the rows, below 2**32 times their number; see pretrain.data.batch_hash."""
         factors = row_factors(self.seq_len)
         return sum(
             int(row_hashes(self.tokens[slots], self.masked_positions[places], self.labels[places], factors).sum())

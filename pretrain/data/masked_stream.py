@@ -99,7 +99,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         """How many batches it gave since the beginning."""
         return self._batches
 
-    def loader(self, workers: int = 0, **options: Any) -> "StreamLoader":
+    def loader(self, workers: int = 0, **options: Any) -> "DataLoader[dict[str, Any]]":
         """The batches through a DataLoader that knows the place too. Each batch comes once, in the same order.
 
         Args:
@@ -111,7 +111,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         """
         if options.get("persistent_workers"):
             raise UserError("persistent_workers would give the same batches again in each iteration; remove it")
-        return StreamLoader(self, workers, options)
+        return _StreamLoader(self, workers, options)
 
     def seek(self, batches: int) -> None:
         """Let the next iteration continue after this many batches since the beginning. It reads no tokens."""
@@ -222,7 +222,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         return {"full_attention": seen, "sliding_attention": seen & near}
 
 
-class StreamLoader(DataLoader[dict[str, Any]]):
+class _StreamLoader(DataLoader[dict[str, Any]]):
     """A DataLoader of a MaskedStream. It counts the batches that it gave, so that its state is right with workers."""
 
     dataset: MaskedStream

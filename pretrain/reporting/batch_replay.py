@@ -23,7 +23,7 @@ class Replayed:
     Attributes:
         step, metrics: from the journal. phase: the name of its phase, or "".
         position, names: start of the batch in the stream of each data set, and the names of the data sets.
-        checksum: see pretrain.data.checksum.
+        checksum: see pretrain.data.batch_hash.
         tokenizer: the folder with the run's tokenizer.
     """
 

@@ -63,7 +63,7 @@ def loss_of(encoder: Encoder, batch: Batch) -> float:
     """The mean loss of the labels, computed apart from the trainer."""
     arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
     found = encoder.eval()(*map(torch.from_numpy, arrays), seq_len=batch.seq_len)
-    return found.loss.item() / batch.n_predictions
+    return found.loss.item() / int((batch.labels >= 0).sum())
 
 
 def test_fine_tuning_by_repair(data, tmp_path):

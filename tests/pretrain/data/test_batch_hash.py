@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.data import Batch
-from pretrain.data.checksum import row_factors, row_hashes
+from pretrain.data.batch_hash import row_factors, row_hashes
 from pretrain.masking import IGNORED
 from pretrain.philox import derive_key, draw
 from tests.support.batches import ROWS, SEQ_LEN, batch_of, batches

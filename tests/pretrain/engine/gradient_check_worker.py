@@ -60,7 +60,7 @@ def differences(precision: str, zero: str, model: Encoder, rehearse: bool = Fals
     if rehearse:
         engine.rehearse(inputs, found.update)
     else:
-        predictions = engine.total([sum(batch.n_predictions for batch in batches)])[0]
+        predictions = engine.total([sum(int((batch.labels >= 0).sum()) for batch in batches)])[0]
         engine.step(inputs, predictions, varying.LR, report_gradients=found.update)
     engine.release()
     return found

@@ -56,7 +56,7 @@ def config(precision: str = "fp32", optimizer: str = "adamw", **zero: Any) -> Co
 def step(engine: Engine, number: int, compared: dict[str, float] | None = None) -> list[float]:
     """Cross-entropy, correct predictions, norm, skipped. Odd steps accumulate several micro-batches."""
     batches = varying.global_batches(number % len(varying.STEPS), dist.get_world_size())[dist.get_rank()]
-    predictions = engine.total([sum(batch.n_predictions for batch in batches)])
+    predictions = engine.total([sum(int((batch.labels >= 0).sum()) for batch in batches)])
     feed = DeviceFeed(engine.device)
     report = None if compared is None else compared.update
     inputs = [feed(batch).wait() for batch in batches]

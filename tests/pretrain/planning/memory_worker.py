@@ -61,7 +61,7 @@ def size(before: dict[int, torch.UntypedStorage]) -> int:
 
 def step(engine: Engine) -> None:
     batches = global_batches(0, dist.get_world_size())[dist.get_rank()]
-    predictions = engine.total([sum(batch.n_predictions for batch in batches)])
+    predictions = engine.total([sum(int((batch.labels >= 0).sum()) for batch in batches)])
     feed = DeviceFeed(engine.device)
     engine.step([feed(batch).wait() for batch in batches], predictions[0], 1e-3)
     engine.wait_for_weights()
