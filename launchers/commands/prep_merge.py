@@ -1,6 +1,6 @@
 """`maskwright prep merge`: merge the results of all tasks into a data set."""
 
-from data_prep.jobs import Workers, merge_tasks
+from data_prep.jobs import Workers
 from launchers.commands.arguments import Planned, WorkerCount
 from launchers.commands.prep_output import print_prepared
 from pretrain.distributed import Cores
@@ -13,5 +13,7 @@ def prep_merge(out: Planned, workers: WorkerCount = None) -> None:
 
         maskwright prep merge data/web
     """
+    from data_prep.jobs import merge_tasks
+
     with Workers(workers or Cores.usable().number) as processes:
         print_prepared(merge_tasks(out, processes), out)

@@ -13,8 +13,6 @@ from rich.text import Text
 from data_prep.common.errors import UserError, without_controls
 from launchers.display import facts_table, text_console, text_table
 from launchers.slurm import QueuedJob, own_jobs
-from pretrain.checkpoint import step_of
-from pretrain.reporting import read_config
 from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
@@ -92,6 +90,9 @@ def look_at_all(given: list[Path]) -> list[Seen]:
 
 def parent_of(run: Path) -> str | None:
     """The checkpoint that a run was branched from, as RUN@STEP; None for a run without a parent."""
+    from pretrain.checkpoint import step_of
+    from pretrain.reporting import read_config
+
     checkpoint = Path(str(read_config(RunFolder(run).config).get("run.resume", "")))
     step, parent = step_of(checkpoint.name), checkpoint.parent.parent
     return None if step is None or parent.resolve() == run.resolve() else f"{parent}@{step}"
