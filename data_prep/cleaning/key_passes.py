@@ -10,7 +10,7 @@ import xxhash
 
 from data_prep.cleaning.arrays import load_integers, row_writer, save_array
 from data_prep.cleaning.hashing import mix
-from data_prep.cleaning.near_duplicates import Unit, signatures
+from data_prep.cleaning.near_duplicates import NgramUnit, signatures
 from data_prep.common.errors import DamagedData
 
 _BYTES_A_KEY = 128  # measured working memory of a pass
@@ -18,7 +18,9 @@ _ROWS = 1 << 18  # rows of a file that are read in one step
 
 
 @contextlib.contextmanager
-def key_writer(path: Path, threshold: float | None, unit: Unit = "words") -> Iterator[Callable[[Sequence[str]], None]]:
+def key_writer(
+    path: Path, threshold: float | None, unit: NgramUnit = "words"
+) -> Iterator[Callable[[Sequence[str]], None]]:
     """A function that writes the keys of texts to a key file for `resolve_repeats`, in several parts.
 
     A key is a hash of the whole text. With a `threshold`, the keys of a text are its MinHash bands for this similarity

@@ -17,8 +17,8 @@ from data_prep.cleaning.hashing import mix
 from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
 
 VALUES = 128
-Unit = Literal["words", "characters"]
-SHINGLE: dict[Unit, int] = {"words": 5, "characters": 10}  # DNA has too few different 5-grams of characters
+NgramUnit = Literal["words", "characters"]
+SHINGLE: dict[NgramUnit, int] = {"words": 5, "characters": 10}  # DNA has too few different 5-grams of characters
 _EMPTY = np.uint64(2**64 - 1)
 _BASE = np.uint64(0xA0761D6478BD642F)
 
@@ -29,14 +29,14 @@ def bands_and_rows(threshold: float) -> tuple[int, int]:
     return min(choices, key=lambda choice: abs((1 / choice[0]) ** (1 / choice[1]) - threshold))
 
 
-def signatures(texts: Sequence[str], threshold: float = 0.8, unit: Unit = "words") -> np.ndarray:
+def signatures(texts: Sequence[str], threshold: float = 0.8, unit: NgramUnit = "words") -> np.ndarray:
     """Hashes of the bands of each sketch, uint64 [n_texts, bands]; 0 for texts without an n-gram."""
     bands, rows = bands_and_rows(threshold)
     hashes = [_band_hashes(sketches(batch, unit), bands, rows) for batch in batches(texts)]
     return np.concatenate([np.empty((0, bands), np.uint64), *hashes])
 
 
-def sketches(texts: Sequence[str], unit: Unit = "words") -> np.ndarray:
+def sketches(texts: Sequence[str], unit: NgramUnit = "words") -> np.ndarray:
     """The 128 MinHash values of each text, uint64 [n_texts, 128]; 2^64 - 1 for texts without an n-gram."""
     values = np.full(len(texts) * VALUES, _EMPTY)
     for hashes, per_text in parts(*word_hashes(texts, unit == "characters"), SHINGLE[unit]):

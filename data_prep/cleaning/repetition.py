@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.cleaning.hashing import mix
 from data_prep.cleaning.key_passes import first_index
-from data_prep.cleaning.word_hashes import Words, batches, ngram_starts, ngrams, split_words
+from data_prep.cleaning.word_hashes import HashedWords, batches, ngram_starts, ngrams, split_words
 
 CHECKED_CHARACTERS = 1 << 21
 MAX_DUPLICATE_LINES = 0.30
@@ -37,7 +37,7 @@ def duplicate_line_shares(text: str, separator: str = "\n") -> tuple[float, floa
     return 1 - len(seen) / len(lines), 1 - sum(map(len, seen)) / total
 
 
-def top_ngram_shares(words: Words, n: int) -> np.ndarray:
+def top_ngram_shares(words: HashedWords, n: int) -> np.ndarray:
     """The share of characters in the most frequent n-gram of each text, float64 [n_texts]; 0 if none occurs twice.
 
     Of equally frequent n-grams, the longest counts.
@@ -54,7 +54,7 @@ def top_ngram_shares(words: Words, n: int) -> np.ndarray:
     return characters / np.maximum(_characters(words, words.characters), 1)
 
 
-def duplicate_ngram_shares(words: Words, n: int) -> np.ndarray:
+def duplicate_ngram_shares(words: HashedWords, n: int) -> np.ndarray:
     """The share of characters in duplicate n-grams of each text, each character counted once, float64 [n_texts]."""
     starts, keys, _ = _keys(words, n)
     duplicate = starts[first_index(keys) != np.arange(len(keys))]
@@ -93,23 +93,23 @@ def _lines_repeat(text: str) -> bool:
     )
 
 
-def _keys(words: Words, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _keys(words: HashedWords, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Every n-gram's first word [n_ngrams], a key that differs between texts [n_ngrams, 1], and its text [n_ngrams]."""
     grams, owners = ngrams(words.hashes, words.per_text, n)
     keys = grams ^ mix(np.arange(1, len(words.per_text) + 1, dtype=np.uint64))[owners]
     return ngram_starts(words.per_text, n), keys[:, None], owners
 
 
-def _characters(words: Words, characters: np.ndarray) -> np.ndarray:
+def _characters(words: HashedWords, characters: np.ndarray) -> np.ndarray:
     """Sums over each text's words, int64 [n_texts]."""
     sums = np.cumsum(np.append(0, characters))
     ends = np.cumsum(words.per_text)
     return sums[ends] - sums[ends - words.per_text]
 
 
-def _select(words: Words, texts: np.ndarray) -> Words:
+def _select(words: HashedWords, texts: np.ndarray) -> HashedWords:
     """The words of some of the texts."""
     chosen = np.zeros(len(words.per_text), dtype=bool)
     chosen[texts] = True
     mask = np.repeat(chosen, words.per_text)
-    return Words(words.hashes[mask], words.characters[mask], words.per_text[texts])
+    return HashedWords(words.hashes[mask], words.characters[mask], words.per_text[texts])

@@ -29,7 +29,7 @@ _WITHOUT_SPACES = (
 )
 
 
-class Words(NamedTuple):
+class HashedWords(NamedTuple):
     """The words of texts, in order: `hashes` uint64 [n_words], lengths in `characters` int64 [n_words], and the number
     of words of each text, `per_text` int64 [n_texts]."""
 
@@ -60,7 +60,7 @@ def word_hashes(texts: Sequence[str], by_character: bool = False) -> tuple[np.nd
     return words.hashes, words.per_text
 
 
-def split_words(texts: Sequence[str], by_character: bool = False) -> Words:
+def split_words(texts: Sequence[str], by_character: bool = False) -> HashedWords:
     """The words of `texts` in order or, `by_character`, the letters, marks and digits.
 
     A run of more than 131,072 characters without a space may be cut.
@@ -72,7 +72,7 @@ def split_words(texts: Sequence[str], by_character: bool = False) -> Words:
         hashes.append(found)
         characters.append(lengths)
         np.add.at(per_text, owners, counts)
-    return Words(np.concatenate(hashes), np.concatenate(characters), per_text)
+    return HashedWords(np.concatenate(hashes), np.concatenate(characters), per_text)
 
 
 def ngram_starts(words_per_text: np.ndarray, n: int) -> np.ndarray:

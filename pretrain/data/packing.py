@@ -115,7 +115,7 @@ class PackedLayout:
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PackedPieces:
     """Pieces in no particular order, and the row of each: three arrays int64 [P]."""
 
     start: NDArray[np.int64]
@@ -158,7 +158,7 @@ def pack(
     else:
         full, rest = _cut(starts, lengths, seq_len - SPECIALS_PER_PIECE)
         start, length = (np.concatenate(both) for both in zip(full, rest, strict=True))
-        pieces = Pieces(start, length, np.arange(len(start)))
+        pieces = PackedPieces(start, length, np.arange(len(start)))
     return _shuffled(pieces, random)
 
 
@@ -186,10 +186,10 @@ def remaining(
     return starts[begins], ends[ends_there] - starts[begins]
 
 
-Spans = tuple[NDArray[np.int64], NDArray[np.int64]]  # starts, lengths
+CutPieces = tuple[NDArray[np.int64], NDArray[np.int64]]  # starts, lengths
 
 
-def _cut(starts: NDArray[np.int64], lengths: NDArray[np.int64], capacity: int) -> tuple[Spans, Spans]:
+def _cut(starts: NDArray[np.int64], lengths: NDArray[np.int64], capacity: int) -> tuple[CutPieces, CutPieces]:
     """Cut longer fragments into pieces of exactly `capacity`. Returns (these pieces, whole fragments and rests)."""
     long = np.flatnonzero(lengths > capacity)
     number = lengths[long] // capacity
@@ -204,23 +204,23 @@ def _cut(starts: NDArray[np.int64], lengths: NDArray[np.int64], capacity: int) -
 
 def _best_fit(
     starts: NDArray[np.int64], lengths: NDArray[np.int64], seq_len: int, random: NDArray[np.uint64]
-) -> Pieces:
+) -> PackedPieces:
     capacity = seq_len - SPECIALS_PER_PIECE
     (full, _), (starts, lengths) = _cut(starts, lengths, capacity)
     longest_first = (capacity - lengths).view(np.uint64) << np.uint64(32)
     order = _argsort(longest_first | random[: len(starts)] >> np.uint64(32), 32 + seq_len.bit_length())
     starts, lengths = starts[order], lengths[order]
-    shared = Pieces(starts, lengths, best_fit(lengths + SPECIALS_PER_PIECE, seq_len))
+    shared = PackedPieces(starts, lengths, best_fit(lengths + SPECIALS_PER_PIECE, seq_len))
     full, shared = _fill_holes(full, shared, seq_len)
     n_shared = int(shared.row.max(initial=-1)) + 1
-    return Pieces(
+    return PackedPieces(
         np.concatenate([shared.start, full]),
         np.concatenate([shared.length, np.full(len(full), capacity)]),
         np.concatenate([shared.row, n_shared + np.arange(len(full))]),
     )
 
 
-def _fill_holes(full: NDArray[np.int64], shared: Pieces, seq_len: int) -> tuple[NDArray[np.int64], Pieces]:
+def _fill_holes(full: NDArray[np.int64], shared: PackedPieces, seq_len: int) -> tuple[NDArray[np.int64], PackedPieces]:
     """Give up full rows (`full`: starts of their tokens) to fill the largest holes of other rows, until TIGHT holds."""
     sizes = shared.length + SPECIALS_PER_PIECE
     n_shared = int(shared.row.max(initial=-1)) + 1
@@ -236,21 +236,23 @@ def _fill_holes(full: NDArray[np.int64], shared: Pieces, seq_len: int) -> tuple[
     given_up = min(wanted, int(inside.sum() + SPECIALS_PER_PIECE) // seq_len)
     chosen = np.arange(given_up) * len(full) // max(given_up, 1)  # evenly over the window
     piece, offset, length, hole = _pour(np.full(given_up, seq_len - SPECIALS_PER_PIECE), inside)
-    return np.delete(full, chosen), Pieces(
+    return np.delete(full, chosen), PackedPieces(
         np.concatenate([shared.start, full[chosen][piece] + offset]),
         np.concatenate([shared.length, length]),
         np.concatenate([shared.row, holes[hole]]),
     )
 
 
-def _concat(starts: NDArray[np.int64], lengths: NDArray[np.int64], seq_len: int, random: NDArray[np.uint64]) -> Pieces:
+def _concat(
+    starts: NDArray[np.int64], lengths: NDArray[np.int64], seq_len: int, random: NDArray[np.uint64]
+) -> PackedPieces:
     capacity = seq_len - SPECIALS_PER_PIECE
     order = _argsort(random[: len(starts)] >> np.uint64(32), 32)
     n_rows = -(-int((lengths + SPECIALS_PER_PIECE).sum()) // capacity)
     fragment, offset, length, row = _pour(lengths[order], np.full(n_rows, capacity))
     if capacity <= SPECIALS_PER_PIECE:  # a row may have no room beyond the separator of two fragments
         row = np.unique(row, return_inverse=True)[1]
-    return Pieces(starts[order][fragment] + offset, length, row)
+    return PackedPieces(starts[order][fragment] + offset, length, row)
 
 
 def _pour(lengths: NDArray[np.int64], capacities: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
@@ -291,7 +293,7 @@ def _argsort(keys: NDArray[np.uint64], bits: int) -> NDArray[np.int64]:
     return order
 
 
-def _shuffled(pieces: Pieces, random: NDArray[np.uint64]) -> PackedLayout:
+def _shuffled(pieces: PackedPieces, random: NDArray[np.uint64]) -> PackedLayout:
     """Shuffle rows; the pieces of a row stay together and keep their order."""
     n_rows = int(pieces.row.max(initial=-1)) + 1
     place = np.empty(n_rows, dtype=np.int64)

@@ -96,7 +96,7 @@ def check_targets(dataset: Dataset) -> None:
         )
 
 
-def check_pairs(dataset: Dataset, seq_len: int) -> None:
+def check_translation_pairs(dataset: Dataset, seq_len: int) -> None:
     """Raise UserError if the documents are not translation pairs, or rows of `seq_len` slots would cut some."""
     if dataset.manifest.tokenizer.special_ids["sep"] not in dataset.tokens(0):
         raise UserError(

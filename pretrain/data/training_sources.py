@@ -20,7 +20,7 @@ from pretrain.data.batch import LaidOut, lay_out
 from pretrain.data.mixture import quotas
 from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream
-from pretrain.data.token_flags import check_pairs, check_targets, flag_reader, word_order
+from pretrain.data.token_flags import check_targets, check_translation_pairs, flag_reader, word_order
 from pretrain.data.window import BlockReader
 from pretrain.masking import Vocabulary
 from pretrain.objectives import objective_of
@@ -131,7 +131,7 @@ class Sources:
             if marked or any(kind.needs_targets for kind in config.objective_kinds):
                 check_targets(dataset)
             if any(kind.needs_pairs for kind in config.objective_kinds):
-                check_pairs(dataset, min(stage.seq_len for stage in config.stages))
+                check_translation_pairs(dataset, min(stage.seq_len for stage in config.stages))
         for phase in config.run_phases:
             objective_of(config, Vocabulary.of(self.tokenizer), config.run.seed, "train", phase=phase.number)
 

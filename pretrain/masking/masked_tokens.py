@@ -18,9 +18,18 @@ from pretrain.config import MaskingConfig
 from pretrain.masking.collocation_units import collocations_of
 from pretrain.masking.mask_rate import largest_mask_rate
 from pretrain.masking.rows import IGNORED, Masked, Rows, TokenFlag, Vocabulary, compact
-from pretrain.masking.selection import count, fixed, of_columns, of_rows, scaled, select_tokens, select_units, wide
+from pretrain.masking.selection import (
+    count,
+    fixed,
+    of_columns,
+    of_rows,
+    scaled_draws,
+    select_tokens,
+    select_units,
+    wide,
+)
 from pretrain.masking.unit_weights import UnitWeights
-from pretrain.masking.units import NGrams, RowText, Spans, Strategy, TokenUnits, WholeWords, cut
+from pretrain.masking.units import NGrams, RowText, SpanUnits, Strategy, TokenUnits, WholeWords, cut
 from pretrain.philox import derive_key
 
 
@@ -56,18 +65,18 @@ def replace(
 
     Args:
         original, used: [R, K] the predicted tokens of each row in order, and whether a place holds one.
-        lag: [R, K] distance from a prediction back to the first of its fate group; None if each draws alone.
+        lag: [R, K] distance from a prediction back to the first of its replacement group; None if each draws alone.
         draws: [R, 3 * K] 16-bit numbers: the replacement kind of each prediction, then two halves of its random id.
     """
     n_places = original.shape[1]
-    fate = draws[:, :n_places]
+    kind = draws[:, :n_places]
     if lag is not None:
-        fate = np.take_along_axis(fate, np.arange(n_places) - lag, axis=1)
+        kind = np.take_along_axis(kind, np.arange(n_places) - lag, axis=1)
     to_mask, to_random = replacement.bounds
-    seen = np.where(fate < to_mask, vocabulary.mask, original)
-    row, number = np.nonzero((fate >= to_mask) & (fate < to_random) & used)
+    seen = np.where(kind < to_mask, vocabulary.mask, original)
+    row, number = np.nonzero((kind >= to_mask) & (kind < to_random) & used)
     pick = wide(draws[row[:, None], n_places + 2 * number[:, None] + np.arange(2)])[:, 0]
-    other = scaled(pick, len(vocabulary.ordinary_ids) - 1)
+    other = scaled_draws(pick, len(vocabulary.ordinary_ids) - 1)
     other += other >= vocabulary.rank[original[row, number]]  # skip the original
     seen[row, number] = vocabulary.ordinary_ids[other]
     return seen
@@ -75,10 +84,10 @@ def replace(
 
 @dataclass(frozen=True)
 class Units:
-    """Begins, bool [R, S], of selection units and of fate groups, whose tokens are replaced in the same way."""
+    """Begins, bool [R, S], of selection units and of replacement groups, whose tokens are replaced in the same way."""
 
     begins: NDArray[np.bool_]
-    fates: NDArray[np.bool_]
+    replaced_together: NDArray[np.bool_]
 
 
 class MaskedTokens:
@@ -154,19 +163,19 @@ class MaskedTokens:
         seq_len, slots = tokens.shape[1], self.slots(tokens.shape[1])
         # One call makes all draws of a row: one per slot, three per prediction, and two for the row.
         draws = of_columns(self.key, rows.row_ids, seq_len + 3 * slots + 2)
-        order, fates, turns = draws[:, :seq_len], draws[:, seq_len:-2], wide(draws[:, -2:])[:, 0]
+        order, replacement_draws, row_draws = draws[:, :seq_len], draws[:, seq_len:-2], wide(draws[:, -2:])[:, 0]
         begins = None if units is None else units.begins
         if self.weights:
             numbers = wide(of_columns(self.weight_key, rows.row_ids, 2 * seq_len))
-            selected = self.weights.select(rows, ordinary, begins, counts, numbers, order, turns)
+            selected = self.weights.select(rows, ordinary, begins, counts, numbers, order, row_draws)
         elif begins is None:
             selected = select_tokens(ordinary, counts, order)
         else:
-            selected = select_units(ordinary, begins, counts, order, turns)
+            selected = select_units(ordinary, begins, counts, order, row_draws)
         positions, used = compact(selected, slots)
         original = tokens.reshape(-1)[positions]
-        lag = None if units is None else _lag(units.fates, positions)
-        replaced = replace(original, used, lag, self.vocabulary, self.replacement, fates)
+        lag = None if units is None else _lag(units.replaced_together, positions)
+        replaced = replace(original, used, lag, self.vocabulary, self.replacement, replacement_draws)
         seen = tokens.reshape(-1).copy()
         seen[positions[used]] = replaced[used]
         # A row begins with [CLS] or padding, so the slot before an ordinary token is in the same document.
@@ -199,7 +208,7 @@ def _strategy(masking: MaskingConfig, name: str, vocabulary: Vocabulary) -> Stra
     if name == "whole_word":
         return WholeWords()
     if name == "span":
-        return Spans(masking.span.p, masking.span.max_words)
+        return SpanUnits(masking.span.p, masking.span.max_words)
     if name == "ngram":
         return NGrams(masking.ngram)
     if name == "collocation":
@@ -208,10 +217,10 @@ def _strategy(masking: MaskingConfig, name: str, vocabulary: Vocabulary) -> Stra
     return TokenUnits()
 
 
-def _lag(fates: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Distance [R, K] from each prediction back to the first one of its fate group.
+def _lag(replaced_together: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Distance [R, K] from each prediction back to the first one of its replacement group.
 
-    A fate group [R, S] is selected as a whole, so its first token is among the predictions.
+    A replacement group [R, S] is selected as a whole, so its first token is among the predictions.
     """
     number = np.arange(positions.shape[1])
-    return number - np.maximum.accumulate(np.where(fates.reshape(-1)[positions], number, 0), axis=1)
+    return number - np.maximum.accumulate(np.where(replaced_together.reshape(-1)[positions], number, 0), axis=1)

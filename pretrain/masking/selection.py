@@ -41,7 +41,7 @@ def wide(numbers: NDArray[np.uint16]) -> NDArray[np.int64]:
     return numbers[:, 0::2].astype(np.int64) | numbers[:, 1::2].astype(np.int64) << 16
 
 
-def scaled(number: NDArray[np.int64], below: NDArray[np.int64] | int) -> NDArray[np.int64]:
+def scaled_draws(number: NDArray[np.int64], below: NDArray[np.int64] | int) -> NDArray[np.int64]:
     """Scale a 32-bit number to 0..below - 1 (0 if `below` is 0), uniform to within below / 2**32."""
     return (number * below) >> 32
 
@@ -108,7 +108,7 @@ def select_units(
     begins: NDArray[np.bool_],
     counts: NDArray[np.int64],
     draws: NDArray[np.uint16],
-    turns: NDArray[np.int64],
+    row_draws: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     """Select units of each row, counts [R] tokens on average: bool [R, S].
 
@@ -118,14 +118,14 @@ def select_units(
             token. A unit ends before the next unit and before the next special token.
         counts: [R] k, at most the row's ordinary tokens.
         draws: [R, S] 16-bit numbers that order the units.
-        turns: [R] 32-bit numbers that turn the circles.
+        row_draws: [R] 32-bit numbers that turn the circles.
     """
     n_rows, seq_len = ordinary.shape
     starts = np.flatnonzero(begins | ~ordinary)
     lengths = np.diff(starts, append=n_rows * seq_len)
     sizes = np.zeros((n_rows, seq_len), dtype=np.int64)
     sizes.reshape(-1)[starts] = lengths
-    rows, first, offset = _across(ordinary, starts, turns)
+    rows, first, offset = _across(ordinary, starts, row_draws)
     # The unit across the circle's beginning is not in the order; its rest comes before all other units.
     sizes.reshape(-1)[starts[first]] = 0
     goal = counts.copy()
@@ -143,7 +143,7 @@ def select_weighted(
     groups: NDArray[np.int64],
     counts: NDArray[np.int64],
     draws: NDArray[np.int64],
-    turns: NDArray[np.int64],
+    row_draws: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
     """Select units of each group by weight, a number of tokens on average: bool [R, S].
 
@@ -158,7 +158,7 @@ def select_weighted(
         weights: [R, S] weights of tokens, 0 where not ordinary; a unit has the mean weight of its tokens.
         groups: [R, S] the number of each slot's group, not decreasing along the stream; a unit is where it begins.
         counts: [R] tokens to select in each group of a row.
-        draws: [R, S] 32-bit numbers that order the units. turns: [R] 32-bit numbers that round.
+        draws: [R, S] 32-bit numbers that order the units. row_draws: [R] 32-bit numbers that round.
     """
     starts = np.flatnonzero(begins | ~ordinary)
     lengths = np.diff(starts, append=ordinary.size)
@@ -172,7 +172,7 @@ def select_weighted(
     before -= before[np.searchsorted(of_units, of_units)]  # units of a group have the same places in both orders
     row = starts[queue] // ordinary.shape[1]
     chosen = np.zeros(len(starts), dtype=np.bool_)
-    chosen[queue] = (sizes > 0) & (before + scaled(turns[row], sizes) < counts[row])
+    chosen[queue] = (sizes > 0) & (before + scaled_draws(row_draws[row], sizes) < counts[row])
     return np.repeat(chosen, lengths).reshape(ordinary.shape)
 
 
@@ -197,12 +197,12 @@ def _first_units(
 
 
 def _across(
-    ordinary: NDArray[np.bool_], starts: NDArray[np.int64], turns: NDArray[np.int64]
+    ordinary: NDArray[np.bool_], starts: NDArray[np.int64], row_draws: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """A uniform token of each non-empty row: the row, the unit's index in `starts`, the place in the unit."""
     n_ordinary = np.count_nonzero(ordinary, axis=1)
     rows = np.flatnonzero(n_ordinary)
     before = np.cumsum(n_ordinary) - n_ordinary
-    token = np.flatnonzero(ordinary)[(before + scaled(turns, n_ordinary))[rows]]
+    token = np.flatnonzero(ordinary)[(before + scaled_draws(row_draws, n_ordinary))[rows]]
     unit = np.searchsorted(starts, token, side="right") - 1
     return rows, unit, token - starts[unit]

@@ -58,7 +58,7 @@ class UnitWeights:
         counts: NDArray[np.int64],
         numbers: NDArray[np.int64],
         draws: NDArray[np.uint16],
-        turns: NDArray[np.int64],
+        row_draws: NDArray[np.int64],
     ) -> NDArray[np.bool_]:
         """Selected tokens [R, S]: counts [R] on average by weight, or one unit of each sentence.
 
@@ -66,19 +66,19 @@ class UnitWeights:
 
         Args:
             begins: [R, S] where units begin; None if each token is one.
-            numbers: [R, S] 32-bit numbers. draws, turns: see `select_units`.
+            numbers: [R, S] 32-bit numbers. draws, row_draws: see `select_units`.
         """
         weights, units = self.of_ids[rows.tokens], ordinary if begins is None else begins
         if self.unmarked != 1:
             weights = np.where(rows.targets, weights, weights * self.unmarked)
         if self.per == "row":
-            return select_weighted(ordinary, units, weights, np.indices(weights.shape)[0], counts, numbers, turns)
+            return select_weighted(ordinary, units, weights, np.indices(weights.shape)[0], counts, numbers, row_draws)
         one = np.ones_like(counts)
         chosen = select_weighted(ordinary, units, weights, self._sentences(rows.tokens), one, numbers, 0 * one)
         counts = np.minimum(counts, np.count_nonzero(chosen, axis=1))
         if begins is None:
             return select_tokens(chosen, counts, draws)
-        return select_units(chosen, begins & chosen, counts, draws, turns)
+        return select_units(chosen, begins & chosen, counts, draws, row_draws)
 
     def _sentences(self, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
         """The number of each slot's sentence in the stream, [R, S]. A document, so a row too, begins a new one."""

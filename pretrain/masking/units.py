@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.masking.selection import of_columns, of_rows, scaled
+from pretrain.masking.selection import of_columns, of_rows, scaled_draws
 from pretrain.philox import Key
 
 _LONG_WORD = 8  # longest word in tokens that is never cut
@@ -114,14 +114,14 @@ class NGrams:
 
     def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         first, n_words = text.runs
-        turn = scaled(of_rows(key, text.row_ids), self.n)[text.words[first] // text.tokens.shape[1]]
+        turn = scaled_draws(of_rows(key, text.row_ids), self.n)[text.words[first] // text.tokens.shape[1]]
         n_grams = (turn + n_words - 1) // self.n + 1
         number = np.maximum(self.n * concatenated_ranges(np.zeros_like(n_grams), n_grams) - np.repeat(turn, n_grams), 0)
         return text.begins_at(np.repeat(first, n_grams) + number)
 
 
 @dataclass(frozen=True)
-class Spans:
+class SpanUnits:
     """Units are spans of words with lengths from a truncated geometric distribution.
 
     Joshi et al., "SpanBERT", TACL 2020: p = 0.2 and at most 10 words, 3.8 on average. SpanBERT draws spans until enough

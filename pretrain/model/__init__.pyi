@@ -22,4 +22,4 @@ from .padded_model import document_logits as document_logits
 from .padded_model import longest_text as longest_text
 from .padded_model import named_ids as named_ids
 from .padded_model import without_attention as without_attention
-from .pretrained_init import check_folder as check_folder
+from .pretrained_init import check_init_folder as check_init_folder

@@ -70,7 +70,7 @@ def source_ends(tokens: Tensor, cu_seqlens: Tensor, sep: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Sources:
+class SourceSlots:
     """The sources of documents.
 
     inside [N] bool: whether a slot is in a source.
@@ -81,7 +81,7 @@ class Sources:
     cu_seqlens: Tensor
 
     @classmethod
-    def of(cls, cu_seqlens: Tensor, document: Tensor, ends: Tensor) -> "Sources":
+    def of(cls, cu_seqlens: Tensor, document: Tensor, ends: Tensor) -> "SourceSlots":
         """The sources that end at `ends` [documents], from boundaries and the number of each slot's document [N]."""
         slots = torch.arange(len(document), device=ends.device, dtype=ends.dtype)
         cut = torch.stack([cu_seqlens[:-1], ends], dim=1).flatten()
@@ -107,7 +107,7 @@ class DocumentBounds:
     masks: dict[Reach, Any]
     lengths: list[int] | None = None
     banded: bool = False
-    sources: Sources | None = None
+    sources: SourceSlots | None = None
 
     @classmethod
     def of(
@@ -128,7 +128,7 @@ class DocumentBounds:
             return cls(backend, cu_seqlens, seq_len, causal, {})
         slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
         document = torch.bucketize(slots, cu_seqlens, right=True)
-        sources = None if source_ends is None else Sources.of(cu_seqlens, document - 1, source_ends)
+        sources = None if source_ends is None else SourceSlots.of(cu_seqlens, document - 1, source_ends)
         if backend == "varlen":
             return cls(backend, cu_seqlens, seq_len, causal, {}, sources=sources)
         lengths = None if sources else _worth_cutting(cu_seqlens, n, seq_len)
@@ -148,7 +148,7 @@ class DocumentBounds:
         return cls(backend, cu_seqlens, seq_len, causal, masks, lengths, banded, sources)
 
 
-Spans = tuple[tuple[int, DocumentBounds], ...]
+SpanBounds = tuple[tuple[int, DocumentBounds], ...]
 """The slots of consecutive parts of a stream, each with its own view, and what their queries attend to."""
 
 
@@ -163,7 +163,7 @@ def cut_bounds(cu_seqlens: Tensor, first: int, last: int) -> Tensor:
 
 
 def attention_of_spans(
-    q: Tensor, k: Tensor, v: Tensor, spans: Spans, reach: Reach = None, dropout: float = 0.0
+    q: Tensor, k: Tensor, v: Tensor, spans: SpanBounds, reach: Reach = None, dropout: float = 0.0
 ) -> Tensor:
     """`attention` of each span of a stream, q [N, H, E] and k, v [N, G, E] to [N, H, E].
 
@@ -237,7 +237,7 @@ def _one_per_row(cu_seqlens: Tensor, n: int, seq_len: int) -> bool:
 
 
 def _row_mask(
-    document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach, sources: Sources | None = None
+    document: Tensor, seq_len: int, single: bool, causal: bool, reach: Reach, sources: SourceSlots | None = None
 ) -> Tensor | None:
     """The keys of a row that its queries attend to, from document numbers [N]: [R, 1, S, S]; None for all."""
     if single and not causal and (reach is None or reach >= seq_len - 1):

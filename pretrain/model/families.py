@@ -58,7 +58,7 @@ _DECISIVE = (
     "token_dropout",
 )
 
-State = dict[str, Tensor]
+Weights = dict[str, Tensor]
 
 _MODERN_CAUSAL = "modernbert-decoder"  # transformers' name for a causal ModernBERT
 _WINDOW_EXTRA = 2  # its window counts one side, including the token itself
@@ -122,9 +122,9 @@ _ESM_LAYER = _BERT_LAYER | {"attention_norm": "attention.LayerNorm", "mlp_norm":
 _NOT_NATIVE = ("decoder.weight", "decoder.bias", "inv_freq", "regression.weight", "regression.bias")
 
 
-def to_hugging_face(state: State, shape: EncoderShape) -> State:
+def to_hugging_face(state: Weights, shape: EncoderShape) -> Weights:
     """A native state, or gradients under the same names, as transformers names them (tied tensors once)."""
-    named: State = {}
+    named: Weights = {}
     for native, name in _names(state, shape):
         tensor = state[native]
         if native in VOCABULARY:
@@ -134,9 +134,9 @@ def to_hugging_face(state: State, shape: EncoderShape) -> State:
     return {name: tensor.contiguous() for name, tensor in named.items()}
 
 
-def from_hugging_face(state: State, shape: EncoderShape) -> State:
+def from_hugging_face(state: Weights, shape: EncoderShape) -> Weights:
     """The reverse. Padding rows of the vocabulary are zeros (see Encoder.reset_padding_rows)."""
-    named: State = {}
+    named: Weights = {}
     for native, name in _names(Encoder(shape).state_dict(), shape):
         tensor = torch.cat([state[part] for part in name]) if isinstance(name, tuple) else state[name]
         if native in VOCABULARY:
@@ -277,7 +277,7 @@ def shape_of(config: PretrainedConfig) -> EncoderShape:
     return shape
 
 
-def hugging_face_model(state: State, shape: EncoderShape) -> PreTrainedModel:
+def hugging_face_model(state: Weights, shape: EncoderShape) -> PreTrainedModel:
     """A Hugging Face model with the native weights, fp32, in evaluation mode."""
     model = MODELS[shape.arch][shape.causal](hugging_face_config(shape))
     missing, unexpected = model.load_state_dict(to_hugging_face(state, shape), strict=False)
@@ -290,7 +290,7 @@ def hugging_face_model(state: State, shape: EncoderShape) -> PreTrainedModel:
     return model.eval()
 
 
-def _names(state: State, shape: EncoderShape) -> Iterator[tuple[str, str | tuple[str, ...]]]:
+def _names(state: Weights, shape: EncoderShape) -> Iterator[tuple[str, str | tuple[str, ...]]]:
     """Pairs of native name and transformers name, or the names of the three parts of a merged matrix."""
     top, layers, in_layer = _tables(shape)
     for native in state:

@@ -40,7 +40,7 @@ _COPY = "Copy the folder again."
 _FOLDER_ADVICE = "Name a folder that `maskwright export` or save_pretrained wrote."
 
 
-def check_folder(
+def check_init_folder(
     folder: Path, shape: EncoderShape, tokenizer: Path | None = None, vocabulary: str = "same", size: str = "same"
 ) -> EncoderShape:
     """The shape of a Hugging Face model that a run can begin with; its weights are not read.
@@ -92,7 +92,7 @@ def initial_state(
     """
     from pretrain.model.vocabulary_transfer import token_pieces, transferred
 
-    model_shape = check_folder(folder, shape, tokenizer, vocabulary, size)
+    model_shape = check_init_folder(folder, shape, tokenizer, vocabulary, size)
     for name, key in _FREE.items():
         if (before := getattr(model_shape, name)) != (now := getattr(shape, name)):
             say(f"model.init: {folder} was trained with {key} {before:g}; this run uses {now:g}")

@@ -14,10 +14,10 @@ from pretrain.model.model_description import EncoderShape
 
 _NOISE = 0.02  # standard deviations of a matrix
 
-State = dict[str, Tensor]
+_Weights = dict[str, Tensor]
 
 
-def tiled(state: State, small: EncoderShape, large: EncoderShape) -> State:
+def tiled(state: _Weights, small: EncoderShape, large: EncoderShape) -> _Weights:
     """A native state of the larger shape from a state of the smaller one."""
     with torch.device("meta"):
         names = [*Encoder(large).state_dict()]
@@ -30,7 +30,7 @@ def tiled(state: State, small: EncoderShape, large: EncoderShape) -> State:
     return found
 
 
-def with_noise(state: State, seed: int) -> State:
+def with_noise(state: _Weights, seed: int) -> _Weights:
     """Add normal noise to the matrices of a state."""
     generator = torch.Generator().manual_seed(seed)
     noise = {name: torch.randn(matrix.shape, generator=generator) for name, matrix in state.items() if matrix.ndim == 2}

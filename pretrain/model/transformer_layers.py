@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pretrain.kernels import Operations, Rotation, add_rms_norm, swiglu
-from pretrain.model.attention import Spans, attention_of_spans
+from pretrain.model.attention import SpanBounds, attention_of_spans
 from pretrain.model.model_description import EncoderShape
 
 
@@ -80,7 +80,7 @@ class PostNormLayer(nn.Module):
         self,
         x_ND: Tensor,
         again_ND: Tensor,
-        spans: Spans,
+        spans: SpanBounds,
         rotations: dict,
         places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
@@ -120,7 +120,7 @@ class PreNormLayer(nn.Module):
         self,
         x_ND: Tensor,
         again_ND: Tensor,
-        spans: Spans,
+        spans: SpanBounds,
         rotations: dict[int | None, Rotation],
         places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:

@@ -14,16 +14,16 @@ from tokenizers import Tokenizer, models
 from torch import Tensor
 
 from data_prep.tokenizer import Spelling, describe, load
-from pretrain.model.families import VOCABULARY, State
+from pretrain.model.families import VOCABULARY, Weights
 from pretrain.model.model_description import EncoderShape
 
-Pieces = list[list[int]]
+PieceLists = list[list[int]]
 """For each new id, the old ids whose mean it starts with; none for the mean of all embeddings."""
 
 _LETTER = "q"  # a letter that no mark is ever composed with
 
 
-def token_pieces(old: Path, new: Path) -> Pieces:
+def token_pieces(old: Path, new: Path) -> PieceLists:
     """The pieces of each token of a new tokenizer, by the tokenizer in the folder `old`.
 
     - A special token has the special token of the same role, or else of the same name.
@@ -55,7 +55,7 @@ def token_pieces(old: Path, new: Path) -> Pieces:
     return [pieces(id) for id in range(after.vocab_size)]
 
 
-def transferred(state: State, pieces: Pieces, old: EncoderShape, new: EncoderShape) -> State:
+def transferred(state: Weights, pieces: PieceLists, old: EncoderShape, new: EncoderShape) -> Weights:
     """A native state with the vocabulary of the shape `new`. Padding rows are zeros."""
 
     def means(table: Tensor) -> Tensor:

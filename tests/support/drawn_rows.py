@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
-from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits, WholeWords
+from pretrain.masking.units import NGrams, SpanUnits, Strategy, TokenUnits, WholeWords
 from tests.support.masks import rows_of
 
 STRATEGIES: dict[str, Sequence[tuple[Strategy, float]]] = {
     "token": [(TokenUnits(), 1)],
     "whole_word": [(WholeWords(), 1)],
-    "span": [(Spans(0.2, 10), 1)],
+    "span": [(SpanUnits(0.2, 10), 1)],
     "ngram": [(NGrams(3), 1)],
-    "mix": [(TokenUnits(), 1), (WholeWords(), 1), (Spans(0.2, 10), 2), (NGrams(2), 1)],
+    "mix": [(TokenUnits(), 1), (WholeWords(), 1), (SpanUnits(0.2, 10), 2), (NGrams(2), 1)],
 }
 
 # Of the tokens added to the base vocabulary, 48 is ordinary and 49 special.

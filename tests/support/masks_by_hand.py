@@ -7,7 +7,7 @@ import numpy as np
 
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, TokenFlag
 from pretrain.masking.selection import of_columns, of_rows
-from pretrain.masking.units import NGrams, Spans, Strategy, TokenUnits
+from pretrain.masking.units import NGrams, SpanUnits, Strategy, TokenUnits
 from pretrain.philox import Key
 
 Unit = list[int]  # slots of a row, one after the other
@@ -167,7 +167,7 @@ def _joined(strategy: Strategy, words: list[Unit], key: Key, place: np.ndarray, 
             first, spans, in_run = number, 0, 0
         if isinstance(strategy, NGrams):
             begins = new_run or (in_run + turn * strategy.n // 2**32) % strategy.n == 0
-        elif isinstance(strategy, Spans):
+        elif isinstance(strategy, SpanUnits):
             begins = new_run or left == 0
             if begins:  # span j of a run by the draw of its word j
                 left, spans = _span(strategy, draws[words[first + spans][0]]), spans + 1
@@ -181,7 +181,7 @@ def _joined(strategy: Strategy, words: list[Unit], key: Key, place: np.ndarray, 
     return units
 
 
-def _span(strategy: Spans, draw: int) -> int:
+def _span(strategy: SpanUnits, draw: int) -> int:
     """The length by its distribution: (1 - p) ** (length - 1), up to the longest."""
     weights = [(1 - strategy.p) ** length for length in range(strategy.max_words)]
     total, length = 0.0, 1

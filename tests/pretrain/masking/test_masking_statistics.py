@@ -11,7 +11,7 @@ import pytest
 
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
 from pretrain.masking.selection import count
-from pretrain.masking.units import NGrams, Spans, TokenUnits
+from pretrain.masking.units import NGrams, SpanUnits, TokenUnits
 from tests.support.chance import check_distribution, check_means, check_shares
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, selected, some, words
 from tests.support.masks import rows_of, token_masking
@@ -252,7 +252,7 @@ def test_spans_that_follow_each_other_are_independent():
 @pytest.mark.parametrize("p, most", [(0.5, 4), (0.05, 3)])
 def test_lengths_of_spans_are_configurable(p, most):
     rows = drawn(f"[{words(*[1] * 20)}]", 6000)
-    begins = begins_of(token_masking(VOCABULARY, strategies=[(Spans(p, most), 1)]), rows)[:, 1:]
+    begins = begins_of(token_masking(VOCABULARY, strategies=[(SpanUnits(p, most), 1)]), rows)[:, 1:]
     assert begins[:, 0].all()
     first = 1 + np.argmax(begins[:, 1:], axis=1)
     check_distribution(np.bincount(first, minlength=most + 1)[1:], span_shares(p, most))

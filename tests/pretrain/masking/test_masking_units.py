@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, TokenFlag
 from pretrain.masking.selection import count, of_columns
-from pretrain.masking.units import NGrams, Spans
+from pretrain.masking.units import NGrams, SpanUnits
 from pretrain.philox import philox
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, some, units_of, words
 from tests.support.masks import token_masking
@@ -168,7 +168,7 @@ def test_spans_begin_at_words_and_differ_between_rows():
 def test_a_span_of_one_word_is_a_word_and_an_ngram_of_one_too():
     rows = drawn(f"[{words(3, 1, 4, 1, 5)}][{words(9, 2, 6)}]", 4)
     wanted = units_of(masking("whole_word"), rows)
-    for strategy in (NGrams(1), Spans(0.5, 1)):
+    for strategy in (NGrams(1), SpanUnits(0.5, 1)):
         assert units_of(token_masking(VOCABULARY, strategies=[(strategy, 1)]), rows) == wanted
 
 
