@@ -306,7 +306,7 @@ def _of_clusters(folder: Path) -> Iterator[Reader]:
     needed = ["run.dir=x", "data.train=x", "train.steps=3"]
     yield Reader("cluster profile", profile, lambda: load_config(None, needed, profile), "words", Config)
     arms = [{"name": name, "masking": {}} for name in ("a", "b")]
-    values = {"version": 1, "arms": arms, "baseline": "a", "seeds": 2, "budget": "tokens", "processes": 1}
+    values = {"version": 1, "arms": arms, "baseline": "a", "seeds": 2, "processes": 1}
     values |= {"primary": "held_out", "data": "x", "pairs": None, "pairs_limit": None, "finetune": []}
     study = folder / "study" / "study.json"
     _written(study, json.dumps(values | {"contents": {"data": "0"}, "config": {"train": {"steps": 5}}}))

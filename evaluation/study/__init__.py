@@ -1,7 +1,7 @@
 """Masking studies: train each arm with several seeds, evaluate, and compare with confidence intervals.
 
 `define` makes a `Study` from a config and options, and `open_unchanged` opens one to resume it. `check_inputs` reads
-what the models are evaluated on. `measure_times` and `run_study` do the work; a stop request raises `Stopped`.
+what the models are evaluated on. `run_study` does the work; a stop request raises `Stopped`.
 `write_study_report` compares the arms. The caller passes the function that runs commands.
 """
 

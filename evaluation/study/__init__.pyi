@@ -4,5 +4,4 @@ from .define_study import define as define
 from .define_study import open_unchanged as open_unchanged
 from .study_file import Study as Study
 from .study_runner import Stopped as Stopped
-from .study_runner import measure_times as measure_times
 from .study_runner import run_study as run_study

@@ -9,14 +9,13 @@ from typing import Any
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_file, write_json
 from evaluation.study.paired_statistics import Difference, Mean, Verdict
-from evaluation.study.study_file import Budget, Study
+from evaluation.study.study_file import Study
 from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
 from pretrain.config import on_one_line
 from pretrain.reporting import write_page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")
 _FORMATS = {"nats": ".4f", "number": ".4f", "seconds": ",.1f", "count": ",.0f"}
-_BUDGET_TITLES: dict[Budget, str] = {"tokens": "Equal tokens", "time": "Equal time"}
 _YARDSTICK = (
     "Held-out loss and masked accuracy use 15% token masks for every arm. This favours arms that trained with such "
     "masks; minimal pairs and downstream tasks favour no arm."
@@ -24,9 +23,9 @@ _YARDSTICK = (
 _HOW = (
     "Means have 95% Student's t intervals. Differences are paired by seed. Holm's procedure corrects for all pairs of "
     "arms, and each interval has the level of its test: it excludes zero exactly if the difference is significant (*). "
-    "For one measure and one budget, the chance of any false significant difference is at most 5%, if the number of "
-    "seeds was fixed in advance. Adding seeds because of the report's results raises this chance. There is no "
-    "correction across measures and budgets: decide by the measure and the budget that were chosen in advance."
+    "For one measure, the chance of any false significant difference is at most 5%, if the number of seeds was fixed "
+    "in advance. Adding seeds because of the report's results raises this chance. There is no correction across "
+    "measures: decide by the measure that was chosen in advance."
 )
 
 
@@ -36,7 +35,7 @@ def write_study_report(study: Study) -> Path:
     Raises UserError if a file cannot be written.
     """
     folder = study.folder
-    results = {budget: read_results(study, budget) for budget in study.budgets}
+    results = read_results(study)
     values = _page_values(study, results)
     try:
         write_json(folder / "report.json", _as_json(study, results))
@@ -47,22 +46,19 @@ def write_study_report(study: Study) -> Path:
     return folder / "report.html"
 
 
-def _as_json(study: Study, results: dict[Budget, StudyResults]) -> dict[str, Any]:
-    """All results as JSON: values of each run by budget; means, differences, verdict and conclusions by metric."""
+def _as_json(study: Study, results: StudyResults) -> dict[str, Any]:
+    """All results as JSON: values of each run; means, differences, verdict and conclusions by metric."""
     return {
         "study": str(study.folder.absolute()),
         "baseline": study.baseline,
         "primary": study.primary,
         "seeds": study.seeds,
-        "seconds_per_step": study.read_rounds(),
-        "budgets": {
-            budget: {
-                "missing": found.missing,
-                "values": found.values,
-                "metrics": {one.metric.key: asdict(one) for one in found.comparisons},
-                "conclusions": {one.metric.key: conclusion(one, len(study.arms)) for one in _compared(study, found)},
-            }
-            for budget, found in results.items()
+        "missing": results.missing,
+        "values": results.values,
+        "metrics": {comparisons.metric.key: asdict(comparisons) for comparisons in results.comparisons},
+        "conclusions": {
+            comparisons.metric.key: conclusion(comparisons, len(study.arms))
+            for comparisons in _compared(study, results)
         },
     }
 
@@ -73,12 +69,10 @@ def _compared(study: Study, found: StudyResults) -> list[Comparisons]:
     return sorted(compared, key=lambda one: one.metric.key != study.primary)
 
 
-def _page_values(study: Study, results: dict[Budget, StudyResults]) -> dict[str, Any]:
+def _page_values(study: Study, results: StudyResults) -> dict[str, Any]:
     """Contents of the page as JSON values."""
     train, data, model = (study.config[section] for section in ("train", "data", "model"))
-    charts = {
-        f"{_BUDGET_TITLES[budget]}: held-out loss, 15% token masks": found.lines for budget, found in results.items()
-    }
+    chart = {"title": "Held-out loss, 15% token masks", "unit": "nats", "log": False, "lines": results.lines}
     return {
         "name": study.folder.absolute().name,
         "path": str(study.folder.absolute()),
@@ -90,35 +84,25 @@ def _page_values(study: Study, results: dict[Budget, StudyResults]) -> dict[str,
             f"{model['size']['layers']} layers of {model['size']['hidden']}; baseline {study.baseline}."
         ),
         "notices": _notices(study, results),
-        "charts": [
-            {"title": title, "unit": "nats", "log": False, "lines": lines} for title, lines in charts.items() if lines
-        ],
+        "charts": [chart] if results.lines else [],
         "axes": {"tokens": [], "hours": []},  # each line has its own
         "marks": {},
         "counts": {},
-        "sections": [_section(study, budget, found) for budget, found in results.items()],
+        "section": _section(study, results),
         "how": [_HOW, _YARDSTICK],
         "arms": [[arm.name, on_one_line(arm.masking)] for arm in study.arms],
     }
 
 
-def _notices(study: Study, results: dict[Budget, StudyResults]) -> list[str]:
-    """Warnings at the top of the report: unfinished runs, and timing rounds that differ by more than 5%."""
-    missing = sorted({name for found in results.values() for name in found.missing})
-    notices = []
-    if missing:
-        names = ", ".join(missing[:6]) + (f" and {len(missing) - 6} more" if missing[6:] else "")
-        notices.append(f"{len(missing)} of {len(study.runs)} runs are not done, and are left out: {names}.")
-    for arm, seconds in study.read_rounds().items():
-        if (share := max(seconds) / min(seconds) - 1) > 0.05:
-            notices.append(
-                f"{arm}: the timing rounds differ by {share:.0%}, so its number of steps at equal time has the same "
-                "uncertainty."
-            )
-    return notices
+def _notices(study: Study, results: StudyResults) -> list[str]:
+    """Warnings at the top of the report: unfinished runs."""
+    if not (missing := sorted(results.missing)):
+        return []
+    names = ", ".join(missing[:6]) + (f" and {len(missing) - 6} more" if missing[6:] else "")
+    return [f"{len(missing)} of {len(study.runs)} runs are not done, and are left out: {names}."]
 
 
-def _section(study: Study, budget: Budget, found: StudyResults) -> dict[str, Any]:
+def _section(study: Study, found: StudyResults) -> dict[str, Any]:
     conclusions = []
     for one in _compared(study, found):
         text, *more = conclusion(one, len(study.arms))
@@ -126,9 +110,9 @@ def _section(study: Study, budget: Budget, found: StudyResults) -> dict[str, Any
         title = one.metric.title + (" (chosen before, to go by)" if primary else "")
         conclusions.append({"title": title, "text": text, "more": more, "primary": primary})
     return {
-        "budget": budget,
-        "title": _BUDGET_TITLES[budget],
-        "explanation": _explanation(study, budget),
+        "explanation": (
+            "All arms train for the same steps, and with the same seed on the same rows in the same order."
+        ),
         "conclusions": conclusions,
         "means": _means_table(study, found.comparisons),
         "differences": _differences_table(study, found.comparisons),
@@ -148,28 +132,14 @@ def _section(study: Study, budget: Budget, found: StudyResults) -> dict[str, Any
     }
 
 
-def _explanation(study: Study, budget: Budget) -> str:
-    """Explanation of the budget: equal tokens or equal time."""
-    if budget == "tokens":
-        return "All arms train for the same steps, and with the same seed on the same rows in the same order."
-    text = f"Each arm trains for as long as {study.baseline} takes for {study.steps:,} steps."
-    if steps := study.equal_time_steps:
-        each = ", ".join(f"{arm} {count:,}" for arm, count in steps.items())
-        text += (
-            " The step times were measured before the runs, and the learning rate decays over the steps of the arm: "
-            f"{each}."
-        )
-    return text
-
-
 def _markdown(values: dict[str, Any]) -> str:
     """The tables and conclusions of the page in Markdown."""
     parts = [f"# {values['name']}\n", f"{values['summary']}\n", *(f"> {text}\n" for text in values["notices"])]
-    for section in values["sections"]:
-        parts += [f"## {section['title']}\n", f"{section['explanation']}\n"]
-        parts += [f"**{one['title']}.** {' '.join([one['text'], *one['more']])}\n" for one in section["conclusions"]]
-        parts += [_markdown_table(section["means"]), f"Differences from {values['baseline']}:\n"]
-        parts.append(_markdown_table(section["differences"]))
+    section = values["section"]
+    parts += ["## Results\n", f"{section['explanation']}\n"]
+    parts += [f"**{each['title']}.** {' '.join([each['text'], *each['more']])}\n" for each in section["conclusions"]]
+    parts += [_markdown_table(section["means"]), f"Differences from {values['baseline']}:\n"]
+    parts.append(_markdown_table(section["differences"]))
     return "\n".join([*parts, *(f"{text}\n" for text in values["how"])])
 
 

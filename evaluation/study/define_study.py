@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -28,7 +28,6 @@ def define(
     replacements: list[str],
     baseline: str | None,
     seeds: int,
-    budget: Literal["tokens", "time", "both"],
     processes: int,
     pairs: str | None,
     pairs_limit: int | None,
@@ -42,7 +41,7 @@ def define(
     Raises UserError if the config or the options do not give a valid study, it cannot be trained, or run.dir holds
     another study.
     """
-    _check(config, budget)
+    _check(config)
     if pairs_limit is not None and pairs is None:
         raise UserError("--pairs-limit says how many of --pairs are taken: name a file of pairs, or leave it out")
     arms = grid(strategies, rates, replacements, config.masking)
@@ -57,7 +56,6 @@ def define(
         arms=tuple(arms),
         baseline=baseline or names[0],
         seeds=seeds,
-        budget=budget,
         processes=processes,
         primary="downstream" if finetune else "pairs" if pairs else "held_out",
         data=config.data.valid,
@@ -77,15 +75,15 @@ def open_unchanged(folder: Path) -> Study:
     """
     study = Study.open(folder)
     config = load_config(folder / "config.yaml")
-    _check(config, study.budget)
+    _check(config)
     contents = _contents(config, study.pairs, list(study.finetune))
     now = study.model_copy(update={"contents": contents, "config": deciding(config)})
-    problem = f"{folder}: what the study is made with is not what it was when it was begun"
-    check_same(study, now, problem, "put that back, or begin another study in another run.dir")
+    problem = f"{folder} has changed since the study started"
+    check_same(study, now, problem, "restore it, or start another study in another run.dir")
     return study
 
 
-def _check(config: Config, budget: str) -> None:
+def _check(config: Config) -> None:
     if not config.only_fills_drawn_masks:
         raise UserError(f"a masking study needs objective mlm, not {config.objective_text}")
     if config.data.valid is None:
@@ -94,11 +92,6 @@ def _check(config: Config, budget: str) -> None:
         raise UserError("checkpoint.remote is the place of one run alone; set it to null for a study")
     if config.cluster.nodes > 1:
         raise UserError(f"cluster.nodes is {config.cluster.nodes}; each run of a study trains on one node: set it to 1")
-    if budget != "tokens" and (config.phases or config.train.batch_ramp):
-        raise UserError(
-            "Equal time needs steps of constant cost, but rows or batches change during the run; choose "
-            "--budget tokens, or leave phases and train.batch_ramp out"
-        )
 
 
 def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[str, str]:

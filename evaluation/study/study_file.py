@@ -1,4 +1,4 @@
-"""A study and its files: the definition (STUDY/study.json), the step times (STUDY/timing.json), and the runs."""
+"""A study and its files: the definition (STUDY/study.json) and the runs."""
 
 import hashlib
 import json
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from data_prep.common.errors import MissingFile, UserError
@@ -20,10 +19,6 @@ from pretrain.run import RunFolder
 
 EVALUATION, FINETUNING, RECORD = "evaluate.json", "finetune.json", "study.json"
 """Files that a study adds to a run folder. The record marks a finished run and is written last."""
-Budget = Literal["tokens", "time"]
-TIMING_ROUNDS = 2
-_STEP_SECONDS = (1e-6, 1e6)
-"""Valid range of a step time in seconds; other values mean a damaged file."""
 _WithoutNul = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
 
 
@@ -48,20 +43,18 @@ class StudyRunRecord:
 class StudyRun:
     """One run of a study.
 
-    folder: its run folder. steps: None if the step times must be measured first.
-    settings: digest of everything that determines the run's results: 64 hexadecimal digits.
+    folder: its run folder. settings: digest of everything that determines the run's results: 64 hexadecimal digits.
     """
 
-    budget: Budget
     arm: Arm
     seed: int
     folder: Path
-    steps: int | None
+    steps: int
     settings: str
 
     @property
     def name(self) -> str:
-        return f"{self.arm.name}, seed {self.seed}" + (", equal time" if self.budget == "time" else "")
+        return f"{self.arm.name}, seed {self.seed}"
 
     @property
     def is_done(self) -> bool:
@@ -88,9 +81,8 @@ class Study(BaseModel):
     """A study and its definition.
 
     folder: of the study; not stored.
-    baseline: the arm to compare with; its training time defines equal time.
+    baseline: the arm to compare with.
     seeds: number of seeds; run.seed is 1, 2, ... processes: per training.
-    budget: "tokens": all arms train for the same steps; "time": for the same time; "both": separate runs for each.
     primary: the measure that decides the recommendation.
     data, pairs: the held-out data set and minimal pairs of the evaluation. pairs_limit: maximum pairs per UID.
     finetune: options of `maskwright finetune`; empty: no fine-tuning.
@@ -105,7 +97,6 @@ class Study(BaseModel):
     arms: tuple[Arm, ...]
     baseline: str
     seeds: int = Field(ge=1, le=1000)
-    budget: Literal["tokens", "time", "both"]
     processes: int = Field(ge=1, le=1 << 20)
     primary: Literal["held_out", "pairs", "downstream"]
     data: _WithoutNul
@@ -127,12 +118,8 @@ class Study(BaseModel):
 
     @property
     def steps(self) -> int:
-        """Steps of each run at equal tokens."""
+        """Steps of each run."""
         return int(self.config["train"]["steps"])
-
-    @property
-    def budgets(self) -> tuple[Budget, ...]:
-        return ("tokens", "time") if self.budget == "both" else (self.budget,)
 
     @property
     def digest(self) -> str:
@@ -168,20 +155,12 @@ class Study(BaseModel):
     @property
     def runs(self) -> list[StudyRun]:
         """All runs, seed by seed, so that an unfinished study can already compare arms. More seeds come last."""
-        runs = {run.folder: run for budget in self.budgets for run in self.runs_at(budget)}
-        return sorted(runs.values(), key=lambda run: run.seed)
-
-    def runs_at(self, budget: Budget) -> list[StudyRun]:
-        """The runs to compare at a budget. The baseline's equal-token runs define equal time, so they serve both."""
-        equal_time, digest = self.equal_time_steps if budget == "time" else {}, self.digest
-        runs = []
+        digest, runs = self.digest, []
         for seed in range(1, self.seeds + 1):
             for arm in self.arms:
-                own: Budget = "tokens" if self.budget == "both" and arm.name == self.baseline else budget
-                steps = self.steps if own == "tokens" else equal_time.get(arm.name)
-                path = self.folder / "runs" / own / arm.name / f"seed-{seed}"
-                decides = json.dumps([digest, own, arm.name, seed, steps])
-                runs.append(StudyRun(own, arm, seed, path, steps, hashlib.sha256(decides.encode()).hexdigest()))
+                path = self.folder / "runs" / arm.name / f"seed-{seed}"
+                decides = json.dumps([digest, arm.name, seed, self.steps])
+                runs.append(StudyRun(arm, seed, path, self.steps, hashlib.sha256(decides.encode()).hexdigest()))
         return runs
 
     @property
@@ -189,51 +168,13 @@ class Study(BaseModel):
         """Numbers of the unfinished runs, from 1."""
         return [number for number, run in enumerate(self.runs, 1) if not run.is_done]
 
-    @property
-    def needs_timing(self) -> bool:
-        """Whether the step times of the arms must be measured first."""
-        return "time" in self.budgets and not self.read_rounds()
-
-    @property
-    def equal_time_steps(self) -> dict[str, int]:
-        """Steps of each arm in the time of the baseline's steps, at least 1; empty until the times are measured."""
-        seconds = {arm: float(np.mean(rounds)) for arm, rounds in self.read_rounds().items()}
-        return {arm: max(1, round(seconds[self.baseline] * self.steps / each)) for arm, each in seconds.items()}
-
-    def read_rounds(self, partial: bool = False) -> dict[str, list[float]]:
-        """Seconds per step, by arm and round. Empty until all rounds are measured, unless `partial`.
-
-        Times in a damaged file or of another study count as not measured.
-        """
-        least, most = _STEP_SECONDS
-        timing: _Timing | None = json_or_none(self.folder / "timing.json", _Timing)
-        seconds = timing.seconds if timing and timing.study == self.digest else {}
-        if not all(least <= value <= most for rounds in seconds.values() for value in rounds):
-            seconds = {}
-        rounds = {arm.name: seconds.get(arm.name, []) for arm in self.arms}
-        return rounds if partial or all(len(each) == TIMING_ROUNDS for each in rounds.values()) else {}
-
     def describe(self) -> list[str]:
         """Lines of a preview: the arms with their steps, and the number of runs. The folder need not exist yet."""
-        steps = self.equal_time_steps if "time" in self.budgets else {}
         lines = [f"{self.folder}: {len(self.arms)} arms, {self.seeds} seeds each, baseline {self.baseline}"]
-        for arm in self.arms:
-            counts = [f"{self.steps:,} steps"] if "tokens" in self.budgets else []
-            if "time" in self.budgets:
-                counts.append(
-                    f"{steps[arm.name]:,} steps at equal time" if steps else "equal time: steps not known yet"
-                )
-            lines.append("  ".join([f"  {arm.name:<{max(len(one.name) for one in self.arms)}}", *counts]))
+        width = max(len(arm.name) for arm in self.arms)
+        lines += [f"  {arm.name:<{width}}  {self.steps:,} steps" for arm in self.arms]
         total, left = len(self.runs), len(self.unfinished)
         return [*lines, f"{total} runs" + (f", {total - left} of them done" if left < total else "")]
-
-
-@dataclass(frozen=True)
-class _Timing:
-    """timing.json. study: digest of the study. seconds: per step, by arm, one value per round."""
-
-    study: str
-    seconds: dict[str, list[float]]
 
 
 def deciding(config: Config) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from data_prep.common.reading import MAX_FLOAT
 from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
-from evaluation.study.study_file import EVALUATION, FINETUNING, Budget, Study
+from evaluation.study.study_file import EVALUATION, FINETUNING, Study
 from evaluation.study.study_runner import read_result
 from pretrain.reporting import line_of
 from pretrain.run import JournalTable, RunFolder
@@ -52,7 +52,7 @@ class Comparisons:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """Results at one budget.
+    """Results of the finished runs.
 
     values: by metric, arm and seed. missing: names of unfinished runs. comparisons: by each measured metric.
     lines: the held-out loss of each arm over training, as JSON values of the page's chart.
@@ -64,11 +64,11 @@ class StudyResults:
     lines: list[dict[str, Any]]
 
 
-def read_results(study: Study, budget: Budget) -> StudyResults:
+def read_results(study: Study) -> StudyResults:
     """Read the results of all finished runs, and the curves of all begun ones."""
     values: dict[str, dict[str, dict[int, float]]] = {}
     missing, journals = [], dict[str, list[JournalTable]]()
-    for run in study.runs_at(budget):
+    for run in study.runs:
         if run.is_done:
             for key, value in figures(run.folder).items():
                 values.setdefault(key, {}).setdefault(run.arm.name, {})[run.seed] = value

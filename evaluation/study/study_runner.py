@@ -1,36 +1,23 @@
-"""Run a study on this machine: the step times of the arms, and the runs one after the other.
+"""Run a study on this machine, one run after the other.
 
 A run trains, exports, evaluates and fine-tunes by `maskwright` commands. Intact results are skipped.
 """
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from data_prep.common.errors import UserError
-from data_prep.common.files import LockHeldError, file_lock, sha256_file, write_json
+from data_prep.common.files import sha256_file, write_json
 from data_prep.common.reading import json_or_none, read_bytes
-from evaluation.study.study_file import (
-    EVALUATION,
-    FINETUNING,
-    RECORD,
-    TIMING_ROUNDS,
-    Arm,
-    Study,
-    StudyRun,
-)
+from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD, Study, StudyRun
 from pretrain.config import on_one_line
-from pretrain.run import EXIT_CODES, JournalTable, RunFolder
+from pretrain.run import EXIT_CODES, RunFolder
 
 LOG = "study.log"  # in a run folder: output of its commands
 _LOG_LINES = 3  # of a failed command, quoted in the error message
-_TIMED_STEPS = 40
-_WARM_UP = 10  # of these, not counted
 
 Maskwright = Callable[[Sequence[str], Path, Callable[[], None]], int]
 """(words, log, look): run `maskwright WORDS` and return the exit code. Call `look` every second meanwhile."""
@@ -63,21 +50,19 @@ def run_study(
 
     Args:
         say: called when a run starts, ends or fails.
-        only: numbers of the runs to do, from 1; then step times are not measured.
+        only: numbers of the runs to do, from 1.
 
     Raises:
-        UserError: if `only` has an unknown run, or a run whose number of steps is not known yet.
+        UserError: if `only` has an unknown run.
         Stopped: after a request to stop.
     """
-    if only is None and study.needs_timing:
-        measure_times(study, maskwright, say)
     runs = study.runs
     numbers = range(1, len(runs) + 1) if only is None else only
     chosen = [(number, _chosen(study.folder, runs, number)) for number in numbers]
     todo = [(number, run) for number, run in chosen if not run.is_done]
     if len(todo) < len(chosen):
         say(f"{len(chosen) - len(todo)} of {len(chosen)} runs are done already")
-    total, done, failed = sum(run.steps or 0 for _, run in todo), 0, []
+    total, done, failed = sum(run.steps for _, run in todo), 0, []
     for number, run in todo:
         title, begun = f"run {number} of {len(runs)}: {run.name}", time.monotonic()
         if run.is_done:  # finished by another process since the start: a job array, or --only
@@ -94,65 +79,14 @@ def run_study(
         except UserError as error:
             failed.append(f"{run.name}: {error}")
             say(f"{title}: failed: {error}")
-        done += run.steps or 0
+        done += run.steps
     return failed
 
 
 def _chosen(folder: Path, runs: list[StudyRun], number: int) -> StudyRun:
     if not 1 <= number <= len(runs):
         raise UserError(f"{folder} has the runs 1 to {len(runs)}, and no run {number}")
-    if runs[number - 1].steps is None:
-        raise UserError(
-            f"run {number} is one of equal time, and the step times of the arms are not measured yet. Measure them "
-            f"with `maskwright study time {folder}`."
-        )
     return runs[number - 1]
-
-
-def measure_times(study: Study, maskwright: Maskwright, say: Say) -> None:
-    """Train each arm for some steps in each round. timing.json is updated after each, and a rerun resumes from it.
-
-    Every second round reverses the order of the arms, so that a machine that slows down steadily favours no arm.
-
-    Raises UserError if a training fails, or another process measures, and Stopped after a request to stop.
-    """
-    folder = study.folder
-    try:
-        with file_lock(folder / ".timing.lock", wait=False, needed=False):
-            seconds = study.read_rounds(partial=True)
-            for number in range(TIMING_ROUNDS):
-                for arm in study.arms[:: -1 if number % 2 else 1]:
-                    if len(seconds[arm.name]) <= number:
-                        say(f"measuring the time of {arm.name}, round {number + 1} of {TIMING_ROUNDS}")
-                        seconds[arm.name].append(_step_seconds(study, arm, maskwright))
-                        write_json(folder / "timing.json", {"study": study.digest, "seconds": seconds})
-    except LockHeldError:  # two processes would train in the same folder and slow each other down
-        raise UserError(f"{folder}: another process measures the times of its arms; wait for it") from None
-
-
-def _step_seconds(study: Study, arm: Arm, maskwright: Maskwright) -> float:
-    """Median seconds per step of a short training; its folder is removed afterwards."""
-    timing = study.folder / "timing"
-    run, log = timing / arm.name, timing / f"{arm.name}.log"
-    if timing.is_symlink():  # the removal below would delete the link's target
-        raise UserError(f"{timing} is a symbolic link; put a folder there")
-    shutil.rmtree(run, ignore_errors=True)
-    values = {
-        "run.dir": str(run),
-        "train.steps": _TIMED_STEPS,  # a mask rate schedule runs through its full course
-        "masking": arm.masking,
-        "schedule": {"kind": "constant"},
-        "train.profile": None,
-        "data.valid": None,
-        "track.uri": "none",
-        "track.models": "none",
-    }
-    call(maskwright, train_words(study, values), log)
-    seconds = JournalTable.read(RunFolder(run).journal).series("speed/step_seconds").values
-    shutil.rmtree(run)
-    if len(seconds) <= _WARM_UP:
-        raise UserError(f"the journal of the timing run of {arm.name} has {len(seconds)} steps; see {log}")
-    return float(np.median(seconds[_WARM_UP:]))
 
 
 def read_result(path: Path) -> dict[str, Any] | None:
@@ -172,7 +106,6 @@ def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
     Raises UserError if a command fails, or the folder holds a different run, and Stopped after a request to stop.
     """
     log = run.folder / LOG
-    assert run.steps is not None
     if record := run.read_record():
         if record.settings != run.settings:
             raise UserError(f"{run.folder} holds a run of another study, or of other steps; remove it")
@@ -199,8 +132,7 @@ def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
 
 
 def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:
-    """Train with the study's config and overrides for arm, seed and budget."""
-    name = study.folder.absolute().name[:200]
+    """Train with the study's config and overrides for arm and seed."""
     values = {
         "run.dir": str(run.folder),
         "run.seed": run.seed,
@@ -208,12 +140,13 @@ def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
         "train.steps": run.steps,
         "masking": run.arm.masking,
         "eval.masks": "common",
-        "track.parent": name if run.budget == "tokens" else f"{name}, equal time",
+        "track.parent": study.folder.absolute().name[:200],
     }
+    overrides = [f"{key}={on_one_line(value)}" for key, value in values.items()]
     report("training", _recorded(run)[1])
     code = call(
         maskwright,
-        train_words(study, values),
+        ["train", str(study.folder / "config.yaml"), *overrides, "--procs", str(study.processes)],
         run.folder / LOG,
         lambda: report("training", _recorded(run)[1]),
         accepted=(0, EXIT_CODES["stopped"]),
@@ -222,12 +155,6 @@ def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
         raise Stopped(run.folder)
     if _recorded(run) != ("completed", run.steps):
         raise UserError(f"{run.folder}: the training ended before step {run.steps}; see {run.folder / LOG}")
-
-
-def train_words(study: Study, values: dict[str, Any]) -> list[str]:
-    """`maskwright train` arguments: the study's config with overrides in YAML on one line."""
-    overrides = [f"{key}={on_one_line(value)}" for key, value in values.items()]
-    return ["train", str(study.folder / "config.yaml"), *overrides, "--procs", str(study.processes)]
 
 
 def _measure(maskwright: Maskwright, words: list[str], out: Path, log: Path) -> None:

@@ -2,7 +2,7 @@
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -31,10 +31,6 @@ def study_masking(
         ),
     ] = "80/10/10",
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="seeds per arm; you can raise it later")] = 3,
-    budget: Annotated[
-        Literal["tokens", "time", "both"],
-        typer.Option(help="equal steps (tokens), equal seconds (time), or both in separate runs"),
-    ] = "tokens",
     steps: Annotated[
         int | None, typer.Option(min=1, help="steps of a run; by default train.steps of the config")
     ] = None,
@@ -70,7 +66,7 @@ def study_masking(
 
         maskwright study masking configs/demo.yaml run.dir=runs/study --steps 60 --seeds 2 \\
             --strategies token,span --rates 0.15
-        maskwright study masking configs/bert-mini.yaml --seeds 5 --budget both --pairs blimp.jsonl.zst
+        maskwright study masking configs/bert-mini.yaml --seeds 5 --pairs blimp.jsonl.zst
         maskwright study masking configs/bert-mini.yaml --finetune "--task classification --train a.tsv --valid b.tsv"
         maskwright study masking configs/bert-mini.yaml --strategies token,span --rates 0.15,0.4 run.dir=runs/study
         maskwright study masking configs/bert-mini.yaml --slurm cluster.partition=gpu
@@ -88,7 +84,7 @@ def study_masking(
         raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
     finetuning = finetune_parameters(words) if words else {}
     varied = (strategies.split(","), rates.split(","), replacements.split(","))
-    study = define(settings, *varied, baseline, seeds, budget, processes, pairs, pairs_limit, words)
+    study = define(settings, *varied, baseline, seeds, processes, pairs, pairs_limit, words)
     check_inputs(settings, pairs, pairs_limit, finetuning)
     if dry_run:
         print("\n".join(study.describe()))

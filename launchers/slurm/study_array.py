@@ -1,4 +1,4 @@
-"""A study as Slurm jobs: time measurement, a job array with one element per run, and the report."""
+"""A study as Slurm jobs: a job array with one element per run, and the report."""
 
 import os
 import shlex
@@ -16,7 +16,7 @@ from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_ch
 from launchers.slurm.requeue_decision import ending_of
 from pretrain.config import Config
 
-PARTS = ("time", "run", "report")
+PARTS = ("run", "report")
 
 
 def submit_study(study: Study, config: Config) -> str:
@@ -32,17 +32,14 @@ def submit_study(study: Study, config: Config) -> str:
     made.mkdir(exist_ok=True)
     for part in PARTS:
         write_file(made / f"{part}.sh", render(study, config, part).encode())
-    submitted = submit_chain(plan(numbers, study.needs_timing), made)
+    submitted = submit_chain(plan(numbers), made)
     return _words(folder, numbers, [job_id for ids in submitted.values() for job_id in ids])
 
 
-def plan(numbers: Sequence[int], timing: bool) -> list[ChainedJob]:
-    """The jobs in order. Runs need the measured times. The report waits for the runs, even if some fail."""
-    jobs = [ChainedJob("time")] if timing else []
-    if numbers:
-        array = ",".join(map(str, numbers))
-        jobs.append(ChainedJob("run", array, after="time" if timing else None, needs_success=timing))
-    return [*jobs, ChainedJob("report", after=jobs[-1].stage if jobs else None)]
+def plan(numbers: Sequence[int]) -> list[ChainedJob]:
+    """The jobs in order. The report waits for the runs, even if some fail."""
+    jobs = [ChainedJob("run", ",".join(map(str, numbers)))] if numbers else []
+    return [*jobs, ChainedJob("report", after="run" if numbers else None)]
 
 
 def render(study: Study, config: Config, part: str) -> str:

@@ -31,7 +31,6 @@ class Pretended:
         self.fails: Callable[[list[str]], bool] = lambda words: False
         self.stop_after: int | None = None  # steps, as by a signal to the study
         self.stop_itself_after: int | None = None  # as by `maskwright stop` of the run
-        self.journal_steps = 1000  # at most
 
     def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
         words = list(words)
@@ -68,7 +67,7 @@ class Pretended:
             return EXIT_CODES["stopped"]
         rng = np.random.default_rng(values.get("run.seed", 0))
         with open(run / "journal.jsonl", "wb") as file:
-            for step in range(1, min(steps, self.journal_steps) + 1):
+            for step in range(1, steps + 1):
                 speed = {"speed/step_seconds": SECONDS[masking["strategy"]], "speed/tokens_per_second": 1000.0}
                 metrics = {"train/loss": 5.0, **speed}
                 if step % max(1, steps // 4) == 0:
@@ -139,8 +138,8 @@ def study_config(folder: Path, data: Path) -> Path:
 
 
 def study_of(config: Path, *changes: str, arms: Sequence[list[str]] = ARMS, **more: Any) -> Study:
-    """A study of two seeds at equal tokens, unless `more` says otherwise."""
-    given = {"baseline": None, "seeds": 2, "budget": "tokens", "processes": 1}
+    """A study of two seeds, unless `more` says otherwise."""
+    given = {"baseline": None, "seeds": 2, "processes": 1}
     given |= {"pairs": None, "pairs_limit": None, "finetune": [], **more}
     return define(load_config(config, list(changes)), *arms, **given)
 

@@ -22,7 +22,7 @@ PAIRS = [("the captain saw the red ship.", "captain the saw the red ship."), ("a
 
 @pytest.mark.slow
 def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
-    """Two arms, two seeds, at equal tokens and equal time, of a handful of steps: every run is there in the end, with
+    """Two arms, two seeds, of a handful of steps: every run is there in the end, with
     the figures of the real commands, and a child of an MLflow run; finished work is not repeated."""
     data = text_data.text_data(tmp_path)
     changes = {"train__steps": 12, "eval__every_steps": 4, "checkpoint__every_steps": 4}
@@ -33,11 +33,11 @@ def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
     rows = [f"{text}\t{number % 2}\n" for number, text in enumerate(text_data.sentences(40))]
     task.write_text("sentence\tlabel\n" + "".join(rows))
     words = ["study", "masking", config, "--strategies", "token,span", "--rates", "0.15", "--seeds", "2"]
-    words += ["--budget", "both", "--pairs", pairs]
+    words += ["--pairs", pairs]
     words += ["--finetune", f"--task classification --train {task} --valid {task} --seeds 1 --epochs 1"]
 
     begun = runs.start_maskwright(tmp_path / "log", *words, real=True)
-    first, second = (tmp_path / f"study/runs/tokens/{arm}-0.15/seed-1" for arm in ("token", "span"))
+    first, second = (tmp_path / f"study/runs/{arm}-0.15/seed-1" for arm in ("token", "span"))
     runs.wait_for_step(second, 1, seconds=900)
     begun.send_signal(signal.SIGINT)
     assert begun.wait(300) == 75, (tmp_path / "log").read_text()
@@ -49,19 +49,17 @@ def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
     assert ((first / "study.log").read_text(), (first / "study.json").stat().st_mtime_ns) == before
     assert [entry.step for entry in JournalReader(second / "journal.jsonl").entries()] == [*range(1, 13)]
     found = json.loads((tmp_path / "study/report.json").read_text())
-    for budget, names in (("tokens", 2), ("time", 2)):
-        values = found["budgets"][budget]["values"]
-        assert set(values) >= {"held_out", "masked_accuracy", "pairs", "downstream", "seconds", "tokens_per_second"}
-        assert len(values["held_out"]) == names
-        assert found["budgets"][budget]["missing"] == []
-    tokens = found["budgets"]["tokens"]["values"]["tokens"]
+    values, tokens = found["values"], found["values"]["tokens"]
+    assert set(values) >= {"held_out", "masked_accuracy", "pairs", "downstream", "seconds", "tokens_per_second"}
+    assert len(values["held_out"]) == 2
+    assert found["missing"] == []
     assert tokens["token-0.15"] == tokens["span-0.15"], "the same rows"
     assert (tmp_path / "study/report.html").stat().st_size > 20_000
 
     tracked = mlflow.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").search_runs(["1"], max_results=100)
     parents = {one.info.run_name: one.info.run_id for one in tracked if "mlflow.parentRunId" not in one.data.tags}
     of = [one.data.tags["mlflow.parentRunId"] for one in tracked if "mlflow.parentRunId" in one.data.tags]
-    assert {name: of.count(parent) for name, parent in parents.items()} == {"study": 4, "study, equal time": 2}
+    assert {name: of.count(parent) for name, parent in parents.items()} == {"study": 4}
 
 
 @pytest.fixture
@@ -81,20 +79,20 @@ def config(tmp_path) -> Path:
 def test_a_browser_draws_the_page_of_a_study(config, width):
     """Ten arms, so that colours come again with dashes; curves by steps, tokens and time; no message in the console."""
     arms = (["token", "span"], ["0.1", "0.15", "0.3", "0.4", "0.3:0.15"], ["80/10/10"])
-    study = kept(config, arms=arms, budget="both", seeds=3)
+    study = kept(config, arms=arms, seeds=3)
     run_study(study, Pretended({"span-0.4": 5.0, "token-0.1": 3.0}), lambda line: None)
     page = write_study_report(Study.open(study.folder))
     with chromium(f"--window-size={width},900") as browser:
-        browser.open(page.as_uri(), "Equal tokens", "Equal time", "Differences from the baseline", "token-0.3to0.15")
+        browser.open(page.as_uri(), "Results", "Differences from the baseline", "token-0.3to0.15")
         for axis in ("tokens", "time", "steps"):
             browser.driver.find_element(By.XPATH, f"//button[text()='{axis}']").click()
             browser.wait_for("Curves")
             dom = browser.driver.execute_script("return document.documentElement.outerHTML")
             lines = re.findall(r'<polyline class="line points c\d d\d" points="([^"]*)"', dom)
-            assert len(lines) == 20
+            assert len(lines) == 10
             assert all(len(line.split()) == 4 for line in lines)
             assert "NaN" not in dom
-        assert len(re.findall(r'<polygon class="band', dom)) == 20
+        assert len(re.findall(r'<polygon class="band', dom)) == 10
         fold = browser.driver.find_element(By.CSS_SELECTOR, ".verdict details")
         assert "[" not in fold.text, "a conclusion is a sentence, and its figures wait to be asked for"
         fold.find_element(By.TAG_NAME, "summary").click()

@@ -40,8 +40,8 @@ function forest({ title, unit, better, rows }) {
     svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title }, ...drawn));
 }
 
-function section({ title, explanation, conclusions, means, differences, forests }) {
-  const found = [make("h2", {}, title), make("p", { class: "soft lead" }, explanation), ...conclusions.map(verdict), numeric("Means over the seeds", means)];
+function section({ explanation, conclusions, means, differences, forests }) {
+  const found = [make("h2", {}, "Results"), make("p", { class: "soft lead" }, explanation), ...conclusions.map(verdict), numeric("Means over the seeds", means)];
   if (!forests.length) return found;
   return [...found, numeric("Differences from the baseline", differences), make("div", { class: "forests" }, ...forests.map(forest))];
 }
@@ -52,5 +52,5 @@ function arms() {
     make("h2", {}, "How to read it"), ...report.how.map(words => make("p", { class: "verdict" }, words))];
 }
 
-document.getElementById("page").append(...studyHead(), ...report.sections.flatMap(section), ...charts(), ...arms(),
+document.getElementById("page").append(...studyHead(), ...section(report.section), ...charts(), ...arms(),
   make("footer", {}, `${report.path} · made ${when(report.time)} by Maskwright · bands reach from the lowest to the highest seed · drag in a curve to zoom`));

@@ -26,16 +26,9 @@ def config(data, tmp_path):
 
 
 def test_a_dry_run_tells_arms_and_steps(config, tmp_path):
-    study = study_of(config, budget="both", seeds=2)
-    assert study.describe()[1:] == [
-        "  token-0.15  40 steps  equal time: steps not known yet",
-        "  span-0.15   40 steps  equal time: steps not known yet",
-        "6 runs",
-    ]
-    study = kept(config, budget="both", seeds=1)
-    run(study)
-    study = kept(config, budget="both", seeds=2)
-    assert study.describe()[2:] == ["  span-0.15   40 steps  50 steps at equal time", "6 runs, 3 of them done"]
+    assert study_of(config).describe()[1:] == ["  token-0.15  40 steps", "  span-0.15   40 steps", "4 runs"]
+    run(kept(config, seeds=1))
+    assert kept(config, seeds=2).describe()[-1] == "4 runs, 2 of them done"
 
 
 def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
@@ -72,7 +65,7 @@ def test_a_dry_run_refuses_what_the_study_would(config):
     assert done.exit_code == 0, done.exception
     assert "6 runs, 4 of them done" in done.output
     assert "holds a study of 2 seeds" in str(asked(config, "--seeds", "1").exception)
-    assert "holds another study" in str(asked(config, "--budget", "time").exception)
+    assert "holds another study" in str(asked(config, "--rates", "0.3").exception)
 
 
 def test_the_command_goes_on_with_a_study_of_a_version_with_fewer_settings(config):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from data_prep.common.errors import UserError
-from evaluation.study import Study, measure_times
+from evaluation.study import Study
 from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD
 from evaluation.study.study_results import figures
 from tests.support.study_runs import Pretended, kept, run, study_config, study_data
@@ -128,26 +128,6 @@ def test_a_damaged_study_is_refused_in_one_line(config, change: dict[str, Any] |
     assert str(path) in str(refused.value)
     assert len(str(refused.value)) <= 300
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "seconds",
-    [{"token-0.15": 3}, {"token-0.15": [0.0, 0.0]}, {"token-0.15": [True, 1.0]}, {"token-0.15": [1e-300, 1]}, [], "x"],
-)
-def test_damaged_times_count_as_not_measured(config, seconds: Any) -> None:
-    study = kept(config, budget="time", seeds=1)
-    (study.folder / "timing.json").write_text(json.dumps({"study": study.digest, "seconds": seconds}))
-    assert study.needs_timing
-
-
-def test_measuring_times_removes_nothing_behind_a_link(config, tmp_path: Path) -> None:
-    study = kept(config, budget="time", seeds=1)
-    outside = tmp_path / "home" / study.arms[0].name
-    outside.mkdir(parents=True)
-    (study.folder / "timing").symlink_to(outside.parent)
-    with pytest.raises(UserError, match="timing is a symbolic link"):
-        measure_times(study, Pretended(), lambda line: None)
-    assert outside.is_dir()
 
 
 def test_a_log_that_is_a_pipe_is_not_opened(config) -> None:

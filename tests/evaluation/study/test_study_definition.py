@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from evaluation.study import Study
+from evaluation.study import Study, open_unchanged
 from evaluation.study.define_study import grid
 from launchers.app import app
 from pretrain.config import MaskingConfig, load_config
@@ -31,7 +31,6 @@ def config(data, tmp_path):
         (["data.valid=null"], {}, "data.valid is not set"),
         (["checkpoint.remote=s3://b/r"], {}, "checkpoint.remote is the place of one run alone"),
         (["cluster.nodes=2"], {}, "each run of a study trains on one node"),
-        (["train.batch_ramp={start: 4, increment: 4, rows: 16}"], {"budget": "both"}, "choose --budget tokens"),
         ([], {"baseline": "span-0.3"}, "--baseline span-0.3 is not one of the arms, which are token-0.15, span-0.15"),
         ([], {"pairs_limit": 3}, "--pairs-limit says how many of --pairs are taken"),
         ([], {"pairs": "/nowhere.jsonl"}, "--pairs /nowhere.jsonl cannot be read"),
@@ -44,20 +43,10 @@ def test_a_study_that_could_not_be_one_is_refused(config, changes, options, word
 
 
 def test_runs_go_seed_by_seed_and_more_seeds_come_last(config, tmp_path):
-    two, three = (study_of(config, budget="both", seeds=n).runs for n in (2, 3))
-    assert [run.name for run in two] == [
-        "token-0.15, seed 1",
-        "span-0.15, seed 1",
-        "span-0.15, seed 1, equal time",
-        "token-0.15, seed 2",
-        "span-0.15, seed 2",
-        "span-0.15, seed 2, equal time",
-    ]
-    assert three[:6] == two
-    assert [run.name for run in study_of(config, budget="time", seeds=1).runs] == [
-        "token-0.15, seed 1, equal time",
-        "span-0.15, seed 1, equal time",
-    ]
+    two, three = (study_of(config, seeds=n) for n in (2, 3))
+    names = ["token-0.15, seed 1", "span-0.15, seed 1", "token-0.15, seed 2", "span-0.15, seed 2"]
+    assert [run.name for run in two.runs] == names
+    assert three.runs[:4] == two.runs
 
 
 def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, tmp_path):
@@ -65,7 +54,6 @@ def test_another_study_in_the_folder_is_refused_and_more_seeds_are_not(config, t
     for changes, options, words in (
         (["optim.lr=1e-3"], {}, "optim.lr was 0.0005 and is 0.001"),
         (["train.steps=41"], {}, "train.steps was 40 and is 41"),
-        ([], {"budget": "both"}, "budget was tokens and is both"),
         (
             [],
             {"arms": (["token"], ["0.15"], ["80/10/10"])},
@@ -100,19 +88,19 @@ def test_changed_data_are_another_study(config, data, tmp_path):
     pairs.write_text("two")
     with pytest.raises(UserError, match=r"holds another study: contents\.--pairs was"):
         kept(config, pairs=str(pairs))
-    for words in (["run"], ["run", "--only", "2"], ["time"]):
-        assert "is not what it was when it was begun: contents.--pairs was" in str(go_on(folder, *words))
+    for words in (["run"], ["run", "--only", "2"]):
+        assert "has changed since the study started: contents.--pairs was" in str(go_on(folder, *words))
     assert not (folder / "runs").exists()
     pairs.write_text("one")
-    assert go_on(folder, "time") is None
+    assert open_unchanged(folder).pairs == str(pairs)
 
 
 def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_path):
     folder = kept(config).folder
     own, true = folder / "config.yaml", (folder / "config.yaml").read_text()
     for part, other, words in (
-        ("lr: 0.0005", "lr: 0.1", r"optim.lr was 0.0005 and is 0.1; put that back"),
-        (str(data / "valid"), str(data / "train"), r"data.valid was \S+valid and is \S+train; put"),
+        ("lr: 0.0005", "lr: 0.1", r"optim.lr was 0.0005 and is 0.1; restore it"),
+        (str(data / "valid"), str(data / "train"), r"data.valid was \S+valid and is \S+train; restore"),
         (str(data / "train"), str(data / "gone"), "gone"),
     ):
         assert part in true
@@ -120,7 +108,7 @@ def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_p
         assert re.search(words, str(go_on(folder, "run")))
     own.write_text(true.replace("experiment: maskwright", "experiment: other"))
     assert own.read_text() != true
-    assert go_on(folder, "time") is None
+    assert open_unchanged(folder).baseline == "token-0.15"
     assert not (folder / "runs").exists()
 
 
@@ -130,7 +118,7 @@ def test_a_study_of_a_version_with_fewer_settings_is_gone_on_with(config):
     del values["config"]["train"]["z_loss"], values["arms"][0]["masking"]["static_epochs"]
     (study.folder / "study.json").write_text(json.dumps(values))
     earlier = Study.open(study.folder)
-    assert go_on(study.folder, "time") is None
+    assert open_unchanged(study.folder).digest == earlier.digest
     later = kept(config, seeds=3)
     assert later.digest == earlier.digest != study.digest
     with pytest.raises(UserError, match=r"train.z_loss was 0.0 and is 0.1"):

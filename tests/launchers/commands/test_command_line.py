@@ -82,7 +82,7 @@ def test_the_help_fits_one_screen(words, capsys, monkeypatch):
 WITHOUT_JSON = {
     *("demo", "init", "train", "branch", "stop", "export", "publish", "logs", "config schema", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
-    *("prep collocations", "prep weights", "study masking", "study run", "study time", "study report"),
+    *("prep collocations", "prep weights", "study masking", "study run", "study report"),
     *("track models", "track register", "track export", "launch slurm", "launch prep", "launch hosts"),
 }
 """Commands that do something, or print a text."""
@@ -135,7 +135,6 @@ def test_bash_completes_commands_and_options(typed, wanted):
         ("tokenizer train --input a --out b --vocab-size 30k", "not '30k'."),
         ("tokenizer train --input a --out b --vocab-size 30,522", "not '30,522'."),
         ("tokenizer train --input a --out b --vocab-size 3e4", "not '3e4'."),
-        ("study masking c --budget token", "--budget: 'token' is not one of 'tokens', 'time', 'both'."),
         ("audit r --tolerance 15%", "--tolerance must be a number, not '15%'."),
         ("audit r --tolerance 15", "--tolerance must be 1 or less, not 15. For 15 percent, write 0.15."),
     ],

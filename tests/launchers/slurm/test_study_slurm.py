@@ -14,19 +14,12 @@ def config(tmp_path):
     return study_config(tmp_path, study_data(tmp_path))
 
 
-def test_jobs_wait_for_one_another():
-    ids = {"time": ["7"], "run": ["8"]}
+def test_the_report_waits_for_the_runs():
+    def options(numbers):
+        return [(job.stage, job.options({"run": ["8"]})) for job in plan(numbers)]
 
-    def options(numbers, timing):
-        return [(job.stage, job.options(ids)) for job in plan(numbers, timing)]
-
-    assert options([2, 3], timing=True) == [
-        ("time", []),
-        ("run", ["--array=2,3", "--dependency=afterok:7", "--kill-on-invalid-dep=yes"]),
-        ("report", ["--dependency=afterany:8"]),
-    ]
-    assert options([1], timing=False) == [("run", ["--array=1"]), ("report", ["--dependency=afterany:8"])]
-    assert options([], timing=False) == [("report", [])]
+    assert options([2, 3]) == [("run", ["--array=2,3"]), ("report", ["--dependency=afterany:8"])]
+    assert options([]) == [("report", [])]
 
 
 def test_a_job_script_asks_for_what_the_cluster_section_says(config):
