@@ -193,7 +193,7 @@ def compared(values: Mapping[str, Seeds], pairs: list[tuple[str, str]]) -> str:
     rows = []
     for names, one in zip(pairs, differences([(values[name], values[other]) for name, other in pairs]), strict=True):
         low, high = one.interval or (one.mean, one.mean)
-        verdict = "significant" if one.told_apart else "not significant"
+        verdict = "significant" if one.significant else "not significant"
         numbers = [f"{one.mean:+.4f}", f"{one.sd or 0:.4f}", f"{low:+.4f} to {high:+.4f}"]
         rows.append([*names, *numbers, f"{one.p:.2g}", f"{one.p_adjusted:.2g}", verdict])
     return table(["model", "minus", "difference", "standard deviation", "interval", "p", "p (Holm)", ""], *rows, left=2)

@@ -187,7 +187,7 @@ def results(found: Measured) -> str:
             mean = mean_of([*by_seed.values()])
             row = [measure, name, _value(mean.mean, mean.interval, "")]
             if one := against.get(name):
-                verdict = f"p = {one.p_adjusted:.2g}" if one.told_apart else "not significant"
+                verdict = f"p = {one.p_adjusted:.2g}" if one.significant else "not significant"
                 row += [_value(one.mean, one.interval, "+"), verdict]
             rows.append(row + [""] * (5 - len(row)))
     return table(["measure", "recipe", "mean", "minus masked", ""], *rows)

@@ -78,7 +78,7 @@ def accuracy_table(tuned: Mapping[str, Tuned], reference: str) -> str:
     others = [name for name in tuned if name != reference]
     minus = differences([(tuned[reference].by_seed, tuned[name].by_seed) for name in others])
     against = {
-        name: [f"{100 * one.mean:+.1f}{_between(one.interval)}", _verdict(one.p_adjusted, one.told_apart)]
+        name: [f"{100 * one.mean:+.1f}{_between(one.interval)}", _verdict(one.p_adjusted, one.significant)]
         for name, one in zip(others, minus, strict=True)
     }
     rows = []
@@ -122,5 +122,5 @@ def _between(interval: tuple[float, float] | None, sign: str = "+") -> str:
     return f" ({100 * interval[0]:{sign}.1f} to {100 * interval[1]:{sign}.1f})" if interval else ""
 
 
-def _verdict(p: float, told_apart: bool) -> str:
-    return f"p = {p:.4f}" if told_apart else "not significant"
+def _verdict(p: float, significant: bool) -> str:
+    return f"p = {p:.4f}" if significant else "not significant"

@@ -122,7 +122,7 @@ def _section(study: Study, found: StudyResults) -> dict[str, Any]:
                 "unit": one.metric.unit,
                 "better": one.metric.better,
                 "rows": [
-                    {"name": arm, "mean": found.mean, "interval": found.interval, "apart": found.told_apart}
+                    {"name": arm, "mean": found.mean, "interval": found.interval, "apart": found.significant}
                     for arm, found in one.from_baseline.items()
                 ],
             }
@@ -162,7 +162,7 @@ def cell(found: Mean | Difference | None, unit: Unit) -> str:
     if found is None:
         return "–"
     is_difference = isinstance(found, Difference)
-    star = " *" if isinstance(found, Difference) and found.told_apart else ""
+    star = " *" if isinstance(found, Difference) and found.significant else ""
     return _value(found.mean, unit, is_difference) + _interval(found.interval, unit, is_difference) + star
 
 

@@ -35,7 +35,7 @@ class Difference:
     sd: standard deviation of the n differences; None for one difference, 0 for equal ones.
     p: two-sided, for a mean difference of zero; 1 if the deviation is unknown.
     level: of the test in Holm's procedure and of `interval`. The interval excludes zero, and `p_adjusted` is below
-        ALPHA, exactly if `told_apart` (the difference is significant) is true.
+        ALPHA, exactly if `significant` (the difference is significant) is true.
     """
 
     mean: float
@@ -45,7 +45,7 @@ class Difference:
     p_adjusted: float
     level: float
     interval: tuple[float, float] | None
-    told_apart: bool
+    significant: bool
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool) -> Verdict |
         found[one][two], found[two][one] = minus, replace(minus, mean=-minus.mean, interval=swapped)
     sign = 1 if higher_is_better else -1
     best = max(arms, key=lambda name: sign * sum(arms[name].values()))
-    worse = tuple(name for name, minus in found[best].items() if minus.told_apart)
-    level = tuple(name for name, minus in found[best].items() if not minus.told_apart)
+    worse = tuple(name for name, minus in found[best].items() if minus.significant)
+    level = tuple(name for name, minus in found[best].items() if not minus.significant)
     return Verdict(best, len(arms[best]), worse, level, found, tuple(name for name in values if name not in arms))
 
 

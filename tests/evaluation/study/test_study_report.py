@@ -28,7 +28,7 @@ def test_the_report_says_no_more_than_the_intervals(config):
     assert f"{best} is better than whole_word-0.15 (-1.0" in said
     assert f"with 4 seeds it does not differ significantly from {other}" in said
     metric = found["metrics"]["held_out"]
-    assert metric["from_baseline"]["whole_word-0.15"]["told_apart"]
+    assert metric["from_baseline"]["whole_word-0.15"]["significant"]
     low, high = metric["from_baseline"]["span-0.15"]["interval"]
     assert low < 0 < high
     assert metric["means"]["token-0.15"]["n"] == 4

@@ -34,14 +34,14 @@ def test_one_seed_and_equal_values_have_no_interval():
     assert mean_of([2.0]).interval is None
     assert mean_of([2.0, 2.0, 2.0]).interval is None
     (found,) = differences([(seeds(2.0), seeds(1.0))])
-    assert (found.mean, found.sd, found.interval, found.p, found.told_apart) == (1.0, None, None, 1.0, False)
+    assert (found.mean, found.sd, found.interval, found.p, found.significant) == (1.0, None, None, 1.0, False)
 
 
 def test_differences_that_are_equal_but_for_rounding_claim_nothing():
     one, two = seeds(0.53, 0.31, 0.12), seeds(0.52, 0.30, 0.11)
     assert len({one[seed] - two[seed] for seed in one}) > 1
     (found,) = differences([(one, two)])
-    assert (found.sd, found.interval, found.told_apart) == (0.0, None, False)
+    assert (found.sd, found.interval, found.significant) == (0.0, None, False)
 
 
 def test_differences_are_paired_by_seed():
@@ -78,7 +78,7 @@ def test_an_interval_excludes_zero_just_where_arms_are_told_apart(arms):
     base, *others = [seeds(*values) for values in arms]
     for found in differences([(other, base) for other in others]):
         excludes = found.interval is not None and not found.interval[0] <= 0 <= found.interval[1]
-        assert excludes == found.told_apart
+        assert excludes == found.significant
 
 
 NOISE = {"a": seeds(3.00, 3.02, 2.98, 3.01), "b": seeds(3.50, 3.51, 3.49, 3.52), "c": seeds(3.01, 3.00, 3.00, 3.01)}
@@ -134,7 +134,7 @@ def test_differences_are_told_from_both_sides():
     found = verdict_of(NOISE, higher_is_better=False).differences
     one, two = found["a"]["b"], found["b"]["a"]
     assert (one.mean, one.interval) == (-two.mean, (-two.interval[1], -two.interval[0]))
-    assert (one.sd, one.p, one.told_apart, one.n) == (two.sd, two.p, two.told_apart, two.n)
+    assert (one.sd, one.p, one.significant, one.n) == (two.sd, two.p, two.significant, two.n)
     assert two.mean == pytest.approx(0.5025)
 
 
@@ -146,7 +146,7 @@ def test_where_all_arms_are_equal_hardly_any_study_tells_two_apart():
     for _ in range(studies):
         values = rng.normal(size=(6, 5)) + rng.normal(size=5)  # seeds have something in common
         found = compare_arms(metric, {str(n): seeds(*row) for n, row in enumerate(values)}, "0")
-        wrong += bool(found.verdict.worse) or any(one.told_apart for one in found.from_baseline.values())
+        wrong += bool(found.verdict.worse) or any(one.significant for one in found.from_baseline.values())
     assert wrong / studies < 0.05 + 2 * (0.05 * 0.95 / studies) ** 0.5
 
 
