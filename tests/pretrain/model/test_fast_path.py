@@ -129,8 +129,6 @@ def test_a_resumed_run_takes_over_the_version_of_flash_attention():
     assert found.paths == (KERNELS, FLASH_3[1], PLAIN), "version 3 with kernels was rejected before"
     found = candidates.after_record(KernelChoice(FLASH_3[0]).as_record(WITH), WITH)
     assert (found.known, found.paths) == (FLASH_3[0], candidates.paths)
-    old = {"fused_kernels": True, "compile": False, "made_with": WITH}  # as records were before there were versions
-    assert candidates.after_record(old, WITH).known == KERNELS
 
 
 def test_the_names_of_paths():
@@ -153,10 +151,3 @@ def test_a_checkpoint_s_config_has_the_chosen_path(precision, sections):
     for path in Candidates.of(config({"precision": precision}, **sections), "cuda", flash=3).paths:
         stored = config({"precision": precision} | path.as_settings(), **sections)
         assert Candidates.of(stored, "cuda", flash=3).paths == (path,)
-
-
-def test_configs_that_were_written_before_auto_load():
-    """They have false where it was the default, also beside what refuses true."""
-    old = {"fused_kernels": False, "compile": False}
-    for sections in ({"model": {"arch": "auto", "config": {"model_type": "bert"}}}, {"zero": {"stage": 3}}, {}):
-        assert Candidates.of(config(old, **sections), "cuda").paths == (PLAIN,)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from data_prep.common.errors import UserError
-from pretrain.config import Config
 from pretrain.model import FlashAttention
 
 HOPPER, BLACKWELL, AMPERE = 9, 10, 8
@@ -81,13 +80,6 @@ def test_a_version_that_is_missing_is_refused():
         FlashAttention().require(3)
     with pytest.raises(UserError, match="needs Blackwell GPUs"):
         FlashAttention(3, "").require(4)
-
-
-@pytest.mark.parametrize("value", ["auto", 2, 3, 4])
-def test_the_setting_takes_versions(value):
-    required = {"run": {"dir": "run"}, "data": {"train": "unused"}}
-    found = Config.model_validate(required | {"train": {"steps": 1, "flash_attention": value}})
-    assert found.train.flash_attention == value
 
 
 def switched(folder: Path) -> "subprocess.CompletedProcess[str]":
