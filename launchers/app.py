@@ -23,11 +23,11 @@ COMMANDS = (
         "replay",
         "audit",
     ),
-    *("config show", "config diff", "config schema"),
+    "config show",
     *("export", "merge", "publish", "evaluate", "finetune", "fill", "generate", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
-    *("mask show", "study masking", "study run", "study report"),
+    *("mask show", "study masking", "study run"),
     *("track sync", "track models", "track register", "track export"),
     *("launch slurm", "launch prep", "launch list", "launch hosts"),
 )

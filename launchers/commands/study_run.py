@@ -13,7 +13,6 @@ import typer
 from data_prep.common.errors import UserError
 from data_prep.common.processes import die_with_parent, module_command
 from launchers.commands.arguments import StudyArgument
-from launchers.commands.study_report import print_report
 
 if TYPE_CHECKING:
     from evaluation.study import Study
@@ -27,6 +26,9 @@ def study_run(
     only: Annotated[
         list[int] | None, typer.Option(metavar="N", help="train only this run, from 1; may be repeated")
     ] = None,
+    report: Annotated[
+        bool, typer.Option("--report", help="write the report of the finished runs, and train none")
+    ] = False,
 ) -> None:
     """Resume a study: train the unfinished runs, then write the report. With `--only`, train some runs, no report.
 
@@ -34,9 +36,15 @@ def study_run(
 
         maskwright study run runs/study
         maskwright study run runs/study --only 3
+        maskwright study run runs/study --report
     """
-    from evaluation.study import open_unchanged
+    from evaluation.study import Study, open_unchanged
 
+    if report:
+        if only is not None:
+            raise UserError("--report trains no run. Remove --only.")
+        print_report(Study.open(study))
+        return
     run_to_report(open_unchanged(study), only)
 
 
@@ -52,6 +60,15 @@ def run_to_report(study: "Study", only: list[int] | None) -> None:
     if failed:
         more = f" (and {len(failed) - 1} more)" if failed[1:] else ""
         raise UserError(f"{failed[0]}{more}; run the same command to retry")
+
+
+def print_report(study: "Study") -> None:
+    """Write the report of a study and print it."""
+    from evaluation.study import write_study_report
+
+    page = write_study_report(study)
+    print(page.with_name("report.md").read_text(), end="\n\n")
+    print(page)
 
 
 def say(line: str) -> None:

@@ -49,8 +49,8 @@ def render(study: Study, config: Config, part: str) -> str:
         UserError: if a value is invalid in a script, or the time limit is malformed or too short.
     """
     cluster, python, here = config.cluster, Path(os.path.abspath(sys.executable)), study.folder.absolute()
-    only = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else ""
-    program = module_command("launchers.cli", "study", part, str(here), python=str(python))
+    option = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else " --report"
+    program = module_command("launchers.cli", "study", "run", str(here), python=str(python))
     return batch_script(
         cluster,
         purpose="A part of a masking study, written by `maskwright study masking --slurm`. Finished runs are skipped.",
@@ -65,7 +65,7 @@ def render(study: Study, config: Config, part: str) -> str:
         },
         python=python,
         working_dir=Path.cwd(),
-        command=f"exec {shlex.join(program)}{only}",
+        command=f"exec {shlex.join(program)}{option}",
     )
 
 

@@ -13,8 +13,7 @@ NEEDS_SLURM = {"launch list"}  # tests/system/cluster has it
 COMMANDS = {
     "audit": ["run", "--steps", "3:4"],
     "checkpoints": ["run"],
-    "config diff": ["run", "run"],
-    "config show": ["run.yaml"],
+    "config show": ["run.yaml", "--diff", "run"],
     "doctor": ["run.yaml"],
     "fill": ["run", "the old [MASK] saw the king."],
     "generate": ["run", "--prompt", "the old", "--length", "3"],

@@ -274,7 +274,7 @@ MISTAKES = {
         Mistake("study masking run.yaml run.dir=new --strategies tokens --dry-run", "tokens", "token"),
         Mistake("study masking run.yaml run.dir=new --replacements 80/10 --dry-run", "80/10", "80/10/10"),
         Mistake("study masking run.yaml run.dir=new --pairs none --dry-run", "none", "--pairs"),
-        Mistake("study report runs/r", "runs/r", "study masking"),
+        Mistake("study run runs/r --report", "runs/r", "study masking"),
         Mistake("demo train.stpes=1 --dir new", "train.stpes", "train.steps"),
     ],
 }

@@ -80,9 +80,9 @@ def test_the_help_fits_one_screen(words, capsys, monkeypatch):
 
 
 WITHOUT_JSON = {
-    *("demo", "init", "train", "branch", "stop", "export", "publish", "logs", "config schema", "tokenizer train"),
+    *("demo", "init", "train", "branch", "stop", "export", "publish", "logs", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
-    *("prep collocations", "prep weights", "study masking", "study run", "study report"),
+    *("prep collocations", "prep weights", "study masking", "study run"),
     *("track models", "track register", "track export", "launch slurm", "launch prep", "launch hosts"),
 }
 """Commands that do something, or print a text."""

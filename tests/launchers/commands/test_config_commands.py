@@ -1,4 +1,4 @@
-"""`maskwright config show`, `diff` and `schema`."""
+"""`maskwright config show`, also with `--diff` and `--schema`."""
 
 import copy
 import json
@@ -26,7 +26,7 @@ def run(*words) -> str:
 
 @pytest.fixture(scope="module")
 def validator():
-    schema = json.loads(run("schema"))
+    schema = json.loads(run("show", "--schema"))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 
@@ -64,22 +64,22 @@ def test_the_difference_names_each_setting_once(tmp_path):
     values["run"]["seed"] = 99
     other = tmp_path / "other.yaml"
     other.write_text(yaml.safe_dump(values))
-    found = json.loads(run("diff", base, other, "--json"))
+    found = json.loads(run("show", base, "--diff", other, "--json"))
     assert {name: pair[1] for name, pair in found.items()} == {"optim.lr": 0.125, "run.seed": 99}
-    table = run("diff", base, other)
+    table = run("show", base, "--diff", other)
     assert "optim.lr" in table
     assert "0.125" in table
-    assert run("diff", base, base) == "All settings are equal.\n"
+    assert run("show", base, "--diff", base) == "All settings are equal.\n"
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text(other.read_text())
-    assert run("diff", tmp_path / "run", other) == "All settings are equal.\n"
+    assert run("show", tmp_path / "run", "--diff", other) == "All settings are equal.\n"
 
 
 def test_phases_are_compared_by_name(tmp_path):
     for name, steps in (("a", 3), ("b", 4)):
         text = f"run: {{dir: r}}\ndata: {{train: t}}\ntrain: {{}}\nphases: [{{name: only, steps: {steps}}}]\n"
         (tmp_path / f"{name}.yaml").write_text(text)
-    found = json.loads(run("diff", tmp_path / "a.yaml", tmp_path / "b.yaml", "--json"))
+    found = json.loads(run("show", tmp_path / "a.yaml", "--diff", tmp_path / "b.yaml", "--json"))
     assert found == {"phases.only.steps": [3, 4], "train.steps": [3, 4]}
 
 
