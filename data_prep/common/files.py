@@ -172,6 +172,13 @@ def no_link(path: str, flags: int) -> int:
     return _regular(path, descriptor)
 
 
+def refuse_link(folder: Path) -> Path:
+    """`folder`. Raises UserError if it is a symbolic link: a folder of somebody else could lead to any place."""
+    if folder.is_symlink():
+        raise UserError(f"{folder} is a symbolic link, which can lead to any folder. Put the folder itself there.")
+    return folder
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write a file atomically."""
     with atomic_writer(path) as file:

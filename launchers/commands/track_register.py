@@ -1,10 +1,12 @@
 """`maskwright track register`: register a model of a run with MLflow."""
 
 import math
+import re
 from typing import Annotated
 
 import typer
 
+from data_prep.common.errors import UserError, one_line
 from data_prep.storage import require_run
 from launchers.commands.arguments import RunArgument, UriOption, YesOption
 
@@ -28,6 +30,7 @@ def track_register(
     from pretrain.tracking import sync
 
     require_run(run)
+    _check_names(name, alias)
     sync(run, uri, trust_folder=yes)
     from pretrain.tracking import register  # imports torch, which takes seconds
 
@@ -35,3 +38,13 @@ def track_register(
     loss = f", held-out loss {made.loss:.4f}" if math.isfinite(made.loss) else ""
     place = f"models:/{made.name}@{alias}" if alias else f"models:/{made.name}/{made.version}"
     typer.echo(f"{place} is version {made.version}: {made.model}{loss}")
+
+
+def _check_names(name: str, alias: str | None) -> None:
+    """Raise UserError for a name or an alias that MLflow would refuse after it has got the model."""
+    if not name.strip() or re.search("[/:]", name):
+        raise UserError(f"--name is {name!r}, but MLflow takes no name with / or : in it, or without a letter.")
+    if alias is not None and not re.fullmatch(r"(?!v\d+$|latest$)[\w-]{1,255}", alias, re.IGNORECASE):
+        raise UserError(
+            f"--alias is {one_line(repr(alias), 60)}. Use letters, digits, - and _, but not latest, or v with a number."
+        )

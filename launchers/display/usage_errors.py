@@ -38,6 +38,8 @@ def _name(parameter: Any) -> str:
 def _advice(error: Any) -> str:
     if isinstance(error, _exceptions.NoSuchOption) and "." in error.option_name:
         return f"Write keys of the config without dashes: {error.option_name.lstrip('-')}=VALUE."
+    if isinstance(error, _exceptions.NoSuchOption) and error.option_name[1:].isdecimal():
+        return f"{error.option_name} is read as an option: numbers begin at 0."
     if isinstance(error, _exceptions.NoSuchOption) and error.option_name == "--config":
         command = error.ctx.command_path.split(maxsplit=1)[-1]
         return f"Write the config file without an option: maskwright {command} run.yaml."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import write_file
+from data_prep.common.files import refuse_link, write_file
 from data_prep.common.processes import module_command
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
@@ -111,7 +111,7 @@ class Submission:
         try:
             for run in self.runs:
                 folder = RunFolder(run.run.dir)
-                folder.slurm.mkdir(parents=True, exist_ok=True)
+                refuse_link(folder.slurm).mkdir(parents=True, exist_ok=True)
                 save_config(run, folder.job_config)
                 if not folder.is_held():  # a stop request to an earlier run
                     folder.stop.unlink(missing_ok=True)

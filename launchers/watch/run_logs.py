@@ -4,13 +4,15 @@ import os
 import re
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
+from fnmatch import fnmatchcase
 from glob import escape, glob
 from pathlib import Path
+from typing import BinaryIO
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import MAX_LINE_BYTES, limited_lines
+from data_prep.common.files import MAX_LINE_BYTES, limited_lines, refuse_link
 from data_prep.common.reading import open_regular, read_bytes
 from pretrain.run import RunFolder
 
@@ -21,21 +23,30 @@ _SETTLED = 2.0  # seconds without a new line after which a finished run's log is
 _OUTPUT = re.compile(r'^#SBATCH --output="(.*)"$', re.MULTILINE)
 
 
-def logs_of(run: Path) -> list[Path]:
-    """The logs of a run's Slurm jobs, newest last, at the path of its job script or in RUN/slurm."""
+def logs_of(run: Path, trust_folder: bool = False) -> list[Path]:
+    """The logs of a run's Slurm jobs, newest last, in RUN/slurm or at the path of its job script.
+
+    Raises:
+        UserError: if the script names only logs outside the run folder, without `trust_folder`: a script of somebody
+            else could name any file.
+    """
     folder = RunFolder(run)
-    patterns = [f"{escape(str(folder.slurm))}/*.log", *_elsewhere(folder.job_script)]
-    found = {Path(name) for pattern in patterns for name in glob(pattern)}
-    return sorted((path for path in found if path.is_file()), key=lambda path: (path.stat().st_mtime, str(path)))
+    outside = _elsewhere(folder)
+    patterns = [f"{escape(str(refuse_link(folder.slurm)))}/*.log", *(outside if trust_folder else [])]
+    found = {name for pattern in patterns for name in glob(pattern)}
+    logs = [path for path in map(Path, found) if path.is_file() and not path.is_symlink()]
+    if not logs and (found := {name for pattern in outside for name in glob(pattern)}):
+        raise UserError(f"{folder.job_script} names a log outside the run folder, {min(found)}. Add --yes to read it.")
+    return sorted(logs, key=lambda path: (path.stat().st_mtime, str(path)))
 
 
-def find_log(run: Path, job: str | None) -> Path | None:
+def find_log(run: Path, job: str | None, trust_folder: bool = False) -> Path | None:
     """The log of a Slurm job of a run, by default of the newest one; None if the run has no logs.
 
     Raises:
-        UserError: if the run has no log of this job.
+        UserError: as logs_of, and if the run has no log of this job.
     """
-    found = logs_of(run)
+    found = logs_of(run, trust_folder)
     chosen = [path for path in found if job in (None, path.stem)]
     if job is not None and not chosen:
         known = ", ".join(path.stem for path in found)
@@ -56,8 +67,10 @@ def log_lines(path: Path, run: Path, count: int | None, follow: bool = False) ->
             time.sleep(_POLL)
         if not path.exists():
             return
-    lines, place = _tail(path, count, whole_alone=follow)
-    yield from form(lines)
+    with open_regular(path, follow=False) as file:
+        lines = _lines(file, complete=follow)
+        yield from form(lines if count is None else deque(lines, count))
+        place = file.tell()
     quiet_since = time.monotonic()
     while follow:
         new, place = _new_lines(path, place)
@@ -71,51 +84,49 @@ def log_lines(path: Path, run: Path, count: int | None, follow: bool = False) ->
         time.sleep(_POLL)
 
 
-def _journal_lines(lines: list[bytes]) -> list[str]:
+def _journal_lines(lines: Iterable[bytes]) -> Iterator[str]:
     """Format lines of the journal. Damaged lines are skipped."""
     from pretrain.reporting import metric_texts
     from pretrain.run import Entry
 
-    found = []
     for entry in filter(None, map(Entry.from_line, lines)):
         words = metric_texts(entry.metrics) or [f"{name} {value:g}" for name, value in entry.metrics.items()]
         when = datetime.fromtimestamp(entry.time).isoformat(" ", "seconds")
-        found.append(" | ".join([f"{when} step {entry.step:,}", *words]))
-    return found
+        yield " | ".join([f"{when} step {entry.step:,}", *words])
 
 
-def _elsewhere(script: Path) -> list[str]:
-    """Glob patterns of the logs in a job script; each % pattern of sbatch matches anything."""
+def _elsewhere(folder: RunFolder) -> list[str]:
+    """Glob patterns of the logs outside RUN/slurm in the job script; each % pattern of sbatch matches anything."""
     try:
-        text = read_bytes(script, _MAX_SCRIPT_BYTES).decode(errors="replace")
+        text = read_bytes(folder.job_script, _MAX_SCRIPT_BYTES).decode(errors="replace")
     except UserError:
         return []
     found = []
     for value in _OUTPUT.findall(text):
         name = re.sub(r"\\(.)", r"\1", value)
         parts = re.split(r"(%%|%\d*[A-Za-z])", name)
-        found.append("".join("%" if p == "%%" else "*" if p.startswith("%") else escape(p) for p in parts))
+        pattern = "".join("%" if p == "%%" else "*" if p.startswith("%") else escape(p) for p in parts)
+        if not fnmatchcase(str(folder.slurm.absolute()), str(Path(pattern).absolute().parent)):
+            found.append(pattern)
     return found
 
 
-def _text(lines: list[bytes]) -> list[str]:
-    return [line.decode("utf-8", errors="replace") for line in lines]
+def _text(lines: Iterable[bytes]) -> Iterator[str]:
+    return (line.decode("utf-8", errors="replace") for line in lines)
 
 
-def _tail(path: Path, count: int | None, whole_alone: bool = False) -> tuple[list[bytes], int]:
-    """(last lines, position after them). `whole_alone` leaves out an incomplete last line."""
-    with open_regular(path) as file:
-        lines = deque((line for _, line in limited_lines(file, _MAX_LINE_BYTES)), count)
-        end = file.tell()
-    if whole_alone and lines and not lines[-1].endswith(b"\n"):
-        end -= len(lines.pop())
-    shown = b"".join(lines).splitlines()  # a carriage return also ends a line
-    return (shown if count is None else shown[max(0, len(shown) - count) :]), end
+def _lines(file: BinaryIO, complete: bool) -> Iterator[bytes]:
+    """The lines of a file; a carriage return also ends a line. `complete` leaves out an incomplete last line."""
+    for size, line in limited_lines(file, _MAX_LINE_BYTES):
+        if complete and not line.endswith(b"\n"):
+            file.seek(-size, os.SEEK_CUR)
+            return
+        yield from line.splitlines()
 
 
 def _new_lines(path: Path, place: int) -> tuple[list[bytes], int]:
     """Complete lines from position `place`. A file that became shorter is read from its start."""
-    with open_regular(path) as file:
+    with open_regular(path, follow=False) as file:
         size = file.seek(0, os.SEEK_END)
         place = 0 if size < place else place
         file.seek(place)

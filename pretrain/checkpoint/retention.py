@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from data_prep.common.files import fsync_path
+from data_prep.common.files import fsync_path, refuse_link
 from pretrain.config import CheckpointConfig
 
 _FOLDER = re.compile(r"step-(\d{8})")
@@ -19,9 +19,9 @@ def step_of(name: str) -> int | None:
 
 
 def committed(folder: Path) -> list[tuple[int, Path]]:
-    """(step, path) of the committed checkpoints in RUN/checkpoints, newest first."""
+    """(step, path) of the committed checkpoints in RUN/checkpoints, newest first. Raises UserError if it is a link."""
     found = []
-    for path in folder.iterdir() if folder.is_dir() else ():
+    for path in refuse_link(folder).iterdir() if folder.is_dir() else ():
         step = step_of(path.name)
         if step is not None and path.is_dir():
             found.append((step, path))

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import atomic_folder
+from data_prep.common.files import atomic_folder, refuse_link
 from data_prep.format import TokenizerInfo
 from pretrain import checkpoint
 from pretrain.config import Config, ObjectiveKind, View
@@ -39,7 +39,7 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
         raise UserError(f"{found} is damaged and cannot be exported: {problem}")
     saved = checkpoint.read(found)
     kind = _kind_of_view(folder, Config.model_validate(saved.state["config"]), view)
-    files = [path.name for path in folder.tokenizer.iterdir()] if folder.tokenizer.is_dir() else []
+    files = [path.name for path in refuse_link(folder.tokenizer).iterdir()] if folder.tokenizer.is_dir() else []
     if TokenizerInfo.digest(folder.tokenizer, files) != saved.state["identity"]["data.train (tokenizer)"]:
         raise UserError(f"{folder.tokenizer} is not the tokenizer that the run was trained with")
     from pretrain.export.hugging_face_export import write_export  # imports torch, which takes seconds
@@ -51,8 +51,8 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
 
 
 def default_export(folder: RunFolder, name: str, averaged: bool = False, view: View | None = None) -> Path:
-    """The folder of an export of the checkpoint `name`, unless the user names one."""
-    return folder.exports / f"{name}{'-ema' if averaged else ''}{f'-{view.value}' if view else ''}"
+    """The folder of an export of the checkpoint `name`, unless the user names one. Raises UserError below a link."""
+    return refuse_link(folder.exports) / f"{name}{'-ema' if averaged else ''}{f'-{view.value}' if view else ''}"
 
 
 def _kind_of_view(folder: RunFolder, config: Config, view: View | None) -> ObjectiveKind:

@@ -91,7 +91,7 @@ def check_tracking(track: TrackConfig) -> None:
     """Check the address of MLflow from the config or MLFLOW_TRACKING_URI. A server that is down is no error.
 
     Raises:
-        UserError: if the address can never work, the SQLite file cannot be written, or the experiment was deleted.
+        UserError: if the address can never work, the database cannot be used, or the experiment was deleted.
     """
     target = Target.of_training(track.uri, track.experiment)
     problem = address_problem(target.uri, driver=True)

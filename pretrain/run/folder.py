@@ -104,8 +104,8 @@ class RunFolder:
         """Make the folders.
 
         Raises:
-            UserError: if the place cannot be written, or a file in it is a pipe, a socket or a symbolic link: training
-                would change the file that it leads to, and the folder may come from somebody else.
+            UserError: if the place cannot be written, or something in it is a pipe, a socket or a symbolic link:
+                training would change what it leads to, and the folder may come from somebody else.
         """
         try:
             make_folder(self.checkpoints)
@@ -113,8 +113,8 @@ class RunFolder:
             reason = "it is a file" if self.path.is_file() else error.strerror
             raise UserError(f"{self.path}: the run folder cannot be made ({reason}). Choose another run.dir.") from None
         for path in self.path.iterdir():
-            if path.is_symlink() and not path.is_dir():
-                raise UserError(f"{path} is a symbolic link, and training would change the file behind it. Remove it.")
+            if path.is_symlink():
+                raise UserError(f"{path} is a symbolic link, and training would change what it leads to. Remove it.")
             if path.is_fifo() or path.is_socket():
                 raise UserError(f"{path} is a pipe or a socket, and training needs a regular file there. Remove it.")
 

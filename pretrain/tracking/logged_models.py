@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import file_lock
+from data_prep.common.files import file_lock, refuse_link
 from data_prep.common.urls import require_trust
 from data_prep.format import Dataset
 from pretrain import checkpoint
@@ -135,7 +135,7 @@ def log_models(
     if step is not None and not (offered := [one for one in offered if one.step == step]):
         raise UserError(f"{run}: there is no checkpoint of step {step}")
     with short_errors(f"logging the models of {run} in MLflow"):
-        folder.exports.mkdir(exist_ok=True)
+        refuse_link(folder.exports).mkdir(exist_ok=True)
         # The training's own pass and a command would log the same model twice.
         with file_lock(folder.exports / ".lock", needed=False):
             tracked = MlflowRun.of_folder(run, uri, trust_folder)

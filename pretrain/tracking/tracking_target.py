@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import shlex
+import socket
 import sqlite3
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from data_prep.common.errors import UserError
+from data_prep.common.errors import UserError, first_line
 from data_prep.common.files import check_writable, file_lock, write_file
 from data_prep.common.urls import redact
 from pretrain.config import DEFAULT_ADDRESS, OFFLINE, address_problem, sqlite_address, sqlite_path
@@ -37,6 +38,10 @@ _ENVIRONMENT_DEFAULTS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
+_DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_DATABASE_SECONDS = 5  # for a database to answer before training
+_TIMED_DRIVERS = ("psycopg2", "psycopg", "pymysql", "mysqldb")  # with the argument connect_timeout
+_DELETED = "SELECT experiment_id FROM experiments WHERE name = :name AND lifecycle_stage = 'deleted'"
 _LOCAL_PAGES = "http://127.0.0.1:5000"  # of `mlflow ui`
 _TRAINING_PAGES = "workflowType=machine_learning"  # without it MLflow 3.17 opens its pages for agents
 
@@ -129,12 +134,15 @@ class Target(NamedTuple):
         """Look for what prevents all tracking until the user repairs it. A server that does not answer is no error.
 
         Raises:
-            UserError: if the SQLite file cannot be written, or the experiment was deleted.
+            UserError: if the SQLite file cannot be written, a database refuses the connection, or the experiment was
+                deleted.
         """
-        deleted = None
+        deleted, scheme = None, urlsplit(self.uri).scheme
         if path := self.sqlite_path:
             deleted = _deleted_in_file(path, self.experiment)
-        elif urlsplit(self.uri).scheme in ("http", "https"):
+        elif scheme.partition("+")[0] in _DATABASE_PORTS:
+            deleted = _deleted_in_database(self.uri, self.experiment)
+        elif scheme in ("http", "https"):
             with contextlib.suppress(Exception):  # the run reports it, and trains
                 experiment = _open_client(self.uri).get_experiment_by_name(self.experiment)
                 deleted = experiment.experiment_id if experiment and _is_deleted(experiment) else None
@@ -252,16 +260,44 @@ def _deleted_in_file(path: Path, experiment: str) -> str | None:
         check_writable(path, "track.uri")
         return None
     address = f"{path.as_uri()}?mode=rw"
-    query = "SELECT experiment_id FROM experiments WHERE name = ? AND lifecycle_stage = 'deleted'"
     try:
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=0, isolation_level=None)) as database:
             with contextlib.suppress(sqlite3.OperationalError):  # no tables yet
-                if row := database.execute(query, (experiment,)).fetchone():
+                if row := database.execute(_DELETED, {"name": experiment}).fetchone():
                     return str(row[0])
             database.execute("BEGIN IMMEDIATE")
     except sqlite3.Error as error:
         if "locked" not in str(error):  # another run writes
             raise UserError(f"MLflow's file {path} cannot be used ({error}). Choose another track.uri.") from None
+    return None
+
+
+def _deleted_in_database(uri: str, experiment: str) -> str | None:
+    """As _deleted_in_file, for a database on a server. A server that does not answer is no error: it may come back.
+
+    Raises:
+        UserError: if it refuses the connection, as the login is wrong or there is no such database.
+    """
+    from sqlalchemy import create_engine, exc, make_url, text  # takes half a second
+
+    url = make_url(uri)
+    port = url.port or _DATABASE_PORTS[url.get_backend_name()]
+    try:
+        socket.create_connection((url.host or "", port), _DATABASE_SECONDS).close()
+    except OSError:
+        return None
+    timed = url.get_driver_name() in _TIMED_DRIVERS
+    engine = create_engine(url, connect_args={"connect_timeout": _DATABASE_SECONDS} if timed else {})
+    try:
+        with engine.connect() as connection, contextlib.suppress(exc.DBAPIError):  # no tables yet
+            deleted = connection.execute(text(_DELETED), {"name": experiment}).scalar()
+            return None if deleted is None else str(deleted)
+    except exc.DBAPIError as error:
+        reason = redact(first_line(error.orig or error).rpartition("FATAL: ")[2]).strip()
+        if "timeout" not in reason and "timed out" not in reason:
+            raise UserError(f"MLflow's database {redact(uri)} refuses the connection ({reason}). Correct it.") from None
+    finally:
+        engine.dispose()
     return None
 
 

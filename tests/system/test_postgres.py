@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.common.errors import UserError
+from pretrain.config import TrackConfig
+from pretrain.planning import check_tracking
 from pretrain.run import Journal
-from pretrain.tracking import sync
+from pretrain.tracking import Target, sync
 from tests.support.mlflow_server import Server, ask, free_port, history
 from tests.support.tracked import append, expected, run_id, start
 
@@ -57,6 +60,22 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             run("pg_ctl", "--pgdata", data, "--mode", "immediate", "--wait", "stop")
     finally:
         shutil.rmtree(folder)
+
+
+def test_a_database_is_checked_before_training(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong database and a deleted experiment are refused. One that does not answer is not: it may come back."""
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database)
+    check_tracking(TrackConfig(experiment="new"))
+    client, number = Target(database, "old").connect()
+    check_tracking(TrackConfig(experiment="old"))
+    client.delete_experiment(number)
+    with pytest.raises(UserError, match="'old' was deleted"):
+        check_tracking(TrackConfig(experiment="old"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", database.replace("/runs", "/games"))
+    with pytest.raises(UserError, match=r'refuses the connection \(database "games" does not exist'):
+        check_tracking(TrackConfig())
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"postgresql+psycopg2://mlflow@127.0.0.1:{free_port()}/runs")
+    check_tracking(TrackConfig())
 
 
 def test_a_server_with_postgresql_gets_every_point_once(

@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,28 @@ def test_torn_lines_wait_for_their_end(tmp_path):
     lock.close()
     thread.join(20)
     assert found == ["one", "two", "three"]
+
+
+def test_a_log_outside_the_run_folder_is_read_only_if_the_user_agrees(tmp_path: Path) -> None:
+    """The job script may come from somebody else, and name any file."""
+    run, theirs = tmp_path / "run", tmp_path / "id_ed25519"
+    (run / "slurm").mkdir(parents=True)
+    theirs.write_text("secret")
+    (run / "slurm" / "job.sh").write_text(f'#SBATCH --output="{theirs}"\n')
+    with pytest.raises(UserError, match=r"id_ed25519\. Add --yes"):
+        logs_of(run)
+    assert logs_of(run, trust_folder=True) == [theirs]
+    (run / "slurm" / "1.log").symlink_to(theirs)
+    (run / "slurm" / "job.sh").write_text(f'#SBATCH --output="{tmp_path}/%j/slurm/%j.log"\n')
+    assert logs_of(run) == []
+
+
+def test_a_whole_log_needs_little_memory(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a line of thirty characters ..\n" * 1_000_000)
+    tracemalloc.start()
+    assert sum(1 for _ in log_lines(tmp_path / "log", tmp_path, None)) == 1_000_000
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
 
 
 def test_logs_that_are_pipes_are_not_opened(tmp_path: Path) -> None:

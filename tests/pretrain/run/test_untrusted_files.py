@@ -12,6 +12,9 @@ import pytest
 
 from data_prep.common.errors import UserError
 from data_prep.common.files import AppendLog, open_below, text_or_none
+from launchers.watch.run_logs import logs_of
+from pretrain.checkpoint import committed
+from pretrain.export import default_export
 from pretrain.run import Entry, JournalReader, RunFolder
 
 
@@ -32,6 +35,23 @@ def test_training_changes_no_file_behind_a_link(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a symbolic link"):
         run.lock()
     assert theirs.read_text() == "export A=1\nno newline at the end"
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "exports", "tokenizer", "slurm"])
+def test_no_folder_of_a_run_is_a_link(tmp_path: Path, name: str) -> None:
+    run, theirs = RunFolder(tmp_path / "run"), tmp_path / "theirs"
+    for folder in (run.path, theirs / "step-00000004"):
+        folder.mkdir(parents=True)
+    (run.path / name).symlink_to(theirs)
+    uses = {
+        "checkpoints": lambda: committed(run.checkpoints),
+        "exports": lambda: default_export(run, "step-00000004"),
+        "slurm": lambda: logs_of(run.path),
+    }
+    for use in (run.create, uses.get(name, run.create)):
+        with pytest.raises(UserError, match=f"{name} is a symbolic link"):
+            use()
+    assert [path.name for path in theirs.iterdir()] == ["step-00000004"]
 
 
 READERS: dict[str, Callable[[RunFolder], object]] = {
