@@ -175,13 +175,6 @@ def test_random_ids_are_drawn_for_each_token_by_itself():
     check_distribution(counts)
 
 
-def test_random_ids_come_from_the_vocabulary_and_not_from_the_batch():
-    rows = drawn(f"[{words(*[1] * 30)}]", 500, id=5)
-    found = masking("token", 0.5, mask=0, random=1)(rows, 0.5)
-    seen = set(found.tokens[found.positions[found.labels != IGNORED]].tolist())
-    assert seen == set(VOCABULARY.ordinary_ids.tolist()) - {5}
-
-
 def test_token_zero_is_like_any_other_where_it_is_ordinary():
     vocabulary = Vocabulary(size=20, pad=19, cls=18, sep=17, mask=16, special_ids=frozenset({16, 17, 18, 19}))
     tokens = np.random.default_rng(0).integers(0, 16, (4000, 34))

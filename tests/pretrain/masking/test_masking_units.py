@@ -213,20 +213,6 @@ def test_a_higher_rate_keeps_the_masks_of_a_lower_one(strategy):
         assert low.sum() < high.sum()
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_row_s_mask_does_not_depend_on_the_rows_beside_it(strategy):
-    rows = drawn(f"[{words(8, 1, 2, 1, 1, 5, 1)}]?[{words(3, 1, 4, 1, 5)}]", 30)
-    mask = masking(strategy)
-    together = mask(rows, 0.15)
-    seq_len, places = rows.tokens.shape[1], mask.slots(rows.tokens.shape[1])
-    for which in (np.array([7]), np.array([3, 1, 28]), np.arange(30)[::-1]):
-        part = mask(some(rows, which), 0.15)
-        assert (part.tokens.reshape(-1, seq_len) == together.tokens.reshape(-1, seq_len)[which]).all()
-        assert (part.labels.reshape(-1, places) == together.labels.reshape(-1, places)[which]).all()
-        moved = part.positions.reshape(-1, places) % seq_len
-        assert (moved == together.positions.reshape(-1, places)[which] % seq_len).all()
-
-
 def test_other_marks_than_word_starts_change_nothing():
     rows = drawn(f"[{words(8, 1, 2, 1, 1, 5, 1)}]", 20)
     others = np.random.default_rng(0).choice(np.array([0, TokenFlag.TARGET], np.uint8), rows.flags.shape)
@@ -252,12 +238,6 @@ def test_k_is_rounded_exactly(rate, ordinary):
     exact = Fraction(round(rate * 2**32), 2**32) * ordinary + Fraction(1, 2)
     assert int(count(rate, ordinary)) == exact.numerator // exact.denominator
     assert abs(int(count(rate, ordinary)) - rate * ordinary) <= 0.5 + ordinary / 2**32
-
-
-def test_k_of_rows():
-    found = [int(count(rate, n)) for rate, n in ((0.15, 126), (0.15, 3), (0.5, 1), (0.5, 3), (0.25, 2), (0.3, 0))]
-    assert found == [19, 0, 1, 2, 1, 0]
-    assert count(0.5, np.array([0, 1, 2**31])).tolist() == [0, 1, 2**30]
 
 
 def test_slots_have_room_for_the_largest_rate_and_the_longest_unit():
