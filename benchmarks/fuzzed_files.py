@@ -24,9 +24,9 @@ from data_prep.common.errors import UnusableInput, unforeseen
 from data_prep.common.reading import parse_json, read_bytes, unusable
 from data_prep.format import Dataset, data_set_problems
 from data_prep.sources import Options, RowReader, SourceInput, examine
-from data_prep.storage import Cache
+from data_prep.storage import Cache, text_files
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
-from evaluation import published_results, text_files
+from evaluation import published_results
 from evaluation.finetuning import FinetuneSettings, Finetuning, model_digest
 from evaluation.finetuning.example_files import read_columns, read_table
 from evaluation.finetuning.learner import initial_model

@@ -33,10 +33,10 @@ from benchmarks.harness import options, run, table, write_page
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_json
+from data_prep.storage import read_text, spread
 from evaluation.finetuning.label_tasks import first_tokens
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.likelihood.sentence_scores import model_identity
-from evaluation.text_files import read_text, spread
 from experiments.charts import COLOURS, chart
 from experiments.paired import compare, share
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder

@@ -26,8 +26,8 @@ from scipy.stats import rankdata
 from benchmarks.harness import options, run, table, write_page
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
+from data_prep.storage import read_lines
 from evaluation.study.paired_statistics import ALPHA, holm
-from evaluation.text_files import read_lines
 from experiments import sst2_finetuning
 from experiments.charts import COLOURS, chart
 from experiments.mean_of_embeddings import save_word_vectors

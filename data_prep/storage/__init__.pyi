@@ -8,3 +8,8 @@ from .folder_kinds import folder_kind as folder_kind
 from .folder_kinds import is_run as is_run
 from .folder_kinds import not_a as not_a
 from .folder_kinds import require_run as require_run
+from .text_files import read_json_lines as read_json_lines
+from .text_files import read_lines as read_lines
+from .text_files import read_text as read_text
+from .text_files import require_file as require_file
+from .text_files import spread as spread

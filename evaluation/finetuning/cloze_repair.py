@@ -16,12 +16,12 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
+from data_prep.storage import spread
 from data_prep.tokenizer import LONG_WORD, differences
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.feature_batches import IGNORED, Feature, cut_note, label_options, with_targets
 from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import f_beta, precision_recall, share
-from evaluation.text_files import spread
 
 MOST_TOKENS = 8  # that replace a word
 KEEP = 0  # detector labels: KEEP, or 1 + the number of replacement tokens

@@ -8,7 +8,7 @@ from typing import Any
 
 from data_prep.common.errors import UnusableInput
 from data_prep.common.urls import file_name, shown
-from evaluation.text_files import read_json_lines, read_lines, read_text
+from data_prep.storage import read_json_lines, read_lines, read_text
 
 _CONLLU_CELLS = 10
 _FORM_AND_UPOS = [2, 4]

@@ -15,12 +15,12 @@ from safetensors import SafetensorError
 from data_prep.common.errors import UserError, library_errors
 from data_prep.common.files import atomic_folder, check_writable, refuse_file, write_json
 from data_prep.common.reading import json_or_none
+from data_prep.storage import read_text
 from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.label_tasks import Classification, TokenTask
 from evaluation.finetuning.learner import FinetuneSettings, Learner
 from evaluation.finetuning.questions import Questions
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult, model_digest
-from evaluation.text_files import read_text
 from pretrain.export import load_tokenizer, model_config, model_folder, save_model
 from pretrain.model import longest_text
 

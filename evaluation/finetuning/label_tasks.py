@@ -13,6 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
+from data_prep.storage import spread
 from evaluation.finetuning.example_files import (
     LabelledSentence,
     TableRow,
@@ -29,7 +30,6 @@ from evaluation.finetuning.feature_batches import (
 )
 from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import classification_metrics, names_entities, token_metrics
-from evaluation.text_files import spread
 
 _GOLD = "gold_label"  # the label's column in SNLI and MultiNLI
 _UNDECIDED = "-"  # its value for pairs without agreement of three annotators

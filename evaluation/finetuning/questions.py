@@ -13,10 +13,10 @@ from transformers import AutoModelForQuestionAnswering
 from data_prep.common.errors import UserError, one_line
 from data_prep.common.reading import shown_path, typed
 from data_prep.common.urls import shown
+from data_prep.storage import read_text, spread
 from evaluation.finetuning.feature_batches import Feature
 from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import question_metrics
-from evaluation.text_files import read_text, spread
 
 _LONGEST_ANSWER = 30  # tokens
 _SHORTEST = 32  # tokens of a window

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from data_prep.common.errors import UnusableInput
-from evaluation.text_files import read_json_lines, spread
+from data_prep.storage import read_json_lines, spread
 
 _Z = float(ndtri(0.975))  # of 95% intervals
 GROUPS = ("field", "linguistics_term", "UID")

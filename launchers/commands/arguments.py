@@ -105,7 +105,7 @@ def check_inputs(
     None is an omitted input. It runs before PyTorch is imported, which takes seconds.
     """
     from data_prep.format import Dataset
-    from evaluation.text_files import require_file
+    from data_prep.storage import require_file
     from pretrain.export import check_model
 
     for model in models:

@@ -16,7 +16,7 @@ from data_prep.storage import require_run
 from launchers.commands.arguments import JsonFlag, ProcessCount, RunArgument, YesOption
 
 if TYPE_CHECKING:
-    from evaluation.run_audit import AuditPlan
+    from evaluation.audit import AuditPlan, AuditResult
     from pretrain.run import RunFolder
 
 _LOG = "audit.log"  # only a folder with it is removed
@@ -46,15 +46,9 @@ def audit(
         maskwright audit runs/demo --steps 40:80
     """
     require_run(run)
-    from evaluation.run_audit import (
-        allowed_difference,
-        first_difference,
-        machine_differences,
-        plan_audit,
-        weights_difference,
-    )
+    from evaluation.audit import compare_results, plan_audit
     from pretrain.config import load_run_config
-    from pretrain.run import RunFolder, step_name
+    from pretrain.run import RunFolder
 
     folder = RunFolder(run)
     config = load_run_config(folder.config)
@@ -66,19 +60,11 @@ def audit(
             f"Repeating steps {plan.start + 1} to {plan.end}, from the checkpoint before {steps} to the one after it.",
             file=sys.stderr,
         )
-    before = folder.read_environment() or {}
     work = run.resolve().with_name(f"{run.resolve().name}-audit")
-    _repeat(folder, plan, work, procs or before.get("processes") or 1)
-    again = RunFolder(work)
-    now = again.read_environment() or {}
-    allowed = allowed_difference(config, before, now, tolerance)
-    problem = first_difference(run, work, plan, allowed)
-    if problem is None and plan.ends:
-        problem = weights_difference(plan.ends, again.checkpoints / step_name(plan.end), allowed)
-    other = ", ".join(machine_differences(before, now))
-    why = f"different: {other}" if other else "GPU results vary in their last bits"
-    _report(run, work, plan, allowed, f"within {allowed:g} ({why})" if allowed else "bit for bit", problem, as_json)
-    if problem:
+    _repeat(folder, plan, work, procs or (folder.read_environment() or {}).get("processes") or 1)
+    result = compare_results(run, work, plan, config, tolerance)
+    _print(run, work, plan, result, as_json)
+    if result.difference:
         sys.exit(1)
     shutil.rmtree(work)
 
@@ -86,15 +72,15 @@ def audit(
 def _range(steps: str | None, last: int) -> tuple[int, int] | None:
     if steps is None:
         return None
-    found = re.fullmatch(r"(\d+):(\d+)", steps)
-    if not found or not 1 <= int(found[1]) <= int(found[2]) <= last:
+    match = re.fullmatch(r"(\d+):(\d+)", steps)
+    if not match or not 1 <= int(match[1]) <= int(match[2]) <= last:
         raise UserError(f"--steps {steps}: write a first and a last step from 1 to {last}, for example 1:{last}")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) -> None:
     """Train the steps of the plan in `work`, which an earlier audit may have left."""
-    from evaluation.run_audit import overrides
+    from evaluation.audit import repeat_settings
     from evaluation.study import Stopped
     from launchers.commands.study_run import STOPPED, child_commands
     from launchers.display import CommandProgress
@@ -105,7 +91,7 @@ def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) 
         if work.is_symlink() or not log.is_file():
             raise UserError(f"{work} exists and no audit made it; move it away, as the audit repeats steps there")
         shutil.rmtree(work)
-    words = ["train", str(folder.config), *overrides(plan, work), "--procs", str(processes)]
+    words = ["train", str(folder.config), *repeat_settings(plan, work), "--procs", str(processes)]
     with child_commands() as maskwright, CommandProgress() as line:
 
         def look() -> None:
@@ -122,16 +108,13 @@ def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) 
         raise UserError(f"{folder.path} cannot be repeated: {error.removeprefix('error: ')}")
 
 
-def _report(
-    run: Path, work: Path, plan: "AuditPlan", allowed: float, how: str, problem: str | None, as_json: bool
-) -> None:
+def _print(run: Path, work: Path, plan: "AuditPlan", result: "AuditResult", as_json: bool) -> None:
     if as_json:
-        found = {"start": plan.start, "end": plan.end, "weights": plan.ends is not None, "allowed": allowed}
-        print(json.dumps(found | {"difference": problem}))
-    elif problem:
-        print(f"{run}: {problem} (compared {how}; the repeated steps are in {work})")
+        values = {"start": plan.start, "end": plan.end, "weights": plan.ends is not None, "allowed": result.allowed}
+        print(json.dumps(values | {"difference": result.difference}))
+    elif result.difference:
+        print(f"{run}: {result.difference} (compared {result.how}; the repeated steps are in {work})")
     else:
         weights = f"and the weights of {plan.ends.name}" if plan.ends else "and no weights, as no checkpoint was kept"
-        print(
-            f"{run}: steps {plan.start + 1} to {plan.end} are equal {how}: batches, losses, gradient norms, {weights}"
-        )
+        compared = f"batches, losses, gradient norms, {weights}"
+        print(f"{run}: steps {plan.start + 1} to {plan.end} are equal {result.how}: {compared}")

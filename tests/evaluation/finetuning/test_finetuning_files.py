@@ -6,10 +6,10 @@ import json
 import pytest
 
 from data_prep.common.errors import UserError
+from data_prep.storage import read_text, spread
 from evaluation.finetuning.example_files import TableRow, read_columns, read_table
 from evaluation.finetuning.label_tasks import COLA, find_columns
 from evaluation.finetuning.questions import Question, read_questions
-from evaluation.text_files import read_text, spread
 from tests.support.hostile_json import HOSTILE
 from tests.support.web import serving
 

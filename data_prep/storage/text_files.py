@@ -10,9 +10,9 @@ import orjson  # stricter than json: refuses lone surrogates, deep nesting, huge
 from data_prep.common.errors import UnusableInput, working_directory
 from data_prep.common.files import open_plain
 from data_prep.common.urls import file_name, is_url, open_remote, remote_errors, shown
-from data_prep.storage import decompressed
+from data_prep.storage.compressed import decompressed
 
-Item = TypeVar("Item")
+T = TypeVar("T")
 
 
 def read_text(path: str) -> str:
@@ -49,7 +49,7 @@ def _json_object(place: str, line: str) -> dict[str, Any]:
     return value
 
 
-def spread(items: list[Item], count: int | None) -> list[Item]:
+def spread(items: list[T], count: int | None) -> list[T]:
     """Select `count` evenly spaced items; all of them if there are fewer, or without a count."""
     if count is None or count >= len(items):
         return items

@@ -1,0 +1,99 @@
+"""How losses, batches and weights of repeated steps differ from those that a run recorded."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evaluation.audit.repeat_plan import AuditPlan
+from pretrain import checkpoint
+from pretrain.config import Config
+from pretrain.export import native_state
+from pretrain.run import Entry, JournalReader, RunFolder, step_name
+
+METRICS = ("train/loss", "train/grad_norm")
+_MACHINE = ("python", "packages", "processes", "threads", "backend", "cuda", "attention", "kernels")
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """allowed: the relative difference that was allowed; `how` says it in words. difference: the first one, or None."""
+
+    allowed: float
+    how: str
+    difference: str | None
+
+
+def machine_differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two recorded environments and may change the last bits of results."""
+    changed = [name for name in _MACHINE if before.get(name) != now.get(name)]
+    return changed + (["hardware"] if _hardware(before) != _hardware(now) else [])
+
+
+def _hardware(environment: Mapping[str, Any]) -> set[str]:
+    hosts = environment.get("hosts") or []
+    return {str(host.get("processor")) for host in hosts} | {
+        str(gpu.get("name")) for host in hosts for gpu in host.get("gpus") or []
+    }
+
+
+def compare_results(run: Path, repeated: Path, plan: AuditPlan, config: Config, tolerance: float) -> AuditResult:
+    """Compare the repeated steps with those that the run recorded, and the weights of the checkpoint at their end.
+
+    Args:
+        tolerance: relative difference that results may have where other bits are expected.
+    """
+    before, now = (RunFolder(folder).read_environment() or {} for folder in (run, repeated))
+    changed = machine_differences(before, now)
+    exact = not changed and (now.get("backend") == "gloo" or config.run.deterministic)
+    allowed = 0.0 if exact else tolerance
+    reason = f"different: {', '.join(changed)}" if changed else "GPU results vary in their last bits"
+    problem = first_difference(run, repeated, plan, allowed)
+    if problem is None and plan.ends:
+        end = RunFolder(repeated).checkpoints / step_name(plan.end)
+        problem = weights_difference(plan.ends, end, allowed)
+    return AuditResult(allowed, f"within {allowed:g} ({reason})" if allowed else "bit for bit", problem)
+
+
+def first_difference(run: Path, repeated: Path, plan: AuditPlan, allowed: float) -> str | None:
+    """The first repeated step whose batch, loss or gradient norm differs from the journal; None if no step does."""
+    recorded, again = (_steps(RunFolder(folder).journal) for folder in (run, repeated))
+    for step in range(plan.start + 1, plan.end + 1):
+        if (before := recorded.get(step)) is None:
+            return f"step {step} is not in {RunFolder(run).journal}"
+        if problem := _difference(before, again[step], allowed):
+            return f"step {step} is the first that differs: {problem}"
+    return None
+
+
+def _steps(journal: Path) -> dict[int, Entry]:
+    return {entry.step: entry for entry in JournalReader(journal).entries(batches=True) if entry.batch}
+
+
+def _difference(before: Entry, now: Entry, allowed: float) -> str | None:
+    assert before.batch
+    assert now.batch
+    if before.batch.get("checksum") != now.batch["checksum"]:
+        return f"its batch has checksum {before.batch.get('checksum')} in the journal and {now.batch['checksum']} now"
+    for name in METRICS:
+        value, again = before.metrics.get(name, math.nan), now.metrics[name]
+        if not (value == again or abs(value - again) <= allowed * abs(again)):
+            return f"{name} is {value!r} in the journal and {again!r} now"
+    return None
+
+
+def weights_difference(ends: Path, repeated: Path, allowed: float) -> str | None:
+    """The weights of two checkpoints that differ most, by the norm of the difference; None if none does."""
+    before, now = (native_state(checkpoint.read(path)) for path in (ends, repeated))
+    shares = {
+        name: float((weights - now[name]).norm() / now[name].norm().clamp(min=1e-30))
+        for name, weights in before.items()
+        if not torch.equal(weights, now[name])
+    }
+    name = max(shares, key=lambda name: shares[name], default=None)
+    if name is None or shares[name] <= allowed:
+        return None
+    return f"{len(shares)} weights of {ends} differ, most {name}, by {shares[name]:.1e} of its norm"
