@@ -63,8 +63,9 @@ def values_of(ideas: Iterable[str], size: Size, lr: float, tokens: int) -> dict[
     values["train.micro_batch_size"] = min(size.micro_batch_size, batch)
     if (short := values["data.seq_len"]) != SEQ_LEN:  # as many slots a step, in the first half of the steps
         factor = SEQ_LEN // short
-        stage = {"after_step": steps // 2, "seq_len": SEQ_LEN, "global_batch_size": batch}
-        values["curriculum"] = [stage | {"micro_batch_size": values["train.micro_batch_size"]}]
+        batches = {"global_batch_size": batch, "micro_batch_size": values["train.micro_batch_size"]}
+        long = {"name": "long", "steps": steps - steps // 2, "data": {"seq_len": SEQ_LEN}, "train": batches}
+        values["phases"] = [{"name": "short", "steps": steps // 2}, long]
         values["train.global_batch_size"] = batch * factor
         values["train.micro_batch_size"] *= factor
     return values

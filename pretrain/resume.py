@@ -146,8 +146,6 @@ def find_start(config: Config, folder: RunFolder, data: Sources) -> Checkpoint |
         _print_changed_schedule(config, before, saved.step)
         changed = differences(saved.state["layout"], layout_of(config))
         if changed and dist.get_rank() == 0:
-            if len(changed) > 1:  # the groups follow from the other settings
-                changed.pop("parameter groups", None)
             _print(f"{saved.path.name} is resharded: {'; '.join(changed.values())}")
     return saved
 
@@ -182,7 +180,7 @@ def _print_changed_phases(config: Config, before: Config, saved: Checkpoint, dat
         for one in (before, config)
     )
     changed = differences(then, now)
-    stored, read = saved.state.get("data_of_phases", {}), _data_of_phases(config, data)
+    stored, read = saved.state["data_of_phases"], _data_of_phases(config, data)
     for phase in config.run_phases:
         key, known = f"phases.{phase.name}.data.train", phase.name in stored and phase.name in read
         if known and phase.start >= saved.step and key not in changed and stored[phase.name] != read[phase.name]:

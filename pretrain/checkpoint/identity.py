@@ -41,7 +41,6 @@ class Identity:
         Raises:
             UserError: if a list that masking needs is missing. DamagedData: if it is not sound.
         """
-        first_batches = "train.batch_ramp.start" if config.train.batch_ramp else "train.global_batch_size"
         first = data.of_phase(0)
         settings: dict[str, Any] = {
             _DATA: first.fingerprint,
@@ -54,7 +53,7 @@ class Identity:
             "data.shuffled_ngrams": config.data.shuffled_ngrams,
             "objective": config.model_dump()["objective"],
             "run.seed": config.run.seed,
-            first_batches: config.stages[0].global_batch_size,  # later sizes are in "batches"
+            "train.global_batch_size": config.stages[0].global_batch_size,  # later sizes are in "batches"
             "train.precision": config.train.precision,
             "train.label_smoothing": config.train.label_smoothing,
             "train.z_loss": config.train.z_loss,
@@ -79,13 +78,9 @@ class Identity:
 
     @classmethod
     def stored(cls, saved: Checkpoint) -> "Identity":
-        """The identity in a checkpoint, with the settings that an earlier version did not record.
-
-        The default of a newer setting is the behaviour of earlier versions.
-        """
-        config, identity = Config.model_validate(saved.state["config"]), dict(saved.state["identity"])
-        identity.pop("curriculum", None)  # of an earlier version, which had it for phases
-        return cls(_sections(config) | _later(config, saved.step) | identity)
+        """The identity in a checkpoint. A setting that is newer than it has its default."""
+        config = Config.model_validate(saved.state["config"])
+        return cls(_sections(config) | _later(config, saved.step) | saved.state["identity"])
 
     def of_batches(self) -> "Identity":
         """The part that decides which rows and masks a step has, given its position and stage."""
@@ -112,7 +107,7 @@ class Identity:
 
 
 def _later(config: Config, steps_done: int) -> dict[str, Any]:
-    """What decides the steps of later phases and of larger batches, if they have begun; their data excepted."""
+    """What decides the steps of later phases, if they have begun; their data excepted."""
     found: dict[str, Any] = {
         "batches": [
             {"after_step": stage.after_step, "seq_len": stage.seq_len, "global_batch_size": stage.global_batch_size}

@@ -66,7 +66,7 @@ class _Manifest:
     state: dict[str, Any]
     files: dict[str, _File]
     checksum: str
-    time: float = 0.0
+    time: float
 
 
 def read(path: Path) -> Checkpoint:

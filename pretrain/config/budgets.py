@@ -51,12 +51,11 @@ def _milestones(values: Mapping[str, Any]) -> Any:
 def _step_at(config: Config, words: float) -> int | None:
     """The first step after which a run has read so many words; None if it ends before."""
     for phase in config.run_phases:
-        of_slot = _of_slot(phase.config.data, "words", phase.name) * phase.config.data.seq_len
-        sizes = [(phase.start + after, rows) for after, rows in phase.config.train.batch_sizes]
-        for (after, rows), (end, _) in zip(sizes, [*sizes[1:], (phase.end, 0)], strict=True):
-            if (step := after + math.ceil(words / (rows * of_slot))) <= min(end, phase.end):
-                return step
-            words -= max(0, min(end, phase.end) - after) * rows * of_slot
+        slots = phase.config.train.global_batch_size * phase.config.data.seq_len
+        of_step = slots * _of_slot(phase.config.data, "words", phase.name)
+        if (step := phase.start + math.ceil(words / of_step)) <= phase.end:
+            return step
+        words -= (phase.end - phase.start) * of_step
     return None
 
 
@@ -82,13 +81,11 @@ def _with(values: dict[str, Any], steps: list[Any]) -> dict[str, Any]:
 def _steps(config: Config, phase: Phase, unit: str, budget: int) -> int:
     """The fewest steps of a phase with at least this much text."""
     data = phase.config.data
-    left = math.ceil(budget / (data.seq_len * _of_slot(data, unit, phase.name)))  # rows
-    sizes = phase.config.train.batch_sizes
-    for (after, rows), (end, _) in zip(sizes, [*sizes[1:], (_ENDLESS, 0)], strict=True):
-        if left <= (end - after) * rows:
-            return max(1, after + math.ceil(left / rows))
-        left -= (end - after) * rows
-    raise UserError(f"a length of {budget} {unit} would be more than {_ENDLESS:,} steps; give a smaller one")
+    rows = math.ceil(budget / (data.seq_len * _of_slot(data, unit, phase.name)))
+    steps = max(1, math.ceil(rows / phase.config.train.global_batch_size))
+    if steps > _ENDLESS:
+        raise UserError(f"a length of {budget} {unit} would be more than {_ENDLESS:,} steps; give a smaller one")
+    return steps
 
 
 def _of_slot(data: DataConfig, unit: str, phase: str) -> float:

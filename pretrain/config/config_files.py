@@ -1,10 +1,8 @@
 """Read and write config files. An invalid config gives one clear message."""
 
 import contextlib
-import os
 import re
 import reprlib
-import sys
 import textwrap
 import typing
 from pathlib import Path
@@ -63,13 +61,9 @@ def load_config(
     try:
         if has_budget(values):
             values = with_steps(values)
-        config = Config.model_validate(values)
+        return Config.model_validate(values)
     except ValidationError as error:
         raise UnusableInput(f"{path}: {_explain(error)}" if path else _explain(error)) from None
-    if values.get("curriculum") and "RANK" not in os.environ:
-        steps = ", ".join(f"{{name: {phase.name}, steps: {phase.steps}, ...}}" for phase in config.phases)
-        print(f"notice: curriculum is now phases: [{steps}]", file=sys.stderr)
-    return config
 
 
 def load_run_config(path: Path) -> Config:

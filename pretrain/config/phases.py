@@ -121,8 +121,6 @@ def settings_of(base: dict[str, Any], phases: list[PhaseConfig], number: int) ->
     values["masking"] = {
         key: one for key, one in values["masking"].items() if f"masking.{key}" in own or key not in unread
     }
-    if number:
-        values["train"]["batch_ramp"] = None  # it belongs to the first phase
     return base | values | {"objective": objective, "phases": []}
 
 
@@ -144,33 +142,3 @@ def named(error: ValidationError, phase: str) -> ValidationError:
             InitErrorDetails(type=kind, loc=("phases", phase, *one["loc"]), input=one["input"], ctx=one.get("ctx", {}))
         )
     return ValidationError.from_exception_data(error.title, details)
-
-
-def phases_of_curriculum(values: dict[str, Any]) -> dict[str, Any]:
-    """The values of a config of an earlier version, with its curriculum as phases.
-
-    Raises:
-        ValueError: if the curriculum has no sense.
-    """
-    stages, train = values.get("curriculum") or [], values.get("train")
-    rest = {key: value for key, value in values.items() if key != "curriculum"}
-    if not stages:
-        return rest
-    if values.get("phases"):
-        raise ValueError("phases and curriculum say the same; move the stages of curriculum to phases, and remove it")
-    steps = train.get("steps") if isinstance(train, dict) else None
-    if not isinstance(steps, int) or not isinstance(stages, list) or not all(isinstance(one, dict) for one in stages):
-        raise ValueError("curriculum is of an earlier version; write phases, a list of {name, steps, ...}")
-    starts = [0, *(stage.get("after_step") for stage in stages)]
-    for number, start in enumerate(starts[1:]):
-        if not isinstance(start, int) or start <= starts[number]:
-            raise ValueError(f"curriculum.{number}.after_step must be a whole number larger than the one before")
-    ends = [min(start, steps) for start in starts[1:]] + [steps]
-    phases: list[dict[str, Any]] = [{"name": "start", "steps": ends[0]}]
-    for number, stage in enumerate(stages):
-        if starts[number + 1] < steps:  # the others would never begin
-            batch = {key: stage[key] for key in ("global_batch_size", "micro_batch_size") if stage.get(key) is not None}
-            length = {"seq_len": stage["seq_len"]} if stage.get("seq_len") is not None else {}
-            phase = {"name": f"stage {number + 1}", "steps": ends[number + 1] - starts[number + 1]}
-            phases.append(phase | {"data": length, "train": batch})
-    return rest | {"phases": phases}

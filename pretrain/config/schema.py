@@ -20,7 +20,7 @@ from pretrain.config.objective import (
     block_rows,
     check_objective_form,
 )
-from pretrain.config.phases import PhaseConfig, Span, named, phases_of_curriculum, settings_of, spans
+from pretrain.config.phases import PhaseConfig, Span, named, settings_of, spans
 from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunConfig, TrackConfig
 from pretrain.config.section import Section
 from pretrain.config.training import OptimConfig, ScheduleConfig, StageSettings, TrainConfig, ZeroConfig
@@ -94,7 +94,7 @@ class Config(Section):
             if number:
                 own = self._later[number - 1]
                 changed |= {name: getattr(own, name) for name in ("data", "objective", "masking", "model", "optim")}
-                train = train.model_copy(update=phase.train | {"batch_ramp": None})
+                train = train.model_copy(update=phase.train)
                 changed |= {"schedule": own.schedule, "train": train}
             restart, end = bool(phase.data.get("restart")), start + phase.steps
             config = self.model_copy(update=changed)
@@ -110,18 +110,15 @@ class Config(Section):
 
     @property
     def stages(self) -> list[StageSettings]:
-        """The parts of the run with one shape of batches each, in order: at least one a phase."""
+        """The shape of the batches in each phase, in order."""
         found: list[StageSettings] = []
         key = "train.global_batch_size"
         for phase in self.run_phases:
             data, train = phase.config.data, phase.config.train
             if phase.number and "train.global_batch_size" in phase.changes:
                 key = f"phases.{phase.name}.train.global_batch_size"
-            name = "a batch of train.batch_ramp" if train.batch_ramp else key
-            for after, rows in train.batch_sizes:
-                found.append(
-                    StageSettings(phase.start + after, data.seq_len, rows, train.micro_batch_size, name, phase.number)
-                )
+            sizes = data.seq_len, train.global_batch_size, train.micro_batch_size
+            found.append(StageSettings(phase.start, *sizes, key, phase.number))
         return found
 
     @property
@@ -179,13 +176,13 @@ class Config(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_curriculum(cls, values: Any) -> Any:
+    def _null_is_no_length(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
         train = values.get("train")
         if values.get("phases") and isinstance(train, dict) and train.get("steps", 0) is None:
-            values = values | {"train": {key: value for key, value in train.items() if key != "steps"}}
-        return phases_of_curriculum(values) if "curriculum" in values else values
+            return values | {"train": {key: value for key, value in train.items() if key != "steps"}}
+        return values
 
     @field_validator("objective", mode="before")
     @classmethod
@@ -293,17 +290,10 @@ class Config(Section):
             raise ValueError("the shares of objective change by two schedules and would not add up to 1; use one")
 
     def _stages_fit(self) -> None:
-        ends = [phase.end for phase in self.run_phases]
         for stage in self.stages:
             micro, batch = stage.micro_batch_size, stage.global_batch_size
             if micro and batch % micro:
                 raise ValueError(f"{stage.key} ({batch}) must be a multiple of train.micro_batch_size ({micro})")
-            if self.phases and stage.after_step >= ends[stage.phase]:
-                name = self.phases[stage.phase].name
-                raise ValueError(
-                    f"train.batch_ramp grows until step {stage.after_step}, and phase {name} ends with step "
-                    f"{ends[stage.phase]}; make the ramp shorter or the phase longer"
-                )
 
     def _no_native_settings(self) -> None:
         for name in ("fused_kernels", "compile", "activation_checkpointing", "flash_attention"):

@@ -1,9 +1,9 @@
 """Base class of the config sections."""
 
 import typing
-from typing import Any, ClassVar
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -13,21 +13,9 @@ def _is_number(annotation: Any) -> bool:
 
 
 class Section(BaseModel):
-    """Immutable; unknown keys, infinities, and yes or no for a number are refused.
-
-    Attributes:
-        retired: keys of earlier versions with their defaults. Stored configs have them: they are ignored if not set.
-    """
+    """Immutable; unknown keys, infinities, and yes or no for a number are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
-    retired: ClassVar[dict[str, Any]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_retired(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        return {key: value for key, value in values.items() if key not in cls.retired or value != cls.retired[key]}
 
     def refuse_unread(self, *names: str, why: str, section: str = "") -> None:
         """Raise ValueError if one of these keys is set, which nothing would read.

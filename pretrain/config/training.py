@@ -1,7 +1,7 @@
 """Config sections for training: optimizer, schedule, batches, precision, ZeRO."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -71,29 +71,6 @@ class ScheduleConfig(Section):
         return self
 
 
-class RampConfig(Section):
-    start: int = Field(ge=1, description="rows of the first batches")
-    increment: int = Field(ge=1, description="rows added to a batch at each growth, up to train.global_batch_size")
-    rows: int = Field(ge=1, description="rows in all over which they grow")
-
-    def sizes(self, last: int) -> list[tuple[int, int]]:
-        """(step after which, rows of a batch): the first after 0, then wherever batches grow, up to `last` rows.
-
-        As Megatron-LM's --rampup-batch-size START INCREMENT SAMPLES: of n increments, the k-th comes with the first
-        batch that begins when k/n of the rows are done.
-        """
-        count, step, done = (last - self.start) // self.increment, 0, 0
-        found = [(0, self.start)]
-        for number in range(1, count + 1):
-            size = found[-1][1]
-            steps = max(0, -((done * count - number * self.rows) // (count * size)))
-            step, done = step + steps, done + steps * size
-            if not steps:  # the last batch was so large that two increments come together
-                found.pop()
-            found.append((step, self.start + number * self.increment))
-        return found
-
-
 class ProfileConfig(Section):
     steps: tuple[int, int] = Field(description="the first step of the profile and the last one")
 
@@ -119,7 +96,6 @@ class TrainConfig(Section):
     micro_batch_size: int | None = Field(
         None, ge=1, description="rows a rank and pass; auto: the largest that fits the GPU; on a CPU no accumulation"
     )
-    batch_ramp: RampConfig | None = Field(None, description="smaller batches at the start, which grow to that size")
     precision: Literal["bf16", "fp16", "fp32"] = Field("bf16", description="arithmetic of the model")
     label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
     z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
@@ -136,26 +112,10 @@ class TrainConfig(Section):
     def _auto_is_none(cls, value: Any) -> Any:
         return None if value == "auto" else value
 
-    @model_validator(mode="after")
-    def _grows(self) -> "TrainConfig":
-        ramp, last = self.batch_ramp, self.global_batch_size
-        if ramp and (ramp.start >= last or (last - ramp.start) % ramp.increment):
-            raise ValueError(
-                f"batch_ramp must go from start ({ramp.start}) to global_batch_size ({last}) in whole increments "
-                f"({ramp.increment}); change one of the three"
-            )
-        return self
-
-    @property
-    def batch_sizes(self) -> list[tuple[int, int]]:
-        """(step after which, rows of a global batch), in order; without a ramp one, after step 0."""
-        last = self.global_batch_size
-        return self.batch_ramp.sizes(last) if self.batch_ramp else [(0, last)]
-
 
 @dataclass(frozen=True)
 class StageSettings:
-    """A part of a phase with one shape of batches, from the step after `after_step` on.
+    """A phase with its shape of batches, from the step after `after_step` on.
 
     key: of the batch size, in the config. phase: the number of the phase.
     """
@@ -170,18 +130,10 @@ class StageSettings:
 
 class ZeroConfig(Section):
     stage: Literal[0, 1, 2, 3] = Field(1, description="parts of the state that ZeRO spreads over the processes")
-    retired: ClassVar[dict[str, Any]] = {"nvme_path": None}
     offload: Literal["none", "cpu"] = Field("none", description="where optimizer state and fp32 weights are")
     offload_parameters: bool = Field(False, description="stage 3: keep the parameters in the host's memory too")
     reduce_dtype: Literal["fp32", "bf16"] = Field("fp32", description="of gradients sent between processes")
     overlap: bool = Field(True, description="stage 1 without offload: send gradients and weights during the passes")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_nvme(cls, values: Any) -> Any:
-        if isinstance(values, dict) and (values.get("offload") == "nvme" or values.get("nvme_path") is not None):
-            raise ValueError("NVMe offload is not supported; write {stage: 3, offload: cpu}, and remove nvme_path")
-        return values
 
     @model_validator(mode="after")
     def _offloads(self) -> "ZeroConfig":

@@ -29,7 +29,6 @@ from data_prep.common.reading import open_regular, shown_path
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.distributed import run_on_all_ranks
-from pretrain.engine.gradient_buckets import uses_flat_gradients
 from pretrain.optim import AVERAGE, Piece, optimizer_order
 
 Layout = dict[str, Any]
@@ -49,12 +48,8 @@ class Flat:
 
 
 def layout_of(config: Config) -> Layout:
-    """The settings that decide how DeepSpeed spreads a run's state over files, as JSON values.
-
-    Checkpoints of earlier versions have other "parameter groups", or none: they are resharded.
-    """
-    groups = {"parameter groups": "matrices by depth, in growing groups"} if uses_flat_gradients(config) else {}
-    return groups | {
+    """The settings that decide how DeepSpeed spreads a run's state over files, as JSON values."""
+    return {
         "processes": dist.get_world_size(),
         "zero.stage": config.zero.stage,
         "zero.offload": config.zero.offload,
@@ -108,8 +103,8 @@ def _as_written(folder: Path, layout: Layout) -> Iterator[None]:
         yield
     except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(
-            f"{folder} cannot be laid out anew, as it is not what {layout['processes']} processes with ZeRO "
-            f"{layout['zero.stage']} write ({type(error).__name__}: {error})"
+            f"{folder} cannot be split for another number of processes: its files are not those of "
+            f"{layout['processes']} processes with ZeRO {layout['zero.stage']} ({type(error).__name__}: {error})"
         ) from None
 
 

@@ -14,7 +14,8 @@ from pretrain.data import PLAN_VERSION, MixturePosition, Sources
 from pretrain.guards.step_guard import GuardHistory
 from pretrain.model import describe, read_description, weights_digest
 
-_STORED = {"position", "guards", "identity", "layout", "shape", "config"}  # JSON objects in the state of a checkpoint
+# JSON objects in the state of a checkpoint
+_STORED = {"position", "guards", "identity", "layout", "shape", "data_of_phases", "config"}
 
 
 @dataclass(frozen=True)

@@ -55,11 +55,6 @@ def _of_phase(phase: Phase) -> Iterator[str]:
 def _of_run(config: Config) -> Iterator[str]:
     """Warnings about parts of a run that its steps do not reach."""
     steps, ema = config.train.steps, config.optim.ema
-    if config.train.batch_ramp and (last := config.train.batch_sizes[-1][0]) >= config.run_phases[0].end:
-        yield (
-            f"train.batch_ramp ends at step {last:,}, after the last of {config.run_phases[0].end:,} steps, so batches "
-            "never have train.global_batch_size rows. Lower its rows."
-        )
     if late := [step for step in config.checkpoint.at_steps if step > steps]:
         yield f"checkpoint.at_steps has {late[0]:,}, after the last step ({steps:,}). No checkpoint is written there."
     if ema is not None and ema**steps > _MOSTLY:

@@ -85,7 +85,6 @@ OPTIONS = {
     "train.bytes": None,
     "train.global_batch_size": 32,
     "train.micro_batch_size": None,
-    "train.batch_ramp": None,
     "train.precision": "bf16",
     "train.label_smoothing": 0.0,
     "train.z_loss": 0.0,
@@ -222,8 +221,3 @@ def test_there_are_configs_to_check():
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_shipped_config_parses(path):
     load_config(path)
-
-
-def test_keys_of_earlier_versions_are_ignored_where_they_were_not_set():
-    stored = {"run": {"dir": "r"}, "data": {"train": "d"}, "train": {"steps": 1}, "zero": {"nvme_path": None}}
-    assert "nvme_path" not in Config.model_validate(stored).model_dump()["zero"]

@@ -48,9 +48,10 @@ def test_if_nothing_fits_the_smallest_size_is_tried():
 
 
 def test_the_size_fits_every_stage():
-    stages = [{"after_step": 50, "seq_len": 1024, "global_batch_size": 40}]
-    rows = Planner(config(curriculum=stages), None, 30522).largest_micro_batch(2, 70 * GB)
-    phases = BatchStage.of_run(with_micro_batch(config(curriculum=stages), rows), 2)
+    later = {"name": "b", "steps": 50, "data": {"seq_len": 1024}, "train": {"global_batch_size": 40}}
+    stages = [{"name": "a", "steps": 50}, later]
+    rows = Planner(config(phases=stages), None, 30522).largest_micro_batch(2, 70 * GB)
+    phases = BatchStage.of_run(with_micro_batch(config(phases=stages), rows), 2)
     assert [phase.micro for phase in phases] == [rows, rows]
     assert 48 % rows == 20 % rows == 0
     assert [phase.rows for phase in phases] == [96, 40], "the position in the stream depends on these alone"

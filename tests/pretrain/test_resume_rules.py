@@ -46,7 +46,7 @@ def config_of(
     rate: float = 0.15,
     objective: str = "mlm",
     data: dict[str, Any] | None = None,
-    curriculum: list[dict[str, int]] | None = None,
+    phases: list[dict[str, Any]] | None = None,
     remote: str | None = None,
     **settings: Any,
 ):
@@ -54,7 +54,7 @@ def config_of(
         {
             "run": {"dir": str(run), **settings},
             "data": {"train": "x", **(data or {})},
-            "curriculum": curriculum or [],
+            "phases": phases or [],
             "model": {"max_positions": 256},
             "train": {"steps": steps},
             "objective": objective,
@@ -335,10 +335,10 @@ def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data)
     assert start_state(found, config_of(run, seed=3), data) == next_epoch
     static = config_of(run).model_copy(update={"masking": MaskingConfig(static_epochs=1)})
     assert start_state(found, static, data) == next_epoch
-    begun = [{"after_step": 7, "seq_len": 256}]
-    assert start_state(found, config_of(run, curriculum=begun), data) == next_epoch
-    later = [{"after_step": 8, "seq_len": 256}]
-    assert start_state(found, config_of(run, curriculum=later), data) == ResumeState(8, AT, 7)
+    for begin, state in ((7, next_epoch), (8, ResumeState(8, AT, 7))):
+        later = {"name": "b", "steps": 100 - begin, "data": {"seq_len": 256}}
+        phases = [{"name": "a", "steps": begin}, later]
+        assert start_state(found, config_of(run, phases=phases), data) == state
     two = Sources(("a", "b"), data.datasets * 2, ((1.0, 1.0),))
     assert start_state(found, config_of(run), two).position == beginning(2, 2)
 

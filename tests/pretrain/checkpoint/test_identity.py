@@ -159,47 +159,22 @@ def test_settings_of_a_strategy_are_named():
     assert changed(short, long) == ["masking.ngram was 2 and is 4"]
 
 
-def test_a_ramp_decides_as_far_as_it_has_come():
-    ramp = {"start": 16, "increment": 8, "rows": 96}  # 24 rows after step 3, 32 after step 5
-
-    def at(steps_done, **others):
-        return identity(steps_done=steps_done, train={"steps": 10, "batch_ramp": ramp | others})
-
-    assert changed(at(3), at(3, rows=97)) == []
-    assert changed(at(3), at(3, start=8)) == ["train.batch_ramp.start was 16 and is 8"]
-    (said,) = changed(at(6), at(6, rows=160))
-    assert said.startswith("batches was")
-    assert any(said.startswith("train.global_batch_size was 32") for said in changed(identity(), at(3)))
-
-
 def test_the_objective_decides_batches():
     assert identity(objective="clm").of_batches() != identity().of_batches()
 
 
 def test_only_begun_stages_are_fixed():
-    def curriculum(*stages):
-        return [{"after_step": step, "seq_len": seq_len} for step, seq_len in stages]
+    def at(steps_done, *lengths, **train):
+        phases = [{"name": f"phase {n}", "steps": 50, "data": {"seq_len": length}} for n, length in enumerate(lengths)]
+        phases[1]["train"] = train
+        values = {"train": {}, "phases": phases, "model__max_positions": 512}
+        return identity(steps_done=steps_done, **values)
 
-    given = {"train": {"steps": 200}, "model__max_positions": 512}
-    before = identity(**given, curriculum=curriculum((50, 256)))
-    longer = curriculum((50, 256), (100, 512))
-    assert changed(before, identity(**given, curriculum=longer)) == []
-    later = changed(before, identity(steps_done=101, **given, curriculum=longer))
-    assert [text.split(" was")[0] for text in later] == ["batches", "phases.stage 2 (first step)"]
-    assert changed(identity(), identity(train={"steps": 200}, curriculum=longer)) != []
-    micro = [{"after_step": 50, "seq_len": 256, "micro_batch_size": 8}]
-    assert changed(before, identity(**given, curriculum=micro)) == []
-
-
-def test_a_checkpoint_with_a_curriculum_has_the_identity_of_its_phases():
-    config = Config.model_validate(LEAST | {"train": {"steps": 200}})
-    stages = [{"after_step": 50, "seq_len": 256, "global_batch_size": 32}]
-    values = LEAST | {"train": {"steps": 200}, "curriculum": stages}
-    now = Identity.of(Config.model_validate(values), data_set(), 100)
-    old = {name: value for name, value in now.settings.items() if name != "batches" and not name.startswith("phases.")}
-    stored = config.model_dump(mode="json") | {"curriculum": stages}
-    saved = Checkpoint(Path("step-00000100"), 100, {"identity": old | {"curriculum": stages}, "config": stored}, {})
-    assert changed(Identity.stored(saved), now) == []
+    before = at(100, 128, 256)
+    assert changed(before, at(100, 128, 256, 512)) == []
+    later = changed(before, at(101, 128, 256, 512))
+    assert [text.split(" was")[0] for text in later] == ["batches", "phases.phase 2 (first step)"]
+    assert changed(before, at(100, 128, 256, micro_batch_size=8)) == []
 
 
 def test_nested_settings_are_named():

@@ -48,17 +48,6 @@ def test_words_and_bytes_are_those_that_the_data_set_counted(write, data):
         assert found.train.steps == math.ceil(rows / 4)
 
 
-def test_a_length_goes_through_the_batches_of_a_ramp(write, data):
-    ramp = {"start": 8, "increment": 8, "rows": 48}  # 8 rows until step 3, 16 until step 5, then 24 and 32
-    train = {"batch_ramp": ramp, "tokens": 64 * 1000}
-    sizes = load_config(write(least(data / "words", train | {"tokens": 64 * 10_000}))).train.batch_sizes
-    done, steps, rows = 0, 0, 0
-    while done < 1000:
-        rows = max(pair for pair in sizes if pair[0] <= steps)[1]
-        done, steps = done + rows, steps + 1
-    assert load_config(write(least(data / "words", train))).train.steps == steps
-
-
 def test_phases_have_lengths_of_their_own(write, data, tmp_path):
     phases = [
         {"name": "a", "tokens": 64 * 32 * 5},

@@ -154,7 +154,11 @@ def test_an_unknown_key_of_any_form_gives_one_short_line(write):
         ({"trian": {"steps": 5}}, [], "Unknown key trian. Did you mean train?"),
         ({}, ["trian.steps=5"], "Unknown key trian. Did you mean train?"),
         ({"run": {"dri": "x"}, "train": {"steps": "ten"}}, [], "Unknown key run.dri. Did you mean run.dir?"),
-        ({"train": {"steps": 5, "bacth_ramp": {}}, "run": {}}, [], "Unknown key train.bacth_ramp. Did you mean"),
+        (
+            {"train": {"steps": 5, "lable_smoothing": 0}, "run": {}},
+            [],
+            "Unknown key train.lable_smoothing. Did you mean",
+        ),
     ],
 )
 def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overrides, wanted):
@@ -172,9 +176,6 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["zero={stage: 0, offload: cpu}", "train.precision=fp32"], "zero: offload needs the optimizer state of"),
         (["zero={stage: 2, offload: cpu, offload_parameters: true}"], "offload_parameters is for stage 3 with offload"),
         (["zero={stage: 3, offload_parameters: true}"], "offload_parameters is for stage 3 with offload cpu"),
-        (["zero.offload=nvme"], "zero: NVMe offload is not supported; write {stage: 3, offload: cpu}, and remove nv"),
-        (["zero={stage: 3, offload: nvme, nvme_path: /x}"], "zero: NVMe offload is not supported; write {stage: 3, of"),
-        (["zero={stage: 3, offload: cpu, nvme_path: /x}"], "zero: NVMe offload is not supported"),
         (["schedule={kind: cosine, decay: 1-sqrt}"], "schedule: decay is for kind wsd, not cosine; remove it"),
         (["schedule={kind: cosine, decay_fraction: 0.5}"], "schedule: decay_fraction is for kind wsd, not cosine"),
         (["schedule={kind: linear, decay_steps: 5}"], "schedule: decay_steps is for kind wsd, not linear; remove it"),
@@ -335,5 +336,6 @@ def test_a_rate_that_selects_nothing_of_a_row(write):
     load_config(write(LEAST), [short, "masking.rate=0.084"])
     falling = "masking.rate={schedule: linear, start: 0.3, end: 0.08}"
     assert wanted in refusal(write(LEAST), short, falling)
-    assert wanted in refusal(write(LEAST), "data.seq_len=64", falling, "curriculum=[{after_step: 2, seq_len: 8}]")
+    phases = "phases=[{name: a, steps: 2}, {name: b, steps: 8, data: {seq_len: 8}}]"
+    assert "masking.rate 0.08 is less than half a token" in refusal(write(LEAST), "data.seq_len=64", falling, phases)
     load_config(write(LEAST), [short, "masking.rate=0.08", "objective=repair"])

@@ -1,14 +1,11 @@
-"""Phases of a config: what they inherit, the curriculum of earlier versions, and the stages of a batch ramp."""
+"""Phases of a config: what they inherit, and what they refuse."""
 
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from pretrain.config import load_config, save_config
 from pretrain.config.phases import Span
-from pretrain.config.training import RampConfig
 from pretrain.masking import mask_rate
 from pretrain.optim import learning_rate
 from tests.support.configs import LEAST, config_file, refusal
@@ -20,43 +17,16 @@ def write(tmp_path):
 
 
 def test_stages_fill_in_what_they_do_not_set(write):
-    stages = "[{after_step: 5, seq_len: 512}, {after_step: 8, global_batch_size: 64, micro_batch_size: 8}]"
-    config = load_config(write(LEAST), [f"curriculum={stages}", "train.micro_batch_size=16"])
+    phases = (
+        "[{name: a, steps: 5}, {name: b, steps: 3, data.seq_len: 512}, "
+        "{name: c, steps: 2, train: {global_batch_size: 64, micro_batch_size: 8}}]"
+    )
+    config = load_config(write(LEAST), [f"phases={phases}", "train.micro_batch_size=16"])
     found = [(s.after_step, s.seq_len, s.global_batch_size, s.micro_batch_size) for s in config.stages]
     assert found == [(0, 128, 32, 16), (5, 512, 32, 16), (8, 512, 64, 8)]
     assert config.longest_row == 512
     assert load_config(write(LEAST), ["train.micro_batch_size=16"]).stages == config.stages[:1]
     assert load_config(write(LEAST)).longest_row == 128
-
-
-@pytest.mark.parametrize(
-    ("stages", "wanted"),
-    [
-        ("[{after_step: 5}, {after_step: 5}]", "curriculum.1.after_step must be a whole number larger than the one"),
-        (
-            "[{after_step: 5, micro_batch_size: 5}]",
-            "phases.stage 1: train.global_batch_size (32) must be a multiple of train.micro_batch_size (5)",
-        ),
-        ("[{after_step: 0}]", "curriculum.0.after_step must be a whole number larger than the one before"),
-        ("[{}]", "curriculum.0.after_step must be a whole number"),
-        ("5", "curriculum is of an earlier version; write phases"),
-    ],
-)
-def test_stages_of_a_curriculum_that_cannot_be(write, stages, wanted):
-    assert wanted in refusal(write(LEAST), f"curriculum={stages}")
-
-
-def test_a_curriculum_becomes_phases_with_a_notice(write, capsys):
-    stages = "[{after_step: 4, seq_len: 64, micro_batch_size: 2}, {after_step: 10}, {after_step: 12}]"
-    config = load_config(write(LEAST), [f"curriculum={stages}"])
-    assert [(phase.name, phase.start, phase.end) for phase in config.run_phases] == [
-        ("start", 0, 4),
-        ("stage 1", 4, 10),
-    ]
-    assert config.run_phases[1].config.data.seq_len == 64
-    assert "notice: curriculum is now phases" in capsys.readouterr().err
-    load_config(write(WITHOUT_STEPS), ["phases=[{name: one, steps: 3}]"])
-    assert capsys.readouterr().err == ""
 
 
 RECIPE = """[
@@ -115,62 +85,8 @@ def test_a_key_of_a_phase_is_changed_by_its_name_or_number(write):
         ("phases.middle.steps=3", "There is no phase 'middle'; the phases are stable, long, decay, end."),
         ("train.steps=4", "train.steps is 4, and the steps of phases add up to 15; remove train.steps"),
         ("phases.long.maskin={}", "Unknown key phases.1.maskin. Did you mean phases.1.masking?"),
-        ("curriculum=[{after_step: 3}]", "phases and curriculum say the same"),
         ("phases.end.model.global_rope_theta=1e6", "phases.end.model: global_rope_theta is for arch modernbert"),
-        (
-            "train.batch_ramp={start: 16, increment: 8, rows: 960}",
-            "train.batch_ramp grows until step 30, and phase stable ends with step 6; make the ramp shorter",
-        ),
     ],
 )
 def test_phases_that_cannot_be(write, override, wanted):
     assert wanted in refusal(write(WITHOUT_STEPS), f"phases={RECIPE}", override)
-
-
-def megatron_sizes(ramp: RampConfig, last: int, steps: int) -> list[int]:
-    """Rows of the batch of each step, as Megatron-LM finds them, in its own words."""
-    increments = (last - ramp.start) // ramp.increment
-    found, consumed = [], 0
-    for _ in range(steps):
-        grown = consumed * increments // ramp.rows  # consumed_samples / rampup_samples_per_increment, without rounding
-        found.append(last if consumed > ramp.rows else min(last, ramp.start + grown * ramp.increment))
-        consumed += found[-1]
-    return found
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.integers(1, 50), st.integers(1, 40), st.integers(1, 12), st.integers(1, 3000))
-def test_a_ramp_has_the_batches_of_megatron(start, increment, increments, rows):
-    last = start + increment * increments
-    ramp = RampConfig(start=start, increment=increment, rows=rows)
-    sizes = ramp.sizes(last)
-    steps = sizes[-1][0] + 3
-    found = [max(pair for pair in sizes if pair[0] <= step)[1] for step in range(steps)]
-    assert found == megatron_sizes(ramp, last, steps)
-    assert [step for step, _ in sizes] == sorted({step for step, _ in sizes})
-
-
-def test_a_ramp_becomes_stages_before_the_curriculum_s(write):
-    ramp = "train.batch_ramp={start: 16, increment: 8, rows: 96}"
-    later = "curriculum=[{after_step: 6, seq_len: 256, micro_batch_size: 4}]"
-    config = load_config(write(LEAST), [ramp, later, "train.micro_batch_size=8"])
-    found = [(s.after_step, s.seq_len, s.global_batch_size, s.micro_batch_size) for s in config.stages]
-    assert found == [(0, 128, 16, 8), (3, 128, 24, 8), (5, 128, 32, 8), (6, 256, 32, 4)]
-
-
-@pytest.mark.parametrize(
-    ("overrides", "wanted"),
-    [
-        (
-            ["train.batch_ramp={start: 16, increment: 9, rows: 96}"],
-            "must go from start (16) to global_batch_size (32) in",
-        ),
-        (["train.batch_ramp={start: 32, increment: 8, rows: 96}"], "train: batch_ramp must go from start (32)"),
-        (
-            ["train.batch_ramp={start: 16, increment: 8, rows: 96}", "train.micro_batch_size=16"],
-            "a batch of train.batch_ramp (24) must be a multiple of train.micro_batch_size (16)",
-        ),
-    ],
-)
-def test_ramps_that_cannot_be(write, overrides, wanted):
-    assert wanted in refusal(write(LEAST), *overrides)

@@ -101,7 +101,9 @@ def test_a_data_set_that_is_gone_or_changed_is_named(copy, data, tmp_path):
     assert f"data.train (fingerprint) was {replay_fingerprint(data)[:12]} and is" in refusal(copy)
     (copy / "config.yaml").write_text(config.replace("seq_len: 32", "seq_len: 64"))
     assert "data.seq_len was 32 and is 64" in refusal(copy)
-    (copy / "config.yaml").write_text(config + "curriculum: [{after_step: 2, seq_len: 64}]\n")
+    (copy / "config.yaml").write_text(
+        config + "phases: [{name: a, steps: 2}, {name: b, steps: 22, data: {seq_len: 64}}]\n"
+    )
     assert "step 3 had 8 rows of 32 slots, and by config.yaml it has 8 of 64" in refusal(copy)
     (copy / "config.yaml").write_text(config.replace("seq_len: 32", "seq_len: 64"))
     for manifest in (copy / "checkpoints").glob("*/manifest.json"):

@@ -1,19 +1,16 @@
 """One rank: exchanges of ZeRO 1 during the passes. Fails if a value is wrong.
 
-`python -m tests.pretrain.engine.overlap_worker bits|trace|dtypes|passes|old FOLDER`:
+`python -m tests.pretrain.engine.overlap_worker bits|trace|dtypes|passes`:
 
 bits: the same losses, norms and weights as with exchanges between the passes.
 trace: the exchanges run while the passes do.
 dtypes: gradients that are sent in bf16 are near those that are sent in fp32, and not equal.
 passes: gradients from several backward passes in one are refused, or right without overlap.
-old: a checkpoint of earlier versions, whose matrices are other groups, is resumed exactly.
 """
 
 import functools
 import sys
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,18 +20,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-import pretrain.optim.parameter_groups
 from data_prep.common.errors import UserError
 from data_prep.common.processes import leave
-from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.data import DeviceFeed
-from pretrain.engine import Engine, init_distributed, layout_of
+from pretrain.engine import Engine, init_distributed
 from pretrain.model import Encoder, EncoderShape, Prediction
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import SHAPE
-from tests.pretrain.engine.layout_worker import record, step_all_alike
-from tests.support.checkpoints import write_parts
 
 STEPS = 8
 DEEP = EncoderShape(vocab_size=101, layers=6, hidden=256, heads=2, intermediate=1024, max_positions=32, pad_id=0)
@@ -169,56 +162,10 @@ def check_passes() -> None:
         step(engine, 0)
 
 
-def one_slice(layers: Sequence[int], parts: int) -> list[slice]:
-    """All matrices in a group."""
-    return [slice(None)] if layers else []
-
-
-def cut_layers(layers: Sequence[int], parts: int) -> list[slice]:
-    """Groups of three matrices, which are no whole layers."""
-    return [slice(at, at + 3) for at in range(0, len(layers), 3)] if parts > 1 else one_slice(layers, parts)
-
-
-def check_old(folder: Path, slices: Any, saved_groups: dict[str, str]) -> None:
-    """saved_groups: the setting of the groups in the checkpoint."""
-    by_depth = pretrain.optim.parameter_groups.depth_slices
-    pretrain.optim.parameter_groups.depth_slices = slices
-    engine = Engine(config("bf16"), encoder())
-    pretrain.optim.parameter_groups.depth_slices = by_depth
-    for number in range(2):
-        step(engine, number)
-    write_parts(folder, engine.snapshot(folder, copy=False))
-    dist.barrier()
-    wanted = record(engine)
-    after = step_all_alike(engine)
-    groups = [len(group["params"]) for group in engine.deepspeed.optimizer.param_groups]
-    engine.release()
-    layout = layout_of(config("bf16"))
-    layout.pop("parameter groups")
-    layout |= saved_groups
-    resumed = Engine(config("bf16"), encoder())
-    assert [len(group["params"]) for group in resumed.deepspeed.optimizer.param_groups] != groups
-    resumed.load(Checkpoint(folder, 2, {"layout": layout}, {}))
-    found = record(resumed)
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        assert np.array_equal(found[name], value), name
-    for name, value in step_all_alike(resumed).items():
-        np.testing.assert_allclose(value, after[name], rtol=1e-2, atol=1e-3, err_msg=name)
-    resumed.release()
-
-
 if __name__ == "__main__":
     init_distributed()
     torch.set_num_threads(1)
-    what, folder = sys.argv[1:]
     checks = {"bits": check_bits, "trace": check_trace, "dtypes": check_dtypes, "passes": check_passes}
-    checks |= {
-        "old": lambda: (
-            check_old(Path(folder) / "one", one_slice, {}),
-            check_old(Path(folder) / "cut", cut_layers, {"parameter groups": "matrices by depth"}),
-        )
-    }
-    checks[what]()
+    checks[sys.argv[1]]()
     dist.barrier()
     leave(0)

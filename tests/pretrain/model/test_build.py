@@ -29,8 +29,7 @@ def test_the_ways_that_a_configuration_chooses(on, monkeypatch):
     monkeypatch.setattr(Encoder, "checkpoint_layers", lambda model: chosen.append("checkpointed"))
     monkeypatch.setattr(Encoder, "compile_graph", lambda model, shapes: chosen.append(f"compiled for {shapes}"))
     train = {"steps": 9, "activation_checkpointing": on, "compile": on}
-    config = Config(
-        **LEAST | {"train": train, "curriculum": [{"after_step": 3, "seq_len": 256}]}, model={"size": "tiny"}
-    )
+    phases = [{"name": "a", "steps": 3}, {"name": "b", "steps": 6, "data": {"seq_len": 256}}]
+    config = Config(**LEAST | {"train": train}, phases=phases, model={"size": "tiny"})
     build_for_training(config, describe(config, tokenizer_info(100)), None, None)
     assert chosen == (["checkpointed", "compiled for 3"] if on else [])

@@ -87,7 +87,7 @@ def test_one_graph_to_train_and_one_to_evaluate(arch, checkpointing):
     assert found[1] == pytest.approx(wanted[1], rel=1e-5)
 
 
-def test_each_stage_of_a_curriculum_is_compiled_once():
+def test_each_shape_of_a_run_is_compiled_once():
     """More of them than torch would compile a function for by itself."""
     model, found = encoder("bert", layers=1), []
     stages = [[16], [8, 8, 16], [16] * 3]

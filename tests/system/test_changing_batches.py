@@ -1,4 +1,4 @@
-"""A mixture under a curriculum, through the command line: resumed within a stage, replayed."""
+"""A mixture whose rows and batches change by phase, through the command line: resumed within a phase, replayed."""
 
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from tests.support import runs
 from tests.support.datasets import make_dataset
 
 STEPS = 12
-STAGES = [
-    {"after_step": 3, "seq_len": 64, "global_batch_size": 4},
-    {"after_step": 7, "seq_len": 16, "global_batch_size": 24, "micro_batch_size": 6},
+PHASES = [
+    {"name": "small", "steps": 2, "train": {"global_batch_size": 4}},
+    {"name": "start", "steps": 1, "train": {"global_batch_size": 8}},
+    {"name": "long", "steps": 4, "data": {"seq_len": 64}, "train": {"global_batch_size": 4}},
+    {"name": "short", "steps": 5, "data": {"seq_len": 16}, "train": {"global_batch_size": 24, "micro_batch_size": 6}},
 ]
 LENGTHS = [32] * 3 + [64] * 4 + [16] * 5
 
@@ -29,7 +31,6 @@ def train(data: Path, run: Path, steps: int, processes: int, **overrides: Any) -
     sources = [{"path": str(data / "train"), "weight": 3}, {"path": str(data / "short"), "weight": 1}]
     settings = {
         "train__steps": steps,
-        "train__batch_ramp": {"start": 4, "increment": 4, "rows": 8},
         "data__train": sources,
         "masking__rate": {"schedule": "linear", "start": 0.3, "end": 0.15},
         "schedule__decay_fraction": 0.0,
@@ -37,7 +38,7 @@ def train(data: Path, run: Path, steps: int, processes: int, **overrides: Any) -
         "checkpoint__keep": 3,
         "eval__every_steps": 4,
     }
-    config = runs.tiny_config(data, run, **(settings | overrides)) | {"curriculum": STAGES}
+    config = runs.tiny_config(data, run, **(settings | overrides)) | {"phases": PHASES}
     done = runs.maskwright("train", runs.write_config(run.with_suffix(".yaml"), config), "--procs", str(processes))
     assert done.returncode == 0, done.stderr
     return [entry for entry in JournalReader(run / "journal.jsonl").entries(batches=True) if entry.batch]
