@@ -6,7 +6,7 @@ from pathlib import Path
 import torch.distributed as dist
 
 from data_prep.common.errors import UserError
-from pretrain.checkpoint.manifest import Checkpoint, read, verify
+from pretrain.checkpoint.manifest import Checkpoint, condition, read, verify
 from pretrain.checkpoint.retention import committed
 from pretrain.distributed import all_gather_json
 
@@ -20,7 +20,7 @@ def newest_verified(
 
     Args:
         check: returns the problem with the state of a checkpoint whose files are intact, or None.
-        report: called on rank 0 with a message for each damaged checkpoint that is skipped.
+        report: called on rank 0 with a message for each damaged or other checkpoint that is skipped.
 
     Raises:
         UserError: if all checkpoints are damaged.
@@ -30,7 +30,7 @@ def newest_verified(
     def skip(path: Path, problem: str) -> None:
         problems.append(problem)
         if dist.get_rank() == 0:
-            report(f"checkpoint {path.name} is damaged and skipped: {problem}")
+            report(f"checkpoint {path.name} is {condition(problem)} and skipped: {problem}")
 
     found = first_intact(folder, [path.name for _, path in committed(folder)], check, skip)
     if problems and found is None:

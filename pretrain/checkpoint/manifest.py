@@ -19,6 +19,8 @@ from data_prep.common.reading import cannot_read, parse_json, read_bytes, typed,
 NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 256 << 20
 _NAMED = re.compile(r"step-(\d{8})")  # with any suffix: renamed folders and folders that are not committed yet have one
+_VERSION = 1
+_OTHER_VERSION = "was written by another version of Maskwright"
 Files = dict[str, dict[str, Any]]
 
 
@@ -41,7 +43,7 @@ class Checkpoint:
         """Write manifest.json with its own checksum and the time. This file makes a complete folder a checkpoint."""
         manifest = {
             "format": "maskwright-checkpoint",
-            "version": 1,
+            "version": _VERSION,
             "step": self.step,
             "time": round(time.time(), 3),
             "state": self.state,
@@ -87,6 +89,8 @@ def read(path: Path) -> Checkpoint:
 def parse(content: bytes, path: Path) -> Checkpoint:
     """Parse the content of the manifest of the checkpoint at `path`; raises ValueError if it is invalid."""
     raw = parse_json(content, dict[str, Any], nan=True)
+    if type(version := raw.get("version")) is int and version != _VERSION:
+        raise ValueError(f"it {_OTHER_VERSION}, in format {version}; this version reads format {_VERSION}")
     manifest: _Manifest = typed(_Manifest, raw)
     if manifest.checksum != checksum_of({name: value for name, value in raw.items() if name != "checksum"}):
         raise ValueError("its checksum does not match its content")
@@ -98,6 +102,11 @@ def parse(content: bytes, path: Path) -> Checkpoint:
     for name in manifest.files:
         _check_name(name)
     return Checkpoint(path, manifest.step, manifest.state, raw["files"], manifest.time)
+
+
+def condition(problem: str) -> str:
+    """What a checkpoint with this problem is: damaged, or of another version."""
+    return "of another version" if _OTHER_VERSION in problem else "damaged"
 
 
 def _check_name(name: str) -> None:

@@ -34,6 +34,18 @@ def problem_of(path: Path) -> str:
     return problem
 
 
+def test_another_version_is_not_called_damage(path):
+    assert manifest.condition(problem_of_after(path, files={})) == "damaged"
+    found = problem_of_after(path, version=2, new_key=1)
+    assert "was written by another version of Maskwright, in format 2; this version reads format 1" in found
+    assert manifest.condition(found) == "of another version"
+
+
+def problem_of_after(path: Path, **changes: Any) -> str:
+    seal(path, **changes)
+    return problem_of(path)
+
+
 def test_a_sealed_manifest_without_a_change_is_sound(path):
     seal(path)
     assert checkpoint.verify(path) is None
@@ -43,7 +55,7 @@ def test_a_sealed_manifest_without_a_change_is_sound(path):
     ("change", "said"),
     [
         ({"format": "other"}, "format is 'other', not 'maskwright-checkpoint'"),
-        ({"version": 2}, "version is 2, not 1"),
+        ({"version": 2}, "in format 2; this version reads format 1"),
         ({"version": True}, "version is True, not 1"),
         ({"step": 3}, "it is of step 3, and its folder of step 2"),
         ({"step": "2"}, "step is '2', not a whole number"),
