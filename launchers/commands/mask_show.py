@@ -2,7 +2,6 @@
 
 import json
 import re
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,17 +15,15 @@ if TYPE_CHECKING:
     from launchers.commands.mask_view import Show, ShownStep
     from pretrain.config import Config
 
-MOST_CHARACTERS = 1 << 20  # limit of one input; standard input may be endless
 _FATES = {"mask": "[MASK]", "random": "random", "kept": "kept"}
 _OVERRIDE = re.compile(r"(objective|[\w-]+(\.[\w-]+)+)=")
 
 
 def mask_show(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="text in quotes, or - for standard input")] = None,
+    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="text in quotes")] = None,
     overrides: Annotated[
         list[str] | None, typer.Argument(metavar="KEY=VALUE", help="masking.strategy=span run.seed=1 ...")
     ] = None,
-    file: Annotated[Path | None, typer.Option(metavar="FILE", help="read the text from a file")] = None,
     data: Annotated[str | None, typer.Option(metavar="DIR", help="show rows of a data set: a folder or a URL")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="folder, tokenizer.json or hub id; not with --data")] = None,
     config: Annotated[
@@ -45,7 +42,7 @@ def mask_show(
         maskwright mask show "The old ship left the harbour." --tokenizer data/demo-tokenizer
         maskwright mask show "The old ship left the harbour." --tokenizer data/demo-tokenizer masking.strategy=span
         maskwright mask show --data data/demo/train --config configs/demo.yaml --rows 2
-        maskwright mask show - --tokenizer bert-base-uncased 'masking.strategy={token: 1, span: 3}' < text.txt
+        maskwright mask show "$(cat text.txt)" --tokenizer bert-base-uncased 'masking.strategy={token: 1, span: 3}'
     """
     from launchers.commands.mask_view import show_data, show_text
     from pretrain.config import load_config
@@ -57,8 +54,8 @@ def mask_show(
         raise UserError(
             f"{texts[0]!r} and {texts[1]!r} are two texts; quote a text, and write settings as section.key=value"
         )
-    if len(texts) + (file is not None) + (data is not None) != 1:
-        raise UserError("give either a text (- for standard input), or --file, or --data")
+    if len(texts) + (data is not None) != 1:
+        raise UserError("Give either a text in quotes, or --data.")
     if data is not None and tokenizer is not None:
         raise UserError("--data has its own tokenizer; leave out --tokenizer")
     if data is None and tokenizer is None:
@@ -68,27 +65,12 @@ def mask_show(
     if tokenizer is None:
         found = show_data(parsed, rows)
     else:
-        found = show_text(_read(file) if file or texts == ["-"] else texts[0], tokenizer, parsed, rows)
+        found = show_text(texts[0], tokenizer, parsed, rows)
     if as_json:
         for step in found.steps(steps):
             typer.echo(json.dumps(step.to_json(), ensure_ascii=False))
     else:
         _print(found, steps)
-
-
-def _read(file: Path | None) -> str:
-    """Read the text from a file, or from standard input without a file."""
-    name = str(file or "standard input")
-    try:
-        with file.open("rb") if file else typer.get_binary_stream("stdin") as stream:
-            text = TextIOWrapper(stream, encoding="utf-8").read(MOST_CHARACTERS + 1)
-    except OSError as error:
-        raise UserError(f"{name} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{name} is not a text in UTF-8 ({error.reason})") from None
-    if len(text) > MOST_CHARACTERS:
-        typer.echo(f"only the first {MOST_CHARACTERS:,} characters of {name} are read", err=True)
-    return text[:MOST_CHARACTERS]
 
 
 def _print(found: "Show", steps: int) -> None:
@@ -107,9 +89,8 @@ def _print(found: "Show", steps: int) -> None:
                 console.print(Text(f"row {number}", style="dim"))
             for text in row.texts:
                 console.print(listed(text))
-    console.print(f"\n{_coverage(step)}")
     if found.rows.n_others:
-        console.print(f"{found.rows.n_others} more rows; --rows {found.rows.n_rows + found.rows.n_others} shows all")
+        console.print(f"\n{found.rows.n_others} more rows; --rows {found.rows.n_rows + found.rows.n_others} shows all")
 
 
 def _settings(config: "Config") -> str:
@@ -131,16 +112,6 @@ def _counts(step: "ShownStep") -> str:
     share = f"{step.selected / max(step.tokens, 1):.1%}"
     fates = ", ".join(f"{step.fates[kind]} {name}" for kind, name in _FATES.items())
     return f"{selected} ({share}) in {_plural(step.units, 'unit')}: {fates}"
-
-
-def _coverage(step: "ShownStep") -> str:
-    """Describe how often tokens were predicted up to a step."""
-    if not step.tokens:
-        return "there is no ordinary token, so nothing to predict"
-    names = {0: "never", 1: "once", 2: "twice"}
-    times = [f"{names.get(time, f'{time} times')} {count}" for time, count in enumerate(step.times) if count]
-    share = f"{step.covered} of {_plural(step.tokens, 'ordinary token')} ({step.covered / step.tokens:.1%})"
-    return f"over {_plural(step.step, 'step')}, {share} predicted at least once: {', '.join(times)}"
 
 
 def _plural(count: int, noun: str) -> str:

@@ -32,7 +32,6 @@ class ShownStep:
     """One masked visit of all rows.
 
     tokens: ordinary tokens of all rows. units: number of selected units. fates: number of predictions by fate.
-    times: number of ordinary tokens that were predicted 0, 1, 2, ... times up to now.
     """
 
     step: int
@@ -41,18 +40,12 @@ class ShownStep:
     tokens: int
     units: int
     fates: Counter[str]
-    times: list[int]
     rows: list[ShownRow]
 
     @property
     def selected(self) -> int:
         """Number of predicted tokens."""
         return self.fates.total()
-
-    @property
-    def covered(self) -> int:
-        """Number of ordinary tokens that were predicted at least once up to now."""
-        return self.tokens - self.times[0]
 
     def to_json(self) -> dict[str, Any]:
         """All shown values, with token ids."""
@@ -64,7 +57,6 @@ class ShownStep:
             "selected": self.selected,
             "units": self.units,
             **{kind: self.fates[kind] for kind in ("mask", "random", "kept")},
-            "times": self.times,
             "rows": [
                 {"row": number, "documents": [*map(_json, row.documents, row.texts, row.units)]}
                 for number, row in enumerate(self.rows)
@@ -100,7 +92,6 @@ class Show:
                 tokens=int(visit.ordinary.sum()),
                 units=len(np.unique(visit.units[visit.predicted])),
                 fates=fates,
-                times=np.bincount(visit.times[visit.ordinary], minlength=1).tolist(),
                 rows=rows,
             )
 

@@ -150,7 +150,6 @@ class MaskedVisit:
 
     epoch: the key of the masks. rate: share of ordinary tokens to predict.
     ordinary, predicted: [R, S] bool.
-    times [R, S] int64: in how many visits so far, this one included, a token was predicted.
     units [R, S] int64: the number of the unit that an ordinary token belongs to; other slots have no meaning.
     """
 
@@ -159,7 +158,6 @@ class MaskedVisit:
     rows: BatchRows
     ordinary: NDArray[np.bool_]
     predicted: NDArray[np.bool_]
-    times: NDArray[np.int64]
     units: NDArray[np.int64]
 
 
@@ -231,7 +229,6 @@ class RowVisits:
         """
         static = self._config.masking.static_epochs
         ordinary = self.vocabulary.is_ordinary[self._rows.rows.tokens]
-        times = np.zeros(ordinary.shape, dtype=np.int64)
         for visit in range(number):
             epoch = visit % static if static else visit
             rows = replace(self._rows.rows, row_ids=self._rows.rows.row_ids + np.array([epoch, 0, 0]))
@@ -240,8 +237,7 @@ class RowVisits:
             predicted = np.zeros(ordinary.shape, dtype=np.bool_)
             row, column = np.nonzero(masked.columns >= 0)
             predicted[row, masked.columns[row, column]] = True
-            times = times + predicted
             units = self._objective.units(rows, ordinary)
             begins = ordinary if units is None else units.begins
             numbers = np.cumsum(begins).reshape(ordinary.shape) - 1
-            yield MaskedVisit(epoch, rate, masked, ordinary, predicted, times, numbers)
+            yield MaskedVisit(epoch, rate, masked, ordinary, predicted, numbers)
