@@ -11,7 +11,7 @@ from tests.support import runs
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_demo_goes_from_text_to_a_filled_mask_and_goes_on_when_repeated(tmp_path, real):
     """Slow: each of its commands a process that imports all that it needs."""
-    few = ("train.steps=6", "eval.every_steps=6", "checkpoint.every_steps=6")
+    few = ("train.steps=6", "eval.every_steps=6", "checkpoint.every_steps=6", "eval.rows=16")
     models = "last" if real else "none"  # logging them takes another process with slow imports
     few += (f"track.models={models}",)
     result = runs.maskwright("demo", "--dir", tmp_path, *few, real=real)

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-import random
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from pretrain.config import Config
 from pretrain.reporting import reporter
 from pretrain.run import Entry, RunFolder
 from pretrain.tracking import RunRecord, Tracker, sync
-from tests.support import runs as trainings
 from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
 from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
 
@@ -289,43 +287,3 @@ def test_a_frozen_server_is_a_request_that_hangs(
     assert history(server.uri, run_id(run_dir)) == expected(run_dir)
     key = record_of(run_dir).key
     assert len([run for run in all_runs(server.uri, "demo") if run["tags"].get("maskwright.key") == key]) == 1
-
-
-@pytest.mark.slow
-def test_a_training_killed_five_times_is_one_run_with_each_step_once(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """SIGKILL to launcher and training at random steps, each time after MLflow has got something of this start.
-
-    A stopped last start ends the run; then the server's REST API is asked for everything that it has.
-    """
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
-    run, draw = tmp_path / "killed", random.Random(9)
-    values = trainings.tiny_config(
-        trainings.tiny_data(tmp_path), run, train__steps=100_000, checkpoint__every_steps=25, eval__every_steps=50
-    )
-    values["track"]["experiment"] = "killed"
-    config = trainings.write_config(tmp_path / "config.yaml", values)
-    for left in range(5, -1, -1):
-        sent = record_of(run).offset if (run / "mlflow_run.json").exists() else 0
-        process = trainings.start_maskwright(tmp_path / f"log-{left}", "train", config)
-        trainings.wait_for(lambda sent=sent: (run / "mlflow_run.json").exists() and record_of(run).offset > sent)
-        trainings.wait_for_step(run, max(trainings.losses(run)) + draw.randint(1, 60))
-        if left:
-            (rank,) = trainings.ranks_of(config).values()
-            rank.kill()
-            process.kill()
-            process.wait()
-            rank.wait(60)
-        else:
-            (run / "STOP").touch()
-            assert process.wait(timeout=240) == 75, (tmp_path / f"log-{left}").read_text()
-    sync(run)
-    (found,) = all_runs(server.uri, "killed")
-    assert found["tags"]["maskwright.key"] == record_of(run).key
-    assert (found["tags"]["restarts"], found["info"]["status"]) == ("5", "KILLED")
-    points = history(server.uri, found["info"]["run_id"])
-    steps = [step for name, step, _ in points if name == "train/loss"]
-    assert steps == list(range(1, max(steps) + 1))
-    assert len((run / "journal.jsonl").read_bytes().splitlines()) > len(steps)  # some steps were repeated
-    assert points == expected(run)

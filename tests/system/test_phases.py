@@ -141,19 +141,6 @@ def test_the_end_is_the_same_after_kills_also_at_boundaries(whole, data, tmp_pat
     assert_same(tmp_path / "run", whole)
 
 
-@pytest.mark.slow
-def test_the_end_is_the_same_after_thirty_kills(whole, data, tmp_path, monkeypatch):
-    config = config_of(data, tmp_path / "run", checkpoint__every_steps=1)
-    for number in range(30):
-        step = 2 + number * 3 // 4
-        monkeypatch.setenv("MASKWRIGHT_FAULTS", f"kill:rank={number % 2},step={step}")
-        assert train(config).returncode != 0
-    monkeypatch.delenv("MASKWRIGHT_FAULTS")
-    done = train(config)
-    assert done.returncode == 0, done.stderr
-    assert_same(tmp_path / "run", whole)
-
-
 def test_one_process_goes_on_in_the_next_phase(whole, data, tmp_path):
     start = str(RunFolder(whole).checkpoints / "step-00000008")
     config = config_of(data, tmp_path / "run", run__resume=start, run__trust_checkpoint=True)

@@ -14,7 +14,7 @@ import pytest
 from tests.support.forked import ROOT
 
 TUTORIALS = ROOT / "docs/tutorials"
-FAST = ("first-model", "sequences")
+FAST = ("first-model",)
 
 
 def blocks(page: str) -> list[tuple[str, str]]:

@@ -6,8 +6,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from data_prep.jobs import PreparationSettings
 from data_prep.tokenizer import train
 from tests.support.prep import jsonl, prepare_files, texts, tree
@@ -45,21 +43,18 @@ def survived(work: Callable[[], object], out: Path, changes: int) -> bool:
         os._exit(1)
 
 
-@pytest.mark.parametrize(
-    "settings, evaluated",
-    [(PreparationSettings(valid_fraction=0.2), False), (PreparationSettings(deduplicate="near"), True)],
-    ids=["split", "cleaned"],
-)
-def test_a_death_before_any_change_costs_nothing(tmp_path, settings, evaluated):
+def test_a_death_before_any_change_costs_nothing(tmp_path):
+    """With near duplicates, an evaluation set and a held-out part: all kinds of files that a preparation writes."""
+    settings = PreparationSettings(valid_fraction=0.2, deduplicate="near")
     rows = [*texts(0, 120), *texts(0, 40), "{broken"]
     (tmp_path / "a.jsonl").write_bytes(jsonl(rows) + b"{broken\n")
     (tmp_path / "eval.txt").write_text("\n".join(texts(3, 5)))
     train(texts(0, 100), "wordpiece", 300, tmp_path / "tok")
-    more = {"evaluation": [tmp_path / "eval.txt"]} if evaluated else {}
+    evaluation = [tmp_path / "eval.txt"]
 
     def work(out: Path) -> Callable[[], object]:
         return lambda: prepare_files(
-            [tmp_path / "a.jsonl"], tmp_path / "tok", out, 1, settings, **more, task_bytes=20_000
+            [tmp_path / "a.jsonl"], tmp_path / "tok", out, 1, settings, evaluation=evaluation, task_bytes=20_000
         )
 
     work(tmp_path / "undisturbed")()
