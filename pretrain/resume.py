@@ -209,7 +209,7 @@ def _refuse_existing(config: Config, folder: RunFolder) -> None:
 def _named(config: Config, folder: RunFolder, path: Path) -> Checkpoint:
     if path.resolve().parent != folder.checkpoints.resolve() and not config.run.trust_checkpoint:
         raise UserError(
-            f"{path} belongs to another run, and this one would build on weights of whoever made it; "
+            f"{path} belongs to another run, and this one would continue from a checkpoint of unknown origin; "
             "pass run.trust_checkpoint=true if you trust them"
         )
     path = path.resolve()  # resolves a symbolic link

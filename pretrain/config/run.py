@@ -121,7 +121,7 @@ class GuardConfig(Section):
     rollback: bool = Field(False, description="go back to the checkpoint before a spike, and leave its batches out")
     spike_steps: int = Field(10, ge=1, description="steps in a row above the threshold before a rollback")
     skip_steps: int = Field(100, ge=0, description="steps whose batches are left out after the spike's first one")
-    max_rollbacks: int = Field(3, ge=1, description="rollbacks of a run; later spikes are only told")
+    max_rollbacks: int = Field(3, ge=1, description="rollbacks of a run; later spikes are reported, without another")
     hang_seconds: float = Field(
         600.0, ge=0, description="without progress for so long, the run ends; 0: never. Longer at the start"
     )

@@ -141,7 +141,7 @@ class Watchdog:
             "process was at"
         )
         with contextlib.suppress(UserError, OSError):
-            if self._folder.fail(reason, "take out the machine of that rank if need be, then run the command again"):
+            if self._folder.fail(reason, "run the command again; remove that rank's machine if this repeats"):
                 print(f"error: {reason}", file=sys.stderr, flush=True)
         self._leave(1)
 

@@ -258,9 +258,9 @@ class Loop:
         self.guard.check()
         if self._replaced_tokens > self._config.data.damage_budget:
             raise EndOfRun(
-                f"by step {step}, {self._replaced_tokens} tokens stood in for those of damaged blocks, more than "
-                f"data.damage_budget ({self._config.data.damage_budget}); the warnings above name the files: restore "
-                "them, or raise the budget"
+                f"by step {step}, {self._replaced_tokens} tokens were replaced because their blocks are damaged, more "
+                f"than data.damage_budget ({self._config.data.damage_budget}); the warnings above name the files: "
+                "restore them, or raise the budget"
             )
 
     def _report(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None = None) -> None:
