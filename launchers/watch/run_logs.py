@@ -24,19 +24,11 @@ _OUTPUT = re.compile(r'^#SBATCH --output="(.*)"$', re.MULTILINE)
 
 
 def logs_of(run: Path, trust_folder: bool = False) -> list[Path]:
-    """The logs of a run's Slurm jobs, newest last, in RUN/slurm or at the path of its job script.
-
-    Raises:
-        UserError: if the script names only logs outside the run folder, without `trust_folder`: a script of somebody
-            else could name any file.
-    """
+    """The logs of a run's Slurm jobs, newest last, in RUN/slurm and, with `trust_folder`, where its job script says."""
     folder = RunFolder(run)
-    outside = _elsewhere(folder)
-    patterns = [f"{escape(str(refuse_link(folder.slurm)))}/*.log", *(outside if trust_folder else [])]
+    patterns = [f"{escape(str(refuse_link(folder.slurm)))}/*.log", *(_elsewhere(folder) if trust_folder else [])]
     found = {name for pattern in patterns for name in glob(pattern)}
     logs = [path for path in map(Path, found) if path.is_file() and not path.is_symlink()]
-    if not logs and (found := {name for pattern in outside for name in glob(pattern)}):
-        raise UserError(f"{folder.job_script} names a log outside the run folder, {min(found)}. Add --yes to read it.")
     return sorted(logs, key=lambda path: (path.stat().st_mtime, str(path)))
 
 
@@ -44,10 +36,14 @@ def find_log(run: Path, job: str | None, trust_folder: bool = False) -> Path | N
     """The log of a Slurm job of a run, by default of the newest one; None if the run has no logs.
 
     Raises:
-        UserError: as logs_of, and if the run has no log of this job.
+        UserError: if the run has no log of this job, or the log may be one outside the run folder, without
+            `trust_folder`: a job script of somebody else could name any file.
     """
-    found = logs_of(run, trust_folder)
+    found, folder = logs_of(run, trust_folder), RunFolder(run)
     chosen = [path for path in found if job in (None, path.stem)]
+    if not trust_folder and (job is None or not chosen):
+        for outside in (name for pattern in _elsewhere(folder) for name in glob(pattern)):
+            raise UserError(f"{folder.job_script} names a log outside the run folder, {outside}. Add --yes to read it.")
     if job is not None and not chosen:
         known = ", ".join(path.stem for path in found)
         others = f"Its jobs are {known}." if known else "It has no logs of Slurm jobs: leave --job out."

@@ -167,8 +167,9 @@ def test_logs_are_those_of_the_newest_job_or_the_journal(done, tmp_path):
     assert runs.maskwright("logs", run, "--job", "7", "-n", "2").stdout == "line 99\ntorn\n"
     assert len(runs.maskwright("logs", run, "--job", "7", "--all").stdout.splitlines()) == 101
     assert "an array's" in runs.maskwright("logs", run, "--job", "12_3").stdout
-    assert runs.maskwright("logs", run).stdout == "elsewhere\n"
-    assert "Its jobs are" in runs.maskwright("logs", run, "--job", "8").stderr
+    assert "out-99.txt. Add --yes" in runs.maskwright("logs", run).stderr
+    assert runs.maskwright("logs", run, "--yes").stdout == "elsewhere\n"
+    assert "Its jobs are" in runs.maskwright("logs", run, "--job", "8", "--yes").stderr
     assert "wrote no stacks" in runs.maskwright("logs", run, "--rank", "0").stderr
 
 
