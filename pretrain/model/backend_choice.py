@@ -77,10 +77,10 @@ def varlen_has_window(torch_folder: Path | None = None) -> bool:
     return any(arg.arg == "window_size" for node in functions for arg in (*node.args.args, *node.args.kwonlyargs))
 
 
-def fastest_attention(device: str, dtype: str, per_head: int, dropout: float) -> Attention:
-    """The fastest attention for tensors of this type of device and torch's dtype; `per_head`: dimensions of a head."""
+def fastest_attention(device: str, dtype: str, per_head: int, dropout: float, window: bool) -> Attention:
+    """The fastest attention for tensors of this type of device and torch's dtype; see attention_fallback."""
     precision = _PRECISIONS.get(dtype, "fp32")
-    return "sdpa" if attention_fallback(device, precision, per_head, dropout, varlen_has_window()) else "varlen"
+    return "sdpa" if attention_fallback(device, precision, per_head, dropout, window) else "varlen"
 
 
 class FastPath(NamedTuple):

@@ -20,11 +20,12 @@ from pretrain.config import View
 from pretrain.kernels import PLAIN, Operations, Rotation, rotation
 from pretrain.masking import IGNORED, RowGroup
 from pretrain.model.attention import DocumentBounds, cut_bounds, source_ends
-from pretrain.model.backend_choice import Attention, fastest_attention
+from pretrain.model.backend_choice import Attention, fastest_attention, varlen_has_window
 from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
 
+_HAS_WINDOW = varlen_has_window()  # read once, because a compiled graph cannot read files
 _GRAPHS = 2  # of a shape: training and evaluation
 Views = tuple[tuple[View, int], ...]  # and how many rows have it
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
@@ -199,7 +200,8 @@ class Encoder(nn.Module):
     ) -> Iterator[tuple[int, DocumentBounds]]:
         shape, n = self.shape, len(tokens)
         device, dtype = cu_seqlens.device.type, str(self.word_embedding.dtype)
-        backend = self.backend or fastest_attention(device, dtype, shape.hidden // shape.heads, shape.dropout)
+        per_head = shape.hidden // shape.heads
+        backend = self.backend or fastest_attention(device, dtype, per_head, shape.dropout, _HAS_WINDOW)
         first = 0
         for view, rows in views or ((shape.view, n // seq_len),):
             slots = rows * seq_len

@@ -52,7 +52,8 @@ def test_the_encoder_computes_what_the_run_reports(precision, device, model):
     reported = ComputeBackends.of(config(train={"precision": precision}, model=model), device)
     size = model.get("size", {"hidden": 256, "heads": 4})
     per_head = size["hidden"] // size["heads"]
-    used = fastest_attention(device, str(PRECISIONS[precision]), per_head, model.get("dropout", 0.0))
+    dropout, window = model.get("dropout", 0.0), varlen_has_window()
+    used = fastest_attention(device, str(PRECISIONS[precision]), per_head, dropout, window)
     assert reported.attention == used
     fast = device == "cuda" and precision != "fp32" and not model and varlen_has_window()
     assert used == ("varlen" if fast else "sdpa")
