@@ -34,7 +34,6 @@ from evaluation.generation import Writer
 from evaluation.study import Study
 from launchers.app import app
 from launchers.commands.prep_weights import prep_weights
-from launchers.hosts.host_checks import read_hostfile
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.requeue_decision import LaunchHistory
 from launchers.slurm.supervisor import read_history, write_history
@@ -288,8 +287,6 @@ def _of_preparations(folder: Path, data: Dataset) -> Iterator[Reader]:
 
 
 def _of_clusters(folder: Path) -> Iterator[Reader]:
-    hosts = _written(folder / "hosts", "# nodes\nnode1 slots=8\nnode2 slots=8 # spare\n")
-    yield Reader("hostfile", hosts, lambda: read_hostfile(hosts, 2, 8), "words")
     supervisor = folder / "supervisor.json"
     write_history(supervisor, LaunchHistory(7, 20, 1, 1))
 

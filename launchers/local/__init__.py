@@ -1,8 +1,8 @@
 """Training on this machine: start the processes and wait for them.
 
-`train_locally` is `maskwright train`. The module `start_ranks` starts the processes of one machine, here or on a host.
-`supervise` waits for processes on other machines. Both turn Ctrl-C and Slurm's signals into a file STOP in the run
-folder, with `StopSignals`; the step loop then saves a checkpoint. `gpu_count` counts GPUs without torch.
+`train_locally` is `maskwright train`. The module `start_ranks` starts the processes.
+Ctrl-C and SIGTERM become a file STOP in the run folder (`StopSignals`); the step loop then saves a checkpoint.
+`gpu_count` counts GPUs without torch.
 """
 
 import lazy_loader

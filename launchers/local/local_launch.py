@@ -7,8 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +16,7 @@ from data_prep.common.files import write_file
 from data_prep.common.processes import die_with_parent
 from data_prep.common.reading import read_bytes
 from launchers.local.gpus import check_device, visible_gpus
-from launchers.local.start_ranks import command_of
+from launchers.local.start_ranks import ADDRESS, command_of
 from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
@@ -25,7 +24,6 @@ from pretrain.distributed import Threads
 from pretrain.planning import check_resume
 from pretrain.run import ALL_DONE, EXIT_CODES, RunFolder, StartPhase, Status
 
-_ADDRESS = "127.0.0.1"
 _END_SECONDS = 30.0
 _INTERRUPTED = 130
 """Exit code of a run that a second Ctrl-C ended: the usual code for Ctrl-C."""
@@ -49,9 +47,9 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             number = f"{processes} process{'es' if processes > 1 else ''}"
             StartPhase.begin(f"Starting {folder.path} with {number}, {Threads.of(processes)}.")
             arguments = [str(config_path), *overrides]
-            with socket.create_server((_ADDRESS, 0)) as free:
+            with socket.create_server((ADDRESS, 0)) as free:
                 port = free.getsockname()[1]
-            command = command_of(sys.executable, _devices(processes), 0, 1, _ADDRESS, port, arguments)
+            command = command_of(port, _devices(processes), arguments)
             code = _run(command, lock, stop)
         with contextlib.suppress(OSError):  # the disk cannot be written
             folder.stop.unlink(missing_ok=True)  # requested again while the run ended
@@ -116,41 +114,6 @@ def _end_at_once(folder: RunFolder, signal_name: str) -> int:
         folder.write_status("stopped", saved, status.total_steps, reason, action, retry=False)
     print(_farewell(folder, folder.recorded_status()), file=sys.stderr)
     return EXIT_CODES["stopped"] if is_starting else _INTERRUPTED
-
-
-def supervise(folder: RunFolder, run: Callable[[StopSignals], int]) -> int:
-    """Start a run's processes on other machines with `run` and wait for them. Returns the exit code of the run.
-
-    Rank 0 takes the lock of the run folder. The result is read from status.json, not from the exit code of `run`.
-    """
-    folder.create()
-    with folder.lock():  # refused while another run holds the folder
-        folder.stop.unlink(missing_ok=True)  # delete the request of an earlier run; later requests are for this run
-    before = folder.status_time()
-    stop = StopSignals(folder, before)
-    with on_stop_signals(stop):
-        code = run(stop)
-    if stop.at_once:
-        print(f"{folder.path}: {stop.at_once} ended its processes", file=sys.stderr)
-        return EXIT_CODES["stopped"]
-    if folder.status_time() == before:
-        if code != EXIT_CODES["failed"]:  # otherwise a process printed the reason
-            print(f"error: training did not start; its processes ended with code {code}", file=sys.stderr)
-        return EXIT_CODES["failed"]
-    status = _final_status(folder)
-    if not status.is_over:
-        raise UserError(f"{folder.path}: {folder.holder() or 'another process'} is training in this run folder")
-    with contextlib.suppress(OSError):  # the disk cannot be written
-        folder.stop.unlink(missing_ok=True)  # requested again while the run ended
-    return _conclude(folder, status, said_why=code == EXIT_CODES["failed"])
-
-
-def _final_status(folder: RunFolder) -> Status:
-    """The status after the ranks have exited. Ranks of a killed launcher take a moment to exit."""
-    deadline = time.monotonic() + _END_SECONDS
-    while not (status := folder.read_status()).is_over and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return status
 
 
 def _conclude(folder: RunFolder, status: Status, said_why: bool) -> int:

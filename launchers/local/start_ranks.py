@@ -1,8 +1,8 @@
 """Start the training processes of one machine.
 
-`python -m launchers.local.start_ranks NODE NODES ADDRESS PORT DEVICES CONFIG [section.key=value ...]`.
+`python -m launchers.local.start_ranks PORT DEVICES CONFIG [section.key=value ...]`.
 
-It does the work of `deepspeed.launcher.launch` on a node, but does not import DeepSpeed, which takes seconds. When one
+It does the work of `deepspeed.launcher.launch`, but does not import DeepSpeed, which takes seconds. When one
 process fails, the others are ended. When this process is killed, Linux kills them.
 """
 
@@ -17,29 +17,27 @@ from types import FrameType
 from data_prep.common.processes import die_with_parent, module_command
 from launchers.local.gpus import gpu_count
 
+ADDRESS = "127.0.0.1"
+"""Address of rank 0."""
 _SAVE_SECONDS = 30.0
 """Seconds for a checkpoint after processes were asked to end."""
 _POLL_SECONDS = 0.05
 
 
-def command_of(
-    python: str, devices: Iterable[object], node: int, nodes: int, address: str, port: int, arguments: Sequence[str]
-) -> list[str]:
-    """Build the command line that starts the processes of one node.
+def command_of(port: int, devices: Iterable[str], arguments: Sequence[str]) -> list[str]:
+    """Build the command line that starts the processes.
 
     Args:
-        devices: GPUs of each node, one per process; on CPU one number per process.
-        node, nodes: index of this node, and number of nodes.
-        address, port: address of rank 0.
+        port: port of rank 0 on this machine.
+        devices: GPUs, one per process; on CPU one number per process.
         arguments: path of the config, and the overrides.
     """
-    place = [str(node), str(nodes), address, str(port), ",".join(map(str, devices))]
-    return module_command("launchers.local.start_ranks", *place, *arguments, python=python)
+    return module_command("launchers.local.start_ranks", str(port), ",".join(devices), *arguments)
 
 
 def main(words: Sequence[str]) -> int:
     """Start the processes and wait for them. Returns 0, or the first exit code that is not 0."""
-    node, nodes, address, port, devices, *arguments = words
+    port, devices, *arguments = words
     ended: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -51,7 +49,7 @@ def main(words: Sequence[str]) -> int:
     settings = _settings() | {"CUDA_VISIBLE_DEVICES": devices}
     ranks = []
     for local_rank in range(processes):
-        variables = rank_variables(local_rank, processes, int(node), int(nodes), address, port)
+        variables = rank_variables(local_rank, processes, 0, 1, ADDRESS, port)
         ranks.append(_start(variables | settings, arguments))
     while not ended and not any(rank.poll() for rank in ranks) and any(rank.poll() is None for rank in ranks):
         time.sleep(_POLL_SECONDS)

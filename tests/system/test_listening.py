@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launchers.local import command_of
+from launchers.local import rank_variables
 from tests.support import runs
 
 
@@ -81,15 +81,12 @@ def test_training_on_two_hosts_listens_on_their_common_network_alone(tmp_path, t
     path = runs.write_config(tmp_path / "c.yaml", config)
     hosts = []
     for node, network in enumerate(two_networks):
-        start = command_of(sys.executable, [0], node, 2, "10.99.0.1", 29777, [str(path)])
-        command = ["ip", "netns", "exec", network, *start]
-        hosts.append(subprocess.Popen(command, env=runs.environment() | {"DS_ACCELERATOR": "cpu"}, cwd=runs.ROOT))
+        command = ["ip", "netns", "exec", network, sys.executable, "-m", "pretrain.train", "--config", str(path)]
+        variables = rank_variables(0, 1, node, 2, "10.99.0.1", 29777) | {"DS_ACCELERATOR": "cpu"}
+        hosts.append(subprocess.Popen(command, env=runs.environment() | variables, cwd=runs.ROOT))
     try:
         runs.wait_for_step(run, 2)
-        found = [
-            {address for process in psutil.Process(host.pid).children(recursive=True) for address in listening(process)}
-            for host in hosts
-        ]
+        found = [set(listening(psutil.Process(host.pid))) for host in hosts]  # `ip` becomes the command
         (run / "STOP").touch()
         assert [host.wait(60) for host in hosts] == [75, 75]
     finally:

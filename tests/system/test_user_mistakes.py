@@ -268,9 +268,6 @@ MISTAKES = {
         Mistake("launch slurm run.yaml run.dir=new --time 24h --dry-run", "24h", "HH:MM:SS"),
         Mistake("launch slurm run.yaml run.dir=new --gpus-per-node 3 --dry-run", "global_batch_size", "3"),
         Mistake("launch list", "Slurm", "folder"),
-        Mistake("launch hosts run.yaml --hostfile none --nodes 2", "none", "hostfile"),
-        Mistake("launch hosts run.yaml --hostfile hosts --nodes 2", "hosts", "slots="),
-        Mistake("launch hosts run.yaml --hostfile one_host --nodes 2", "one_host", "--nodes"),
         Mistake("launch prep tok", "tok", "prep plan"),
         Mistake("study run none", "none", "study masking"),
         Mistake("study masking run.yaml run.dir=new --rates 15,30 --dry-run", "15", "0.15"),
@@ -332,8 +329,6 @@ def world(tmp_path_factory) -> Path:
         "odd.tsv": "a\tb\tc\n1\t2\t3\n",
         "heavy.txt": "ship 2\n",
         "one.json": '{"accuracy": 0.9}',
-        "hosts": "node1 gpus:8\nnode2 gpus:8\n",
-        "one_host": "node1 slots=8\n",
     }.items():
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)

@@ -83,7 +83,7 @@ WITHOUT_JSON = {
     *("demo", "init", "train", "branch", "stop", "export", "publish", "logs", "tokenizer train"),
     *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
     *("prep collocations", "prep weights", "study masking", "study run"),
-    *("track models", "track register", "track export", "launch slurm", "launch prep", "launch hosts"),
+    *("track models", "track register", "track export", "launch slurm", "launch prep"),
 }
 """Commands that do something, or print a text."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.system.cluster.cluster import NAMESPACES, namespaces
 
-PROGRAMS = ["sshd", "ssh", "ssh-keygen", "ip", "unshare", "nsenter", "setpriv"]
+PROGRAMS = ["sshd", "ssh", "ssh-keygen", "pdsh", "ip", "unshare", "nsenter", "setpriv"]
 
 
 def why_unavailable() -> str | None:
@@ -18,7 +18,7 @@ def why_unavailable() -> str | None:
         return "test hosts need root"
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
-        return f"test hosts need {', '.join(missing)} (openssh-server openssh-client iproute2)"
+        return f"test hosts need {', '.join(missing)} (openssh-server openssh-client pdsh iproute2)"
     probe = ["unshare", *NAMESPACES, "--fork", "ip", "link", "add", "br0", "type", "bridge"]
     result = subprocess.run(probe, capture_output=True, text=True)
     if result.returncode != 0:
@@ -44,21 +44,6 @@ class Hosts:
             stderr=subprocess.STDOUT,
             text=True,
         )
-
-    def run(self, *command: str | Path, cwd: Path, **environment: str) -> tuple[int, str]:
-        """Run a command on desk: its exit code, and what it printed."""
-        with self.start(*command, cwd=cwd, **environment) as process:
-            output, _ = process.communicate()
-        return process.returncode, output
-
-    def on(self, host: str, *command: str) -> str:
-        """Run a command as root in the namespaces of a host, as its administrator; its standard output."""
-        pid = (self.state / f"sshd.{host}.pid").read_text().strip()
-        inside = ["nsenter", f"--target={pid}", "--mount", "--net", "--uts", "--ipc", *command]
-        result = subprocess.run([*self._desk, *inside], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if result.returncode != 0:
-            raise AssertionError(f"{command[0]} exited with {result.returncode}:\n{result.stdout}{result.stderr}")
-        return result.stdout
 
 
 @contextlib.contextmanager
