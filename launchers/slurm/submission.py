@@ -131,12 +131,8 @@ class Submission:
 
 
 def submitted_config(path: Path) -> Config:
-    """Read the config of a job. Scripts of earlier versions name RUN/slurm/job.json, which is next to it.
-
-    Raises:
-        UserError: if it is missing or invalid.
-    """
-    return load_config(path.with_name("config.yaml"))
+    """Read the config of a job, RUN/slurm/config.yaml. Raises UserError if it is missing or invalid."""
+    return load_config(path)
 
 
 def launch_run(config: Config, seeds: str | None, dry_run: bool) -> None:

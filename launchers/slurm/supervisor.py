@@ -54,7 +54,6 @@ def read_history(path: Path, job_id: int) -> LaunchHistory:
     """Read the job's history from RUN/slurm/supervisor.json; empty if it is missing, damaged, or of another job."""
     try:
         values: dict[str, Any] = read_json(path, dict[str, Any], _MAX_RECORD_BYTES)
-        values.pop("saving", None)  # of earlier versions
         if missing := [field.name for field in fields(LaunchHistory) if field.name not in values]:
             raise ValueError(f"it has no {missing[0]}")
         history: LaunchHistory = typed(LaunchHistory, values)

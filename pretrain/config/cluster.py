@@ -1,7 +1,7 @@
 """Config section `cluster`: nodes, queue and environment for `maskwright launch slurm`. No key changes results."""
 
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated
 
 from pydantic import Field, field_validator, model_validator
 
@@ -42,7 +42,6 @@ class ContainerConfig(Section):
 
 
 class ClusterConfig(Section):
-    retired: ClassVar[dict[str, Any]] = {"bind": "none", "template": None}
     nodes: int = Field(1, ge=1, description="nodes to train on")
     gpus_per_node: int = Field(1, ge=1, description="training processes on each node, one a GPU")
     cpu: bool = Field(False, description="ask for no GPUs: the processes train on CPU, over gloo")
@@ -69,14 +68,6 @@ class ClusterConfig(Section):
     environment: dict[str, str] = Field(default_factory=dict, description="environment variables, none of them secret")
     container: ContainerConfig | None = Field(None, description="run each node's part in a container")
     interface: Word | None = Field(None, description="network interface; by default the one that leads to the others")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _no_deleted_keys(cls, values: Any) -> Any:
-        for key, advice in _DELETED.items():
-            if isinstance(values, dict) and values.get(key, cls.retired[key]) != cls.retired[key]:
-                raise ValueError(f"the key {key} was removed: {advice}")
-        return values
 
     @field_validator("options")
     @classmethod
@@ -116,8 +107,4 @@ class ClusterConfig(Section):
         return self
 
 
-_DELETED = {
-    "bind": "delete it; srun gives each process its own cores, and environment.SLURM_CPU_BIND changes that",
-    "template": "delete it, and put your lines of bash into setup, and your #SBATCH options into options",
-}
 _NO_SECRETS = "{} looks like a secret, and the job script is kept; export it where you submit, and sbatch hands it on"

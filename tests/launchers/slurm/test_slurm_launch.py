@@ -49,10 +49,6 @@ def test_dry_run_prints_what_would_be_submitted_and_writes_nothing(config: Path)
     assert sorted(path.name for path in config.parent.iterdir()) == ["data", "run.yaml"]
 
 
-def test_stored_configs_with_removed_keys_load(config: Path) -> None:
-    assert launch(config, "--dry-run", "cluster.bind=none", "cluster.template=null")
-
-
 def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_path: Path) -> None:
     values = yaml.safe_load(config.read_text())
     values["cluster"] = {"partition": "b", "qos": "b", "environment": {"X": "b", "Y": "b"}, "modules": ["b"]}
@@ -86,10 +82,6 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         (["--seeds", "1-"], "--seeds"),
         (["--seeds", "1001"], "go up to 1000"),
         (["--profile", "/nowhere.yaml"], "No config file at /nowhere.yaml"),
-        (
-            ["cluster.template=/nowhere.sh"],
-            "the key template was removed: delete it, and put your lines",
-        ),
         (["--sbatch", "--nodelist n1"], "form --NAME or --NAME=VALUE"),
         (["--sbatch", "--node=3"], "set cluster.nodes"),
         (["--sbatch", "--export=ALL,HF_TOKEN=x"], "HF_TOKEN looks like a secret"),
@@ -98,7 +90,6 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         (["--env", "X-Y=1"], "cannot be an environment variable"),
         (["--env", "PROXY=http://me:word@host"], "PROXY looks like a secret"),
         (["--setup", "export WANDB_API_KEY=abc"], "WANDB_API_KEY looks like a secret"),
-        (["cluster.bind=cores"], "the key bind was removed: delete it; srun gives each process its own cores"),
         (["--spare-nodes", "1", "--max-restarts", "0"], "spare_nodes"),
         (["--container-image", "x"], "the container cannot access"),
         (["--container-mount", "x", "--container-image", "x"], "/FROM:/TO"),

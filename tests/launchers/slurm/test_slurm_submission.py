@@ -19,13 +19,12 @@ from pretrain.run import RunFolder
 from tests.support.slurm_jobs import NASTY, directives, submission
 
 
-def test_scripts_of_earlier_versions_find_the_config(tmp_path: Path) -> None:
+def test_a_job_reads_the_config_that_was_submitted(tmp_path: Path) -> None:
     asked = submission(tmp_path / NASTY, cpu=True, container={"image": "a", "mounts": ["/b"]})
     asked.write()
-    for name in ("config.yaml", "job.json"):
-        assert submitted_config(tmp_path / NASTY / "slurm" / name) == asked.config
+    assert submitted_config(tmp_path / NASTY / "slurm" / "config.yaml") == asked.config
     with pytest.raises(UserError, match="No config file"):
-        submitted_config(tmp_path / "job.json")
+        submitted_config(tmp_path / "config.yaml")
 
 
 def test_srun_starts_a_task_for_each_rank() -> None:
