@@ -29,7 +29,7 @@ COMMANDS = (
     *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
     *("mask show", "study masking", "study run"),
     *("track sync", "track models", "track register", "track export"),
-    *("launch slurm", "launch prep", "launch list"),
+    *("launch slurm", "launch prep"),
 )
 """Names, in the order of the help."""
 

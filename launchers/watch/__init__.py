@@ -1,4 +1,4 @@
-"""Find runs, read their logs, and stop them: `maskwright status`, `launch list`, `logs` and `stop`.
+"""Find runs, read their logs, and stop them: `maskwright status`, `logs` and `stop`.
 
 `look_at_all` finds runs and reads their state, `print_runs` prints a table of them, and `print_run` all about one.
 `follow_runs` prints a line for each change, until the runs are over.

@@ -140,13 +140,8 @@ def print_run(seen: Seen) -> None:
     text_console(PIPE_WIDTH).print(facts_table(rows))
 
 
-def print_runs(found: list[Seen], others: Sequence[QueuedJob] = ()) -> None:
-    """Print a table with one line for each run, and for each other job."""
-    text_console(PIPE_WIDTH).print(runs_table(found, others))
-
-
-def runs_table(found: list[Seen], others: Sequence[QueuedJob] = ()) -> "Table":
-    """A table with one line for each run, and for each other job."""
+def print_runs(found: list[Seen]) -> None:
+    """Print a table with one line for each run."""
     columns = ("run", "state", "step", "%", "loss", "tokens/s", "left", "updated", "job", "next")
     rows = [
         (
@@ -163,8 +158,7 @@ def runs_table(found: list[Seen], others: Sequence[QueuedJob] = ()) -> "Table":
         )
         for seen in found
     ]
-    rows += [("", job.name, "", "", "", "", "", "", _job(job), "none") for job in others]
-    return text_table(columns, rows, texts=("state", "job", "next"))
+    text_console(PIPE_WIDTH).print(text_table(columns, rows, texts=("state", "job", "next")))
 
 
 def follow_runs(folders: list[Path]) -> None:

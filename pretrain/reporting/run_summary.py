@@ -1,6 +1,6 @@
 """The summary of a run, from its folder alone: state, step, speed, time left, last checkpoint and problems.
 
-`status`, `launch list` and the report show it.
+`status` and the report show it.
 """
 
 import itertools

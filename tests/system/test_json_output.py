@@ -9,7 +9,6 @@ from tests.launchers.commands.test_command_line import ALL, WITHOUT_JSON
 from tests.support import runs, text_data
 
 TO_A_FILE = {"evaluate", "finetune", "merge"}  # --json FILE
-NEEDS_SLURM = {"launch list"}  # tests/system/cluster has it
 COMMANDS = {
     "audit": ["run", "--steps", "3:4"],
     "checkpoints": ["run"],
@@ -42,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_command_with_json_is_in_the_table():
     single = {" ".join(words) for words, one in ALL.items() if not hasattr(one, "commands")}
-    assert {*COMMANDS, *TO_A_FILE, *NEEDS_SLURM} == single - WITHOUT_JSON
+    assert {*COMMANDS, *TO_A_FILE} == single - WITHOUT_JSON
 
 
 @pytest.mark.parametrize("command", COMMANDS)

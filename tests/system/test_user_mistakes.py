@@ -267,7 +267,6 @@ MISTAKES = {
         Mistake("launch slurm run.yaml run.dir=new --nodes two", "--nodes", "whole number", 2),
         Mistake("launch slurm run.yaml run.dir=new --time 24h --dry-run", "24h", "HH:MM:SS"),
         Mistake("launch slurm run.yaml run.dir=new --gpus-per-node 3 --dry-run", "global_batch_size", "3"),
-        Mistake("launch list", "Slurm", "folder"),
         Mistake("launch prep tok", "tok", "prep plan"),
         Mistake("study run none", "none", "study masking"),
         Mistake("study masking run.yaml run.dir=new --rates 15,30 --dry-run", "15", "0.15"),

@@ -1,4 +1,4 @@
-"""`maskwright status`, `stop`, `logs`, `launch list` and `plan --from` on the folder of a real run."""
+"""`maskwright status`, `stop`, `logs` and `plan --from` on the folder of a real run."""
 
 import json
 import shutil
@@ -63,9 +63,7 @@ def test_several_runs_and_folders_of_runs(done, tmp_path):
     assert told("status", tmp_path / "a" / "one", tmp_path / "a")[0]["run"].endswith("one")
     shown = runs.maskwright("status", tmp_path / "a").stdout
     assert shown.count("completed") == 2
-    listed = runs.maskwright("launch", "list", tmp_path)
-    assert listed.stdout.count("24 of 24") == 2
-    assert "cannot read Slurm's queue" in listed.stderr
+    assert shown.count("24 of 24") == 2
     assert runs.maskwright("status", tmp_path / "a", "--exit-code").returncode == 1
     assert runs.maskwright("status", tmp_path / "a" / "empty").returncode == 1
 
@@ -90,8 +88,6 @@ def test_damage_leaves_its_part_out_alone(done, tmp_path):
     assert "no log yet" in runs.maskwright("logs", run).stderr
     (run / "status.json").write_text("{")
     assert runs.maskwright("status", run).returncode == 1
-    listed = told("launch", "list", run)["runs"]
-    assert [one["state"] for one in listed] == ["unknown"]
 
 
 def test_text_of_a_run_cannot_control_the_terminal(done, tmp_path):
@@ -108,7 +104,7 @@ def test_text_of_a_run_cannot_control_the_terminal(done, tmp_path):
     (run / "slurm" / "7.log").write_text(f"begin {hostile} end\n")
     journal = run / "journal.jsonl"
     journal.write_text(json.dumps({"step": 1, "time": 1.0, "metrics": {hostile: 1.0}}) + "\n" + journal.read_text())
-    commands = (["status"], ["status", "--json"], ["logs"], ["logs", "--job", "7"], ["launch", "list"])
+    commands = (["status"], ["status", "--json"], ["logs"], ["logs", "--job", "7"])
     for command in (*commands, ["checkpoints"], ["track", "sync"], ["plan", "--from"]):
         result = runs.maskwright(*command, run)
         for text in (result.stdout, result.stderr):
@@ -214,6 +210,6 @@ def test_a_plan_by_the_run_s_own_speed(config, done):
 def test_watching_starts_without_torch(done):
     code = "import sys; sys.argv[1:] = {}\nfrom launchers.app import app\napp(standalone_mode=False)\n"
     code += "sys.exit('torch' in sys.modules)"
-    for words in (["status", str(done)], ["logs", str(done)], ["launch", "list", str(done)]):
+    for words in (["status", str(done)], ["logs", str(done)]):
         result = subprocess.run([sys.executable, "-c", code.format(words)], cwd=ROOT, capture_output=True, text=True)
         assert result.returncode == 0, result.stderr

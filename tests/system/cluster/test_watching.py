@@ -1,8 +1,7 @@
-"""`maskwright launch list`, `status`, `stop` and `logs` of jobs in the queue of a real Slurm cluster."""
+"""`maskwright status`, `stop` and `logs` of jobs in the queue of a real Slurm cluster."""
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -67,8 +66,8 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, folder: Path) ->
     cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")  # nothing else begins
     second = launch(cluster, folder, "second")
     try:
-        check_the_list(json.loads(call(cluster, "launch", "list", "--json")), first, second, folder / "runs")
-        assert "pending (PartitionDown)" in call(cluster, "launch", "list")
+        check_the_list(json.loads(call(cluster, "status", folder / "runs", "--json")), first, second, folder / "runs")
+        assert "pending (PartitionDown)" in call(cluster, "status", folder / "runs")
         waiting = folder / "runs" / "second"
         assert json.loads(call(cluster, "status", waiting, "--json"))["state"] == "queued"
         assert f"took its job {second} out of the queue" in call(cluster, "stop", waiting)
@@ -81,8 +80,8 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, folder: Path) ->
         cluster.run("scancel", second, other, check=False)
         cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
     cluster.wait(first, 120)
-    assert json.loads(call(cluster, "launch", "list", "--json")) == {"runs": [], "other_jobs": []}
-    found = json.loads(call(cluster, "launch", "list", folder / "runs", "--json"))["runs"]
+    found = json.loads(call(cluster, "status", folder / "runs", "--json"))
+    assert not any(one["jobs"] for one in found)
     assert {Path(one["run"]).name: one["state"] for one in found} == {"first": "stopped", "second": "unknown"}
 
 
@@ -112,9 +111,8 @@ def test_a_stop_reaches_a_job_that_waits_to_go_on_and_one_that_begins(cluster: C
     assert not (other / "STOP").exists()
 
 
-def check_the_list(found: dict[str, Any], first: str, second: str, runs: Path) -> None:
-    assert found["other_jobs"] == []
-    by_run = {one["run"]: one for one in found["runs"]}
+def check_the_list(found: list[dict[str, Any]], first: str, second: str, runs: Path) -> None:
+    by_run = {one["run"]: one for one in found}
     trains, waits = by_run[str(runs / "first")], by_run[str(runs / "second")]
     assert [job["id"] for job in trains["jobs"]] == [first]
     assert trains["state"] == "running"
@@ -124,10 +122,3 @@ def check_the_list(found: dict[str, Any], first: str, second: str, runs: Path) -
     assert waits["state"] == "queued"
     assert waits["jobs"][0]["state"] == "PENDING"
     assert f"maskwright stop {waits['run']}" in waits["next_action"]
-
-
-def test_outside_of_a_cluster_there_is_one_sentence() -> None:
-    command = [sys.executable, "-m", "launchers.cli", "launch", "list"]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"PATH": "/nowhere"})
-    assert result.returncode == 1
-    assert "squeue was not found" in result.stderr
