@@ -79,9 +79,12 @@ COMMANDS = {
 """Commands of docs/multi-node.md. A command with NODE starts on each host, with the number of the host there."""
 
 
+SHORT = [pytest.param(name, marks=[pytest.mark.short] * ("no_ssh" not in name)) for name in COMMANDS]
+"""deepspeed.sbatch uses --no_ssh too."""
+
+
 @pytest.mark.slow
-@pytest.mark.short
-@pytest.mark.parametrize("launcher", COMMANDS)
+@pytest.mark.parametrize("launcher", SHORT)
 def test_two_hosts_train_like_two_processes(
     launcher: str, hosts: Hosts, folder: Path, reference: dict[int, float], tmp_path: Path
 ) -> None:
