@@ -16,7 +16,6 @@ from launchers.slurm import QueuedJob, own_jobs
 from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
-    from rich.table import Table
 
     from pretrain.reporting import RunSummary
 
