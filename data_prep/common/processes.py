@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 
 from data_prep.common.errors import UserError
 
-_ROOT = str(Path(__file__).parents[1])
+_ROOT = str(Path(__file__).parents[2])
 _RUN_MODULE = "import sys; sys.path[0] or sys.path.pop(0); from runpy import run_module; "
 _RUN_MODULE += "run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 _BLANK = " \t\r\n"  # str.strip would also remove the separators that squeue is asked for
