@@ -16,7 +16,6 @@ from launchers.slurm import QueuedJob, own_jobs
 from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
-
     from pretrain.reporting import RunSummary
 
 PIPE_WIDTH = 1000  # columns of a table in a pipe, so that no line wraps
