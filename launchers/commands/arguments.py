@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.common.errors import UserError
-from data_prep.common.urls import is_url, shown
+from data_prep.common.urls import is_url, require_trust, shown
 
 if TYPE_CHECKING:
     from pretrain.config import Config
@@ -78,6 +78,24 @@ def read_config(place: Path, overrides: list[str] | None = None) -> "Config":
         load_run_config(RunFolder(place).config)
         place = RunFolder(place).config
     return load_config(place, overrides)
+
+
+def load_trusted_config(file: Path, overrides: list[str] | None, yes: bool) -> "Config":
+    """Load the config of a command that only inspects it.
+
+    Raises:
+        UserError: it cannot be used; or it lies in a run folder, which may come from somebody else, and it alone names
+            an address to connect to. `yes`, or an override with the address, agrees to it.
+    """
+    from data_prep.storage import is_run
+    from pretrain.config import load_config
+
+    config = load_config(file, overrides)
+    if not yes and is_run(file.parent):
+        addresses = [*config.data_locations, config.checkpoint.remote, config.model.init, config.track.uri]
+        given = " ".join(overrides or [])
+        require_trust((address for address in map(str, filter(None, addresses)) if address not in given), file)
+    return config
 
 
 def refuse_unread(context: typer.Context, reader: str, *parameters: str) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from data_prep.common.errors import UserError
 from data_prep.common.processes import module_command
-from launchers.commands.arguments import JsonFlag, Overrides
+from launchers.commands.arguments import JsonFlag, Overrides, YesOption, load_trusted_config
 from launchers.display import text_console
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def doctor(
     ] = False,
     nodes: Annotated[int | None, typer.Option(min=1, help="request a new allocation of N nodes for --cluster")] = None,
     gpus_per_node: Annotated[int | None, typer.Option(min=1, help="GPUs to request on each node")] = None,
+    yes: YesOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Check this machine. With CONFIG, also check the data, the settings and the tracking server of a run.
@@ -51,16 +52,15 @@ def doctor(
         maskwright doctor --nodes 4 --gpus-per-node 8
     """
     from launchers.doctor import examine_machine
-    from pretrain.config import load_config
 
     if full and (cluster or nodes is not None):
         raise UserError("--full checks one machine only. Remove --cluster and --nodes, or --full.")
     if gpus_per_node is not None and nodes is None:
         raise UserError("--gpus-per-node is for a new allocation. Add --nodes N.")
-    settings = load_config(config, overrides) if config else None
+    settings = load_trusted_config(config, overrides, yes) if config else None
     words = [str(config), *(overrides or [])] if config else []
     if nodes is not None:
-        sys.exit(_allocate(nodes, gpus_per_node, [*words, *(["--json"] if as_json else [])]))
+        sys.exit(_allocate(nodes, gpus_per_node, [*words, *["--yes"] * yes, *["--json"] * as_json]))
     if cluster:
         from launchers.doctor import examine_cluster  # imports torch
 

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides
+from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides, YesOption, load_trusted_config
 from launchers.commands.plan_scaling import ScalingRequest, node_counts, show_scaling, with_defaults
 from launchers.display import text_console, text_table
 
@@ -60,6 +60,7 @@ def plan(
     vocab_size: Annotated[
         int | None, typer.Option(min=8, help="plan without data, for a vocabulary of N tokens")
     ] = None,
+    yes: YesOption = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Estimate what a run needs: memory per GPU, tokens, epochs, days.
@@ -76,10 +77,9 @@ def plan(
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
         maskwright plan run.yaml --nodes 1,2,8,32 --gpus-per-node 8 --gpu H100 --mfu 0.4 --network 400g
     """
-    from pretrain.config import load_config
     from pretrain.planning import GpuMemory
 
-    parsed, counts = load_config(config, overrides), node_counts(nodes)
+    parsed, counts = load_trusted_config(config, overrides, yes), node_counts(nodes)
     memory = GpuMemory.of(gpu, gpu_memory)
     rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second, tflops)
     asked = ScalingRequest(counts, gpus_per_node, gpu, network, tokens_per_gpu, constants, data_wait)

@@ -128,7 +128,15 @@ def test_no_address_that_only_the_run_names_is_read_unless_the_user_agrees(done,
         (run / "environment.json").write_text(json.dumps(environment))
         with pytest.raises(UserError, match=f"is known from {run}/environment.json alone. Add --yes"):
             training_sections(RunFolder(run), 24, None)
-        for command in (("replay", run, "--step", "3"), ("audit", run), ("checkpoints", run)):
+        file = run / "config.yaml"
+        connecting = (
+            ("replay", run, "--step", "3"),
+            ("audit", run),
+            ("checkpoints", run),
+            ("plan", file),
+            ("doctor", file),
+        )
+        for command in connecting:
             result = runs.maskwright(*command)
             assert result.returncode == (0 if command[0] == "checkpoints" else 1), command
             assert f"is known from {run}/" in result.stderr
