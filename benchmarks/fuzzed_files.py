@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 import zstandard
+from huggingface_hub import EvalResult
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 from transformers import BertConfig
 
@@ -26,7 +27,6 @@ from data_prep.format import Dataset, data_set_problems
 from data_prep.sources import Options, RowReader, SourceInput, examine
 from data_prep.storage import Cache, text_files
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
-from evaluation import published_results
 from evaluation.finetuning import FinetuneSettings, Finetuning, model_digest
 from evaluation.finetuning.example_files import read_columns, read_table
 from evaluation.finetuning.learner import initial_model
@@ -40,7 +40,8 @@ from launchers.slurm.supervisor import read_history, write_history
 from launchers.watch import find_log
 from pretrain.config import Config, load_config
 from pretrain.data import MaskedStream
-from pretrain.export import ExportRecord, Figure, merge_models, revision_of
+from pretrain.export import figures_in, merge_models, revision_of
+from pretrain.export.export_record import ExportRecord
 from pretrain.model import EncoderShape
 from pretrain.model.families import shape_of
 from pretrain.model.head import LossOptions
@@ -164,10 +165,9 @@ def _of_exports(folder: Path, data: Dataset) -> Iterator[Reader]:
     tiny_model(export, data.tokenizer_path / "tokenizer.json")
     _written(export / "README.md", CARD)
     record = folder / "recorded" / "maskwright_export.json"
-    figures = [Figure("fill-mask", "books/valid", "loss", "held-out loss", 1.5, (1.0, 2.0), "x")]
 
     def published() -> None:
-        revision_of(export, "main", "a/b", figures, None, None)
+        revision_of(export, "main", "a/b", [])
 
     yield Reader("card", export / "README.md", published, "words")
     yield Reader("card, bytes", export / "README.md", published, "bytes")
@@ -179,12 +179,12 @@ def _of_exports(folder: Path, data: Dataset) -> Iterator[Reader]:
     settings = {"held_out": masks, "pairs": {"file": "blimp.jsonl"}}
     evaluated = {"models": {str(export): {"held_out": held_out, "pairs": pairs}}, "settings": settings}
     results = _written(folder / "evaluated.json", json.dumps(evaluated))
-    listed = list[Figure]
-    yield Reader("evaluation results", results, lambda: published_results.figures_in(results, export, []), kind=listed)
+    listed = list[EvalResult]
+    yield Reader("evaluation results", results, lambda: figures_in(results, "", [export]), kind=listed)
     identity = {"model": model_digest(export), "epochs": 1, "lr": 1e-3, "valid": "0" * 64}
     tuned = {"task": "classification", "metric": "accuracy", "mean": 0.5, "scores": [0.5, 0.6], "identity": identity}
     scored = _written(folder / "tuned.json", json.dumps(tuned))
-    yield Reader("fine-tuning results", scored, lambda: published_results.figures_in(scored, export, []), kind=listed)
+    yield Reader("fine-tuning results", scored, lambda: figures_in(scored, identity["model"], []), kind=listed)
 
 
 def _of_tokenizers(folder: Path, data: Dataset) -> Iterator[Reader]:

@@ -200,6 +200,14 @@ def refuse_file(folder: Path) -> None:
         raise UserError(f"{existing} is a file; choose another folder for the output.")
 
 
+def free_folder(out: Path) -> Path:
+    """The absolute path of a folder to write. Raises UserError if something is there."""
+    place = out.absolute()
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise UserError(f"{place} exists and is not an empty folder. Remove it, or choose another --out.")
+    return place
+
+
 def check_writable(path: Path, option: str = "--out", inside: bool = False) -> None:
     """Raise UserError if `path`, which `option` names, cannot be created. Call it before hours of work.
 

@@ -39,14 +39,12 @@ def export(
     """
     require_run(run)
     check_writable(out or refuse_link(RunFolder(run).exports) / "step")
-    from pretrain.export import default_export, export_run
+    from pretrain.export import export_run, exported_folder
 
     if every:
         if out or step is not None:
             raise UserError("--all exports each checkpoint into RUN/exports. Remove --out and --step.")
-        folder = RunFolder(run)
-        for number, saved in sorted(committed(folder.checkpoints)):
-            if not default_export(folder, saved.name, ema, view).exists():
-                print(export_run(run, number, None, averaged=ema, view=view))
+        for number, _ in sorted(committed(RunFolder(run).checkpoints)):
+            print(exported_folder(run, number, view, ema))
         return
     print(export_run(run, step, out, averaged=ema, view=view))

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import check_writable
+from data_prep.common.files import check_writable, free_folder
 from data_prep.common.urls import require_trust
 from launchers.commands.arguments import local, refuse_unread
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
@@ -51,7 +51,7 @@ def merge(
     """
     if weights != "ema":
         refuse_unread(context, "--weights ema", "decay")
-    from pretrain.export import free_folder, merge_parts, merge_weights
+    from pretrain.export import merge_parts, merge_weights
 
     parts = [part for name in models for part in merge_parts(name, view)]
     folders = [part.folder for part in parts]

@@ -1,20 +1,21 @@
 """`maskwright publish`: upload a model with its model card to the Hugging Face Hub."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import check_writable
+from data_prep.common.files import check_writable, free_folder
 from data_prep.storage import is_run
 from launchers.commands.arguments import YesOption, check_inputs, local
 from pretrain.checkpoint import committed
 from pretrain.run import RunFolder, step_name
 
 if TYPE_CHECKING:
-    from pretrain.export import Figure
+    from huggingface_hub import EvalResult
+
+_MAIN = "main"  # the revision that a name without a revision means
 
 
 def publish(
@@ -36,10 +37,6 @@ def publish(
         typer.Option(
             "--data-license", metavar="[SOURCE=]TEXT", help="licence of the training text, or of one source of it"
         ),
-    ] = None,
-    watts: Annotated[
-        float | None,
-        typer.Option(min=1, help="power of a GPU (without GPUs: of a machine), to estimate the energy of the training"),
     ] = None,
     yes: YesOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="write the files to --out, and upload nothing")] = False,
@@ -64,31 +61,25 @@ def publish(
     check_inputs([model])
     if every and not is_run(model):
         raise UserError(f"{model} is one model. Remove --every-checkpoint, or name a run folder.")
-    from pretrain.export import HubRepository, check_repository, free_folder
+    from pretrain.export import HubRepository, check_target, revision_of
 
-    check_repository(to)
+    check_target(to, licence)
     if out:
         check_writable(free_folder(out))
-    hub = None if out else HubRepository(to, lambda line: print(line, file=sys.stderr, flush=True))
+    hub = None if out else HubRepository(to)
     exports = _exports(model, every)
     figures = _figures(results or [], exports, model)
-
-    from pretrain.export import revision_of
-
     stated = [_stated(text) for text in data_licences or []]
-    revisions = [
-        revision_of(export, name, to, figures[name], licence, watts, stated, yes) for name, export in exports.items()
-    ]
+    revisions = [revision_of(export, name, to, figures[name], licence, stated, yes) for name, export in exports.items()]
     if hub:
         hub.create(private)
-    for one in revisions:
-        size = f"{len(one.files)} files, {one.bytes / 1e6:.1f} MB"
+    for revision in revisions:
+        size = f"{len(revision.files)} files, {revision.bytes / 1e6:.1f} MB"
         if hub:
-            count = hub.upload(one.name, one.files)
-            print(f"{one.name}: {f'uploaded {count} of {size}' if count else 'up to date'}", flush=True)
+            print(f"{revision.name}: {size} {'uploaded' if hub.upload(revision) else 'up to date'}", flush=True)
         elif out:
-            one.write(out / one.name)
-            print(f"{one.name}: {size} in {out / one.name}", flush=True)
+            revision.write(out / revision.name)
+            print(f"{revision.name}: {size} in {out / revision.name}", flush=True)
     if hub:
         print(hub.page)
 
@@ -103,28 +94,33 @@ def _stated(text: str) -> tuple[str, str]:
 
 def _exports(model: Path, every: bool) -> dict[str, Path]:
     """The folder of each revision. main, with the newest checkpoint, is the last one."""
-    from pretrain.export import MAIN, exported_folder, model_folder
+    from pretrain.export import exported_folder, model_folder
 
     steps = sorted(step for step, _ in committed(RunFolder(model).checkpoints)) if every else []
-    return {step_name(step): exported_folder(model, step) for step in steps} | {MAIN: model_folder(model)}
+    return {step_name(step): exported_folder(model, step) for step in steps} | {_MAIN: model_folder(model)}
 
 
-def _figures(results: list[Path], exports: dict[str, Path], model: Path) -> dict[str, list["Figure"]]:
+def _figures(results: list[Path], exports: dict[str, Path], model: Path) -> dict[str, list["EvalResult"]]:
     """The figures of each revision. Raises UserError for a file without any.
 
     An evaluation of a run is one of its newest checkpoint, if it is newer than the export of this checkpoint.
     """
-    from pretrain.export import MAIN
+    figures: dict[str, list[EvalResult]] = {name: [] for name in exports}
+    if not results:
+        return figures
+    from evaluation.finetuning import model_digest
+    from pretrain.export import figures_in
 
-    found: dict[str, list[Figure]] = {name: [] for name in exports}
-    newest = exports[MAIN]
+    newest = exports[_MAIN]
+    digests = {name: model_digest(export) for name, export in exports.items()}
     for file in results:
-        from evaluation.published_results import figures_in
-
         after = file.is_file() and file.stat().st_mtime >= newest.stat().st_mtime
-        names = {name: [model] if after and export == newest else [] for name, export in exports.items()}
-        of_file = {name: figures_in(file, export, names[name]) for name, export in exports.items()}
-        if not any(of_file.values()):
+        count = 0
+        for name, export in exports.items():
+            paths = [export, model] if after and export == newest else [export]
+            of_file = figures_in(file, digests[name], paths)
+            figures[name] += of_file
+            count += len(of_file)
+        if not count:
             raise UserError(f"{file} has no results of {model}. Evaluate this model, or remove --results {file}.")
-        found = {name: figures + of_file[name] for name, figures in found.items()}
-    return found
+    return figures

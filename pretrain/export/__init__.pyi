@@ -1,12 +1,9 @@
-from .export_record import ExportRecord as ExportRecord
 from .hub_upload import HubRepository as HubRepository
-from .hub_upload import check_repository as check_repository
+from .hub_upload import check_target as check_target
 from .hugging_face_export import native_state as native_state
 from .merge_models import merge_models as merge_models
 from .merge_parts import merge_parts as merge_parts
 from .merge_parts import merge_weights as merge_weights
-from .model_card import Figure as Figure
-from .publication import MAIN as MAIN
 from .publication import revision_of as revision_of
 from .resolve_model import check_model as check_model
 from .resolve_model import check_vocabulary as check_vocabulary
@@ -18,7 +15,6 @@ from .resolve_model import load_tokenizer as load_tokenizer
 from .resolve_model import model_config as model_config
 from .resolve_model import model_folder as model_folder
 from .resolve_model import prediction_lag as prediction_lag
-from .run_export import default_export as default_export
+from .result_figures import figures_in as figures_in
 from .run_export import export_run as export_run
-from .run_export import free_folder as free_folder
 from .transformers_folder import save_model as save_model

@@ -1,24 +1,19 @@
-"""The model card of an export: how the model was trained, and how to use it; and of a published model, with figures."""
+"""The model card of an export or a merge: how the model was trained, and how to use it."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import yaml
-
-from data_prep.common.errors import UserError
 from pretrain.checkpoint import Checkpoint, step_of
 from pretrain.config import OBJECTIVES, Config, ObjectiveKind, View
-from pretrain.export.card_sections import markdown_table
 from pretrain.export.transformers_folder import needs_version_5
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_PLACE = "PATH_OF_THIS_FOLDER"
-_FRONT_MATTER = re.compile(r"---\n(.*?)\n---\n", re.DOTALL)
+PLACE = "PATH_OF_THIS_FOLDER"
+"""What an export's card writes for the place of the model."""
 
 _FILL_MASK = """```python
 from transformers import pipeline
@@ -104,73 +99,6 @@ A model pretrained with Maskwright for {titles}: {config.model.title} (layers x 
 {use}{_VERSION_5 if needs_version_5(model.config) else ""}"""
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A measured figure of a model, for its card.
-
-    Attributes:
-        task: type of task on the Hugging Face Hub, such as fill-mask. data: name of the data set.
-        metric: type of metric, such as accuracy. name: of the metric in words, with its unit.
-        interval: at 95%; None if it is not known. settings: of the measurement, in words.
-    """
-
-    task: str
-    data: str
-    metric: str
-    name: str
-    value: float
-    interval: tuple[float, float] | None
-    settings: str
-
-
-def published_card(
-    card: str, repository: str, figures: Sequence[Figure], sections: str = "", licence: str | None = None
-) -> str:
-    """The model card of a published model: the card of its export, with the new name, figures and more sections.
-
-    Args:
-        repository: OWNER/NAME. sections: see training_sections. licence: its id on the Hugging Face Hub.
-
-    Raises:
-        UserError: if the metadata at the start of `card` are no YAML mapping.
-    """
-    name = repository.partition("/")[2]
-    front = _FRONT_MATTER.match(card)
-    try:
-        metadata = dict(yaml.safe_load(front[1])) if front else {"library_name": "transformers"}
-    except (yaml.YAMLError, TypeError, ValueError):
-        raise UserError("README.md of the model has metadata that are no YAML mapping. Correct them.") from None
-    metadata = {key: value for key, value in metadata.items() if key not in ("thumbnail", "widget")}  # remote images
-    metadata |= {"license": licence} if licence else {}
-    metadata |= {"model-index": [{"name": name, "results": [*map(_result, figures)]}]} if figures else {}
-    text = re.sub(r"\A\s*# .*", "", card[front.end() :] if front else card).replace(_PLACE, repository).strip()
-    # The folder may be of somebody else: the page must run no HTML, and load no image from another server.
-    text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text).replace("![", r"\![")
-    parts = [f"# {name}", text, _evaluation(figures), sections.strip()]
-    body = "\n\n".join(part for part in parts if part)
-    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n{body}\n"
-
-
-def _result(figure: Figure) -> dict[str, Any]:
-    """A figure in the form of `model-index`, with the interval in the arguments of the metric."""
-    arguments = {"settings": figure.settings} | ({"interval_95": list(figure.interval)} if figure.interval else {})
-    metric = {"type": figure.metric, "value": figure.value, "name": figure.name, "args": arguments}
-    return {
-        "task": {"type": figure.task},
-        "dataset": {"type": figure.data, "name": figure.data},
-        "metrics": [metric],
-    }
-
-
-def _evaluation(figures: Sequence[Figure]) -> str:
-    rows = [
-        (one.data, one.name, f"{one.value:.4f}", " to ".join(f"{end:.4f}" for end in one.interval or ()), one.settings)
-        for one in figures
-    ]
-    head = ("data", "metric", "value", "95% interval", "settings")
-    return f"## Evaluation\n\n{markdown_table(head, rows).rstrip()}" if rows else ""
-
-
 def merged_card(card: str, title: str, parts: Iterable[tuple[str, float]]) -> str:
     """The model card of a merge, made from the card of its last part.
 
@@ -205,9 +133,10 @@ def _lines_of_phase(config: Config) -> str:
     if len(config.objectives) == 1:
         return f"| {config.objective_kind.predicts(config.masking)} |"
     lines = []
-    for one, kind in zip(config.objectives, (OBJECTIVES[one.kind] for one in config.objectives), strict=True):
-        share = " to ".join(f"{end:.4g}" for end in dict.fromkeys(one.ends))
+    for objective in config.objectives:
+        kind = OBJECTIVES[objective.kind]
+        share = " to ".join(f"{end:.4g}" for end in dict.fromkeys(objective.ends))
         what = ": ".join(kind.predicts(config.masking).split(" | "))
-        weight = f", weight {one.weight:g}" if one.weight else ""
+        weight = f", weight {objective.weight:g}" if objective.weight else ""
         lines.append(f"| {kind.title} | share of the rows {share}{weight}; {what} |")
     return "\n".join(lines)

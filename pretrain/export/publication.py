@@ -7,17 +7,16 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
+from huggingface_hub import EvalResult
+
 from data_prep.common.errors import UserError
 from data_prep.common.files import atomic_folder, write_file
 from data_prep.common.reading import MAX_CONFIG_BYTES, read_text, require_own_files
 from data_prep.storage import is_run
-from pretrain.export.card_sections import licence_table, training_sections
 from pretrain.export.export_record import RECORD, ExportRecord
-from pretrain.export.model_card import Figure, published_card
+from pretrain.export.published_card import licence_table, published_card, training_sections
 from pretrain.run import RunFolder
 
-MAIN = "main"
-"""The revision that a name without a revision means."""
 _CARD = "README.md"
 _KINDS = (".json", ".safetensors", ".txt", ".model", ".jinja")  # of a folder without a record of its files
 
@@ -32,7 +31,7 @@ class Revision:
     @property
     def bytes(self) -> int:
         """Size of all files."""
-        return sum(len(one) if isinstance(one, bytes) else one.stat().st_size for one in self.files.values())
+        return sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in self.files.values())
 
     def write(self, folder: Path) -> None:
         """Write the files into a new folder. Raises OSError."""
@@ -44,7 +43,7 @@ class Revision:
                     shutil.copyfile(content, temporary / name)
 
 
-def run_of(export: Path) -> Path | None:
+def _run_of(export: Path) -> Path | None:
     """The run of an export in RUN/exports; None for another folder."""
     exports = export.absolute().parent
     return exports.parent if exports.name == "exports" and is_run(exports.parent) else None
@@ -54,22 +53,21 @@ def revision_of(
     export: Path,
     name: str,
     repository: str,
-    figures: Sequence[Figure],
-    licence: str | None,
-    watts: float | None,
+    figures: Sequence[EvalResult],
+    licence: str | None = None,
     data_licences: Sequence[tuple[str, str]] = (),
     trust_folder: bool = False,
 ) -> Revision:
     """The revision for an export. Its card describes the training if the export is in its run folder.
 
     Args:
-        name: of the revision. repository: OWNER/NAME. licence, watts, data_licences, trust_folder: see
+        name: of the revision. repository: OWNER/NAME. figures, licence, data_licences, trust_folder: see
             published_card and training_sections.
 
     Raises:
         UserError: if a file of the export is a link or not as recorded, or the run's config cannot be read. OSError.
     """
-    run = run_of(export)
+    run = _run_of(export)
     if run and (links := [path for path in (export.parent, export) if path.is_symlink()]):
         raise UserError(f"{links[0]} is a symbolic link. Publish the folder that it leads to by its own name.")
     require_own_files(export)
@@ -77,7 +75,7 @@ def revision_of(
     if record and (changed := record.changed_files(export)):
         raise UserError(f"{export} is damaged: {changed[0]}. Export the model again, and publish that.")
     if run and record:
-        sections = training_sections(RunFolder(run), record.step, watts, data_licences, trust_folder)
+        sections = training_sections(RunFolder(run), record.step, data_licences, trust_folder)
     else:
         sections = f"## Training data\n\n{licence_table(data_licences)}" if data_licences else ""
     names = record.files if record else sorted(file.name for file in export.iterdir() if file.suffix in _KINDS)

@@ -48,12 +48,12 @@ def model_folder(path: Path) -> Path:
     return exported_folder(path, max(committed(RunFolder(path).checkpoints))[0])
 
 
-def exported_folder(run: Path, step: int, view: View | None = None) -> Path:
+def exported_folder(run: Path, step: int, view: View | None = None, averaged: bool = False) -> Path:
     """The Hugging Face folder of a checkpoint in RUN/exports, made if missing; see export_run."""
-    folder = default_export(RunFolder(run), step_name(step), view=view)
+    folder = default_export(RunFolder(run), step_name(step), averaged, view)
     if not (folder / "config.json").is_file():
         try:
-            export_run(run, step, None, view=view)
+            export_run(run, step, None, averaged, view)
         except UserError:
             if not (folder / "config.json").is_file():  # else another process has made it meanwhile
                 raise

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import atomic_folder, refuse_link
+from data_prep.common.files import atomic_folder, free_folder, refuse_link
 from data_prep.format import TokenizerInfo
 from pretrain import checkpoint
 from pretrain.config import Config, ObjectiveKind, View
@@ -81,14 +81,6 @@ def chosen_checkpoint(folder: RunFolder, step: int | None) -> Path:
         steps = ", ".join(map(str, sorted(checkpoints)))
         raise UserError(f"{folder.path} has no checkpoint of step {step}. It has {steps}.")
     return checkpoints[max(checkpoints) if step is None else step]
-
-
-def free_folder(out: Path) -> Path:
-    """The absolute path of a folder to write. Raises UserError if something is there."""
-    place = out.absolute()
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise UserError(f"{place} exists and is not an empty folder. Remove it, or choose another --out.")
-    return place
 
 
 @contextmanager

@@ -67,7 +67,7 @@ class Repository:
 
 @dataclass
 class Store:
-    """What the Hub keeps while its servers come and go, and what it was asked.
+    """What the Hub keeps, and what it was asked.
 
     roles: "write" or "read" by token. objects: uploaded large files by SHA-256.
     requests: number of requests by kind, as methods of _Handler are named.
@@ -82,7 +82,7 @@ class Store:
     requests: Counter[str] = field(default_factory=Counter)
     faults: dict[str, list[int]] = field(default_factory=dict)
     cut: int = 0
-    on_cut: Callable[["Hub"], object] = lambda hub: None
+    on_cut: Callable[[], object] = lambda: None
     says: Callable[[Any], str] = lambda headers: ""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -93,22 +93,17 @@ class Hub(http.server.ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, store: Store, port: int = 0):
-        super().__init__(("127.0.0.1", port), _Handler)
+    def __init__(self, store: Store):
+        super().__init__(("127.0.0.1", 0), _Handler)
         self.store, self.url = store, f"http://127.0.0.1:{self.server_port}"
-
-    def die(self) -> None:
-        """Refuse connections from now on."""
-        self.socket.shutdown(socket.SHUT_RDWR)
-        self.socket.close()
 
     def handle_error(self, request, client_address):
         """A client that goes away is no error of the server."""
 
 
 @contextmanager
-def serving_hub(store: Store, port: int = 0) -> Iterator[Hub]:
-    with running(Hub(store, port)) as hub:
+def serving_hub(store: Store) -> Iterator[Hub]:
+    with running(Hub(store)) as hub:
         yield hub
 
 
@@ -169,7 +164,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         length, store = int(self.headers["Content-Length"] or 0), self.server.store
         if kind == "upload" and store.requests[kind] == store.cut:
             self.rfile.read(length // 2)
-            store.on_cut(self.server)
+            store.on_cut()
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
             return None

@@ -12,18 +12,19 @@ from pathlib import Path
 import pytest
 import yaml
 from huggingface_hub import ModelCard, snapshot_download
-from safetensors.torch import load_file
+from markdown_it import MarkdownIt
 
 from data_prep.common.errors import UserError
 from pretrain.config import load_config
-from pretrain.export import ExportRecord, exported_folder, merge_models, revision_of
-from pretrain.export.card_sections import training_sections
-from pretrain.export.model_card import published_card
+from pretrain.export import exported_folder, merge_models, revision_of
+from pretrain.export.export_record import ExportRecord
+from pretrain.export.published_card import published_card, training_sections
 from pretrain.run import RunFolder
 from tests.support import runs, text_data
 from tests.support.hub_server import OWNER, Store, serving_hub
 
 TOKEN, READER = "hf_s3cretOfWriter", "hf_s3cretOfReader"
+NAME = f"{OWNER}/tiny"
 STEPS = (2, 4, 6)
 BRANCHES = [f"step-{step:08d}" for step in STEPS]
 
@@ -65,79 +66,22 @@ def publish(*arguments: str | Path, code: int = 0) -> str:
     return said
 
 
-def download(hub, name: str, revision: str, folder: Path) -> Path:
-    """The files of a revision. The cache of the Hub has links, which are copied as files."""
-    cached = snapshot_download(name, revision=revision, endpoint=hub.url, token=False, cache_dir=folder)
-    return Path(shutil.copytree(cached, f"{cached}-files", dirs_exist_ok=True))
-
-
-def assert_published(hub, name: str, revision: str, export: Path, folder: Path) -> Path:
+def assert_published(hub, revision: str, export: Path, folder: Path) -> None:
     """The revision has the weights and the tokenizer of an export, byte for byte, and a record that fits its files."""
-    found = download(hub, name, revision, folder)
-    assert {path.name for path in export.iterdir()} == {path.name for path in found.iterdir()} - {".gitattributes"}
-    for file in ("model.safetensors", "config.json", "tokenizer.json"):
-        assert (found / file).read_bytes() == (export / file).read_bytes(), file
-    assert ExportRecord.read(found).changed_files(found) == []
-    return found
+    cached = snapshot_download(NAME, revision=revision, endpoint=hub.url, token=False, cache_dir=folder)
+    files = Path(shutil.copytree(cached, f"{cached}-files", dirs_exist_ok=True))  # the cache has links
+    assert {path.name for path in export.iterdir()} == {path.name for path in files.iterdir()} - {".gitattributes"}
+    for name in ("model.safetensors", "config.json", "tokenizer.json"):
+        assert (files / name).read_bytes() == (export / name).read_bytes(), name
+    assert ExportRecord.read(files).changed_files(files) == []
 
 
-def test_every_checkpoint_is_a_revision(run, hub, tmp_path):
-    name = f"{OWNER}/tiny"
-    said = publish(run, "--to", name, "--every-checkpoint", "--license", "apache-2.0")
-    exports = {branch: run / "exports" / branch for branch in BRANCHES} | {"main": run / "exports" / BRANCHES[-1]}
-    assert [line.partition(":")[0] for line in said.splitlines()] == [*exports, "http"]
-    for revision, export in exports.items():
-        assert_published(hub, name, revision, export, tmp_path / "cache")
-    weights = [load_file(export / "model.safetensors") for export in exports.values()]
-    assert any((value != weights[1][key]).any() for key, value in weights[0].items())
-    asked = dict(hub.store.requests)
-    again = publish(run, "--to", name, "--every-checkpoint", "--license", "apache-2.0")
-    assert again.count("up to date") == 4
-    assert all(hub.store.requests[kind] == asked[kind] for kind in ("preupload", "batch", "upload", "commit"))
-    for place in (run, tmp_path / "hf"):
-        files = [path for path in place.rglob("*") if path.is_file()]
-        assert not [path for path in files if b"s3cret" in path.read_bytes()]
-
-
-def test_transformers_loads_a_revision_from_the_hub(run, hub, tmp_path):
-    """In a process of its own, as transformers reads the address of the Hub when it is imported."""
-    publish(run, "--to", f"{OWNER}/tiny", "--every-checkpoint")
-    code = (
-        "import sys; from transformers import AutoModelForMaskedLM, AutoTokenizer; from safetensors.torch import "
-        "load_file; name, revision, file = sys.argv[1:]; model = AutoModelForMaskedLM.from_pretrained(name, "
-        "revision=revision); state = model.state_dict(); print(len(AutoTokenizer.from_pretrained(name))); "
-        "print(all((state[key] == value).all().item() for key, value in load_file(file).items()))"
-    )
-    file = run / "exports" / BRANCHES[0] / "model.safetensors"
-    command = [sys.executable, "-c", code, f"{OWNER}/tiny", BRANCHES[0], str(file)]
-    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_TOKEN": ""})
-    assert result.stdout.split()[-1:] == ["True"], result.stderr
-
-
-def test_an_upload_survives_a_lost_server(run, hub, tmp_path):
-    """The server dies in the middle of the first upload of weights, and a new one takes its port."""
-    servers = []
-
-    def restart(dying):
-        dying.die()
-        servers.append(serving_hub(hub.store, dying.server_port))
-        threading.Timer(0.3, servers[0].__enter__).start()
-
-    hub.store.cut, hub.store.on_cut = 1, restart
-    try:
-        publish(run, "--to", f"{OWNER}/tiny")
-        assert hub.store.requests["upload"] == 2
-        assert_published(hub, f"{OWNER}/tiny", "main", run / "exports" / BRANCHES[-1], tmp_path / "cache")
-    finally:
-        servers[0].__exit__(None, None, None)
-
-
-def test_the_same_command_continues_after_a_kill(run, hub, tmp_path):
-    """The command is killed while it uploads the weights of its second revision."""
-    arguments = (run, "--to", f"{OWNER}/tiny", "--every-checkpoint")
+def test_every_checkpoint_is_a_revision_also_after_a_kill(run, hub, tmp_path):
+    """The command is killed while it uploads the weights of its second revision, and then given again."""
+    arguments = (run, "--to", NAME, "--every-checkpoint", "--license", "apache-2.0")
     killed = threading.Event()
 
-    def kill(_):
+    def kill() -> None:
         process.kill()
         killed.set()
 
@@ -148,67 +92,100 @@ def test_the_same_command_continues_after_a_kill(run, hub, tmp_path):
     assert "s3cret" not in (tmp_path / "log").read_text()
     assert hub.store.requests["commit"] == 1
     said = publish(*arguments)
-    assert f"{BRANCHES[0]}: up to date" in said
-    assert said.count("up to date") == 1
+    assert [line.partition(":")[0] for line in said.splitlines()] == [*BRANCHES, "main", "http"]
+    assert re.findall("(.*): .* up to date", said) == BRANCHES[:1]
     assert len(hub.store.objects) == len(STEPS)
-    for branch in BRANCHES:
-        assert_published(hub, f"{OWNER}/tiny", branch, run / "exports" / branch, tmp_path / "cache")
+    exports = {branch: run / "exports" / branch for branch in BRANCHES} | {"main": run / "exports" / BRANCHES[-1]}
+    for revision, export in exports.items():
+        assert_published(hub, revision, export, tmp_path / "cache")
+    asked = dict(hub.store.requests)
+    assert publish(*arguments).count("up to date") == 4
+    assert all(hub.store.requests[kind] == asked[kind] for kind in ("upload", "commit"))
+    for place in (run, tmp_path / "hf"):
+        assert not [path for path in place.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
 
 
-def test_a_lasting_fault_ends_the_command_and_the_next_one_finishes(run, hub):
-    name = f"{OWNER}/tiny"
-    hub.store.faults["commit"] = [500] * 3
-    said = publish(run, "--to", name, code=1)
-    assert "Uploading main failed (the server answered 500 a fault on request). Attempt 2 of 3 follows." in said
-    assert "Uploading main failed 3 times" in said
-    assert "run the same command again" in said
-    hub.store.faults["branch"] = [503]
-    assert "main: uploaded" in publish(run, "--to", name)
-    assert hub.store.requests["upload"] == 1
+def test_transformers_loads_a_revision_from_the_hub(run, hub):
+    """In a process of its own, as transformers reads the address of the Hub when it is imported."""
+    publish(run, "--to", NAME, "--every-checkpoint")
+    code = (
+        "import sys; from transformers import AutoModelForMaskedLM, AutoTokenizer; from safetensors.torch import "
+        "load_file; name, revision, file = sys.argv[1:]; model = AutoModelForMaskedLM.from_pretrained(name, "
+        "revision=revision); state = model.state_dict(); print(len(AutoTokenizer.from_pretrained(name))); "
+        "print(all((state[key] == value).all().item() for key, value in load_file(file).items()))"
+    )
+    file = run / "exports" / BRANCHES[0] / "model.safetensors"
+    command = [sys.executable, "-c", code, NAME, BRANCHES[0], str(file)]
+    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_TOKEN": ""})
+    assert result.stdout.split()[-1:] == ["True"], result.stderr
 
 
-def test_a_server_that_repeats_the_token_does_not_get_it_printed(run, hub, monkeypatch):
+def test_a_fault_ends_the_command_without_a_secret_and_the_next_one_finishes(run, hub, monkeypatch):
     monkeypatch.setenv("OTHER_PASSWORD", "correct horse")
     hub.store.says = lambda headers: f"{headers['Authorization']} {TOKEN} correct horse x:y@z https://u:s3cret@h"
     for status in (400, 500):
-        hub.store.faults["commit"] = [status] * 3
-        said = publish(run, "--to", f"{OWNER}/tiny", code=1)
-        assert "a fault on request, Bearer *** hf_*** *** x:y@z https://***@h" in said
+        hub.store.faults["commit"] = [status]
+        said = publish(run, "--to", NAME, code=1)
+        assert f"Uploading main failed (the server answered {status} a fault on request, Bearer *** hf_*** ***" in said
+        assert "x:y@z https://***@h). Check the network" in said
+        assert "run the same command again" in said
         assert "horse" not in said
+    assert "uploaded" in publish(run, "--to", NAME)
+    assert hub.store.requests["upload"] == 1
+
+
+REFUSALS = (
+    ("RUN --to tiny", {}, "--to is 'tiny', not OWNER/NAME"),
+    ("RUN --to a/b/c", {}, "--to is 'a/b/c', not OWNER/NAME"),
+    ("RUN --to other/tiny", {}, "may not write to other/tiny"),
+    (f"RUN --to {OWNER}/tiny --dry-run", {}, "--dry-run and --out belong together"),
+    (f"EXPORT --to {OWNER}/tiny --every-checkpoint", {}, "Remove --every-checkpoint"),
+    (f"RUN --to {OWNER}/tiny", {"HF_TOKEN": READER}, f"may not write to {OWNER}/tiny"),
+    (f"RUN --to {OWNER}/tiny", {"HF_TOKEN": "hf_s3cretWrong"}, "refuses your token"),
+    (f"RUN --to {OWNER}/tiny", {"HF_TOKEN": ""}, "There is no token"),
+    (f"RUN --to {OWNER}/tiny", {"HF_ENDPOINT": "http://127.0.0.1:9"}, "Check the network and http://127.0.0.1:9"),
+    (f"RUN --to {OWNER}/tiny --license Apache-2", {}, "Did you mean apache-2.0"),
+    (f"RUN --to {OWNER}/tiny --dry-run --out OUT --license free", {}, "'free', which is no licence id of the Hub"),
+    (f"RUN --to {OWNER}/tiny --dry-run --out OUT --data-license books=", {}, "Write a licence, or SOURCE=LICENCE."),
+    (f"RUN --to {OWNER}/tiny --dry-run --out OUT --data-license =CC0", {}, "Write a licence, or SOURCE=LICENCE."),
+    (f"RUN --to {OWNER}/tiny --dry-run --out OUT --results OTHER", {}, "has no results of"),
+    (f"RUN --to {OWNER}/tiny --dry-run --out OUT --results LIST", {}, "cannot be used"),
+    (f"DAMAGED --to {OWNER}/tiny --dry-run --out OUT", {}, "is damaged: model.safetensors differs from its SHA-256"),
+)
 
 
 def test_refusals_are_one_clear_message(run, hub, monkeypatch, tmp_path):
-    name = f"{OWNER}/tiny"
-
-    def refusal(*arguments: str | Path) -> str:
-        *_, message = publish(*arguments, code=1).splitlines()
-        return message
-
-    assert "--to is 'tiny', not OWNER/NAME" in refusal(run, "--to", "tiny")
-    assert "--to is 'a/b/c', not OWNER/NAME" in refusal(run, "--to", "a/b/c")
-    assert "may not write to other/tiny" in refusal(run, "--to", "other/tiny")
-    assert "--dry-run and --out belong together" in refusal(run, "--to", name, "--dry-run")
-    assert "Remove --every-checkpoint" in refusal(run / "exports" / BRANCHES[0], "--to", name, "--every-checkpoint")
-    for token, message in ((READER, f"may not write to {name}"), ("hf_s3cretWrong", "refuses your token")):
-        monkeypatch.setenv("HF_TOKEN", token)
-        assert message in refusal(run, "--to", name)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    places = {"RUN": run, "EXPORT": run / "exports" / BRANCHES[0], "OUT": tmp_path / "out"}
+    places |= {name: tmp_path / name for name in ("OTHER", "LIST", "DAMAGED")}
+    places["OTHER"].write_text(json.dumps({"settings": {}, "models": {"models/other": {}}, "comparisons": []}))
+    places["LIST"].write_text("[]")
+    shutil.copytree(places["EXPORT"], places["DAMAGED"])
+    with (places["DAMAGED"] / "model.safetensors").open("ab") as file:
+        file.write(b" ")
+    for arguments, environment, message in REFUSALS:
+        with monkeypatch.context() as changed:
+            for name, value in environment.items():
+                changed.setenv(name, value)
+            said = publish(*(places.get(word, word) for word in arguments.split()), code=1)
+        assert message in said.splitlines()[-1], arguments
     assert not hub.store.repositories
-    message = refusal(run, "--to", name, "--license", "free")
-    assert 'Uploading main was refused: Invalid metadata in README.md. - "license" must be one of' in message
-    monkeypatch.delenv("HF_TOKEN")
-    assert "There is no token" in refusal(run, "--to", name)
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert "failed 3 times" in refusal(run, "--to", name)
+    assert not places["OUT"].exists()
+
+
+def test_metadata_that_the_hub_refuses_stay_local(run, hub, tmp_path):
+    model = shutil.copytree(run / "exports" / BRANCHES[0], tmp_path / "model")
+    (model / "maskwright_export.json").unlink()
+    (model / "README.md").write_text("---\nlicense: free\n---\n# Model\n")
+    said = publish(model, "--to", NAME, code=1)
+    assert 'Uploading main was refused: Invalid metadata in README.md. - "license" must be one of' in said
+    assert not hub.store.objects
 
 
 def test_a_private_model_is_never_uploaded_to_a_public_repository(run, hub):
-    name = f"{OWNER}/tiny"
-    publish(run, "--to", name, "--private")
-    assert hub.store.repositories[name].private
-    hub.store.repositories[name].private = False
-    assert "exists and is public" in publish(run, "--to", name, "--private", code=1)
+    publish(run, "--to", NAME, "--private")
+    assert hub.store.repositories[NAME].private
+    hub.store.repositories[NAME].private = False
+    assert "exists and is public" in publish(run, "--to", NAME, "--private", code=1)
 
 
 def test_the_card(run, tmp_path, monkeypatch):
@@ -220,7 +197,7 @@ def test_the_card(run, tmp_path, monkeypatch):
     pair = {"sentence_good": "the king saw the red ship.", "sentence_bad": "the king saw ship red the.", "UID": "order"}
     pairs.write_text("".join(json.dumps(pair | {"pairID": str(number)}) + "\n" for number in range(3)))
     text_data.make("evaluate", run, "--data", valid, "--pairs", pairs, "--json", results)
-    arguments = ("--to", f"{OWNER}/tiny", "--dry-run", "--out", out, "--watts", "250", "--license", "mit")
+    arguments = ("--to", NAME, "--dry-run", "--out", out, "--license", "mit")
     arguments += ("--data-license", "books=CC0 1.0", "--data-license", "unknown")
     said = publish(run, *arguments, "--every-checkpoint", "--results", results)
     assert [line.partition(":")[0] for line in said.splitlines()] == [*BRANCHES, "main"]
@@ -234,19 +211,16 @@ def test_the_card(run, tmp_path, monkeypatch):
     assert metrics["accuracy on minimal pairs"].metric_args["interval_95"] == evaluation["pairs"]["interval"]
     assert card.data.license == "mit"
     assert card.data.pipeline_tag == "fill-mask"
-    assert f'model="{OWNER}/tiny"' in card.text
+    assert f'model="{NAME}"' in card.text
     for words in (
-        "| short rows | 1 to 4 |",
-        "| long rows | 5 to 6 |",
+        "| phase short rows | steps 1 to 4 |",
+        "| phase long rows | steps 5 to 6 |",
         "| text.jsonl |",
         "| books | CC0 1.0 |\n| all text | unknown |",
-        "kWh. It is the hours times 250",
     ):
         assert words in card.text, words
     fingerprint = json.loads((run / "environment.json").read_text())["data"][0]["fingerprint"]
     assert f"`{fingerprint}`" in card.text.partition("## Training data")[2]
-    losses = runs.losses(run)
-    assert f"| 6 | {losses[6]:.4f} |" in card.text
     assert str(run.parent) not in (out / "main" / "README.md").read_text()
 
     (tmp_path / "config.yaml").write_text(card.text.partition("```yaml\n")[2].partition("```")[0])
@@ -255,7 +229,7 @@ def test_the_card(run, tmp_path, monkeypatch):
     assert (theirs.optim, theirs.model, theirs.run.seed) == (ours.optim, ours.model, ours.run.seed)
 
     earlier = (out / BRANCHES[0] / "README.md").read_text()
-    assert "this is step 2 of 6" in earlier
+    assert "| steps | 2 of 6 |" in earlier
     assert "long rows" not in earlier.partition("## Reproduce")[0]
     assert "model-index" not in yaml.safe_load(earlier.split("---\n")[1])
 
@@ -273,22 +247,24 @@ def test_text_of_the_folder_is_plain_text_in_the_card(run, tmp_path):
     export = theirs / "exports" / BRANCHES[-1]
     (export / "maskwright_export.json").unlink()
     card = "---\nwidget: [{src: http://evil/a.png}]\n---\n# T\n\n~~~\n```\n~~~\n<img src=//evil>\n![i][r]\n"
+    card += "# Evaluation\n## Evaluation\n> - ## Evaluation\nEvaluation\n---\n> Evaluation\n> ===\r## Evaluation\n"
     (export / "README.md").write_text(card)
-    sections = training_sections(RunFolder(theirs), STEPS[-1], None)
-    assert revision_of(export, "main", f"{OWNER}/tiny", [], None, None).files["README.md"].count(b"evil") == 1
-    page = published_card(card, f"{OWNER}/tiny", [], sections)
+    sections = training_sections(RunFolder(theirs), STEPS[-1])
+    assert revision_of(export, "main", NAME, []).files["README.md"].count(b"evil") == 1
+    page = published_card(card, NAME, [], sections)
     code = page.partition("````yaml\n")[2].partition("\n````\n")[0]
     text = page.replace(code, "")
     assert "``` <b>" in code
     assert re.findall(r"(?<!\\)<|(?<!\\)!\[|(?<!\\)\]\(|widget", text) == []
-    assert [line for line in text.splitlines() if line.startswith("# ")] == ["# tiny"]
-
-
-def test_a_licence_without_a_text_is_refused(run, tmp_path):
-    for wrong in ("books=", "=CC0", " "):
-        arguments = (run, "--to", f"{OWNER}/tiny", "--dry-run", "--out", tmp_path / "out", "--data-license", wrong)
-        assert "Write a licence, or SOURCE=LICENCE." in publish(*arguments, code=1)
-    assert not (tmp_path / "out").exists()
+    tokens = MarkdownIt().parse(text.partition("---\n")[2].partition("---\n")[2])
+    headings = [(token.tag, tokens[at + 1].content) for at, token in enumerate(tokens) if token.type == "heading_open"]
+    assert [heading for heading in headings if heading[0] in ("h1", "h2")] == [
+        ("h1", "tiny"),
+        ("h2", "Training data"),
+        ("h2", "Reproduce"),
+    ]
+    assert headings.count(("h3", "Evaluation")) == 1
+    assert headings.count(("h4", "Evaluation")) == 3
 
 
 def test_a_damaged_export_is_refused(run, tmp_path):
@@ -301,12 +277,8 @@ def test_a_damaged_export_is_refused(run, tmp_path):
         ):
             (export / name).unlink() if damaged is None else (export / name).write_bytes(damaged)
             with pytest.raises(UserError, match=f"{export} is damaged: {name} {problem}"):
-                revision_of(export, "main", f"{OWNER}/tiny", [], None, None)
+                revision_of(export, "main", NAME, [])
         (export / name).write_bytes(content)
-    (export / name).write_bytes(content + b" ")
-    said = publish(export, "--to", f"{OWNER}/tiny", "--dry-run", "--out", tmp_path / "out", code=1)
-    assert "is damaged: model.safetensors differs from its SHA-256. Export the model again, and publish that." in said
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("with_record", [True, False])
@@ -322,7 +294,7 @@ def test_no_file_behind_a_link_is_published_or_merged(run, tmp_path, name, with_
     if not with_record:
         (export / "maskwright_export.json").unlink()
     with pytest.raises(UserError, match=f"{name} cannot be read: it is a symbolic link"):
-        revision_of(export, "main", f"{OWNER}/tiny", [], None, None)
+        revision_of(export, "main", NAME, [])
     with pytest.raises(UserError, match=f"{name} cannot be read: it is a symbolic link"):
         merge_models([run / "exports" / BRANCHES[1], export], [0.5, 0.5], "a merge", tmp_path / "out", print)
     assert not (tmp_path / "out").exists()
@@ -333,13 +305,4 @@ def test_no_export_behind_a_link_of_the_run_is_published(run, tmp_path):
     (theirs / "exports").rename(tmp_path / "private")
     (theirs / "exports").symlink_to(tmp_path / "private")
     with pytest.raises(UserError, match="exports is a symbolic link"):
-        revision_of(theirs / "exports" / BRANCHES[0], "main", f"{OWNER}/tiny", [], None, None)
-
-
-def test_results_of_another_model_are_refused(run, tmp_path):
-    results = tmp_path / "other.json"
-    results.write_text(json.dumps({"settings": {}, "models": {"models/other": {}}, "comparisons": []}))
-    arguments = (run, "--to", f"{OWNER}/tiny", "--dry-run", "--out", tmp_path / "out", "--results", results)
-    assert "has no results of" in publish(*arguments, code=1)
-    results.write_text("[]")
-    assert "cannot be used" in publish(*arguments, code=1)
+        revision_of(theirs / "exports" / BRANCHES[0], "main", NAME, [])

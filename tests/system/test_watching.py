@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from data_prep.common.errors import UserError
-from pretrain.export.card_sections import training_sections
+from pretrain.export.published_card import training_sections
 from pretrain.run import RunFolder
 from tests.support import runs
 from tests.support.forked import ROOT
@@ -127,7 +127,7 @@ def test_no_address_that_only_the_run_names_is_read_unless_the_user_agrees(done,
         (run / "config.yaml").write_text(yaml.safe_dump(values))
         (run / "environment.json").write_text(json.dumps(environment))
         with pytest.raises(UserError, match=f"is known from {run}/environment.json alone. Add --yes"):
-            training_sections(RunFolder(run), 24, None)
+            training_sections(RunFolder(run), 24)
         file = run / "config.yaml"
         connecting = (
             ("replay", run, "--step", "3"),

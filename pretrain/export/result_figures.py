@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
+from huggingface_hub import EvalResult
 from scipy import stats
 
 from data_prep.common.reading import read_json, unusable
 from data_prep.common.urls import file_name
-from evaluation.finetuning import model_digest
-from pretrain.export import Figure
 
 _LEVEL = 0.95
 _TASKS = {
@@ -21,12 +20,12 @@ _TASKS = {
 }
 
 
-def figures_in(path: Path, export: Path, names: Sequence[Path]) -> list[Figure]:
+def figures_in(path: Path, digest: str, names: Sequence[Path]) -> list[EvalResult]:
     """The figures of a model in a result file; none if the file has only figures of other models.
 
     Args:
-        export: folder of the model. A fine-tuning holds the digest of its files.
-        names: other paths of the model, for an evaluation.
+        digest: of the model's files, which a fine-tuning holds; see model_digest.
+        names: paths of the model, for an evaluation.
 
     Raises:
         UserError: if the file is missing or of another kind.
@@ -34,37 +33,43 @@ def figures_in(path: Path, export: Path, names: Sequence[Path]) -> list[Figure]:
     values = read_json(path, dict[str, Any], nan=True)
     try:
         if "models" in values:
-            same = {one.resolve() for one in (export, *names)}
-            of_model = [one for name, one in values["models"].items() if Path(name).resolve() in same]
-            return [figure for one in of_model for figure in _evaluation(one, values["settings"])]
-        return list(_finetuning(values)) if values["identity"]["model"] == model_digest(export) else []
+            paths = {path.resolve() for path in names}
+            of_model = [results for name, results in values["models"].items() if Path(name).resolve() in paths]
+            return [figure for results in of_model for figure in _evaluation(results, values["settings"])]
+        return [_finetuning(values)] if values["identity"]["model"] == digest else []
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
         hint = "Name a file that `maskwright evaluate --json` or `maskwright finetune --json` wrote"
         missing = f" (it has no {error})" if isinstance(error, KeyError) else ""
         raise unusable(path, f"it is no result file{missing}", hint) from None
 
 
-def _evaluation(results: dict[str, Any], settings: dict[str, Any]) -> Iterator[Figure]:
+def _evaluation(results: dict[str, Any], settings: dict[str, Any]) -> Iterator[EvalResult]:
     if held_out := results.get("held_out"):
         masks, data = settings["held_out"], _data_name(settings["held_out"]["data"])
         how = f"{masks['strategy']} masks at {masks['rate']:g}, {held_out['rows']} rows of {masks['seq_len']} tokens"
         interval = _pair(held_out.get("loss_interval"))
-        yield Figure("fill-mask", data, "loss", "held-out loss, nats", float(held_out["loss"]), interval, how)
-        accuracy = float(held_out["masked_accuracy"])
-        yield Figure("fill-mask", data, "accuracy", "masked accuracy", accuracy, None, how)
+        yield _figure("fill-mask", data, "loss", "held-out loss, nats", held_out["loss"], interval, how)
+        yield _figure("fill-mask", data, "accuracy", "masked accuracy", held_out["masked_accuracy"], None, how)
     if pairs := results.get("pairs"):
         name, how = "accuracy on minimal pairs", f"{pairs['score']} score, {pairs['pairs']} pairs"
         data = file_name(str(settings["pairs"]["file"]))
-        accuracy = float(pairs["accuracy"])
-        yield Figure("fill-mask", data, "accuracy", name, accuracy, _pair(pairs["interval"]), how)
+        yield _figure("fill-mask", data, "accuracy", name, pairs["accuracy"], _pair(pairs["interval"]), how)
 
 
-def _finetuning(values: dict[str, Any]) -> Iterator[Figure]:
+def _finetuning(values: dict[str, Any]) -> EvalResult:
     identity, scores = values["identity"], [float(score) for score in values["scores"]]
     how = f"mean of {len(scores)} seeds, {identity['epochs']} epochs, learning rate {identity['lr']:g}"
     data = f"{values['task']} task, examples {identity['valid'][:12]}"  # its file holds the digest of the examples
-    metric, mean = str(values["metric"]), float(values["mean"])
-    yield Figure(_TASKS[values["task"]], data, metric, metric, mean, _interval_of_seeds(scores), how)
+    metric, interval = str(values["metric"]), _interval_of_seeds(scores)
+    return _figure(_TASKS[values["task"]], data, metric, metric, values["mean"], interval, how)
+
+
+def _figure(
+    task: str, data: str, metric: str, name: str, value: Any, interval: tuple[float, float] | None, settings: str
+) -> EvalResult:
+    """A figure, with its settings and 95% interval in the arguments of the metric."""
+    arguments = {"settings": settings} | ({"interval_95": list(interval)} if interval else {})
+    return EvalResult(task, data, data, metric, float(value), metric_name=name, metric_args=arguments)
 
 
 def _interval_of_seeds(scores: list[float]) -> tuple[float, float] | None:
