@@ -17,7 +17,7 @@ from launchers.commands.arguments import JsonFlag, Overrides, YesOption, load_tr
 from launchers.display import text_console
 
 if TYPE_CHECKING:
-    from launchers.checks import Finding, Status
+    from launchers.local import Finding, Status
 
 _COLORS: "dict[Status, str]" = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "bright_black"}
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import is_url
-from launchers.checks import Finding
 from launchers.doctor import full_checks, gpu_checks, machine_checks, package_checks
 from launchers.doctor.check_runner import Check, run_checks
 from launchers.doctor.storage_checks import check_folder
 from launchers.doctor.tracking_checks import check_mlflow
-from launchers.local import gpu_count
+from launchers.local import Finding, gpu_count
 from launchers.slurm import check_slurm
 from pretrain.config import Config, TrackConfig
 from pretrain.planning import CHECKS, run_warnings

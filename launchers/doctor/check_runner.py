@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection, Pipe
 from data_prep.common.errors import UserError, one_line, printable
 from data_prep.common.processes import die_with_parent
 from data_prep.common.urls import redact
-from launchers.checks import Finding
+from launchers.local import Finding
 
 _GRACE_SECONDS = 3.0  # for an ended check to delete its files
 

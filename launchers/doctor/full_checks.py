@@ -4,8 +4,7 @@ import os
 import time
 from collections.abc import Iterator
 
-from launchers.checks import Finding, judge
-from launchers.local import gpu_count
+from launchers.local import Finding, gpu_count, judge
 
 
 def check_torch() -> Iterator[Finding]:

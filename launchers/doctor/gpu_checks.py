@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from data_prep.common.errors import one_line
 from data_prep.common.processes import ask_program
-from launchers.checks import Finding, judge
-from launchers.local import gpu_count
+from launchers.local import Finding, gpu_count, judge
 from pretrain.config import Config
 from pretrain.model import ComputeBackends
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import psutil
 
-from launchers.checks import GIB, Finding, check_memory, judge
-from launchers.local import gpu_count
+from launchers.local import GIB, Finding, check_memory, gpu_count, judge
 from pretrain.distributed import Cores, Threads, limits_of
 
 _SHM_WANTED, _SHM_LEAST = 1 << 30, 128 << 20  # NCCL needs up to some hundred MB

@@ -17,9 +17,9 @@ import torch.distributed as dist
 
 from data_prep.common.errors import UserError, one_line
 from data_prep.common.processes import module_command
-from launchers.checks import Finding, judge
 from launchers.doctor.check_runner import presentable
 from launchers.doctor.node_report import compare_nodes, names, print_value, values_by_task
+from launchers.local import Finding, judge
 from launchers.slurm import allocated_hosts, run_on_hosts
 from pretrain.distributed import all_gather_json, interface_to, open_store
 

@@ -18,12 +18,11 @@ from typing import Any
 import psutil
 
 from data_prep.common.reading import parse_json
-from launchers.checks import Finding
 from launchers.doctor.check_list import checks_of_machine
 from launchers.doctor.check_runner import run_checks
 from launchers.doctor.gpu_checks import list_gpus
 from launchers.doctor.package_checks import NAMED, installed_version
-from launchers.local import gpu_count
+from launchers.local import Finding, gpu_count
 from pretrain.distributed import Cores
 
 _MARK = "maskwright-doctor"

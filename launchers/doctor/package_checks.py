@@ -10,8 +10,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from data_prep.common.packages import installed_version
-from launchers.checks import Finding, judge
-from launchers.local import gpu_count
+from launchers.local import Finding, gpu_count, judge
 from pretrain.config import Config
 
 NAMED = ("torch", "deepspeed", "transformers", "triton", "mlflow", "webdataset")

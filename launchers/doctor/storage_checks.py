@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import psutil
 
-from launchers.checks import GIB, Finding, check_room, check_writes, judge
+from launchers.local import GIB, Finding, check_room, check_writes, judge
 
 _NETWORK = {"9p", "afs", "beegfs", "ceph", "cifs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4"}
 _NETWORK |= {"ocfs2", "orangefs", "panfs", "smb3", "smbfs", "virtiofs", "wekafs"}

@@ -7,8 +7,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from data_prep.common.urls import redact
-from launchers.checks import Finding, judge
 from launchers.doctor.storage_checks import Mount, existing, mount_of
+from launchers.local import Finding, judge
 from pretrain.config import OFFLINE, TrackConfig
 from pretrain.planning import check_tracking
 from pretrain.tracking import Target

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from data_prep.common.errors import UserError, one_line
-from launchers.checks import check_node
+from launchers.local import check_node
 from launchers.slurm import client
 from launchers.slurm.launch_attempt import python_command
 from launchers.slurm.submission import submitted_config

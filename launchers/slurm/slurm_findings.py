@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from data_prep.common.errors import one_line
-from launchers.checks import Finding, judge
+from launchers.local import Finding, judge
 from launchers.slurm import client
 
 _LEAST_KILL_WAIT = 30

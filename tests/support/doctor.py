@@ -1,6 +1,6 @@
 """Findings of `maskwright doctor`."""
 
-from launchers.checks import Finding, Status
+from launchers.local import Finding, Status
 
 
 def status(finding: Finding) -> Status:

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from launchers.checks import Finding
 from launchers.doctor.network_test import judge_figures, judge_rates, rounds
 from launchers.doctor.node_report import judge_likeness, merge_findings, print_value, values_by_task
+from launchers.local import Finding
 
 DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from launchers.app import app
-from launchers.checks import Finding
 from launchers.commands.doctor import print_report
 from launchers.doctor import examine_machine, gpu_checks
 from launchers.doctor.check_runner import Check, run_checks
+from launchers.local import Finding
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
 
@@ -89,7 +89,7 @@ def test_the_command_imports_no_torch():
         from launchers.commands.doctor import print_report
         from launchers.doctor.check_list import all_checks, checks_of_machine
         from launchers.doctor.check_runner import Check, run_checks
-        from launchers.checks import Finding
+        from launchers.local import Finding
         from pretrain.config import Config
         def watched(check):
             yield from check.look()

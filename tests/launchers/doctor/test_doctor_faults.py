@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from launchers.checks import Finding
 from launchers.doctor import gpu_checks, storage_checks
 from launchers.doctor.check_runner import Check, run_checks
 from launchers.doctor.tracking_checks import check_mlflow
+from launchers.local import Finding
 from pretrain.config import TrackConfig
 from tests.support.disks import fill, mounted
 from tests.support.runs import ROOT, tiny_config, tiny_data

@@ -2,8 +2,8 @@
 
 import pytest
 
-from launchers.checks import GIB
 from launchers.doctor import machine_checks
+from launchers.local import GIB
 from pretrain.distributed import Cores, Threads
 from tests.support.doctor import status
 

@@ -1,6 +1,6 @@
 """Checks of a node's memory and folders."""
 
-from launchers.checks import GIB, check_memory, check_room, check_writes
+from launchers.local import GIB, check_memory, check_room, check_writes
 from tests.support.doctor import status
 
 
