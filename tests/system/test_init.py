@@ -78,7 +78,7 @@ def test_init_without_preparation_writes_only_the_config(tmp_path):
 
 
 def test_a_tokenizer_of_other_settings_is_not_used(tmp_path):
-    words = ("init", TEXT, "--minutes", "0.1")
+    words = ("init", TEXT, "--minutes", "0.002h")
     assert maskwright(*words, cwd=tmp_path).returncode == 0
     (tmp_path / "my-model.yaml").unlink()  # as if it had been interrupted
     refused = maskwright(*words, "--no-lowercase", cwd=tmp_path)

@@ -144,3 +144,9 @@ def test_a_copy_of_the_journal_waits_for_no_pipe(tmp_path: Path) -> None:
     os.mkfifo(run / "tensorboard" / "events.out.tfevents.1")
     with pytest.raises(UserError, match="is a pipe"):
         copy_journal(run, "tensorboard", follow=False)
+
+
+def test_a_package_that_is_missing_is_named_for_pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)  # what Python does where it is not installed
+    with pytest.raises(UserError, match=r"pip install wandb$"):
+        copy_journal(planted(tmp_path, "none"), "wandb", follow=False)

@@ -46,6 +46,13 @@ def test_what_bert_base_needs():
     assert speed["gpu_hours"] == pytest.approx(8 * speed["seconds"] / 3600)
 
 
+def test_without_a_gpu_no_gpu_is_made_up():
+    result = invoke(*BASE)
+    assert "on 8 processes (1 x 8)" in result.stdout
+    assert "Whether it fits: name a GPU" in result.stdout
+    assert not re.search(r"\b[18] GPU|\D0\.00 GiB", result.stdout)
+
+
 def test_no_speed_is_made_up():
     for options in ([], ["--gpu", "H100"]):
         assert facts(*BASE, *options)["speed"] == []
