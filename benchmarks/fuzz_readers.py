@@ -124,8 +124,8 @@ folder with one damaged file.
 
 If "types" is yes, other code compares an accepted value with its declared types, but not its range. Otherwise, accepted
 only means that the reader returned without an error. Mutations are random, so not every value meets every mutation. Not
-attacked here: the answers and records of studies, Slurm and other hosts (`test_study_damage.py`, `test_slurm_damage.py`
-and `test_answers.py` do that), node metrics, copies of the journal, data sets of the Hub.
+attacked here: the answers and records of studies and Slurm (`test_study_damage.py` and `test_slurm_damage.py` do that),
+and copies of the journal for TensorBoard and W&B.
 
 {markdown_table(["reader", "types", "cases", *columns], *rows, left=2)}
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,9 +23,13 @@ from transformers import BertConfig
 from data_prep.cleaning import Grams
 from data_prep.cleaning.contamination import evaluation_texts
 from data_prep.common.errors import UnusableInput, unforeseen
+from data_prep.common.files import sha256_file, write_json
 from data_prep.common.reading import parse_json, read_bytes, unusable
 from data_prep.format import Dataset, data_set_problems
-from data_prep.sources import Options, RowReader, SourceInput, examine
+from data_prep.jobs import PreparationSettings
+from data_prep.jobs.deduplication import scanned
+from data_prep.jobs.preparation_plan import Input, PlannedTask, PreparationPlan
+from data_prep.sources import Options, RowReader, SourceInput, examine, hub
 from data_prep.storage import Cache, text_files
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
 from evaluation.finetuning import FinetuneSettings, Finetuning, model_digest
@@ -48,6 +53,7 @@ from pretrain.model.head import LossOptions
 from pretrain.model.padded_model import padded_config, padded_model
 from pretrain.model.pretrained_init import initial_state
 from pretrain.planning.hardware import Constants
+from pretrain.reporting.node_metrics import SystemMetrics
 from tests.support import report_runs
 from tests.support.mutations import Reader
 from tests.support.run_folder import make_run
@@ -77,6 +83,7 @@ def more_readers(folder: Path) -> Iterator[Reader]:
     yield from _of_tokenizers(folder, data)
     yield from _of_inputs(folder)
     yield from _of_preparations(folder, data)
+    yield from _of_shared_files(folder, data)
     yield from _of_clusters(folder)
     yield from _of_streams(folder)
     yield from _commands(folder)
@@ -284,6 +291,43 @@ def _of_preparations(folder: Path, data: Dataset) -> Iterator[Reader]:
         list(RowReader(source, 0, len(examine(source, cache, options).unit_bytes or ()), options, cache))
 
     yield Reader("input .parquet, nested", table, rows, "bytes")
+
+
+def _of_shared_files(folder: Path, data: Dataset) -> Iterator[Reader]:
+    """Files that other processes write: scans of duplicates, the cache, the nodes' metrics, a saved data set."""
+    out = folder / "scanned"
+    settings = PreparationSettings(deduplicate="exact")
+    plan = PreparationPlan(
+        [Input("a", "", "txt", 9, "0" * 64)], [PlannedTask(0, 0, 9, 9)], describe(data.tokenizer_path), settings
+    )
+    array = out / "prep" / "scan" / "00000.exact.npy"
+    array.parent.mkdir(parents=True)
+    np.save(array, np.arange(3, dtype=np.uint64))
+    record = array.with_name("00000.json")
+    write_json(record, {"hash": plan.task_hash(0), "files": {"exact": sha256_file(array)}})
+    yield Reader("scan record", record, lambda: scanned(plan, 0, out), kind=bool)
+    cache, key = Cache(folder / "shared", 1 << 20), "ab" * 16
+
+    def cached() -> bytes:
+        with cache.open(key, lambda: b"block") as descriptor:
+            return os.read(descriptor, 9)
+
+    cached()
+    yield Reader("cache entry", cache.entries / key, cached, "bytes", bytes)
+    node = folder / "nodes" / "a.json"
+    _written(node, json.dumps({"cpu_percent": 1.5, "time": 2.0}))
+    fresh = lambda: SystemMetrics(node.parent, 0, ["a"], 0)._news()  # noqa: E731
+    yield Reader("metrics of a node", node, fresh, kind=dict[str, float])
+    saved = folder / "saved"
+    datasets.Dataset.from_dict({"text": ["a b", "c"]}).save_to_disk(str(saved))
+
+    def rows() -> None:
+        hub._load.cache_clear()
+        source, options = SourceInput("", f"hub:{saved}", "hub"), Options("text", None)
+        list(RowReader(source, 0, len(examine(source, cache, options).unit_bytes or ()), options, cache))
+
+    for name, form in {"state.json": "json", "dataset_info.json": "json", "data-00000-of-00001.arrow": "bytes"}.items():
+        yield Reader(f"saved data set, {name}", saved / name, rows, form)
 
 
 def _of_clusters(folder: Path) -> Iterator[Reader]:

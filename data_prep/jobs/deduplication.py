@@ -74,9 +74,9 @@ def scanned(plan: PreparationPlan, task: int, out: Path) -> bool:
     """Whether the scan of a task exists and its arrays have the recorded checksums."""
     if not recorded(plan, task, out):
         return False
-    files = _read(_record_path(out, task))["files"]
+    files = _read(_record_path(out, task)).get("files", {})
     try:
-        return all(sha256_file(_array_path(out, "scan", task, kind)) == digest for kind, digest in files.items())
+        return all(sha256_file(_array_path(out, "scan", task, kind)) == files.get(kind) for kind in kinds(plan))
     except OSError:
         return False
 

@@ -14,11 +14,12 @@ from urllib.parse import parse_qsl, urlencode
 
 import xxhash
 
-from data_prep.common.errors import UserError, first_line
+from data_prep.common.errors import UserError, first_line, one_line
 from data_prep.sources.input_types import HUB, InputRange, Options, SourceRow
 from data_prep.sources.parquet_tables import batch_rows, check_schema, column_names
 
 _UNIT_ROWS, _BATCH_ROWS = 1000, 250
+_REASON = 160  # characters of a library's reason; some list everything that they know
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _KEYS = ("name", "split", "revision")
 _PARTS = re.compile(rf"(.*?)(?:\?((?:{'|'.join(_KEYS)})=.*))?", re.DOTALL)  # the name of a folder may have a ?
@@ -62,7 +63,7 @@ def _errors(location: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # datasets, huggingface_hub, httpx, fsspec and pyarrow raise many types
-        raise UserError(f"{location} cannot be loaded: {first_line(error)}") from error
+        raise UserError(f"{location} cannot be loaded: {one_line(first_line(error), _REASON)}") from error
 
 
 def resolve(value: str) -> str:
@@ -95,8 +96,12 @@ def _load(location: str) -> Any:
     hub = _parse(location)
     with _errors(location):
         if hub.saved_state.is_file():
-            return datasets.load_from_disk(hub.path)
-        return datasets.load_dataset(**hub.load_options, split=hub.split)
+            data = datasets.load_from_disk(hub.path)
+        else:
+            data = datasets.load_dataset(**hub.load_options, split=hub.split)
+    if not isinstance(data, datasets.Dataset):  # the state of a saved data set is missing
+        raise UserError(f"{location} is not one data set. Save it again with save_to_disk, or add split=NAME.")
+    return data
 
 
 def examine_hub(location: str, options: Options) -> tuple[int, str, tuple[int, ...]]:

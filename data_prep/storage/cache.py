@@ -12,6 +12,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -126,9 +127,12 @@ class Cache:
 
     def _opened(self, key: str, lock: bool) -> int | None:
         try:
-            descriptor = os.open(self.entries / key, os.O_RDONLY)
+            descriptor = os.open(self.entries / key, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would never open
         except FileNotFoundError:
             return None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise UserError(f"{self.entries / key} in the cache is not a regular file. Remove it.")
         if lock:
             fcntl.flock(descriptor, fcntl.LOCK_SH)  # filelock has no shared locks
             if not os.fstat(descriptor).st_nlink:  # removed by another process

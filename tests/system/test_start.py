@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from launchers.watch import look
+from launchers.watch.run_table import look
 from pretrain.distributed import Cores, Threads
 from tests.support import runs
 from tests.support.forked import ROOT

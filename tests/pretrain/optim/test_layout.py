@@ -56,11 +56,11 @@ def test_a_piece_goes_where_it_is_wanted(folder):
 
 @pytest.mark.parametrize("wanted", [Piece("a", 10, 3, 0), Piece("d", 0, 1, 0)])
 def test_what_is_not_there_is_named(folder, wanted):
-    with pytest.raises(UserError, match=f"cannot be laid out anew.*of parameter {wanted.name} are nowhere"):
+    with pytest.raises(UserError, match=f"cannot be split for another.*of parameter {wanted.name} are nowhere"):
         gather(folder, LAYOUT, list(SIZES), [(3, [wanted])])
 
 
 @pytest.mark.parametrize("stage", [1, 3])
 def test_files_of_another_layout_are_refused(folder, stage):
-    with pytest.raises(UserError, match=f"is not what 1 processes with ZeRO {stage} write"):
+    with pytest.raises(UserError, match=f"its files are not those of 1 processes with ZeRO {stage}"):
         gather(folder, {"zero.stage": stage, "processes": 1}, list(SIZES), [])

@@ -127,12 +127,9 @@ def test_held_out_data_that_are_training_data_are_warned_about(tmp_path):
 
 def test_every_command_that_starts_runs_refuses(config, tmp_path):
     gone = f"model.init={tmp_path / 'none'}"
-    hosts = tmp_path / "hosts"
-    hosts.write_text("one slots=1\n")
     for words in (
         ["train", str(config), gone, "--procs", "1"],
         ["launch", "slurm", str(config), gone, "--cpu", "--dry-run"],
-        ["launch", "hosts", str(config), gone, "--hostfile", str(hosts), "--nodes", "1"],
         ["study", "masking", str(config), gone, "--dry-run"],
     ):
         assert "model.init" in str(CliRunner().invoke(app, words).exception), words

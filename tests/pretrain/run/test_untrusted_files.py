@@ -14,7 +14,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import AppendLog, open_below, text_or_none
 from launchers.watch.run_logs import logs_of
 from pretrain.checkpoint import committed
-from pretrain.export import default_export
+from pretrain.export.run_export import default_export
 from pretrain.run import Entry, JournalReader, RunFolder
 
 
