@@ -1,5 +1,6 @@
 """Entry point of the `maskwright` command. User errors are printed as one line."""
 
+import logging
 import os
 import sys
 
@@ -30,6 +31,8 @@ def _main() -> None:
     from pretrain.distributed import Threads
 
     guard_output()
+    # If accelerate is installed, transformers imports DeepSpeed, which warns on each machine without a GPU.
+    logging.getLogger("DeepSpeed").addFilter(lambda record: "Setting accelerator to CPU" not in record.getMessage())
     os.environ.update(Threads.wait_settings())  # torch reads it when it is imported
     try:
         code = app(prog_name="maskwright", standalone_mode=False)
