@@ -12,7 +12,6 @@ import errno
 import fcntl
 import os
 import socket
-import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 import xxhash
 
 from data_prep.common.errors import NO_ROOM, UserError
-from data_prep.common.files import file_lock, fsync_path, is_abandoned
+from data_prep.common.files import file_lock, fsync_path, is_abandoned, open_plain
 from data_prep.common.urls import BACKOFF_SECONDS, is_url, open_remote, remote_errors, remote_version, retried, shown
 
 _POLL_SECONDS = 0.1
@@ -127,12 +126,10 @@ class Cache:
 
     def _opened(self, key: str, lock: bool) -> int | None:
         try:
-            descriptor = os.open(self.entries / key, os.O_RDONLY | os.O_NONBLOCK)  # a pipe would never open
+            with open_plain(self.entries / key) as file:
+                descriptor = os.dup(file.fileno())
         except FileNotFoundError:
             return None
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            raise UserError(f"{self.entries / key} in the cache is not a regular file. Remove it.")
         if lock:
             fcntl.flock(descriptor, fcntl.LOCK_SH)  # filelock has no shared locks
             if not os.fstat(descriptor).st_nlink:  # removed by another process

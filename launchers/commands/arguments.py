@@ -93,7 +93,7 @@ def load_trusted_config(file: Path, overrides: list[str] | None, yes: bool) -> "
     config = load_config(file, overrides)
     if not yes and is_run(file.parent):
         addresses = [*config.data_locations, config.checkpoint.remote, config.model.init, config.track.uri]
-        given = " ".join(overrides or [])
+        given = {override.partition("=")[2].strip("\"'") for override in overrides or []}
         require_trust((address for address in map(str, filter(None, addresses)) if address not in given), file)
     return config
 

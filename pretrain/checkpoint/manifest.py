@@ -105,7 +105,7 @@ def parse(content: bytes, path: Path) -> Checkpoint:
 
 
 def condition(problem: str) -> str:
-    """What a checkpoint with this problem is: damaged, or of another version."""
+    """The word for a checkpoint with this problem: "damaged" or "of another version"."""
     return "of another version" if _OTHER_VERSION in problem else "damaged"
 
 

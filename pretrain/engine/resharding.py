@@ -103,7 +103,7 @@ def _as_written(folder: Path, layout: Layout) -> Iterator[None]:
         yield
     except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(
-            f"{folder} cannot be split for another number of processes: its files are not those of "
+            f"{folder} cannot be split for another number of processes: its files are not the files of "
             f"{layout['processes']} processes with ZeRO {layout['zero.stage']} ({type(error).__name__}: {error})"
         ) from None
 

@@ -62,5 +62,5 @@ def test_what_is_not_there_is_named(folder, wanted):
 
 @pytest.mark.parametrize("stage", [1, 3])
 def test_files_of_another_layout_are_refused(folder, stage):
-    with pytest.raises(UserError, match=f"its files are not those of 1 processes with ZeRO {stage}"):
+    with pytest.raises(UserError, match=f"its files are not the files of 1 processes with ZeRO {stage}"):
         gather(folder, {"zero.stage": stage, "processes": 1}, list(SIZES), [])
