@@ -36,14 +36,14 @@ def main() -> None:
     texts, size = [text.decode() for text in encoded], sum(map(len, encoded)) / 1e6
     grams, _ = Grams.of_files([args.evaluation], 13)
     filters: dict[str, Callable[[], Any]] = {
-        "NFC and lengths": lambda: Cleaning(normalize="nfc", min_characters=100).clean(texts),
-        "repetition": lambda: Cleaning(repetition=True).clean(texts),
+        "NFC and lengths": lambda: Cleaning("nfc", ("characters=100-",)).clean(texts),
+        "repetition": lambda: Cleaning(filters=("repetitive",)).clean(texts),
         "evaluation set": lambda: grams.occur_in(texts),
         "hashes for exact duplicates": lambda: document_hashes(texts),
         "MinHash": lambda: signatures(texts),
     }
     times = {name: statistics.median(one) for name, one in seconds_in_turns(filters, ROUNDS).items()}
-    dropped = Cleaning(repetition=True).clean(texts)[1].count("repetitive")
+    dropped = Cleaning(filters=("repetitive",)).clean(texts)[1].count("repetitive")
     kinds = {
         "exact": lambda: resolve(False, args.documents, 2),
         "near": lambda: resolve(True, args.documents, bands_and_rows(0.8)[0]),

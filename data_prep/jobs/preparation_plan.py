@@ -149,6 +149,8 @@ def _written(name: str, value: Any) -> str:
     """Format a setting as a command-line option: `--min-characters 20`, or `no --id-field`."""
     if name == "evaluation_sha256":
         return f"{'other' if value else 'no'} --decontaminate files"
+    if name == "filters":
+        return " ".join(f"--filter {text}" for text in value) or "no --filter"
     option = f"--{name.replace('_', '-')}"
     if value is None or value is False:
         return f"no {option}"

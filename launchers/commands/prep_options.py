@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from data_prep.cleaning import Cleaning, filter_forms
 from data_prep.common.errors import UserError
 from launchers.commands.arguments import local, with_options
 
@@ -73,11 +74,14 @@ def request(
         typer.Option(min=0, max=0.5, help="share of documents for DIR/valid, by a hash"),
     ] = 0.0,
     normalize: Annotated[Literal["none", "nfc", "nfkc"], typer.Option(help="Unicode normal form of the text")] = "none",
-    min_characters: Annotated[int, typer.Option(min=0, help="leave out shorter documents")] = 0,
-    max_characters: Annotated[int | None, typer.Option(min=1, help="leave out longer documents")] = None,
-    drop_repetitive: Annotated[
-        bool, typer.Option("--drop-repetitive", help="leave out repetitive documents (Gopher's rules)")
-    ] = False,
+    filters: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter",
+            metavar="NAME[=VALUE]",
+            help=f"leave out documents: {', '.join(filter_forms())}. Repeat it for more.",
+        ),
+    ] = None,
     deduplicate: Annotated[
         Literal["none", "exact", "near"],
         typer.Option(help="keep one of equal (exact) or similar (near) documents"),
@@ -110,14 +114,13 @@ def request(
 ) -> "PrepareRequest":
     """Build the request from the options. Raises UserError if an input cannot be found."""
     from data_prep import storage
-    from data_prep.cleaning import Cleaning
     from data_prep.common.files import check_writable, refuse_file
     from data_prep.jobs import PreparationSettings, PrepareRequest
     from data_prep.sources import Options, find_inputs
 
     settings = PreparationSettings(
         reading=Options(text_field, id_field, separator, wrong_field, target_field),
-        cleaning=Cleaning(normalize, min_characters, max_characters, drop_repetitive),
+        cleaning=Cleaning(normalize, tuple(sorted(filters or []))),
         deduplicate=deduplicate,
         near_threshold=near_threshold,
         near_unit=near_unit,

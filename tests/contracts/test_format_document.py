@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.cleaning import text_filters as text
+from data_prep.cleaning import filter_forms, known_filters
 from data_prep.format import ShardInfo, ShardWriter, SourceInfo, TokenizerInfo
 from data_prep.format.manifest import MAX_MANIFEST_BYTES, MAX_VOCABULARY, DataSetTotals
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, MAX_IDS_BYTES
@@ -131,6 +131,12 @@ def test_documented_manifest_keys(tmp_path):
 def test_documented_reasons():
     rows = re.findall(r"^\| (`[^|]+`) \| [^|]+ \|$", TEXT.split("## Input")[1].split("\n## ")[0], re.M)
     named = [reason for row in rows for reason in re.findall(r"`([^`]+)`", row)]
-    reasons = [*text.REASONS, *deduplication.REASONS.values(), "contaminated", "empty", "unreadable"]
+    filters = [reason for kind in known_filters().values() for reason in kind.reasons]
+    reasons = [*filters, *deduplication.REASONS.values(), "contaminated", "empty", "unreadable"]
     reasons += [task_worker.UNCHANGED, task_worker.LONG_PAIR]
     assert sorted(named) == sorted(reasons)
+
+
+def test_documented_filters():
+    page = (Path(__file__).parents[2] / "docs" / "cleaning.md").read_text()
+    assert [form for form in filter_forms() if f"| `--filter {form}`" not in page] == []

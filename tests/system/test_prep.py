@@ -165,7 +165,7 @@ def test_bad_input_gets_one_sentence(corpus, tmp_path):
     (tmp_path / "empty.jsonl").write_bytes(b'{"text": " "}\n')
     assert "no document to keep (1 empty)" in refused(*run, tmp_path / "empty.jsonl")
     assert "field 'body' is missing" in refused(*run, source, "--text-field", "body")
-    assert "Change the options that leave them out" in refused(*run, source, "--min-characters", "90000")
+    assert "Change the options that leave them out" in refused(*run, source, "--filter", "characters=90000-")
     (tmp_path / "one.txt").write_text("only one")
     assert "takes no document" in refused(*run, tmp_path / "one.txt", "--valid-fraction", "0.001")
     bare = tmp_path / "bare"

@@ -139,8 +139,8 @@ def test_cleaning_is_counted(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").write_bytes(jsonl(rows))
     (tmp_path / "evaluation.tsv").write_text(f"1\t{evaluated}\n0\ttoo short\n")
     run = ["prep", "run", "--input", f"books={tmp_path / 'a.jsonl'}", "--tokenizer", tokenizer]
-    run += ["--out", tmp_path / "out", "--normalize", "nfkc", "--min-characters", "6", "--max-characters", "2000"]
-    run += ["--drop-repetitive", "--deduplicate", "exact", "--decontaminate", tmp_path / "evaluation.tsv"]
+    run += ["--out", tmp_path / "out", "--normalize", "nfkc", "--filter", "characters=6-2000"]
+    run += ["--filter", "repetitive", "--deduplicate", "exact", "--decontaminate", tmp_path / "evaluation.tsv"]
     result = maskwright(*run)
     assert result.returncode == 0, result.stderr
     assert "3 evaluation texts have fewer than 8 words" in result.stderr

@@ -1,4 +1,4 @@
-"""Filters on one document: normalisation, length, and each of Gopher's repetition rules by itself."""
+"""Repetitive documents: each of Gopher's rules by itself."""
 
 import io
 from collections import Counter
@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.cleaning import Cleaning, repetition
+from data_prep.cleaning import repetition
 from data_prep.cleaning.repetition import (
     MAX_DUPLICATE_NGRAM_CHARACTERS,
     MAX_TOP_NGRAM_CHARACTERS,
@@ -19,58 +19,15 @@ from data_prep.cleaning.repetition import (
     repetitive,
     top_ngram_shares,
 )
-from data_prep.cleaning.text_filters import REASONS
 from data_prep.cleaning.word_hashes import split_words
-from data_prep.common.errors import UserError
 
 DEMO = Path(__file__).parents[3] / "configs" / "demo" / "books.jsonl.zst"
-
-
-def clean(text, settings):
-    (cleaned,), (reason,) = settings.clean([text])
-    return cleaned, reason
 
 
 def demo_texts() -> list[str]:
     with DEMO.open("rb") as file:
         lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), encoding="utf-8")
         return [orjson.loads(line)["text"] for line in lines]
-
-
-def test_normalisation():
-    decomposed = "e\u0301 \ufb01ne \u2460"
-    assert clean(decomposed, Cleaning()) == (decomposed, "")
-    assert clean(decomposed, Cleaning("nfc")) == ("é \ufb01ne \u2460", "")
-    assert clean(decomposed, Cleaning("nfkc")) == ("é fine 1", "")
-    assert clean("plain\r\n", Cleaning("nfkc")) == ("plain\r\n", "")
-
-
-def test_lengths_include_their_bounds_and_follow_normalisation():
-    bounds = Cleaning(min_characters=3, max_characters=5)
-    assert [clean("x" * length, bounds)[1] for length in (0, 2, 3, 5, 6)] == ["short", "short", "", "", "long"]
-    assert clean("e\u0301" * 3, bounds)[1] == "long"
-    assert clean("e\u0301" * 3, Cleaning("nfc", 3, 5)) == ("ééé", "")
-    assert clean("東" * 5, bounds)[1] == ""
-    assert clean("", Cleaning()) == ("", "")
-
-
-def test_reasons():
-    repeating = "the same line\n" * 50
-    texts = ["a", repeating, "an ordinary line", repeating * 100, ""]
-    both = Cleaning(min_characters=1, max_characters=1000, repetition=True)
-    assert both.clean(texts) == (texts, ["", "repetitive", "", "long", "short"])
-    assert Cleaning(min_characters=1, max_characters=1000).clean(texts)[1] == ["", "", "", "long", "short"]
-    assert [clean(text, both)[1] for text in texts] == both.clean(texts)[1]
-    assert set(both.clean(texts)[1]) - {""} == set(REASONS)
-    assert both.clean([]) == ([], [])
-
-
-@pytest.mark.parametrize("bad", [{"normalize": "nfd"}, {"min_characters": -1}, {"max_characters": 0}])
-def test_settings_that_make_no_sense(bad):
-    with pytest.raises(UserError):
-        Cleaning(**bad)
-    with pytest.raises(UserError, match="raise the maximum"):
-        Cleaning(min_characters=5, max_characters=4)
 
 
 def fresh(count: int, start: int = 0) -> list[str]:

@@ -104,8 +104,8 @@ def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
         "--text-field text; the command has --text-field body": PreparationSettings(reading=Options(text_field="body")),
         "no --id-field; the command has --id-field id": PreparationSettings(reading=Options(id_field="id")),
         "--separator blank; the command has --separator line": PreparationSettings(reading=Options(separator="line")),
-        "--min-characters 0; the command has --min-characters 3": PreparationSettings(
-            cleaning=Cleaning(min_characters=3)
+        "no --filter; the command has --filter characters=3-": PreparationSettings(
+            cleaning=Cleaning(filters=("characters=3-",))
         ),
         "no --decontaminate files": PreparationSettings(evaluation_sha256="0"),
         "--deduplicate none; the command has --deduplicate exact": PreparationSettings(deduplicate="exact"),

@@ -73,7 +73,7 @@ def test_totals_of_one_task_and_of_several(tmp_path, tokenizer, task_bytes):
 def test_splits_and_dropped_documents_in_stages(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 100), *texts(0, 30), "\uff41", *texts(1, 100)]))
     settings = PreparationSettings(
-        valid_fraction=0.3, deduplicate="exact", cleaning=Cleaning(normalize="nfkc", min_characters=2)
+        valid_fraction=0.3, deduplicate="exact", cleaning=Cleaning("nfkc", ("characters=2-",))
     )
     out = tmp_path / "out"
     given = request([tmp_path / "a.jsonl"], tokenizer, out, settings, task_bytes=4000)

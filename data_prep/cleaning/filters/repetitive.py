@@ -1,0 +1,16 @@
+"""Leave out repetitive documents."""
+
+from collections.abc import Sequence
+
+from data_prep.cleaning.text_filter import TextFilter
+
+
+class Repetitive(TextFilter):
+    """Documents that repeat lines, paragraphs or n-grams, by Gopher's rules."""
+
+    name, reasons, order = "repetitive", ("repetitive",), 20
+
+    def reasons_for(self, texts: Sequence[str]) -> list[str]:
+        from data_prep.cleaning.repetition import repetitive  # needs numpy, which the help does not
+
+        return ["repetitive" if repeats else "" for repeats in repetitive(texts).tolist()]
