@@ -146,6 +146,13 @@ class MaskingConfig(Section):
     diffusion: DiffusionConfig = DiffusionConfig()
 
     @property
+    def rate_text(self) -> str:
+        """The rate in words: "15%", or "30% to 15% (linear)"."""
+        if isinstance(self.rate, float):
+            return f"{self.rate:.0%}"
+        return f"{self.rate.start:.0%} to {self.rate.end:.0%} ({self.rate.schedule})"
+
+    @property
     def weights(self) -> dict[StrategyName, float]:
         """The strategies, each with its weight."""
         return self.strategy if isinstance(self.strategy, dict) else {self.strategy: 1.0}

@@ -1,21 +1,131 @@
-"""Settings of objectives, and what follows from the name of one alone: what a position sees, what is predicted.
-
-The rest of an objective, its draws and labels, is in pretrain/objectives.
-"""
+"""Settings of objectives, and the table of all objectives; each is defined in a file of pretrain/objectives."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import Discriminator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag, model_validator
+from pydantic_core import CoreSchema, PydanticKnownError
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from pretrain.config.data import MaskingConfig
 from pretrain.config.section import Section
 
-ObjectiveName = Literal["mlm", "clm", "mntp", "repair", "diffusion", "prefix"]
+
+class View(Enum):
+    """The positions that a position attends to, within its document: all, or itself and those before it.
+
+    PREFIX: all of the source in it; all of the source and itself and targets before it in the target after the first
+    [SEP].
+    """
+
+    BIDIRECTIONAL = "bidirectional"
+    CAUSAL = "causal"
+    PREFIX = "prefix"
+
+    @property
+    def forward(self) -> bool:
+        """Whether positions that predict see none after them, so that no token that they predict needs a mask."""
+        return self is not View.BIDIRECTIONAL
+
+
+@dataclass(frozen=True)
+class ObjectiveKind:
+    """An objective: what the config and the trained model need to know of it, and how its batches are made.
+
+    Attributes:
+        name: the value of the setting `objective`.
+        title: the name in words.
+        predicts: one line about the predicted tokens, as "what | which", given the masking.
+        create: makes the pretrain.objectives.Objective from the masking, the Vocabulary, a seed and a purpose.
+        view: see View.
+        lag: slots from the state that predicts to the token that it predicts.
+        pipeline: the task of the trained model, as transformers names its pipelines.
+        unread: settings of `masking` that it does not read.
+        draws_masks: whether masking.strategy and masking.rate choose the predicted tokens.
+        needs_targets: whether the data mark the predicted tokens.
+        needs_pairs: whether the documents hold a source and a target.
+    """
+
+    name: str
+    title: str
+    predicts: Callable[[MaskingConfig], str]
+    create: Callable[..., Any]
+    view: View = View.BIDIRECTIONAL
+    lag: int = 0
+    pipeline: str = "fill-mask"
+    unread: tuple[str, ...] = ()
+    draws_masks: bool = False
+    needs_targets: bool = False
+    needs_pairs: bool = False
+
+    @property
+    def causal(self) -> bool:
+        """Whether a position sees only what precedes it."""
+        return self.view is View.CAUSAL
+
+    @property
+    def fills_masks(self) -> bool:
+        """Whether the trained model replaces mask tokens."""
+        return self.pipeline == "fill-mask"
+
+
+class Objectives(Mapping[str, ObjectiveKind]):
+    """The objectives by name. Each is defined in a file of pretrain/objectives, which the first lookup imports."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, ObjectiveKind] = {}
+        self._imported = False
+
+    def add(self, kind: ObjectiveKind) -> None:
+        """Make an objective known; the name must be new."""
+        assert kind.name not in self._kinds, f"two objectives have the name {kind.name}"
+        self._kinds[kind.name] = kind
+
+    def __getitem__(self, name: str) -> ObjectiveKind:
+        return self._all()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def _all(self) -> dict[str, ObjectiveKind]:
+        if not self._imported:  # not at the start of this module: the files import the config
+            for module in iter_modules([str(Path(__file__).parents[1] / "objectives")]):
+                import_module(f"pretrain.objectives.{module.name}")
+            self._imported = True
+        return self._kinds
+
+
+OBJECTIVES = Objectives()
+
+
+class _KnownName:
+    """Metadata of a text in the config that must be the name of an objective."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"type": "string", "enum": [*OBJECTIVES]}
+
+    @staticmethod
+    def _check(name: str) -> str:
+        if name not in OBJECTIVES:
+            *others, last = map(repr, OBJECTIVES)
+            raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
+        return name
+
+
+ObjectiveName = Annotated[str, _KnownName()]
 Share = Annotated[float, Field(ge=0, le=1)]
 _FINEST = 1024  # the largest denominator of a constant share
 
@@ -62,130 +172,3 @@ def block_rows(objectives: tuple[ObjectiveConfig, ...]) -> int:
     """The fewest rows that give each constant share whole rows; 1 for shares that change, which are rounded."""
     shares = [one.share for one in objectives if not isinstance(one.share, ShareSchedule)]
     return math.lcm(*(Fraction(share).limit_denominator(_FINEST).denominator for share in shares))
-
-
-class View(Enum):
-    """The positions that a position attends to, within its document: all, or itself and those before it.
-
-    PREFIX: all of the source in it; all of the source and itself and targets before it in the target after the first
-    [SEP].
-    """
-
-    BIDIRECTIONAL = "bidirectional"
-    CAUSAL = "causal"
-    PREFIX = "prefix"
-
-    @property
-    def forward(self) -> bool:
-        """Whether positions that predict see none after them, so that no token that they predict needs a mask."""
-        return self is not View.BIDIRECTIONAL
-
-
-@dataclass(frozen=True)
-class ObjectiveKind:
-    """An objective, as far as the config and the trained model need it.
-
-    Attributes:
-        name: the value of the setting `objective`.
-        title: the name in words.
-        predicts: one line about the predicted tokens, as "what | which", given the masking.
-        view: see View.
-        lag: slots from the state that predicts to the token that it predicts.
-        pipeline: the task of the trained model, as transformers names its pipelines.
-        unread: settings of `masking` that it does not read.
-        draws_masks: whether masking.strategy and masking.rate choose the predicted tokens.
-        needs_targets: whether the data mark the predicted tokens.
-        needs_pairs: whether the documents hold a source and a target.
-    """
-
-    name: str
-    title: str
-    predicts: Callable[[MaskingConfig], str]
-    view: View = View.BIDIRECTIONAL
-    lag: int = 0
-    pipeline: str = "fill-mask"
-    unread: tuple[str, ...] = ()
-    draws_masks: bool = False
-    needs_targets: bool = False
-    needs_pairs: bool = False
-
-    @property
-    def causal(self) -> bool:
-        """Whether a position sees only what precedes it."""
-        return self.view is View.CAUSAL
-
-    @property
-    def fills_masks(self) -> bool:
-        """Whether the trained model replaces mask tokens."""
-        return self.pipeline == "fill-mask"
-
-
-def _rate(masking: MaskingConfig) -> str:
-    if isinstance(masking.rate, float):
-        return f"{masking.rate:.0%}"
-    return f"{masking.rate.start:.0%} to {masking.rate.end:.0%} ({masking.rate.schedule})"
-
-
-def _modes(masking: MaskingConfig) -> str:
-    return " and ".join(f"{mode.mean:.0%} ± {mode.std:.0%}" for mode in masking.diffusion.modes) or "uniform"
-
-
-OBJECTIVES = {
-    kind.name: kind
-    for kind in (
-        ObjectiveKind(
-            name="mlm",
-            title="masked language modelling",
-            unread=("diffusion",),
-            draws_masks=True,
-            predicts=lambda masking: (
-                f"masking | {masking.strategy}, {_rate(masking)} of tokens, drawn again at each visit"
-            ),
-        ),
-        ObjectiveKind(
-            name="clm",
-            title="causal language modelling",
-            view=View.CAUSAL,
-            lag=1,
-            pipeline="text-generation",
-            unread=("strategy", "rate", "replacement", "selection", "diffusion"),
-            predicts=lambda masking: "predicted | every token but special ones, from those before it",
-        ),
-        ObjectiveKind(
-            name="mntp",
-            title="masked next-token prediction",
-            lag=1,
-            pipeline="feature-extraction",  # transformers' fill-mask reads the state of the mask itself
-            unread=("diffusion",),
-            draws_masks=True,
-            predicts=lambda masking: (
-                f"masking | {masking.strategy}, {_rate(masking)} of tokens, each predicted from the slot before it"
-            ),
-        ),
-        ObjectiveKind(
-            name="prefix",
-            title="translation (prefix language modelling)",
-            view=View.PREFIX,
-            lag=1,
-            pipeline="feature-extraction",
-            unread=("strategy", "rate", "replacement", "selection", "diffusion"),
-            needs_pairs=True,
-            predicts=lambda masking: "predicted | the target, from its source and the tokens before",
-        ),
-        ObjectiveKind(
-            name="repair",
-            title="cloze repair",
-            unread=("strategy", "replacement", "selection", "diffusion"),
-            needs_targets=True,
-            predicts=lambda masking: (
-                f"masking | what the wrong text has not (cloze repair), at most {_rate(masking)} of tokens"
-            ),
-        ),
-        ObjectiveKind(
-            name="diffusion",
-            title="masked diffusion",
-            unread=("strategy", "rate", "replacement", "selection"),
-            predicts=lambda masking: f"masking | token, {_modes(masking)} rates drawn for each row, all as [MASK]",
-        ),
-    )
-}

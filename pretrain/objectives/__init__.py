@@ -1,8 +1,8 @@
 """Training objectives: what the model sees of a row, which tokens it predicts, and from which states.
 
-`objective_of` creates the `Objective` of a config, an `ObjectiveMixture` if there are several. The masks of `mlm` and
-`mntp` are drawn in pretrain/masking. What follows from the name of an objective alone, such as what a position attends
-to, is its ObjectiveKind in pretrain/config.
+Each file defines objectives: how their batches are made, and an `ObjectiveKind` in the table `OBJECTIVES` of
+pretrain/config. `objective_of` creates the `Objective` of a config, an `ObjectiveMixture` if there are several. The
+masks of `mlm` and `mntp` are drawn in pretrain/masking.
 """
 
 import lazy_loader

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from pretrain.config import OBJECTIVES, ObjectiveKind, View
 from pretrain.masking import Masked, Rows, Vocabulary, labelled
 
 
@@ -31,3 +32,17 @@ class CausalTokens:
         # A row begins with [CLS] or padding, so the slot before a predicted token is in the same document.
         tokens = rows.tokens
         return labelled(tokens, tokens, self.predicted(tokens), self.slots(tokens.shape[1]), lag=1)
+
+
+OBJECTIVES.add(
+    ObjectiveKind(
+        name="clm",
+        title="causal language modelling",
+        predicts=lambda masking: "predicted | every token but special ones, from those before it",
+        create=lambda masking, vocabulary, seed, purpose: CausalTokens(vocabulary),
+        view=View.CAUSAL,
+        lag=1,
+        pipeline="text-generation",
+        unread=("strategy", "rate", "replacement", "selection", "diffusion"),
+    )
+)

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.config import DiffusionConfig, RateMode
+from pretrain.config import OBJECTIVES, DiffusionConfig, MaskingConfig, ObjectiveKind, RateMode
 from pretrain.masking import IGNORED, Masked, Rows, Vocabulary, labelled, of_rows, random_subset
 from pretrain.philox import derive_key
 
@@ -77,3 +77,23 @@ def drawn_rates(uniform: NDArray[np.float64], modes: Sequence[RateMode]) -> NDAr
         found[:, chosen] = rates, [normal.pdf(rate) / inside for rate in rates]
         start = end
     return found
+
+
+def _predicted(masking: MaskingConfig) -> str:
+    modes = " and ".join(f"{mode.mean:.0%} ± {mode.std:.0%}" for mode in masking.diffusion.modes)
+    return f"masking | token, {modes or 'uniform'} rates drawn for each row, all as [MASK]"
+
+
+def _of(masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str) -> DiffusionTokens:
+    return DiffusionTokens(vocabulary, masking.diffusion, seed, purpose)
+
+
+OBJECTIVES.add(
+    ObjectiveKind(
+        name="diffusion",
+        title="masked diffusion",
+        predicts=_predicted,
+        create=_of,
+        unread=("strategy", "rate", "replacement", "selection"),
+    )
+)

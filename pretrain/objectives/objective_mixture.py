@@ -1,4 +1,8 @@
-"""Several objectives in one micro-batch, each for its share of the rows (GPT-BERT: Charpentier and Samuel, 2024)."""
+"""The objective of a run: one, or a mixture of several.
+
+A mixture has several objectives in one micro-batch, each for its share of the rows (GPT-BERT: Charpentier and Samuel,
+2024).
+"""
 
 import math
 from collections.abc import Sequence
@@ -10,8 +14,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.config import Config, ObjectiveConfig, View
-from pretrain.masking import IGNORED, Masked, RowGroup, Rows, mask_rate, of_rows, scheduled
+from pretrain.config import Config, MaskingConfig, ObjectiveConfig, View
+from pretrain.masking import IGNORED, Masked, RowGroup, Rows, Vocabulary, mask_rate, of_rows, scheduled
+from pretrain.philox import derive_key
 
 _ROUNDING = 1e-6  # of a share of rows, relative to a row
 
@@ -70,7 +75,9 @@ class ObjectiveMixture:
 
     def largest(self, seq_len: int) -> "ObjectiveMixture":
         """The mixture with the shares that need the most places for predictions: of the first step, or of the last."""
-        return max(map(self.with_shares, zip(*self._ends, strict=True)), key=lambda one: one._mean_places(seq_len))
+        return max(
+            map(self.with_shares, zip(*self._ends, strict=True)), key=lambda mixture: mixture._mean_places(seq_len)
+        )
 
     def slots(self, seq_len: int) -> int:
         """Places for predictions in a row, at most, averaged over the rows of a micro-batch and rounded up."""
@@ -102,6 +109,36 @@ class ObjectiveMixture:
         )
 
 
+def objective_of(
+    config: Config,
+    vocabulary: Vocabulary,
+    seed: int,
+    purpose: str,
+    phase: int = 0,
+    masking: MaskingConfig | None = None,
+) -> Objective:
+    """Create the objective of a phase of a run; see MaskedTokens for seed and purpose.
+
+    It has all objectives of the run, so that they have the same numbers in each phase; some may have no share in it.
+
+    Args:
+        masking: instead of the settings of the phase.
+
+    Raises:
+        UserError: if a required file is missing, damaged, or made with another tokenizer.
+    """
+    of_phase, kinds = config.run_phases[phase].config, config.objective_kinds
+    masking = masking or of_phase.masking
+    objectives: list[Objective] = [kind.create(masking, vocabulary, seed, purpose) for kind in kinds]
+    if len(objectives) == 1:
+        return objectives[0]
+    ends: dict[str, tuple[float, float]] = {entry.kind: entry.ends for entry in of_phase.objectives}
+    shares = [ends.get(kind.name, (0.0, 0.0)) for kind in kinds]
+    return ObjectiveMixture(
+        objectives, [kind.view for kind in kinds], shares, derive_key(seed, f"{purpose}-objectives")
+    )
+
+
 def row_quotas(shares: Sequence[float], rows: int) -> tuple[int, ...]:
     """Rows of each objective: rounded down, then one more for those with the largest remainders."""
     exact = [share * rows for share in shares]
@@ -127,7 +164,7 @@ def shares_at(config: Config, step: int) -> tuple[float, ...]:
     phase = config.phase_at(step)
     span = phase.spans["objective"]
     own: dict[str, float] = {
-        one.kind: scheduled(one.share, step - span.start, span.steps) for one in phase.config.objectives
+        entry.kind: scheduled(entry.share, step - span.start, span.steps) for entry in phase.config.objectives
     }
     return tuple(own.get(kind.name, 0.0) for kind in config.objective_kinds)
 
@@ -139,10 +176,11 @@ def loss_weights(config: Config, step: int, shares: Sequence[float]) -> tuple[fl
     """
     if not shares:
         return (1.0,)
-    own: dict[str, ObjectiveConfig] = {one.kind: one for one in config.phase_at(step).config.objectives}
-    found = [own.get(kind.name) for kind in config.objective_kinds]
+    own: dict[str, ObjectiveConfig] = {entry.kind: entry for entry in config.phase_at(step).config.objectives}
+    entries = [own.get(kind.name) for kind in config.objective_kinds]
     return tuple(
-        (share if one.weight is None else one.weight) if one else 0.0 for one, share in zip(found, shares, strict=True)
+        (share if entry.weight is None else entry.weight) if entry else 0.0
+        for entry, share in zip(entries, shares, strict=True)
     )
 
 
@@ -157,5 +195,5 @@ def _weights(parts: Sequence[Masked]) -> NDArray[np.float32] | None:
     if all(masked.weights is None for masked in parts):
         return None
     return np.concatenate(
-        [(one.labels != IGNORED).astype(np.float32) if one.weights is None else one.weights for one in parts]
+        [(part.labels != IGNORED).astype(np.float32) if part.weights is None else part.weights for part in parts]
     )

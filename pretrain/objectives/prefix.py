@@ -7,6 +7,7 @@ A document is [CLS] source [SEP] target [SEP] (Dong et al., "Unified language mo
 import numpy as np
 from numpy.typing import NDArray
 
+from pretrain.config import OBJECTIVES, ObjectiveKind, View
 from pretrain.objectives.causal import CausalTokens
 
 
@@ -27,3 +28,18 @@ class PrefixTokens(CausalTokens):
         begins = np.where(tokens == self.vocabulary.cls, before, 0)
         in_target = before - np.maximum.accumulate(begins, axis=1) == 1
         return in_target & (self.vocabulary.is_ordinary[tokens] | is_sep)
+
+
+OBJECTIVES.add(
+    ObjectiveKind(
+        name="prefix",
+        title="translation (prefix language modelling)",
+        predicts=lambda masking: "predicted | the target, from its source and the tokens before",
+        create=lambda masking, vocabulary, seed, purpose: PrefixTokens(vocabulary),
+        view=View.PREFIX,
+        lag=1,
+        pipeline="feature-extraction",
+        unread=("strategy", "rate", "replacement", "selection", "diffusion"),
+        needs_pairs=True,
+    )
+)

@@ -2,7 +2,17 @@
 
 import numpy as np
 
-from pretrain.masking import Masked, Rows, TokenFlag, Vocabulary, count, labelled, random_subset
+from pretrain.config import OBJECTIVES, MaskingConfig, ObjectiveKind
+from pretrain.masking import (
+    Masked,
+    Rows,
+    TokenFlag,
+    Vocabulary,
+    count,
+    labelled,
+    largest_mask_rate,
+    random_subset,
+)
 from pretrain.philox import derive_key
 
 
@@ -36,3 +46,21 @@ class RepairObjective:
         counts = np.minimum(np.count_nonzero(wanted, axis=1), max(1, int(count(rate, seq_len - 2))))
         predicted = random_subset(wanted, counts, self.key, rows.row_ids)
         return labelled(np.where(targets, self.vocabulary.mask, tokens), tokens, predicted, self.slots(seq_len))
+
+
+def _of(masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str) -> RepairObjective:
+    return RepairObjective(vocabulary, largest_mask_rate(masking), seed, purpose)
+
+
+OBJECTIVES.add(
+    ObjectiveKind(
+        name="repair",
+        title="cloze repair",
+        predicts=lambda masking: (
+            f"masking | what the wrong text has not (cloze repair), at most {masking.rate_text} of tokens"
+        ),
+        create=_of,
+        unread=("strategy", "replacement", "selection", "diffusion"),
+        needs_targets=True,
+    )
+)
