@@ -57,12 +57,12 @@ from pretrain.data import PLAN_VERSION, MixturePosition
 from pretrain.data.stream import Position
 from pretrain.engine.resharding import load_file
 from pretrain.export.resolve_model import is_causal
-from pretrain.guards import state_problem
 from pretrain.guards.step_guard import GuardHistory
 from pretrain.guards.watchdog import Beat
 from pretrain.model import EncoderShape
 from pretrain.reporting.environment import write_environment
 from pretrain.reporting.prediction_table import predictions_of
+from pretrain.resuming import state_problem
 from pretrain.run import Entry, Journal, JournalReader, JournalTable, RunFolder, Status
 from pretrain.tracking import RunRecord
 from tests.support.mutations import Reader, attack, verdict

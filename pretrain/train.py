@@ -36,8 +36,8 @@ from pretrain.run import EXIT_CODES, RunFolder, StartPhase, State, StopRequest, 
 if TYPE_CHECKING:
     from pretrain.checkpoint import Checkpoint
     from pretrain.data import Loader
-    from pretrain.guards import ResumeState
-    from pretrain.resume import RunParts
+    from pretrain.resuming import ResumeState
+    from pretrain.setup import RunParts
 
 
 def main() -> int:
@@ -103,15 +103,9 @@ def wants_determinism(config_path: Path, overrides: list[str]) -> bool:
 
 def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeState]":
     """Load the data and the checkpoint to resume from, and record the start of the run; a collective."""
-    from pretrain.resume import (
-        choose_micro_batch,
-        find_start,
-        first_state,
-        open_loader,
-        open_run,
-        smallest_gpu,
-        start_state,
-    )
+    from pretrain.resuming import find_start, first_state, start_state
+    from pretrain.setup import open_loader, open_run
+    from pretrain.trial import choose_micro_batch, smallest_gpu
 
     folder = RunFolder(config.run.dir)
     StartPhase.DATA.enter(folder if folder.inherits_lock() else None)
@@ -134,7 +128,9 @@ def train(
         last: gets what remains to be done after the report of a failure.
     """
     from pretrain.loop import Loop
-    from pretrain.resume import build_engine, choose_path, fit_micro_batch, open_loader, record_start, state_before
+    from pretrain.resuming import roll_back
+    from pretrain.setup import build_engine, open_loader, record_start
+    from pretrain.trial import Trial, choose_kernels, fit_micro_batch
 
     # Build the model and its optimizer, choose its kernels, and try the largest step.
     config, folder = run.config, run.folder
@@ -144,14 +140,14 @@ def train(
     stop = StopRequest(folder.stop)
     engine = build_engine(run, saved)
     StartPhase.FIRST_STEP.enter(folder)
-    run, choice = choose_path(run, engine, loader, state, engine.device.type, resumed=saved is not None)
-    engine.config = config = run.config
+    run, kernels = choose_kernels(run, engine, loader, state, resumed=saved is not None)
+    config = run.config
     if config.guard.dry_run:
         run, loader = fit_micro_batch(run, engine, loader, state)
-        pretrain.guards.Trial(engine, loader, state).run_step()
+        Trial(config, engine, loader, state).run_step()
 
     # Step, evaluate and save; after a loss spike, again from a checkpoint before it.
-    environment = record_start(run, engine, state.steps_done, choice)
+    environment = record_start(run, engine, state.steps_done, kernels)
     reports = pretrain.reporting.Reports(
         run.config, folder, run.rank, run.hosts, run.data, run.valid, state.steps_done, environment
     )
@@ -161,7 +157,8 @@ def train(
             run.marker.enter("start")
             engine.release()
             loader = open_loader(run)
-            saved, state = state_before(run, saved, loop.guard, loader, reports.report)
+            checkpoints, history = folder.checkpoints, loop.guard.history
+            saved, state = roll_back(config, checkpoints, saved, history, loader, reports.report)
             engine = build_engine(run, saved)
         end = outcome
 

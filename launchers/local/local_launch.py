@@ -21,7 +21,7 @@ from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
 from pretrain.distributed import Threads
-from pretrain.planning import check_resume
+from pretrain.resuming import expected_start
 from pretrain.run import ALL_DONE, EXIT_CODES, RunFolder, StartPhase, Status
 
 _END_SECONDS = 30.0
@@ -68,7 +68,7 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
 
 def _is_completed(config: Config, folder: RunFolder) -> bool:
     """Whether the run made all its steps and its last checkpoint is intact. Prints it, as there is nothing to start."""
-    last = check_resume(config)
+    last = expected_start(config)
     if last is None or last.step != config.train.steps or verify(last.path):
         return False
     try:

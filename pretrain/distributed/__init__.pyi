@@ -3,6 +3,7 @@ from .network_interfaces import interface_to as interface_to
 from .network_interfaces import listen as listen
 from .rank_agreement import all_gather_json as all_gather_json
 from .rank_agreement import known_cause as known_cause
+from .rank_agreement import print_on_rank_zero as print_on_rank_zero
 from .rank_agreement import require_equal_on_ranks as require_equal_on_ranks
 from .rank_agreement import run_on_all_ranks as run_on_all_ranks
 from .rank_agreement import run_on_rank_zero as run_on_rank_zero

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -114,3 +115,9 @@ def require_equal_on_ranks(value: str, what: str) -> None:
 def run_on_rank_zero(function: Callable[[], T]) -> T | None:
     """`run_on_all_ranks`, with the function run on rank 0 alone; None elsewhere."""
     return run_on_all_ranks(lambda: function() if dist.get_rank() == 0 else None)
+
+
+def print_on_rank_zero(text: str) -> None:
+    """Print a line on standard error once for all ranks."""
+    if dist.get_rank() == 0:
+        print(text, file=sys.stderr, flush=True)

@@ -11,7 +11,7 @@ from data_prep.format import TokenizerInfo
 from pretrain import checkpoint
 from pretrain.config import Config, ObjectiveKind, View
 from pretrain.export.export_record import ExportRecord
-from pretrain.guards import state_problem
+from pretrain.resuming import state_problem
 from pretrain.run import RunFolder
 
 

@@ -1,8 +1,8 @@
-"""Watch a run: loss spikes, slow ranks, hangs, ranks whose weights differ.
+"""Watch a run: loss spikes, slow ranks, hangs, wrong gradients, ranks whose weights differ.
 
-`Watchdog` notices a hang. `StepGuard` decides on each step, `roll_back` goes back to an earlier checkpoint,
-`check_replicas` compares the weights of the ranks, and `Trial` makes the trial step. `check_fits` compares a checkpoint
-with the settings. `Faults` injects such faults for tests.
+`Watchdog` notices a hang. `StepGuard` decides on each step; its `GuardHistory` is stored in checkpoints.
+`check_replicas` compares the weights of the ranks, and `end_for_wrong_gradients` ends a run. `Faults` injects such
+faults for tests.
 """
 
 import lazy_loader

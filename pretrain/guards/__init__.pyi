@@ -1,12 +1,9 @@
 from .fault_injection import Faults as Faults
 from .gradients import end_for_wrong_gradients as end_for_wrong_gradients
 from .replicas import check_replicas as check_replicas
-from .resume_state import ResumeState as ResumeState
-from .resume_state import check_fits as check_fits
-from .resume_state import state_problem as state_problem
-from .rollback import roll_back as roll_back
 from .step_guard import EndOfRun as EndOfRun
+from .step_guard import GuardHistory as GuardHistory
+from .step_guard import Rollback as Rollback
 from .step_guard import StepGuard as StepGuard
 from .step_guard import StepResult as StepResult
-from .trial_step import Trial as Trial
 from .watchdog import Watchdog as Watchdog

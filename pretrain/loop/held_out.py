@@ -28,7 +28,7 @@ from pretrain.engine import Engine
 from pretrain.loop.step_metrics import objective_metrics
 from pretrain.masking import IGNORED
 from pretrain.objectives import shares_at
-from pretrain.resume import RunParts
+from pretrain.setup import RunParts
 
 SLOTS = 64  # of a passage, at most: short enough to read quickly
 TOP = 3

@@ -18,23 +18,16 @@ from pretrain.config import Phase
 from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepOutput, StepSums
-from pretrain.guards import (
-    EndOfRun,
-    Faults,
-    ResumeState,
-    StepGuard,
-    StepResult,
-    check_replicas,
-    end_for_wrong_gradients,
-)
+from pretrain.guards import EndOfRun, Faults, StepGuard, StepResult, check_replicas, end_for_wrong_gradients
 from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.step_metrics import FlopsCounter, Instant, StepInfo, step_metrics
 from pretrain.objectives import loss_weights
 from pretrain.optim import learning_rate
 from pretrain.reporting import Profile
-from pretrain.resume import RunParts, checkpoint_state
+from pretrain.resuming import ResumeState, checkpoint_state
 from pretrain.run import State, StopRequest
+from pretrain.setup import RunParts
 
 _STATUS_SECONDS = 5.0
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]

@@ -14,7 +14,7 @@ from pretrain.data import Batch, MixturePosition
 from pretrain.engine import StepOutput, StepSums
 from pretrain.model import EncoderCosts, peak_tflops
 from pretrain.objectives import loss_weights
-from pretrain.resume import RunParts
+from pretrain.setup import RunParts
 
 
 class Instant:

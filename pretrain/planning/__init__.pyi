@@ -12,7 +12,6 @@ from .hardware import hardware_of as hardware_of
 from .hardware import link_names as link_names
 from .hardware import network_of as network_of
 from .preflight import CHECKS as CHECKS
-from .preflight import check_resume as check_resume
 from .preflight import check_start as check_start
 from .preflight import check_tracking as check_tracking
 from .preflight import print_warnings as print_warnings

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.common.errors import UserError, working_directory
-from pretrain.checkpoint import Checkpoint, committed, read, verify
+from pretrain.checkpoint import committed
 from pretrain.config import Config, TrackConfig, address_problem
 from pretrain.data import BatchStage, Sources
-from pretrain.guards import check_fits, state_problem
 from pretrain.planning.run_warnings import run_warnings
+from pretrain.resuming import check_outline, expected_start
 from pretrain.run import RunFolder
 from pretrain.tracking import Target
 
@@ -44,28 +44,6 @@ def print_warnings(warnings: Iterable[str]) -> None:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
 
 
-def check_resume(config: Config) -> Checkpoint | None:
-    """Find the checkpoint of the run folder from which the run resumes.
-
-    Returns None without a checkpoint, or if run.resume is `never` or names a checkpoint.
-
-    Raises:
-        UserError: if the run cannot resume from it.
-    """
-    if config.run.resume not in ("auto", "required"):
-        return None
-    for _, path in committed(RunFolder(config.run.dir).checkpoints):
-        if verify(path, sizes_only=True) or state_problem(read(path)):
-            continue  # the run reports it, and resumes from an older one
-        try:
-            check_fits(config, newest := read(path), Sources.open(config))
-            return newest
-        except UserError:
-            if verify(path) is None:  # a damaged checkpoint is skipped
-                raise
-    return None
-
-
 def _check_data(config: Config, world_size: int) -> None:
     BatchStage.of_run(config, world_size)
     Sources.open(config).check(config)
@@ -83,8 +61,7 @@ def _check_named_checkpoint(config: Config) -> None:
     if not path.is_dir():
         where = f"{resume}{working_directory(resume)}"
         raise UserError(f"run.resume: no checkpoint folder {where}. Name RUN/checkpoints/step-N, or write auto.")
-    if verify(path, sizes_only=True) is None and not state_problem(saved := read(path)):  # the run reports damage
-        check_fits(config, saved, Sources.open(config))
+    check_outline(config, path)
 
 
 def check_tracking(track: TrackConfig) -> None:
@@ -137,7 +114,7 @@ CHECKS = (
     PreflightCheck("address", lambda config, _: check_tracking(config.track), "MLflow can use it"),
     PreflightCheck("run.resume", lambda config, _: _check_named_checkpoint(config), "no checkpoint is missing"),
     PreflightCheck("batch and data", _check_data, "the data sets go together, and the batch fits them"),
-    PreflightCheck("checkpoint", lambda config, _: check_resume(config), "nothing prevents a start or a resume"),
+    PreflightCheck("checkpoint", lambda config, _: expected_start(config), "nothing prevents a start or a resume"),
     PreflightCheck("model", lambda config, _: check_model(config), "it can be built, and its first weights fit"),
 )
 """All checks, in order."""

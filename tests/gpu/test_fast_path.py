@@ -6,8 +6,8 @@ The names of cases that compile have "compiled" in them, see conftest.
 import pytest
 import torch
 
-from pretrain.guards.path_comparison import PathComparison
 from pretrain.model import Candidates, Encoder, FastPath, FlashAttention, use_path
+from pretrain.trial.path_comparison import PathComparison
 from tests.support import path_cases
 
 KERNELS, BOTH = FastPath(True, False), FastPath(True, True)

@@ -19,8 +19,8 @@ from triton.runtime import driver
 from triton.runtime.interpreter import InterpretedFunction, _patch_lang
 from triton.runtime.jit import JITFunction
 
-from pretrain.guards.path_comparison import run_pass, tolerance
 from pretrain.kernels.fused import FUSED
+from pretrain.trial.path_comparison import run_pass, tolerance
 from tests.support.compiled_kernels import NoDevice
 from tests.support.path_cases import encoder, inputs
 from tests.support.streams import stream

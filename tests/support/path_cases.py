@@ -11,9 +11,9 @@ from torch import Tensor
 
 import pretrain.model.build_model as build_model
 from pretrain.config import Config
-from pretrain.guards.path_comparison import PathComparison, run_pass, tolerance
 from pretrain.kernels import PLAIN, Operations, operations
 from pretrain.model import Encoder, EncoderShape, FastPath, use_path
+from pretrain.trial.path_comparison import PathComparison, run_pass, tolerance
 from tests.support.streams import stream
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -15,11 +15,11 @@ from launchers.app import app
 from pretrain import checkpoint
 from pretrain.config import load_config
 from pretrain.data import Batch, BatchStage, Loader, Sources
-from pretrain.guards import check_fits
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape, describe
 from pretrain.model.families import hugging_face_model
 from pretrain.reporting import replay
+from pretrain.resuming import check_fits
 from pretrain.run import JournalReader
 from tests.support import runs, text_data
 

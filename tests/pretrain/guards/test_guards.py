@@ -16,7 +16,6 @@ from pretrain.guards.fault_injection import Fault, parse
 from pretrain.guards.replicas import checksum, odd_ones
 from pretrain.guards.slow_ranks import StepTimes, slow_ranks
 from pretrain.guards.step_guard import GuardHistory, Rollback, StreamPoint, after_step, rollback_due
-from pretrain.guards.trial_step import explain
 
 GUARD = GuardConfig(spike_window=32, spike_steps=3, rollback=True, max_skipped=3)
 
@@ -222,18 +221,3 @@ def test_faults_are_parsed_or_refused():
     for wrong in ("1", "stop", "stop:rank=1", "stop:rank=1,step=2,row=3", "explode:rank=1,step=1"):
         with pytest.raises(UserError, match="MASKWRIGHT_FAULTS"):
             parse(wrong)
-
-
-def test_a_trial_step_that_fails_says_what_to_change():
-    for error in (
-        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 64 bytes"),
-        MemoryError(),
-    ):
-        said = explain(error, 64, 512)
-        assert said
-        assert "with 64 rows of 512 slots in a micro-batch does not fit into memory; lower train.micro_batch" in said
-    assert "could not be compiled; set train.compile=false" in str(
-        explain(torch._dynamo.exc.Unsupported("no such thing"), 64, 512)
-    )
-    assert explain(ValueError("something else"), 64, 512) is None

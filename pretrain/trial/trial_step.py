@@ -1,15 +1,16 @@
-"""The trial before the first step, on the largest batch shapes: choice of kernels, memory, and wrong gradients."""
+"""Passes before the first step, on the largest batch shapes: comparison of kernels, memory, and wrong gradients."""
 
 import functools
 
 from data_prep.common.errors import UserError
+from pretrain.config import Config
 from pretrain.data import Batch, DeviceFeed, Loader
 from pretrain.distributed import all_gather_json, run_on_all_ranks
 from pretrain.engine import Engine
-from pretrain.guards.gradients import end_for_wrong_gradients
-from pretrain.guards.path_comparison import choose_path, free_memory, is_out_of_memory, run_pass
-from pretrain.guards.resume_state import ResumeState
+from pretrain.guards import end_for_wrong_gradients
 from pretrain.model import Candidates, Encoder, KernelChoice
+from pretrain.resuming import ResumeState
+from pretrain.trial.path_comparison import agreed_path, free_memory, is_out_of_memory, run_pass
 
 
 def explain(error: Exception, rows: int, seq_len: int) -> str | None:
@@ -30,24 +31,25 @@ class Trial:
     """Passes over the largest batches of the rest of a run.
 
     Args:
+        config: of the run.
         loader, state: of the first step.
 
     Raises:
         DamagedData: as the first step would.
     """
 
-    def __init__(self, engine: Engine, loader: Loader, state: ResumeState):
-        self._engine = engine
+    def __init__(self, config: Config, engine: Engine, loader: Loader, state: ResumeState):
+        self._config, self._engine = config, engine
         self._examples: list[list[Batch]] = run_on_all_ranks(
             lambda: list(loader.examples(state.steps_done, state.position))
         )
         self._feed = DeviceFeed(engine.device)
 
-    def choose_kernels(self, candidates: Candidates) -> KernelChoice:
+    def choose_path(self, candidates: Candidates) -> KernelChoice:
         """The fastest path that agrees with the plain step on every rank; the model uses it. A collective."""
         batch, model = self._feed(self._examples[0][0]).wait(), self._engine.module
         assert isinstance(model, Encoder)
-        return choose_path(model, self._engine.config, candidates, batch.inputs)
+        return agreed_path(model, self._config, candidates, batch.inputs)
 
     def fits(self) -> bool:
         """Whether no rank runs out of memory in a pass; a collective. Other errors are left to the trial step."""
@@ -71,7 +73,7 @@ class Trial:
             UserError: if it does not fit into memory, cannot be compiled, or gives other gradients than a plain
                 all-reduce.
         """
-        report = functools.partial(end_for_wrong_gradients, config=self._engine.config)
+        report = functools.partial(end_for_wrong_gradients, config=self._config)
         for batches in self._examples:
             batch = batches[0]
             try:

@@ -1,6 +1,6 @@
 """One rank: whether a trial pass fits where the memory of the last rank is really limited, on a CPU or a GPU.
 
-`python -m tests.pretrain.guards.memory_worker`.
+`python -m tests.pretrain.trial.memory_worker`.
 """
 
 import resource
@@ -16,9 +16,10 @@ from data_prep.common.processes import leave
 from pretrain.config import StageSettings
 from pretrain.data import BatchStage
 from pretrain.engine import Engine, init_distributed
-from pretrain.guards import ResumeState, Trial
-from pretrain.guards.path_comparison import free_memory
 from pretrain.model import Encoder
+from pretrain.resuming import ResumeState
+from pretrain.trial import Trial
+from pretrain.trial.path_comparison import free_memory
 from tests.pretrain.engine.gradients_worker import SEQ_LEN, SHAPE, config, loader
 
 # An activation of the MLP has 8 MiB for each row, so that a pass over FEW rows needs less than SPARE, and MANY more.
@@ -47,9 +48,10 @@ def fits(engine: Engine, rows: int) -> bool:
     """Whether micro-batches of `rows` rows fit on all ranks."""
     stage = BatchStage.divided(dist.get_world_size(), StageSettings(0, SEQ_LEN, rows * dist.get_world_size(), rows, ""))
     opened = loader(stage, dist.get_rank())
-    found = Trial(engine, opened, ResumeState(0, opened.mixture.start())).fits()
+    settings = config(1, 1, dist.get_world_size(), "none")
+    all_fit = Trial(settings, engine, opened, ResumeState(0, opened.mixture.start())).fits()
     opened.close()
-    return found
+    return all_fit
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """One rank: all ranks choose the same kernels, and a failure on one of them falls back on all.
 
-`python -m tests.pretrain.guards.path_worker`; torch.compile captures graphs but generates no code, which takes minutes.
+`python -m tests.pretrain.trial.path_worker`; torch.compile captures graphs but generates no code, which takes minutes.
 """
 
 import functools
@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from data_prep.common.processes import leave
 from pretrain.engine import init_distributed
-from pretrain.guards.path_comparison import choose_path
 from pretrain.model import Candidates, Encoder, FastPath, KernelChoice
+from pretrain.trial.path_comparison import agreed_path
 from tests.support import path_cases
 
 
@@ -22,7 +22,7 @@ def no_compiler(model: Encoder, shapes: int) -> None:
 def chosen(model: Encoder) -> KernelChoice:
     """The choice where a GPU would try compiled graphs."""
     settings = path_cases.config("fp32", fused_kernels=False)
-    choice = choose_path(model, settings, Candidates.of(settings, "cuda"), path_cases.inputs())
+    choice = agreed_path(model, settings, Candidates.of(settings, "cuda"), path_cases.inputs())
     assert model.is_compiled == choice.path.compiled
     return choice
 

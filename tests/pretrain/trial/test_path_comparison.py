@@ -5,7 +5,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from pretrain.guards.path_comparison import tolerance
+from pretrain.trial.path_comparison import tolerance
 from tests.support import path_cases
 from tests.support.ranks import run_ranks
 from tests.support.triton_process import triton_process
@@ -73,7 +73,7 @@ def test_a_compiled_model_agrees(interpreter):
 
 
 def test_a_failure_on_one_rank_falls_back_on_all():
-    run_ranks("tests.pretrain.guards.path_worker", 2)
+    run_ranks("tests.pretrain.trial.path_worker", 2)
 
 
 def test_limits_follow_the_precision():

@@ -82,7 +82,7 @@ class Loaders:
     [(None, 1, 96, 48), (None, 1, 20, 16), (None, 1, 0, 1), (48, 1, 20, 48), (None, 3, 20, 48)],
 )
 def test_a_size_without_memory_is_lowered_to_the_next(monkeypatch, given, stage, most, rows):
-    from pretrain import resume
+    from pretrain.trial import micro_batch
 
     start = config(given, zero={"stage": stage})
     filled = with_micro_batch(start, 48)
@@ -92,7 +92,7 @@ def test_a_size_without_memory_is_lowered_to_the_next(monkeypatch, given, stage,
     class MemoryOf:
         """Stands for passes on a GPU with memory for `most` rows."""
 
-        def __init__(self, engine: Any, loader: Any, state: Any):
+        def __init__(self, config: Config, engine: Any, loader: Any, state: Any):
             self.size = loader.size
 
         def fits(self) -> bool:
@@ -101,10 +101,10 @@ def test_a_size_without_memory_is_lowered_to_the_next(monkeypatch, given, stage,
     def opened(run: Any) -> Any:
         return SimpleNamespace(size=run.stages[0].micro, close=loaders.close)
 
-    monkeypatch.setattr(resume, "Trial", MemoryOf)
-    monkeypatch.setattr(resume, "open_loader", opened)
-    monkeypatch.setattr(resume, "_print_once", lambda line: None)
+    monkeypatch.setattr(micro_batch, "Trial", MemoryOf)
+    monkeypatch.setattr(micro_batch, "open_loader", opened)
+    monkeypatch.setattr(micro_batch, "print_on_rank_zero", lambda line: None)
     engine: Any = SimpleNamespace(module=SimpleNamespace())
-    found, loader = resume.fit_micro_batch(replace(run), engine, opened(run), None)  # type: ignore[arg-type]
+    found, loader = micro_batch.fit_micro_batch(replace(run), engine, opened(run), None)  # type: ignore[arg-type]
     assert (found.stages[0].micro, loader.size) == (rows, rows)
     assert loaders.closed == {48: 0, 16: 3, 1: 10}[rows]

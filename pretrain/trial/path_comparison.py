@@ -213,7 +213,7 @@ class PathComparison:
         return f"{rows} rows" if rows == whole else f"{rows} of {whole} rows, as memory is short for a plain step"
 
 
-def choose_path(model: Encoder, config: Config, candidates: Candidates, inputs: dict[str, Any]) -> KernelChoice:
+def agreed_path(model: Encoder, config: Config, candidates: Candidates, inputs: dict[str, Any]) -> KernelChoice:
     """The first path that agrees with the plain step on every rank; the model uses it afterwards. A collective."""
     if candidates.choice:
         return candidates.choice

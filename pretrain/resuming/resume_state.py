@@ -1,4 +1,4 @@
-"""Resume state of a run, apart from weights and optimizer: read it from a checkpoint, and check that it fits."""
+"""Resume state of a run apart from weights and optimizer, as a checkpoint holds it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -6,13 +6,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from data_prep.common.errors import UserError, one_line
+from data_prep.common.errors import one_line
 from data_prep.common.reading import typed
-from pretrain.checkpoint import Checkpoint, Identity, differences, first_of
+from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
-from pretrain.data import PLAN_VERSION, MixturePosition, Sources
-from pretrain.guards.step_guard import GuardHistory
-from pretrain.model import describe, read_description, weights_digest
+from pretrain.data import PLAN_VERSION, MixturePosition
+from pretrain.guards import GuardHistory
+from pretrain.model import read_description
 
 # JSON objects in the state of a checkpoint
 _STORED = {"position", "guards", "identity", "layout", "shape", "data_of_phases", "config"}
@@ -70,36 +70,3 @@ def _check_state(saved: Checkpoint) -> None:
         if typed(int, state["layout"].get(name)) < lowest:
             raise ValueError(f"layout.{name} is less than {lowest}")
     read_description(state["shape"])
-
-
-def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
-    """Raise UserError unless a run of this configuration may resume from a checkpoint."""
-    then = Identity.stored(saved)
-    changed = then.changes(Identity.of(config, data, saved.step, _init_digest(config, then)))
-    if "plan version" in changed:
-        raise UserError(
-            f"{saved.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
-            "go on with that version, or choose another run.dir"
-        )
-    shape = differences(read_description(saved.state["shape"]), describe(config, data.tokenizer, saved.step))
-    for view in ("causal", "sep_id"):  # the weights fit all views: a run may go from one objective to the other
-        shape.pop(view, None)
-    if shape:
-        later = " For longer rows later on, set it at the start." if "max_positions" in shape else ""
-        raise UserError(
-            f"{saved.path} is of another shape of model: {first_of(changed | shape)}. Restore the settings, or choose "
-            f"another run.dir.{later}"
-        )
-    if changed and not config.run.allow_changes:
-        raise UserError(
-            f"{saved.path} cannot be resumed: {first_of(changed)}; restore the setting, choose another run.dir, or "
-            "pass run.allow_changes=true"
-        )
-    if saved.step > config.train.steps:
-        raise UserError(f"{saved.path} is past train.steps ({config.train.steps}); raise train.steps to go on")
-
-
-def _init_digest(config: Config, then: Identity) -> str | None:
-    """The digest of the weights at model.init. If the file no longer exists, the digest that the checkpoint stores."""
-    init = config.model.init
-    return weights_digest(init, missing=then.settings.get("model.init (weights)")) if init else None

@@ -5,7 +5,6 @@ the batches around it; the spike did not return.
 """
 
 import contextlib
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,43 +13,37 @@ from typing import Any
 import torch.distributed as dist
 
 from pretrain.checkpoint import Checkpoint, committed, first_intact, set_aside
+from pretrain.config import Config
 from pretrain.data import Loader
-from pretrain.distributed import run_on_all_ranks, run_on_rank_zero
-from pretrain.guards.resume_state import ResumeState, state_problem
-from pretrain.guards.step_guard import GuardHistory, Rollback
+from pretrain.distributed import print_on_rank_zero, run_on_all_ranks, run_on_rank_zero
+from pretrain.guards import GuardHistory, Rollback
+from pretrain.resuming.resume_state import ResumeState, state_problem
+from pretrain.resuming.start_state import first_state
 
 Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
 
 
 def roll_back(
-    folder: Path,
-    start: Checkpoint | None,
-    first_state: Callable[[], ResumeState],
-    history: GuardHistory,
-    loader: Loader,
-    skip_steps: int,
-    report: Report,
+    config: Config, folder: Path, start: Checkpoint | None, history: GuardHistory, loader: Loader, report: Report
 ) -> tuple[Checkpoint | None, ResumeState]:
     """Go back to the checkpoint before a spike; a collective. Later checkpoints no longer count.
 
     Args:
         folder: RUN/checkpoints.
         start: the checkpoint from which this process started; used if no checkpoint in the folder is intact.
-        first_state: the state at step 0, used without a checkpoint.
         history: the current state of the guards.
         loader: computes how many rows steps read.
-        skip_steps: the number of steps after the first step of the spike whose batches are skipped too.
         report: records the rollback in the journal, at the step of the spike.
 
     Returns:
         The checkpoint to load, or None for step 0, and the state from which the run resumes.
     """
-    found = _checkpoint_before(folder, history) or start
-    then = ResumeState.of(found) if found else first_state()
+    saved = _checkpoint_before(folder, history) or start
+    then = ResumeState.of(saved) if saved else first_state(config, loader)
     run_on_rank_zero(lambda: set_aside(folder, then.steps_done))
-    state = run_on_all_ranks(lambda: _state_after(then, history, loader, skip_steps))
+    state = run_on_all_ranks(lambda: _state_after(then, history, loader, config.guard.skip_steps))
     _report(state, report)
-    return found, state
+    return saved, state
 
 
 def _checkpoint_before(folder: Path, history: GuardHistory) -> Checkpoint | None:
@@ -60,8 +53,12 @@ def _checkpoint_before(folder: Path, history: GuardHistory) -> Checkpoint | None
     """
     assert history.spike
     newest_before = history.spike.step - 1
-    saved = sorted(committed(folder), key=lambda one: (one[0] >= newest_before, abs(newest_before - one[0])))
-    return first_intact(folder, [path.name for _, path in saved], state_problem)
+
+    def distance(step: int) -> tuple[bool, int]:
+        return step >= newest_before, abs(newest_before - step)
+
+    nearest = sorted(committed(folder), key=lambda saved: distance(saved[0]))
+    return first_intact(folder, [path.name for _, path in nearest], state_problem)
 
 
 def _state_after(then: ResumeState, history: GuardHistory, loader: Loader, skip_steps: int) -> ResumeState:
@@ -77,8 +74,8 @@ def _state_after(then: ResumeState, history: GuardHistory, loader: Loader, skip_
 
 def _report(state: ResumeState, report: Report) -> None:
     made = state.history.rollbacks[-1]
+    print_on_rank_zero(f"warning: went back {made} left out (guard.rollback)")
     if dist.get_rank() == 0:
-        print(f"warning: went back {made} left out (guard.rollback)", file=sys.stderr, flush=True)
         rows = float(made.next_row - made.first_row)
         with contextlib.suppress(OSError):  # a full disk: the journal keeps the line and writes it later
             report(made.spike, {"train/rollback_to": float(made.to), "train/rows_left_out": rows}, None)

@@ -13,10 +13,9 @@ from data_prep.format import WeightList
 from pretrain import checkpoint
 from pretrain.config import Config, MaskingConfig
 from pretrain.data import MixturePosition, Sources
-from pretrain.guards import ResumeState
 from pretrain.masking import cached_weights
 from pretrain.model import weights_digest
-from pretrain.resume import checkpoint_state, find_start, start_state
+from pretrain.resuming import ResumeState, checkpoint_state, find_start, start_state
 from pretrain.run import RunFolder
 from tests.pretrain.masking.test_collocations import written
 from tests.support.checkpoints import commit

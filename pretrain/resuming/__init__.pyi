@@ -1,0 +1,10 @@
+from .choose_start import find_start as find_start
+from .resume_rules import check_fits as check_fits
+from .resume_rules import check_outline as check_outline
+from .resume_rules import expected_start as expected_start
+from .resume_state import ResumeState as ResumeState
+from .resume_state import state_problem as state_problem
+from .rollback import roll_back as roll_back
+from .start_state import checkpoint_state as checkpoint_state
+from .start_state import first_state as first_state
+from .start_state import start_state as start_state

@@ -1,0 +1,63 @@
+"""The kernels of a run: the fastest that agree with the plain step, or those that an earlier start has compared."""
+
+from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+
+from pretrain.data import Loader
+from pretrain.distributed import all_gather_json, print_on_rank_zero
+from pretrain.engine import Engine
+from pretrain.model import Candidates, ComputeBackends, FlashAttention
+from pretrain.resuming import ResumeState
+from pretrain.setup import RunParts
+from pretrain.trial.trial_step import Trial
+
+
+def choose_kernels(
+    run: RunParts, engine: Engine, loader: Loader, state: ResumeState, resumed: bool
+) -> tuple[RunParts, dict[str, Any]]:
+    """The run with its kernels, which the model and the engine use from now on; a collective. Prints them.
+
+    Args:
+        resumed: use the record of the last start, if it is of such a machine.
+
+    Returns:
+        The run, and the choice as values of environment.json.
+    """
+    device = engine.device.type
+    newest = {FlashAttention(*one) for one in all_gather_json(_installed_flash_attention())}
+    flash = newest.pop() if len(newest) == 1 else FlashAttention()  # a version that every rank has
+    flash.require(run.given.train.flash_attention)
+    candidates = Candidates.of(run.given, device, flash.version)
+    if resumed:
+        recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)
+        machines = all_gather_json(_made_with(device))
+        if len({*machines}) == 1:  # otherwise some ranks would compare kernels, and others not
+            candidates = candidates.after_record(recorded[0], machines[0])
+    choice = candidates.choice
+    if choice is None:
+        slow = "; torch.compile may take minutes" if candidates.paths[0].compiled else ""
+        print_on_rank_zero(f"Comparing {candidates.paths[0]} with the plain step{slow}")
+        choice = Trial(run.config, engine, loader, state).choose_path(candidates)
+    backends = ComputeBackends.of(run.given, device, choice=choice)
+    print_on_rank_zero(backends.start_line)
+    record = {**backends.as_values(), "fast_path": choice.as_record(_made_with(device))}
+    if run.given.model.arch == "auto":
+        return run, record
+    train = run.config.train.model_copy(update=choice.path.as_settings())
+    return replace(run, config=run.config.model_copy(update={"train": train})), record
+
+
+def _installed_flash_attention() -> FlashAttention:
+    """The newest version for this rank's GPU."""
+    return FlashAttention.installed(torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None)
+
+
+def _made_with(device: str) -> str:
+    """This rank's GPU and the versions that a comparison of kernels depends on."""
+    gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else device
+    versions = [f"{name} {version(name)}" for name in ("torch", "triton") if find_spec(name)]
+    return ", ".join([gpu, *versions, *filter(None, [_installed_flash_attention().package])])
