@@ -33,7 +33,7 @@ from data_prep.storage import Cache, text_files
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
 from evaluation.finetuning import FinetuneSettings, Finetuning, model_digest
 from evaluation.finetuning.example_files import read_columns, read_table
-from evaluation.finetuning.learner import initial_model
+from evaluation.finetuning.head_training import initial_model
 from evaluation.generation import Writer
 from evaluation.study import Study
 from launchers.app import app

@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from data_prep.common.files import write_file
 from evaluation.finetuning.example_files import read_table
-from evaluation.finetuning.feature_batches import Feature
+from evaluation.finetuning.heads import Example
 from evaluation.finetuning.label_tasks import find_columns, naive_bayes
 
 Row = tuple[str, str]
@@ -74,7 +74,7 @@ def correct_labels(folder: Path, models: tuple[str, ...]) -> dict[str, np.ndarra
     texts, labels = map(list, zip(*tables["valid"], strict=True))
     correct = {name: np.array(_labels(folder / name, texts)) == np.array(labels) for name in models}
     tokenizer = AutoTokenizer.from_pretrained(folder / models[0])
-    train, valid = (_features(tokenizer, rows) for rows in tables.values())
+    train, valid = (_examples(tokenizer, rows) for rows in tables.values())
     predicted = naive_bayes(train, [int(label) for _, label in tables["train"]], valid)
     return correct | {NAIVE_BAYES: np.array(predicted) == np.array(labels).astype(int)}
 
@@ -95,6 +95,6 @@ def _labels(folder: Path, texts: list[str]) -> list[str]:
     return labels
 
 
-def _features(tokenizer: Any, rows: list[Row]) -> list[Feature]:
+def _examples(tokenizer: Any, rows: list[Row]) -> list[Example]:
     encoded = tokenizer([text for text, _ in rows], truncation=True, max_length=_LONGEST)["input_ids"]
-    return [Feature({"input_ids": ids}, {"labels": int(label)}) for ids, (_, label) in zip(encoded, rows, strict=True)]
+    return [{"input_ids": ids, "labels": int(label)} for ids, (_, label) in zip(encoded, rows, strict=True)]

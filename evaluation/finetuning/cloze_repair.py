@@ -19,8 +19,17 @@ from data_prep.common.urls import shown
 from data_prep.storage import spread
 from data_prep.tokenizer import LONG_WORD, differences
 from evaluation.finetuning.example_files import read_table
-from evaluation.finetuning.feature_batches import IGNORED, Feature, cut_note, label_options, with_targets
-from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
+from evaluation.finetuning.heads import (
+    IGNORED,
+    Example,
+    FinetuneSettings,
+    Head,
+    HeadOutputs,
+    cut_note,
+    label_options,
+    most_likely,
+    with_targets,
+)
 from evaluation.finetuning.metrics import f_beta, precision_recall, share
 
 MOST_TOKENS = 8  # that replace a word
@@ -82,9 +91,10 @@ class RepairTask:
             raise UserError(
                 f"{shown(train)}: no edit replaces a word, so there is nothing to learn. Use pairs with replaced words."
             )
+        learnable, options = with_targets(detecting), label_options(LABELS)
         self.heads = [
-            Head("detector", AutoModelForTokenClassification, with_targets(detecting), label_options(LABELS)),
-            Head("filler", AutoModelForMaskedLM, filling),
+            Head("detector", AutoModelForTokenClassification, learnable, self._to_detect, most_likely, options),
+            Head("filler", AutoModelForMaskedLM, filling, self._to_fill, self._ordinary),
         ]
         self._specials = tokenizer.all_special_ids
         both = [*pairs, *self._pairs]
@@ -93,21 +103,27 @@ class RepairTask:
         unchanged = [[KEEP] * len(pair.words) for pair in self._pairs]
         self.baseline = repair_metrics(self._pairs, unchanged, [pair.words for pair in self._pairs])
 
-    def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
-        detector, filler = learners
-        words = [pair.words for pair in self._pairs]
-        found = detector.predict([self._row.detecting(one) for one in words], lambda output: output.logits.argmax(-1))
-        labels = [self._row.labels(one, ids) for one, ids in zip(words, found, strict=True)]
-        masked = [self._row.filling(one, chosen) for one, chosen in zip(words, labels, strict=True)]
-        filled = filler.predict(masked, self._ordinary)
+    def evaluate(self, outputs: Sequence[HeadOutputs]) -> dict[str, float]:
+        detected, filled = outputs
+        words, labels = [pair.words for pair in self._pairs], self._labels(detected)
         repaired = [self._row.filled(*all_of) for all_of in zip(words, labels, filled, strict=True)]
         return repair_metrics(self._pairs, labels, repaired)
 
-    def _ordinary(self, output: Any) -> Tensor:
+    def _to_detect(self, _: Sequence[HeadOutputs]) -> list[Example]:
+        return [self._row.detecting(pair.words) for pair in self._pairs]
+
+    def _to_fill(self, outputs: Sequence[HeadOutputs]) -> list[Example]:
+        """The texts of the filler, from the labels of the detector."""
+        labels = self._labels(outputs[0])
+        return [self._row.filling(pair.words, own) for pair, own in zip(self._pairs, labels, strict=True)]
+
+    def _labels(self, detected: HeadOutputs) -> list[list[int]]:
+        return [self._row.labels(pair.words, ids) for pair, ids in zip(self._pairs, detected, strict=True)]
+
+    def _ordinary(self, logits: tuple[Tensor, ...]) -> Tensor:
         """The most likely ordinary token of each place, int64 [batch, longest]."""
-        logits: Tensor = output.logits
-        logits[..., self._specials] = -float("inf")
-        return logits.argmax(-1)
+        logits[0][..., self._specials] = -float("inf")
+        return logits[0].argmax(-1)
 
 
 @dataclass(frozen=True)
@@ -134,22 +150,22 @@ class RepairRow:
         begins = np.cumsum([len(self.first), *map(len, words)]).tolist()
         return [begin for begin, end in pairwise(begins) if end + len(self.last) <= self.max_length]
 
-    def detecting(self, words: Sequence[Word], labels: Sequence[int] = ()) -> Feature:
-        """Features for the detector. The label is at the first token of each word."""
+    def detecting(self, words: Sequence[Word], labels: Sequence[int] = ()) -> Example:
+        """The example of the detector. The label is at the first token of each word."""
         places = self.places(words)
         ids = self._ids(words[: len(places)])
         targets = [IGNORED] * len(ids)
         for place, label in zip(places, labels, strict=False):
             targets[place] = label
-        return Feature({"input_ids": ids}, {"labels": targets})
+        return {"input_ids": ids, "labels": targets}
 
     def labels(self, words: Sequence[Word], found: np.ndarray) -> list[int]:
         """Labels of the words from token labels. Words that do not fit are kept."""
         labels = [int(found[place]) for place in self.places(words)]
         return labels + [KEEP] * (len(words) - len(labels))
 
-    def filling(self, words: Sequence[Word], labels: Sequence[int], edits: Sequence[Edit] = ()) -> Feature:
-        """Features for the filler. The targets are the right tokens of the edits."""
+    def filling(self, words: Sequence[Word], labels: Sequence[int], edits: Sequence[Edit] = ()) -> Example:
+        """The example of the filler. The targets are the right tokens of the edits."""
         masked = self._masked(words, labels)
         places = self.places(masked)
         ids = self._ids(masked[: len(places)])
@@ -158,7 +174,7 @@ class RepairRow:
             if edit.begin < edit.end and edit.begin < len(places):
                 wanted = edit.right[: len(masked[edit.begin])]
                 targets[places[edit.begin] : places[edit.begin] + len(wanted)] = wanted
-        return Feature({"input_ids": ids}, {"labels": targets})
+        return {"input_ids": ids, "labels": targets}
 
     def filled(self, words: Sequence[Word], labels: Sequence[int], found: np.ndarray) -> list[Word]:
         """The words after repair: predicted tokens replace the masks."""

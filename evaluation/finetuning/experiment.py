@@ -1,11 +1,13 @@
 """Run a fine-tuning: open the task, train each seed, save the best model."""
 
 import hashlib
+import itertools
 import shutil
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,9 @@ from data_prep.common.files import atomic_folder, check_writable, refuse_file, w
 from data_prep.common.reading import json_or_none
 from data_prep.storage import read_text
 from evaluation.finetuning.cloze_repair import RepairTask
+from evaluation.finetuning.head_training import TrainedHead, head_steps, train_head
+from evaluation.finetuning.heads import FinetuneSettings
 from evaluation.finetuning.label_tasks import Classification, TokenTask
-from evaluation.finetuning.learner import FinetuneSettings, Learner
 from evaluation.finetuning.questions import Questions
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult, model_digest
 from pretrain.export import load_tokenizer, model_config, model_folder, save_model
@@ -34,7 +37,8 @@ FinetuneTask = Classification | TokenTask | Questions | RepairTask
 """Encoded training and held-out examples, and their metrics.
 
 metric: the main one. heads: the models to train. baseline: metrics without a model, described by `without_model`.
-notes: remarks on the data for reports. evaluate(learners): metrics on the held-out examples, from one learner per head.
+notes: remarks on the data for reports. evaluate(outputs): metrics of the held-out examples, from the outputs of each
+head.
 """
 _TASKS: dict[str, type[FinetuneTask]] = {
     "classification": Classification,
@@ -45,7 +49,12 @@ _TASKS: dict[str, type[FinetuneTask]] = {
 
 
 def open_task(settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> FinetuneTask:
-    """Create the task: read and encode its examples. Raises UserError if the files do not fit the task."""
+    """Create the task: read and encode its examples.
+
+    Raises UserError if the files do not fit the task, or the package that training needs is missing.
+    """
+    if find_spec("accelerate") is None:
+        raise UserError("Fine-tuning needs the package accelerate. Run: python -m pip install accelerate")
     return _TASKS[settings.task](settings, train, valid, tokenizer)
 
 
@@ -67,7 +76,7 @@ class Finetuning:
         if tokenizer.pad_token_id is None:
             raise UserError(f"{self._folder}: the tokenizer has no pad token, which batches need. Add one.")
         longest = min(settings.max_length, tokenizer.model_max_length, _longest(self._folder))
-        self._settings, self._pad_id = replace(settings, max_length=longest), tokenizer.pad_token_id
+        self._settings, self._tokenizer = replace(settings, max_length=longest), tokenizer
         self.task = open_task(self._settings, files["train"], files["valid"], tokenizer)
 
     def open_results(self, json_path: Path | None, out: Path | None) -> FinetuneResults:
@@ -96,26 +105,32 @@ class Finetuning:
                 raise UserError(f"{out} is gone, and {json_path} has its seeds: remove that file to train them again")
         return results
 
-    def run_seed(self, seed: int, on_progress: OnProgress) -> tuple[SeedResult, list[Learner]]:
+    def run_seed(self, seed: int, on_progress: OnProgress) -> tuple[SeedResult, list[Any]]:
         """Train and evaluate one seed. Return its result and the trained models of the task's heads."""
         begun, heads = time.monotonic(), self.task.heads
-        learners = [Learner(self._folder, head, self._settings, self._pad_id, seed) for head in heads]
-        total = self._settings.epochs * sum(learner.steps for learner in learners)
-        done, epochs = 0, []
-        for number in range(self._settings.epochs):
-            line = f"seed {seed}, epoch {number + 1} of {self._settings.epochs}"
+        total = self._settings.epochs * sum(head_steps(len(head.examples), self._settings) for head in heads)
+        steps = itertools.count(1)
+        trained: list[TrainedHead] = []
+        for head in heads:
+            trained.append(
+                train_head(
+                    self._folder,
+                    head,
+                    self._settings,
+                    self._tokenizer,
+                    seed,
+                    trained,
+                    lambda line: on_progress(next(steps), total, line),
+                )
+            )
+        epochs = []
+        for number, time_of_end in enumerate(trained[-1].times):
+            losses = {head.name or "model": own.losses[number] for head, own in zip(heads, trained, strict=True)}
+            metrics = self.task.evaluate([own.outputs[number] for own in trained])
+            epochs.append(Epoch(time_of_end, losses, metrics))
+        return SeedResult(seed, time.monotonic() - begun, epochs), [own.model for own in trained]
 
-            def step(line: str = line) -> None:
-                nonlocal done
-                done += 1
-                on_progress(done, total, line)
-
-            losses = {h.name or "model": one.epoch(number, step) for h, one in zip(heads, learners, strict=True)}
-            on_progress(done, total, f"{line}, evaluation")
-            epochs.append(Epoch(time.time(), losses, self.task.evaluate(learners)))
-        return SeedResult(seed, time.monotonic() - begun, epochs), learners
-
-    def save(self, out: Path, learners: list[Learner], results: FinetuneResults) -> None:
+    def save(self, out: Path, models: list[Any], results: FinetuneResults) -> None:
         """Write the models as Hugging Face folders and replace the models of a worse seed.
 
         One model goes to `out`, several go to out/NAME.
@@ -128,8 +143,8 @@ class Finetuning:
         tokenizer = load_tokenizer(self._folder)  # without the truncation of the task
         try:
             with atomic_folder(out) as temporary:
-                for head, learner in zip(self.task.heads, learners, strict=True):
-                    save_model(learner.model, tokenizer, temporary / head.name)
+                for head, model in zip(self.task.heads, models, strict=True):
+                    save_model(model, tokenizer, temporary / head.name)
                 write_json(temporary / _IDENTITY, results.identity)
                 shutil.rmtree(_aside(out), ignore_errors=True)
                 if out.exists():

@@ -21,14 +21,17 @@ from evaluation.finetuning.example_files import (
     read_columns,
     read_table,
 )
-from evaluation.finetuning.feature_batches import (
+from evaluation.finetuning.heads import (
     IGNORED,
-    Feature,
+    Example,
+    FinetuneSettings,
+    Head,
+    HeadOutputs,
     cut_note,
     label_options,
+    most_likely,
     with_targets,
 )
-from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
 from evaluation.finetuning.metrics import classification_metrics, names_entities, token_metrics
 
 _GOLD = "gold_label"  # the label's column in SNLI and MultiNLI
@@ -57,32 +60,31 @@ class Classification:
         for row in held_out:
             if _label(row) not in ids:
                 raise UserError(f"{row.place}: no training example has the label {_label(row)!r}")
-        features, cut = _features(rows, ids, tokenizer, settings.max_length)
-        self._features, cut_held_out = _features(held_out, ids, tokenizer, settings.max_length)
+        examples, cut = _examples(rows, ids, tokenizer, settings.max_length)
+        predicted, cut_held_out = _examples(held_out, ids, tokenizer, settings.max_length)
         cut_notes = cut_note(cut + cut_held_out, len(rows) + len(held_out), "examples", settings.max_length)
         self.notes = left_out + left_out_valid + cut_notes
         options = label_options([*ids]) | {"problem_type": "single_label_classification"}
-        self.heads = [Head("", AutoModelForSequenceClassification, features, options)]
+        self.heads = [Head("", AutoModelForSequenceClassification, examples, lambda _: predicted, most_likely, options)]
         self._classes = len(ids)
         self._gold = [ids[_label(row)] for row in held_out]
         learnt = [ids[_label(row)] for row in rows]
-        self.baseline = classification_metrics(self._gold, naive_bayes(features, learnt, self._features), self._classes)
+        self.baseline = classification_metrics(self._gold, naive_bayes(examples, learnt, predicted), self._classes)
 
-    def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
-        labels = learners[0].predict(self._features, lambda output: output.logits.argmax(-1))
-        return classification_metrics(self._gold, [int(label) for label in labels], self._classes)
+    def evaluate(self, outputs: Sequence[HeadOutputs]) -> dict[str, float]:
+        return classification_metrics(self._gold, [int(label) for label in outputs[0]], self._classes)
 
 
-def naive_bayes(features: Sequence[Feature], labels: Sequence[int], held_out: Sequence[Feature]) -> list[int]:
+def naive_bayes(examples: Sequence[Example], labels: Sequence[int], held_out: Sequence[Example]) -> list[int]:
     """Predict held-out labels with a naive Bayes model of the tokens. The two texts of a pair count as one."""
-    n_tokens = 1 + max(max(feature.inputs["input_ids"]) for feature in [*features, *held_out])
-    model = MultinomialNB().fit(_counts(features, n_tokens), labels)
+    n_tokens = 1 + max(max(example["input_ids"]) for example in [*examples, *held_out])
+    model = MultinomialNB().fit(_counts(examples, n_tokens), labels)
     return [int(label) for label in model.predict(_counts(held_out, n_tokens))]
 
 
-def _counts(features: Sequence[Feature], n_tokens: int) -> csr_array:
+def _counts(examples: Sequence[Example], n_tokens: int) -> csr_array:
     """Token counts of each text: [texts, n_tokens] int64."""
-    tokens = [feature.inputs["input_ids"] for feature in features]
+    tokens = [example["input_ids"] for example in examples]
     bounds = np.cumsum([0, *map(len, tokens)])
     return csr_array((np.ones(bounds[-1], dtype=np.int64), np.concatenate(tokens), bounds), (len(tokens), n_tokens))
 
@@ -123,18 +125,18 @@ def _label(row: TableRow) -> str:
     return label
 
 
-def _features(rows: list[TableRow], ids: dict[str, int], tokenizer: Any, max_length: int) -> tuple[list[Feature], int]:
-    """Encode rows; return the features and the number of truncated ones."""
+def _examples(rows: list[TableRow], ids: dict[str, int], tokenizer: Any, max_length: int) -> tuple[list[Example], int]:
+    """Encode rows; return the examples and the number of truncated ones."""
     texts = [[row.cells[place] for row in rows] for place in range(len(rows[0].cells) - 1)]
     encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False)
     for row, ids_of in zip(rows, encoded["input_ids"], strict=True):
         if not ids_of:  # this tokenizer adds no special tokens
             raise UserError(f"{row.place}: the text is empty")
-    features = [
-        Feature({name: encoded[name][number] for name in encoded}, {"labels": ids[_label(row)]})
+    examples = [
+        {name: encoded[name][number] for name in encoded} | {"labels": ids[_label(row)]}
         for number, row in enumerate(rows)
     ]
-    return features, sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    return examples, sum(bool(encoding.overflowing) for encoding in encoded.encodings)
 
 
 def number_labels(path: str, all_have: str, found: set[str]) -> dict[str, int]:
@@ -168,30 +170,30 @@ class TokenTask:
                 if label not in ids:
                     raise UserError(f"{sentence.place}: no training example has the label {label!r} of {word!r}")
         self._absent = "O" if "O" in counts else counts.most_common(1)[0][0]
-        features, _, cut = _word_features(sentences, ids, tokenizer, settings.max_length)
-        self._features, self._firsts, cut_held_out = _word_features(held_out, ids, tokenizer, settings.max_length)
+        examples, _, cut = _word_examples(sentences, ids, tokenizer, settings.max_length)
+        predicted, self._firsts, cut_held_out = _word_examples(held_out, ids, tokenizer, settings.max_length)
         self.notes = cut_note(cut + cut_held_out, len(sentences) + len(held_out), "sentences", settings.max_length)
-        if not (learnable := with_targets(features)):
+        if not (learnable := with_targets(examples)):
             raise UserError(f"{shown(train)}: no word has a token within {settings.max_length}; nothing can be learnt")
-        self.heads = [Head("", AutoModelForTokenClassification, learnable, label_options(self._labels))]
+        options = label_options(self._labels)
+        self.heads = [Head("", AutoModelForTokenClassification, learnable, lambda _: predicted, most_likely, options)]
         self._gold = [sentence.labels for sentence in held_out]
         majority = counts.most_common(1)[0][0]
         self.baseline = token_metrics(self._gold, [[majority] * len(labels) for labels in self._gold])
         self.metric = "f1" if any(names_entities(labels) for labels in self._gold) else "accuracy"
 
-    def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
-        token_labels = learners[0].predict(self._features, lambda output: output.logits.argmax(-1))
+    def evaluate(self, outputs: Sequence[HeadOutputs]) -> dict[str, float]:
         predicted = [
             [self._absent if place is None else self._labels[int(ids[place])] for place in firsts]
-            for ids, firsts in zip(token_labels, self._firsts, strict=True)
+            for ids, firsts in zip(outputs[0], self._firsts, strict=True)
         ]
         return token_metrics(self._gold, predicted)
 
 
-def _word_features(
+def _word_examples(
     sentences: list[LabelledSentence], ids: dict[str, int], tokenizer: Any, max_length: int
-) -> tuple[list[Feature], list[list[int | None]], int]:
-    """Encode sentences. Return features, the place of each word's first token, and the number of truncated sentences.
+) -> tuple[list[Example], list[list[int | None]], int]:
+    """Encode sentences. Return examples, the place of each word's first token, and the number of truncated sentences.
 
     Words are joined with spaces, so every tokenizer sees text as in pretraining.
     """
@@ -199,7 +201,7 @@ def _word_features(
     encoded = tokenizer(
         texts, truncation=True, max_length=max_length, return_attention_mask=False, return_offsets_mapping=True
     )
-    features, places = [], []
+    examples, places = [], []
     for number, sentence in enumerate(sentences):
         firsts = first_tokens(sentence.words, encoded["offset_mapping"][number])
         labels = [IGNORED] * len(encoded["input_ids"][number])
@@ -207,9 +209,9 @@ def _word_features(
             if place is not None:
                 labels[place] = ids[label]
         inputs = {name: encoded[name][number] for name in encoded if name != "offset_mapping"}
-        features.append(Feature(inputs, {"labels": labels}))
+        examples.append(inputs | {"labels": labels})
         places.append(firsts)
-    return features, places, sum(bool(encoding.overflowing) for encoding in encoded.encodings)
+    return examples, places, sum(bool(encoding.overflowing) for encoding in encoded.encodings)
 
 
 def first_tokens(words: list[str], offsets: list[tuple[int, int]]) -> list[int | None]:

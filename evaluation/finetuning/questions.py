@@ -14,8 +14,7 @@ from data_prep.common.errors import UserError, one_line
 from data_prep.common.reading import shown_path, typed
 from data_prep.common.urls import shown
 from data_prep.storage import read_text, spread
-from evaluation.finetuning.feature_batches import Feature
-from evaluation.finetuning.learner import FinetuneSettings, Head, Learner
+from evaluation.finetuning.heads import Example, FinetuneSettings, Head, HeadOutputs
 from evaluation.finetuning.metrics import question_metrics
 
 _LONGEST_ANSWER = 30  # tokens
@@ -36,7 +35,7 @@ class QuestionWindow:
     """A part of a question's context. offsets: characters of each token in the context, None for other tokens."""
 
     question: int
-    feature: Feature
+    example: Example
     offsets: list[tuple[int, int] | None]
 
 
@@ -63,17 +62,17 @@ class Questions:
         self._may_refuse = any(not question.answers for question in questions)
         windows = _windows(questions, tokenizer, settings.max_length)
         self.windows = _windows(self._questions, tokenizer, settings.max_length)
-        self.heads = [Head("", AutoModelForQuestionAnswering, [window.feature for window in windows])]
+        examples, predicted = ([window.example for window in part] for part in (windows, self.windows))
+        self.heads = [Head("", AutoModelForQuestionAnswering, examples, lambda _: predicted, _scores)]
         counts = f"{len(questions):,} questions to train on and {len(self._questions):,} held out"
         self.notes = [f"{counts}, in {len(windows):,} and {len(self.windows):,} windows"]
         self._gold = [[text for text, _ in question.answers] for question in self._questions]
         self.baseline = question_metrics(self._gold, [""] * len(self._gold))
 
-    def evaluate(self, learners: Sequence[Learner]) -> dict[str, float]:
-        scores = learners[0].predict([window.feature for window in self.windows], _scores)
-        return question_metrics(self._gold, self._answers(scores))
+    def evaluate(self, outputs: Sequence[HeadOutputs]) -> dict[str, float]:
+        return question_metrics(self._gold, self._answers(outputs[0]))
 
-    def _answers(self, scores: list[np.ndarray]) -> list[str]:
+    def _answers(self, scores: HeadOutputs) -> list[str]:
         best = [(-np.inf, "")] * len(self._questions)
         refusal = [np.inf] * len(self._questions)
         for window, score in zip(self.windows, scores, strict=True):
@@ -165,9 +164,8 @@ def _windows(questions: list[Question], tokenizer: Any, max_length: int) -> list
         offsets = [place if kind == 1 else None for kind, place in zip(kinds, places, strict=True)]
         inputs = {name: encoded[name][number] for name in ("input_ids", "token_type_ids") if name in encoded}
         begin, end = _target(questions[question], offsets)
-        windows.append(
-            QuestionWindow(question, Feature(inputs, {"start_positions": begin, "end_positions": end}), offsets)
-        )
+        example = inputs | {"start_positions": begin, "end_positions": end}
+        windows.append(QuestionWindow(question, example, offsets))
     return windows
 
 
@@ -182,5 +180,6 @@ def _target(question: Question, offsets: list[tuple[int, int] | None]) -> tuple[
     return 0, 0
 
 
-def _scores(output: Any) -> Tensor:
-    return torch.stack([output.start_logits, output.end_logits], dim=-1).float()
+def _scores(logits: tuple[Tensor, ...]) -> Tensor:
+    """Scores of a begin and an end at each token: float32 [batch, longest, 2]."""
+    return torch.stack(logits[:2], dim=-1).float()

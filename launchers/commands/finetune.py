@@ -111,10 +111,10 @@ def finetune(
     results.send(target, name, params, model)
     for seed in sorted({*range(1, seeds + 1)} - {result.seed for result in results.results}):
         with CommandProgress() as line:
-            result, learners = finetuning.run_seed(seed, line.show)
+            result, models = finetuning.run_seed(seed, line.show)
         score = result.metrics[results.metric]
         if out is not None and score > max(results.values(results.metric), default=-math.inf):
-            finetuning.save(out, learners, results)
+            finetuning.save(out, models, results)
         results.results.append(result)
         if json_path is not None:
             results.write(json_path)

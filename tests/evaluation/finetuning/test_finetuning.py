@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sqlite3
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -22,14 +23,13 @@ from transformers import (
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from evaluation.finetuning import FinetuneResults, FinetuneSettings, Finetuning, experiment
-from evaluation.finetuning.feature_batches import IGNORED, Feature, collate, shuffled
-from evaluation.finetuning.learner import Head, Learner, initial_model
+from evaluation.finetuning import FinetuneResults, FinetuneSettings, Finetuning, experiment, head_training, open_task
+from evaluation.finetuning.head_training import initial_model, train_head
+from evaluation.finetuning.heads import IGNORED, Head, most_likely
 from launchers.app import app
-from pretrain.export import load_model
+from pretrain.export import load_model, load_tokenizer
 from pretrain.model import EncoderShape
 from pretrain.model.families import hugging_face_config
-from pretrain.philox import derive_key
 from tests.support.finetuning import WORDS, tiny_model
 from tests.support.hostile_json import NESTED
 from tests.support.runs import write_config
@@ -54,120 +54,106 @@ def files(tmp_path):
     return tmp_path
 
 
-def head(count=10):
-    features = [Feature({"input_ids": [2, *[5 + n % 9] * (1 + n % 3), 3]}, {"labels": n % 2}) for n in range(count)]
-    return Head("", AutoModelForSequenceClassification, features, {"num_labels": 2})
+LONG, SHORT = [2, 5, 6, 7, 8, 3], [2, 5, 6, 3]
 
 
-def weights(model, seed, init="pretrained", epochs=2):
-    settings = FinetuneSettings("classification", epochs=2, lr=1e-3, batch_size=4, init=init)
-    learner = Learner(model, head(), settings, 0, seed)
-    losses = [learner.epoch(number) for number in range(epochs)]
-    return losses, {name: value.clone() for name, value in learner.model.state_dict().items()}
+def head(held_out=(SHORT,), read=most_likely):
+    examples = [{"input_ids": [2, *[5 + n % 9] * (1 + n % 3), 3], "labels": n % 2} for n in range(10)]
+    predicted = [{"input_ids": ids} for ids in held_out]
+    return Head("", AutoModelForSequenceClassification, examples, lambda _: predicted, read, {"num_labels": 2})
+
+
+def trained(model, seed=1, of=None, tokenizer=None, **settings):
+    tokenizer = load_tokenizer(tokenizer or model)
+    return train_head(model, of or head(), replace(SETTINGS, **settings), tokenizer, seed)
 
 
 def same(a, b):
-    return all(torch.equal(a[name], b[name]) for name in a)
+    return all(torch.equal(value, b.model.state_dict()[name]) for name, value in a.model.state_dict().items())
 
 
 def test_a_seed_decides_every_bit_and_another_seed_does_not(model):
     torch.manual_seed(1)
-    losses, first = weights(model, 1)
+    first = trained(model)
     torch.manual_seed(2)  # what else the process has drawn does not matter
-    again, second = weights(model, 1)
-    assert losses == again
+    second = trained(model)
+    assert first.losses == second.losses
     assert same(first, second)
-    assert not same(first, weights(model, 2)[1])
+    assert not same(first, trained(model, seed=2))
 
 
 def test_weights_are_the_pretrained_ones_but_for_the_head_and_random_ones_are_not(model):
-    _, begun = weights(model, 1, epochs=0)
-    _, other = weights(model, 2, epochs=0)
-    _, random = weights(model, 1, "random", epochs=0)
+    def begun(seed, init="pretrained"):
+        torch.manual_seed(seed)
+        return initial_model(model, head(), replace(SETTINGS, init=init), 0).state_dict()
+
+    first, other, random = begun(1), begun(2), begun(1, "random")
     saved = load_model(model, AutoModelForSequenceClassification, new_head=True, num_labels=2).state_dict()
     body = [name for name in saved if name.startswith("bert.e")]
     assert len(body) > 10
     for name in body:
-        assert torch.equal(begun[name], saved[name])
+        assert torch.equal(first[name], saved[name])
         assert torch.equal(other[name], saved[name])
-    assert not torch.equal(begun["classifier.weight"], other["classifier.weight"])
+    assert not torch.equal(first["classifier.weight"], other["classifier.weight"])
     name = "bert.embeddings.word_embeddings.weight"
     assert not torch.equal(random[name], saved[name])
     assert random[name].std() == pytest.approx(0.02, rel=0.1)
 
 
-def test_the_step_is_that_of_a_plain_loop(model):
-    """AdamW in two groups, a linear schedule with warm-up, clipping: all written out once more."""
-    settings = FinetuneSettings("classification", epochs=2, lr=1e-2, batch_size=4)
-    learner = Learner(model, head(), settings, 0, seed=3)
-    learner.clip = 0.1
-    plain = Learner(model, head(), settings, 0, seed=3)
-    for number in range(2):
-        learner.epoch(number)
-    parameters = dict(plain.model.named_parameters())
-    state = {name: (torch.zeros_like(p), torch.zeros_like(p)) for name, p in parameters.items()}
-    lengths = [len(feature) for feature in head().features]
-    step, total, warmup = 0, 6, 1
-    for number in range(2):
-        high, low = derive_key(3, f"finetune--dropout-{number}")
-        torch.manual_seed(high << 32 | low)
-        plain.model.train()
-        for batch in shuffled(lengths, 4, 3, number):
-            inputs, targets = collate([head().features[n] for n in batch], 0, torch.device("cpu"))
-            loss = plain.model(**inputs, **targets).loss
-            plain.model.zero_grad()
-            loss.backward()
-            norm = torch.sqrt(sum((p.grad**2).sum() for p in parameters.values()))
-            assert norm > 0.1
-            rate = 1e-2 * ((step + 1) / (warmup + 1) if step < warmup else (total - step) / (total - warmup))
-            step += 1
-            for name, p in parameters.items():
-                gradient = p.grad * min(1.0, 0.1 / (norm + 1e-6))
-                m, v = state[name]
-                m.mul_(0.9).add_(0.1 * gradient)
-                v.mul_(0.999).add_(0.001 * gradient**2)
-                decay = 0.0 if "bias" in name or "LayerNorm" in name else 0.01
-                update = (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8)
-                with torch.no_grad():
-                    p.mul_(1 - rate * decay).sub_(rate * update)
-    for name, p in learner.model.named_parameters():
-        torch.testing.assert_close(p, parameters[name], atol=2e-5, rtol=1e-4)
+def test_the_trainer_has_the_documented_recipe_and_writes_and_sends_nothing(model, tmp_path, monkeypatch):
+    """AdamW with decay 0.01, warm-up over a tenth of the steps and linear decay, clipping at 1."""
+    rates, trainers = [], []
+
+    def step_end(self, args, state, control, **more):
+        rates.append(more["lr_scheduler"].get_last_lr()[0])
+        trainers.append((args, more["optimizer"].optimizer))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(head_training._EpochRecord, "on_step_end", step_end)
+    trained(model, epochs=7)
+    steps = [n / 2 if n < 2 else (21 - n) / 19 for n in range(1, 22)]  # 3 in each epoch
+    assert rates == pytest.approx([SETTINGS.lr * factor for factor in steps])
+    arguments, optimizer = trainers[0]
+    assert type(optimizer) is torch.optim.AdamW
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.01, 0.0]
+    assert (arguments.max_grad_norm, arguments.save_strategy, arguments.report_to) == (1.0, "no", [])
+    assert not os.path.exists(arguments.output_dir)
+    assert [*tmp_path.iterdir()] == []
 
 
-def test_an_epoch_has_every_example_once_in_batches_of_like_length():
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(1, 100, 1003).tolist()
-    batches = shuffled(lengths, 8, seed=1, epoch=0)
-    assert sorted(np.concatenate(batches).tolist()) == list(range(1003))
-    assert len(batches) == 126
-    waste = sum(max(lengths[n] for n in batch) * len(batch) for batch in batches) / sum(lengths)
-    assert waste < 1.1  # 1.8 in random order
-    firsts = [lengths[batch[0]] for batch in batches]
-    assert firsts != sorted(firsts)
-    others = [shuffled(lengths, 8, seed, epoch) for seed, epoch in ((1, 1), (2, 0))]
-    assert all({frozenset(batch) for batch in other} != {frozenset(batch) for batch in batches} for other in others)
+def test_padding_is_seen_by_nobody_and_outputs_are_in_the_order_of_the_examples(model):
+    """Also with a tokenizer that pads on the left, and names no mask of attention."""
+
+    def by_token(logits):
+        return logits[0][:, :1].expand(-1, 6)
+
+    both, alone = (trained(model, of=head(texts, lambda logits: logits[0])) for texts in ((LONG, SHORT), (SHORT,)))
+    assert same(both, alone)
+    np.testing.assert_allclose(both.outputs[1][1], alone.outputs[1][0], atol=1e-6)
+    assert [len(values) for values in trained(model, of=head((LONG, SHORT), by_token)).outputs[1]] == [6, 4]
+    collate = head_training._collator(tokenizer := load_tokenizer(model), {"labels": [1]})
+    assert (tokenizer.padding_side, tokenizer.model_input_names[-1]) == ("right", "attention_mask")
+    batch = collate([{"input_ids": ids, "labels": [IGNORED, *[1] * (len(ids) - 1)]} for ids in (LONG, SHORT)])
+    assert batch["attention_mask"].tolist() == [[1] * 6, [1, 1, 1, 1, 0, 0]]
+    assert batch["labels"][1].tolist() == [IGNORED, 1, 1, 1, IGNORED, IGNORED]
 
 
-def test_padding_is_seen_by_nobody(model):
-    short = Feature({"input_ids": [2, 5, 6, 3]}, {"labels": [IGNORED, 1, 0, IGNORED]})
-    long = Feature({"input_ids": [2, 5, 6, 7, 8, 3]}, {"labels": [IGNORED, 1, 0, 1, 1, IGNORED]})
-    inputs, targets = collate([short, long], 0, torch.device("cpu"))
-    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
-    assert targets["labels"][0].tolist() == [IGNORED, 1, 0, IGNORED, IGNORED, IGNORED]
-    learner = Learner(model, head(), SETTINGS, 0, 1)
-    both = learner.predict([long, short], lambda output: output.logits)
-    alone = learner.predict([short], lambda output: output.logits)
-    np.testing.assert_allclose(both[1], alone[0], atol=1e-6)
-    by_token = learner.predict([long, short], lambda output: output.logits[:, :1].expand(-1, 6))
-    assert [len(values) for values in by_token] == [6, 4]
+def test_a_loss_that_is_not_finite_is_a_sentence(model, monkeypatch):
+    def broken(*arguments):
+        made = initial_model(*arguments)
+        with torch.no_grad():
+            made.classifier.weight.fill_(float("inf"))
+        return made
 
-
-def test_a_loss_that_is_not_finite_is_a_sentence(model):
-    learner = Learner(model, head(), SETTINGS, 0, 1)
-    with torch.no_grad():
-        learner.model.classifier.weight.fill_(float("inf"))
+    monkeypatch.setattr(head_training, "initial_model", broken)
     with pytest.raises(UserError, match="seed 1, epoch 1: the loss is not finite; try a lower --lr"):
-        learner.epoch(0)
+        trained(model)
+
+
+def test_a_missing_package_is_a_sentence_before_any_file_is_read(monkeypatch):
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    with pytest.raises(UserError, match=r"needs the package accelerate\. Run: python -m pip install accelerate"):
+        open_task(SETTINGS, "no file", "no file", None)
 
 
 def test_a_causal_model_sees_both_sides(model, tmp_path):
@@ -181,17 +167,16 @@ def test_a_causal_model_sees_both_sides(model, tmp_path):
 
 
 @pytest.mark.parametrize("init", ["pretrained", "random"])
-def test_a_causal_model_whose_config_names_no_padding_learns_where_texts_end(tmp_path, init):
+def test_a_causal_model_whose_config_names_no_padding_learns_where_texts_end(model, tmp_path, init):
     """The class is predicted at the last token of a text, not at the last token of its batch."""
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(vocab_size=len(WORDS), **sizes)).save_pretrained(tmp_path)
-    learner = Learner(tmp_path, head(), replace(SETTINGS, init=init), 0, 1)
-    assert learner.epoch(0) > 0
-    features = head().features
-    both = learner.predict(features, lambda output: output.logits)
-    alone = [learner.predict([feature], lambda output: output.logits)[0] for feature in features]
-    np.testing.assert_allclose(both, alone, atol=1e-5)
+    texts = [[2, *[5 + n % 9] * (1 + n % 3), 3] for n in range(10)]
+    of = [head(some, lambda logits: logits[0]) for some in (texts, texts[:1])]
+    both, alone = (trained(tmp_path, of=one, tokenizer=model, init=init) for one in of)
+    assert min(both.losses) > 0
+    np.testing.assert_allclose(both.outputs[1][0], alone.outputs[1][0], atol=1e-5)
 
 
 @pytest.mark.parametrize("init", ["pretrained", "random"])

@@ -1,8 +1,7 @@
-"""Fine-tuning tasks: features of the examples, and answers of a model."""
+"""Fine-tuning tasks: what their models read and predict, and the metrics of the outputs."""
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import torch
 from data_prep.common.errors import UserError
 from evaluation.finetuning import FinetuneSettings, open_task
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
-from evaluation.finetuning.feature_batches import IGNORED
+from evaluation.finetuning.heads import IGNORED
 from evaluation.finetuning.label_tasks import Classification, TokenTask, first_tokens, number_labels
 from evaluation.finetuning.questions import Questions, best_span
 from tests.support.finetuning import WORDS, tiny_tokenizer
@@ -33,27 +32,21 @@ def write(path, text):
     return str(path)
 
 
-class Answers:
-    """A learner whose model gives the wanted answers."""
-
-    def __init__(self, values):
-        self.values, self.features, self.read = values, None, None
-
-    def predict(self, features, read):
-        self.features, self.read = features, read
-        return [np.asarray(value) for value in self.values]
+def answers(values):
+    """The outputs of a head, one array for each example."""
+    return [np.asarray(value) for value in values]
 
 
 def test_pairs_of_sentences(tmp_path, tokenizer):
     rows = "sentence1\tsentence2\tlabel\nthe ship\tsails\tyes\nold\tnew\tno\nold\told\tyes\n"
     path = write(tmp_path / "nli.tsv", rows)
     task = Classification(FinetuneSettings("classification"), path, path, tokenizer)
-    feature = task.heads[0].features[0]
-    assert feature.inputs["input_ids"] == [CLS, *ids("the ship"), SEP, *ids("sail ##s"), SEP]
-    assert feature.inputs["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+    example = task.heads[0].examples[0]
+    assert example["input_ids"] == [CLS, *ids("the ship"), SEP, *ids("sail ##s"), SEP]
+    assert example["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
     assert task.heads[0].options["id2label"] == {0: "no", 1: "yes"}
-    assert [feature.targets["labels"] for feature in task.heads[0].features] == [1, 0, 1]
-    assert task.evaluate([Answers([1, 1, 1])])["accuracy"] == 2 / 3
+    assert [example["labels"] for example in task.heads[0].examples] == [1, 0, 1]
+    assert task.evaluate([answers([1, 1, 1])])["accuracy"] == 2 / 3
     assert task.metric == "accuracy"
 
 
@@ -92,15 +85,15 @@ def test_pairs_whose_annotators_did_not_agree_are_left_out_and_counted(tmp_path,
     valid = write(tmp_path / "b.tsv", header + "- \tnew\told\nyes\told\told\n")
     task = Classification(FinetuneSettings("classification", limit=2), train, valid, tokenizer)
     assert task.heads[0].options["id2label"] == {0: "no", 1: "yes"}
-    assert [feature.targets["labels"] for feature in task.heads[0].features] == [0, 1]
+    assert [example["labels"] for example in task.heads[0].examples] == [0, 1]
     said = "examples are left out, whose gold_label is '-'"
     assert task.notes == [f"{train}: 2 of 4 {said}", f"{valid}: 1 of 2 {said}"]
-    assert task.evaluate([Answers([1])])["accuracy"] == 1
+    assert task.evaluate([answers([1])])["accuracy"] == 1
     none = write(tmp_path / "c.tsv", header + "-\tnew\told\n")
     with pytest.raises(UserError, match=r"c\.tsv: the gold_label of all 1 examples is '-'"):
         Classification(FinetuneSettings("classification"), train, none, tokenizer)
     other = write(tmp_path / "d.tsv", "text\tlabel\nthe ship\t-\nold\t+\n")
-    assert len(Classification(FinetuneSettings("classification"), other, other, tokenizer).heads[0].features) == 2
+    assert len(Classification(FinetuneSettings("classification"), other, other, tokenizer).heads[0].examples) == 2
 
 
 def test_labels_that_cannot_be_learnt_are_refused(tmp_path, tokenizer):
@@ -155,12 +148,12 @@ def test_labels_stand_at_the_first_token_of_a_word(tmp_path, tokenizer):
     path = write(tmp_path / "a.conll", text)
     task = TokenTask(FinetuneSettings("tokens", max_length=6), path, path, tokenizer)
     assert list(task.heads[0].options["id2label"].values()) == ["B-X", "B-Y", "I-Y", "O"]
-    first = task.heads[0].features[0]
-    assert first.inputs["input_ids"] == [CLS, *ids("the ship ##s in"), SEP]
-    assert first.targets["labels"] == [IGNORED, 3, 0, IGNORED, 3, IGNORED]
+    first = task.heads[0].examples[0]
+    assert first["input_ids"] == [CLS, *ids("the ship ##s in"), SEP]
+    assert first["labels"] == [IGNORED, 3, 0, IGNORED, 3, IGNORED]
     assert task.notes == ["2 of 4 sentences are longer than 6 tokens, and are cut"]
-    learner = Answers([[9, 3, 0, 9, 1, 9], [9, 1, 2, 9]])  # 9: must not be used
-    assert task.evaluate([learner]) == {"accuracy": 4 / 6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3}
+    outputs = answers([[9, 3, 0, 9, 1, 9], [9, 1, 2, 9]])  # 9: must not be used
+    assert task.evaluate([outputs]) == {"accuracy": 4 / 6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3}
 
 
 def test_a_token_with_the_space_before_it_is_the_word_behind():
@@ -172,8 +165,8 @@ def test_sentences_without_a_label_to_learn_are_left_out_of_training_alone(tmp_p
     """Of a no-break space no token is made. A batch of such sentences would have no loss, but NaN."""
     train = write(tmp_path / "a", "the O\nship B-X\n\n\u00a0 O\n")
     task = TokenTask(FinetuneSettings("tokens"), train, train, tokenizer)
-    assert [feature.inputs["input_ids"] for feature in task.heads[0].features] == [[CLS, *ids("the ship"), SEP]]
-    assert task.evaluate([Answers([[9, 1, 0, 9], [9, 9]])])["accuracy"] == 1
+    assert [example["input_ids"] for example in task.heads[0].examples] == [[CLS, *ids("the ship"), SEP]]
+    assert task.evaluate([answers([[9, 1, 0, 9], [9, 9]])])["accuracy"] == 1
     with pytest.raises(UserError, match="no word has a token within 8; nothing can be learnt"):
         TokenTask(
             FinetuneSettings("tokens", max_length=8), write(tmp_path / "b", "\u00a0 O\n\u00a0 B-X\n"), train, tokenizer
@@ -205,14 +198,14 @@ def test_windows_cover_the_context_and_hold_the_answer_or_point_to_cls(tmp_path,
     spans = []
     for window in task.windows:
         seen[window.question] |= {place for place in window.offsets if place}
-        begin, end = (window.feature.targets[name] for name in ("start_positions", "end_positions"))
+        begin, end = (window.example[name] for name in ("start_positions", "end_positions"))
         if begin:
             assert context[window.offsets[begin][0] : window.offsets[end][1]] == "new york"
             spans.append(window.question)
         else:
             assert window.question == 1 or " ".join(ids_of(window)).find("new york") < 0
             assert end == 0
-        assert len(window.feature) <= 32
+        assert len(window.example["input_ids"]) <= 32
     assert seen[0] == seen[1]
     assert len(seen[0]) == len(context.split())
     assert set(spans) == {0}
@@ -222,19 +215,19 @@ def test_windows_cover_the_context_and_hold_the_answer_or_point_to_cls(tmp_path,
 def test_white_space_around_an_answer_is_not_learnt(tmp_path, tokenizer, answer):
     path = squad(tmp_path / "a.json", "the ship is in new york where is", answer)
     (window,) = Questions(FinetuneSettings("questions", max_length=32), path, path, tokenizer).windows
-    begin, end = (window.feature.targets[name] for name in ("start_positions", "end_positions"))
+    begin, end = (window.example[name] for name in ("start_positions", "end_positions"))
     assert ids_of(window)[begin : end + 1] == ["new", "york"]
 
 
 def ids_of(window):
-    return [WORDS[id] for id in window.feature.inputs["input_ids"]]
+    return [WORDS[id] for id in window.example["input_ids"]]
 
 
 def scores_for(task, wanted, none=0.0):
     """Scores that answer question 0 with the words `wanted`; no answer has the score `none`."""
     found = []
     for window in task.windows:
-        scores = np.full((len(window.feature), 2), -5.0)
+        scores = np.full((len(window.example["input_ids"]), 2), -5.0)
         scores[0] = none / 2
         words = ids_of(window)
         scores[0 if wanted[0] not in words else words.index(wanted[0]), 0] += 10 if wanted[0] in words else 0
@@ -250,13 +243,13 @@ def test_the_best_part_of_all_windows_is_the_answer_unless_none_scores_more(tmp_
     task = Questions(FinetuneSettings("questions", max_length=32), with_none, answered, tokenizer)
     scores = scores_for(task, ("new", "york"))
     assert len(scores) > 1
-    assert task.evaluate([Answers(scores)]) == {"exact_match": 1.0, "f1": 1.0}  # 5 + 5 against 0
-    assert task.evaluate([Answers(scores_for(task, ("new", "york"), none=11.0))])["f1"] == 0.0
+    assert task.evaluate([answers(scores)]) == {"exact_match": 1.0, "f1": 1.0}  # 5 + 5 against 0
+    assert task.evaluate([answers(scores_for(task, ("new", "york"), none=11.0))])["f1"] == 0.0
     certain = Questions(FinetuneSettings("questions", max_length=32), answered, answered, tokenizer)
-    assert certain.evaluate([Answers(scores_for(certain, ("new", "york"), none=11.0))])["exact_match"] == 1.0
+    assert certain.evaluate([answers(scores_for(certain, ("new", "york"), none=11.0))])["exact_match"] == 1.0
     one_refuses = scores_for(task, ("new", "york"), none=11.0)
     one_refuses[0][0] = 0.0  # in another window there is little to say for silence
-    assert task.evaluate([Answers(one_refuses)])["exact_match"] == 1.0
+    assert task.evaluate([answers(one_refuses)])["exact_match"] == 1.0
 
 
 def test_the_best_span_against_all_of_them():
@@ -281,7 +274,7 @@ def test_questions_need_room(tmp_path, tokenizer):
         Questions(FinetuneSettings("questions", columns=("a",)), path, path, tokenizer)
     long = write(tmp_path / "b.json", (tmp_path / "a.json").read_text().replace("where", "where is " * 40))
     task = Questions(FinetuneSettings("questions", max_length=32), long, long, tokenizer)
-    assert all(len(window.feature) <= 32 for window in task.windows)
+    assert all(len(window.example["input_ids"]) <= 32 for window in task.windows)
 
 
 def words(text):
@@ -320,11 +313,11 @@ def test_what_detector_and_filler_see():
         words("the ship ##s old sail"), [Edit(1, 3, tuple(ids("red"))), Edit(3, 4, tuple(ids("sail ##ed")))], ()
     )
     detecting = ROW.detecting(pair.words, pair.labels)
-    assert detecting.inputs["input_ids"] == [CLS, *ids("the ship ##s old sail"), SEP]
-    assert detecting.targets["labels"] == [IGNORED, 0, 2, IGNORED, 1, 3, IGNORED]
+    assert detecting["input_ids"] == [CLS, *ids("the ship ##s old sail"), SEP]
+    assert detecting["labels"] == [IGNORED, 0, 2, IGNORED, 1, 3, IGNORED]
     filling = ROW.filling(pair.words, pair.labels, pair.edits)
-    assert filling.inputs["input_ids"] == [CLS, *ids("the"), MASK, MASK, MASK, SEP]
-    assert filling.targets["labels"] == [IGNORED, IGNORED, *ids("red sail ##ed"), IGNORED]
+    assert filling["input_ids"] == [CLS, *ids("the"), MASK, MASK, MASK, SEP]
+    assert filling["labels"] == [IGNORED, IGNORED, *ids("red sail ##ed"), IGNORED]
     found = np.array([0, 0, *ids("red sail ##ed"), 0])
     assert ROW.filled(pair.words, pair.labels, found) == [
         (5,),
@@ -337,10 +330,10 @@ def test_what_detector_and_filler_see():
 
 def test_words_that_do_not_fit_are_kept():
     short = replace(ROW, max_length=4)
-    assert short.detecting(words("the ship ##s"), [0, 1]).inputs["input_ids"] == [CLS, *ids("the"), SEP]
+    assert short.detecting(words("the ship ##s"), [0, 1])["input_ids"] == [CLS, *ids("the"), SEP]
     assert short.labels(words("the ship ##s"), np.array([9, 3, 9])) == [3, 0]
     masks = short.filling(words("the ship"), [0, 4])
-    assert masks.inputs["input_ids"] == [CLS, *ids("the"), SEP]
+    assert masks["input_ids"] == [CLS, *ids("the"), SEP]
     assert short.filled(words("the ship"), [0, 4], np.array([0, 0, 0])) == [(5,), (MASK, MASK, MASK)]
 
 
@@ -398,14 +391,16 @@ def test_a_repair_goes_through_both_models(tmp_path, tokenizer):
     lines = [{"wrong": "the ship sails", "right": "the ship sailed"}, {"wrong": "old ship", "right": "old ship"}]
     path = write(tmp_path / "a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
     task = RepairTask(FinetuneSettings("repair"), path, path, tokenizer)
-    detector, filler = Answers([[9, 0, 0, 3, 9, 9], [9, 0, 0, 9]]), Answers([[0, 0, 0, *ids("sail ##ed"), 0], [0] * 4])
-    assert task.evaluate([detector, filler]) == pytest.approx(dict.fromkeys(task.baseline, 1.0))
-    assert filler.features[0].inputs["input_ids"] == [CLS, *ids("the ship"), MASK, MASK, SEP]
+    detected, filled = answers([[9, 0, 0, 3, 9, 9], [9, 0, 0, 9]]), answers([[0, 0, 0, *ids("sail ##ed"), 0], [0] * 4])
+    detector, filler = task.heads
+    assert detector.held_out([])[0]["input_ids"] == [CLS, *ids("the ship sail ##s"), SEP]
+    assert filler.held_out([detected])[0]["input_ids"] == [CLS, *ids("the ship"), MASK, MASK, SEP]
+    assert task.evaluate([detected, filled]) == pytest.approx(dict.fromkeys(task.baseline, 1.0))
     assert task.baseline["right_sentences"] == 0.5
-    assert [len(head.features) for head in task.heads] == [2, 1]
+    assert [len(head.examples) for head in task.heads] == [2, 1]
     logits = torch.zeros(1, 1, len(WORDS))
     logits[0, 0, [MASK, SEP, 7, 8]] = torch.tensor([9.0, 8.0, 2.0, 3.0])
-    assert filler.read(SimpleNamespace(logits=logits)).tolist() == [[8]]  # no special token
+    assert filler.read((logits,)).tolist() == [[8]]  # no special token
 
 
 def test_pairs_that_teach_nothing_are_refused(tmp_path, tokenizer):

@@ -1,0 +1,78 @@
+"""What the models of a fine-tuning learn from and predict, and the settings of their training."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from torch import Tensor
+
+IGNORED = -100  # label of tokens without a prediction
+
+Example = dict[str, Any]
+"""Arguments of a model for one text or window: inputs, [length] each, and targets, an integer or one per token."""
+
+HeadOutputs = list[np.ndarray]
+"""What a head reads from the logits of each held-out example, without padding."""
+
+
+@dataclass(frozen=True)
+class FinetuneSettings:
+    """Settings of a fine-tuning that affect its result, except the model and the data.
+
+    batch_size: in examples; for questions, in windows.
+    max_length: in tokens, specials included. Longer texts are truncated; questions use windows.
+    dropout: of the encoder and the head; None: as in the model's config.
+    init: "random" trains the same architecture from random weights.
+    limit, limit_valid: number of evenly spaced examples to use of each file; None: all.
+    """
+
+    task: str
+    epochs: int = 3
+    lr: float = 5e-5
+    batch_size: int = 32
+    max_length: int = 128
+    dropout: float | None = None
+    init: Literal["pretrained", "random"] = "pretrained"
+    columns: tuple[str, ...] = ()
+    limit: int | None = None
+    limit_valid: int | None = None
+
+
+@dataclass(frozen=True)
+class Head:
+    """Specification of one model of a task.
+
+    name: "" if the task has only one model. examples: to train on.
+    auto_class: a transformers class such as AutoModelForSequenceClassification.
+    held_out: the examples to predict after an epoch, from the outputs of the heads before this one in that epoch.
+    read: what to keep of the logits [batch, ...].
+    options: entries of the model config, such as `num_labels`.
+    """
+
+    name: str
+    auto_class: Any
+    examples: list[Example]
+    held_out: Callable[[Sequence[HeadOutputs]], list[Example]]
+    read: Callable[[tuple[Tensor, ...]], Tensor]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def most_likely(logits: tuple[Tensor, ...]) -> Tensor:
+    """Number of the largest logit: int64 [batch, ...]."""
+    return logits[0].argmax(-1)
+
+
+def with_targets(examples: Sequence[Example]) -> list[Example]:
+    """Keep examples with at least one label: a batch without labels has no loss."""
+    return [example for example in examples if set(example["labels"]) != {IGNORED}]
+
+
+def label_options(labels: Sequence[str]) -> dict[str, Any]:
+    """Label entries of a model config."""
+    return {"id2label": dict(enumerate(labels)), "label2id": {label: id for id, label in enumerate(labels)}}
+
+
+def cut_note(cut: int, of: int, what: str, max_length: int) -> list[str]:
+    """Note on the number of truncated examples; empty if there are none."""
+    return [f"{cut:,} of {of:,} {what} are longer than {max_length} tokens, and are cut"] if cut else []
