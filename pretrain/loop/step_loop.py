@@ -18,7 +18,7 @@ from pretrain.config import Phase
 from pretrain.data import DeviceBatch, DeviceFeed, Loader, LoaderStep, MixturePosition, Prefetcher
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepOutput, StepSums
-from pretrain.guards import EndOfRun, Faults, StepGuard, StepResult, check_replicas, end_for_wrong_gradients
+from pretrain.guards import EndOfRun, StepGuard, StepResult, check_replicas, end_for_wrong_gradients
 from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.step_metrics import FlopsCounter, Instant, StepInfo, step_metrics
@@ -64,7 +64,6 @@ class Loop:
         self._replaced_tokens, self._init = start.replaced_tokens, start.init
         self._stopping = self._save_due = False
         self.guard = StepGuard(config.guard, self._folder.path, start.history, run.hosts, self._is_rank_zero)
-        self._faults = Faults(run.rank)
         self._feed = DeviceFeed(device)
         self._flops, self._phase, self._settings = FlopsCounter.of(run, device), config.phase_at(start.steps_done), ""
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if device.type == "cuda" else 0)
@@ -150,8 +149,6 @@ class Loop:
         start = time.monotonic()
         self._since = self._since or Instant(self._engine.device)
         self._run.marker.enter("data", self._step + 1)
-        if self._faults.planned:
-            self._faults.before_step(self._step + 1, self._engine.module)
         loaded = batches.next()
         self._waited = time.monotonic() - start
         return loaded
@@ -172,7 +169,6 @@ class Loop:
         if self._phase.end == self._step or not self._settings:
             self._enter_phase(config.phase_at(self._step))
         lr = learning_rate(config, self._step)
-        lr *= self._faults.lr_factor(before.dealt)
         batches = [batch.wait() for batch in loaded.batches]
         self._run.marker.enter("collective")
         sums = self._engine.total(self._own_sums(loaded).pack())
@@ -182,8 +178,6 @@ class Loop:
         weights = StepSums.packed_weights(sums, self._objectives)
         of_objectives = loss_weights(config, self._step, loaded.step.shares)
         output = self._engine.step(batches, weights, lr, norms_due, report, of_objectives)
-        if self._faults.planned:
-            self._faults.after_step(self._step + 1, self._engine.module)
         ended = Instant(self._engine.device)
         times, self._since = (self._since or ended, ended), ended
         rows, seq_len = loaded.step.after.dealt - before.dealt, loaded.batches[0].seq_len

@@ -26,6 +26,7 @@ from types import SimpleNamespace
 from typing import NoReturn
 
 from data_prep.common.processes import die_with_parent
+from tests.support import fault_injection
 
 # Imports of a training run; many happen in DeepSpeed's initialize, in MLflow's first store and for the loss curve.
 MODULES = (
@@ -103,6 +104,7 @@ def be_module(command: Sequence[str], environment: dict[str, str]) -> NoReturn:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(environment)
+    fault_injection.install()
     _show(command)
     sys.argv = list(command)
     code = 1

@@ -73,7 +73,8 @@ def write_config(path: Path, config: dict[str, Any]) -> Path:
 
 def environment() -> dict[str, str]:
     """The environment for `maskwright` in a test: from any working folder, one thread a process."""
-    return os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    return os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
 
 
 def maskwright(*arguments: str | Path, cwd: Path | None = None, real: bool = False) -> Completed:

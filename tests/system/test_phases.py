@@ -13,7 +13,7 @@ from pretrain import checkpoint
 from pretrain.config import load_config
 from pretrain.reporting import replay
 from pretrain.run import JournalReader, RunFolder
-from tests.support import runs
+from tests.support import fault_injection, runs
 from tests.support.datasets import make_dataset
 from tests.system.soak.soak import assert_same_checkpoint
 
@@ -133,9 +133,9 @@ def assert_same(run: Path, whole: Path) -> None:
 def test_the_end_is_the_same_after_kills_also_at_boundaries(whole, data, tmp_path, monkeypatch):
     config = config_of(data, tmp_path / "run")
     for step in (8, 9, 17, 18, 23):  # killed before the step
-        monkeypatch.setenv("MASKWRIGHT_FAULTS", f"kill:rank=1,step={step}")
+        monkeypatch.setenv(fault_injection.VARIABLE, f"kill:rank=1,step={step}")
         assert train(config).returncode != 0
-    monkeypatch.delenv("MASKWRIGHT_FAULTS")
+    monkeypatch.delenv(fault_injection.VARIABLE)
     done = train(config)
     assert done.returncode == 0, done.stderr
     assert_same(tmp_path / "run", whole)

@@ -19,10 +19,11 @@ from data_prep.common.errors import UserError
 from data_prep.common.processes import leave
 from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
-from pretrain.guards import Faults, check_replicas
+from pretrain.guards import check_replicas
 from tests.pretrain.engine import varying_worker as varying
 from tests.pretrain.engine.gradients_worker import model
 from tests.pretrain.engine.layout_worker import record
+from tests.support.fault_injection import Faults
 
 HOSTS = ["here", "there"]
 

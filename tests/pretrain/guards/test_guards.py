@@ -12,7 +12,6 @@ from pretrain.config import GuardConfig
 from pretrain.data import MixturePosition
 from pretrain.engine.deepspeed_state import all_finite
 from pretrain.guards import StepGuard, StepResult
-from pretrain.guards.fault_injection import Fault, parse
 from pretrain.guards.replicas import checksum, odd_ones
 from pretrain.guards.slow_ranks import StepTimes, slow_ranks
 from pretrain.guards.step_guard import GuardHistory, Rollback, StreamPoint, after_step, rollback_due
@@ -210,14 +209,3 @@ def test_all_finite(dtype, value):
         spoiled = tensor.clone()
         spoiled.view(-1)[-1] = value
         assert not all_finite([t if t is not tensor else spoiled for t in sound], torch.device("cpu"))
-
-
-def test_faults_are_parsed_or_refused():
-    assert parse("") == ()
-    assert parse("stop:rank=1,step=7;bad_batch:row=64") == (
-        Fault("stop", {"rank": 1, "step": 7}),
-        Fault("bad_batch", {"row": 64}),
-    )
-    for wrong in ("1", "stop", "stop:rank=1", "stop:rank=1,step=2,row=3", "explode:rank=1,step=1"):
-        with pytest.raises(UserError, match="MASKWRIGHT_FAULTS"):
-            parse(wrong)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import runs
 from tests.support.datasets import make_dataset
+from tests.support.fault_injection import variables
 from tests.system.cluster.cluster import Cluster
 from tests.system.test_working_folder import executed, fill_with_names
 
@@ -148,14 +149,15 @@ def test_deepspeeds_launcher_trains_like_launch_slurm(cluster: Cluster, folder: 
 
 @pytest.mark.slow
 def test_a_run_survives_an_ill_node_killed_ranks_a_second_job_and_a_preemption(
-    cluster: Cluster, folder: Path, reference: dict[int, float]
+    cluster: Cluster, folder: Path, reference: dict[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One job through all of it: it ends as COMPLETED, with the losses of a run that nothing befell."""
     run = folder / "tried"
     run.mkdir()
     slurmd = cluster.run("pgrep", "--full", "slurmd -D -N n2").split()[0]
     cluster.run("nsenter", f"--target={slurmd}", "--mount", "mount", "-t", "tmpfs", "-o", "ro", "tmpfs", run)
-    os.environ["MASKWRIGHT_FAULTS"] = "slow:rank=0,step=1,seconds=0.05"  # not to be over too soon
+    for name, value in variables("slow:rank=0,step=1,seconds=0.05").items():  # not to be over too soon
+        monkeypatch.setenv(name, value)
     try:
         job_id = launch(cluster, folder, run, "--cpu", "cluster.spare_nodes=1", "checkpoint.every_steps=10")
         wait_for(has_trained(run, 15), START_SECONDS)
@@ -176,7 +178,6 @@ def test_a_run_survives_an_ill_node_killed_ranks_a_second_job_and_a_preemption(
 
         state = cluster.wait(job_id, START_SECONDS)
     finally:
-        del os.environ["MASKWRIGHT_FAULTS"]
         cluster.run("nsenter", f"--target={slurmd}", "--mount", "umount", run)
     log = job_log(run, job_id)
     assert state == "COMPLETED", log

@@ -12,6 +12,7 @@ import yaml
 from launchers.slurm.supervisor import read_history
 from pretrain.run import RunFolder
 from tests.support.datasets import make_dataset
+from tests.support.fault_injection import variables
 from tests.system.cluster.cluster import Cluster
 from tests.system.cluster.test_slurm import START_SECONDS, has_trained, job_log, launch, losses, wait_for
 
@@ -39,9 +40,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def set_faults(monkeypatch: pytest.MonkeyPatch, *faults: str) -> None:
+    """Let the jobs submitted after this harm themselves."""
+    for name, value in variables(*faults).items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.fixture
 def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MASKWRIGHT_FAULTS", SLOW)
+    set_faults(monkeypatch, SLOW)
 
 
 def submit(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
@@ -140,7 +147,8 @@ def test_the_first_node_dies_and_slurm_queues_the_job_again(cluster: Cluster, fo
 def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, folder: Path) -> None:
     """A step of the first start lasts beyond the limit; the next start resumes from the checkpoint before."""
     run = folder / "late"
-    fault = 'if [ -z "${SLURM_RESTART_COUNT:-}" ]; then export MASKWRIGHT_FAULTS=slow:rank=0,step=15,seconds=900; fi'
+    exports = [f"export {name}={value}" for name, value in variables("slow:rank=0,step=15,seconds=900").items()]
+    fault = f'if [ -z "${{SLURM_RESTART_COUNT:-}}" ]; then {"; ".join(exports)}; fi'
     job_id = launch(cluster, folder, run, "--cpu", "--setup", fault, "train.steps=20", "guard.hang_seconds=0")
     cluster.run("scancel", job_id)
     script = run / "slurm" / "job.sh"
@@ -162,7 +170,7 @@ def test_time_limits_and_a_run_that_finishes_all_the_same(
     """At least three requeues, with the losses of a run without any. A start is warned after 20 s, in step 2 or 3."""
     steps = ["train.steps=10", "guard.hang_seconds=0"]
     assert cluster.wait(launch(cluster, folder, folder / "unbroken", "--cpu", *steps), START_SECONDS) == "COMPLETED"
-    monkeypatch.setenv("MASKWRIGHT_FAULTS", "slow:rank=0,step=1,seconds=8")
+    set_faults(monkeypatch, "slow:rank=0,step=1,seconds=8")
     run = folder / "limited"
     job_id = launch(cluster, folder, run, "--cpu", "--time", "10", *steps)
     cluster.run("scancel", job_id)
@@ -216,7 +224,7 @@ def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, folder: Path) -> 
 
 def test_a_crash_that_comes_again_ends_the_job(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = folder / "crashes"
-    monkeypatch.setenv("MASKWRIGHT_FAULTS", "kill:rank=1,step=15;slow:rank=0,step=1,seconds=0.2")
+    set_faults(monkeypatch, "kill:rank=1,step=15", SLOW)
     job_id = submit(cluster, folder, run)
     assert cluster.wait(job_id, 2 * START_SECONDS) == "FAILED", job_log(run, job_id)
     log = job_log(run, job_id)

@@ -14,7 +14,7 @@ import pytest
 from pretrain import checkpoint
 from pretrain.reporting import replay
 from pretrain.run import JournalReader
-from tests.support import runs
+from tests.support import fault_injection, runs
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,12 @@ def data(tmp_path_factory):
 @pytest.fixture
 def harm(monkeypatch):
     """Set the faults of the runs that follow."""
-    return lambda *faults: monkeypatch.setenv("MASKWRIGHT_FAULTS", ";".join(faults))
+
+    def set_faults(*faults: str) -> None:
+        for name, value in fault_injection.variables(*faults).items():
+            monkeypatch.setenv(name, value)
+
+    return set_faults
 
 
 def config(data: Path, run: Path, **settings: Any) -> Path:
