@@ -4,6 +4,9 @@
 its documents from a folder or a URL and checks every byte. docs/data-format.md is the specification.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from data_prep.format.collocation_list import Collocations, SpanHashes
+from data_prep.format.manifest import Manifest, ShardInfo, SourceInfo, TokenizerInfo
+from data_prep.format.reader import Dataset
+from data_prep.format.shard_check import data_set_problems
+from data_prep.format.shard_writer import ShardWriter
+from data_prep.format.weight_list import WeightList

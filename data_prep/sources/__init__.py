@@ -5,6 +5,6 @@
 The room imports pyarrow and fsspec only when an input needs them.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from data_prep.sources.input_types import Options, SourceInput, SourceRow
+from data_prep.sources.open_rows import Examined, RowReader, examine
+from data_prep.sources.resolve_inputs import find_inputs, how_to_convert

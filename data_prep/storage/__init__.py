@@ -5,6 +5,7 @@
 `require_run` and `not_a` make the message when a command gets a folder of another kind.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from data_prep.storage.cache import Cache
+from data_prep.storage.compressed import MAGIC, DamagedStream, decompressed, decompressed_chunks
+from data_prep.storage.folder_kinds import OTHER_FILES, folder_kind, is_run, not_a, require_run
+from data_prep.storage.text_files import read_json_lines, read_lines, read_text, require_file, spread

@@ -4,6 +4,5 @@
 `compare_results` returns the first difference. The caller trains the repeated run.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from evaluation.audit.compare_results import AuditResult, compare_results
+from evaluation.audit.repeat_plan import AuditPlan, plan_audit, repeat_settings

@@ -4,6 +4,6 @@
 seed and resumes from them. `open_task` reads and checks the examples of a task.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from evaluation.finetuning.experiment import Finetuning, open_task
+from evaluation.finetuning.heads import FinetuneSettings
+from evaluation.finetuning.result_file import FinetuneResults, model_digest

@@ -3,6 +3,4 @@
 A `Writer` opens a model and writes the texts of a `GenerationRequest`.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from evaluation.generation.text_writer import GenerationRequest, Writer

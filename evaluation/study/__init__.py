@@ -5,6 +5,7 @@ what the models are evaluated on. `run_study` does the work; a stop request rais
 `write_study_report` compares the arms. The caller passes the function that runs commands.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from evaluation.study.comparison_report import write_study_report
+from evaluation.study.define_study import check_inputs, define, open_unchanged
+from evaluation.study.study_file import Study
+from evaluation.study.study_runner import Stopped, run_study

@@ -5,6 +5,7 @@ command. `check_json_output` checks the file of `--json` before the work, and `w
 `explain_usage_error` describes a `UsageError`.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from launchers.display.json_output import check_json_output, write_json_output
+from launchers.display.progress import CommandProgress
+from launchers.display.tables import facts_table, text_console, text_table
+from launchers.display.usage_errors import ShowHelp, UsageError, explain_usage_error

@@ -5,6 +5,6 @@
 node makes a `node_report`.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from launchers.doctor.check_list import examine_machine
+from launchers.doctor.gpu_checks import list_gpus
+from launchers.doctor.network_test import examine_cluster

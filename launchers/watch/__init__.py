@@ -5,6 +5,6 @@
 `find_log` and `log_lines` read logs. `stop_run` asks a run to stop, or cancels its pending job.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from launchers.watch.run_logs import find_log, log_lines
+from launchers.watch.run_table import follow_runs, look_at_all, print_run, print_runs
+from launchers.watch.stop_run import stop_run

@@ -4,6 +4,4 @@
 computes the metrics of a step for the journal.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from pretrain.loop.step_loop import Loop

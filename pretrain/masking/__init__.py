@@ -5,6 +5,10 @@ chances or by weight. Each mask is keyed by seed and position (Philox), so every
 be repeated. `mask_rate` is the schedule of the mask rate.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from pretrain.masking.collocation_units import cached_collocations
+from pretrain.masking.mask_rate import largest_mask_rate, mask_rate, scheduled
+from pretrain.masking.masked_tokens import MaskedTokens
+from pretrain.masking.rows import IGNORED, Masked, RowGroup, Rows, TokenFlag, Vocabulary, labelled
+from pretrain.masking.selection import count, of_rows, random_subset
+from pretrain.masking.unit_weights import cached_weights
+from pretrain.masking.units import concatenated_ranges

@@ -5,6 +5,13 @@ pretrain/config. `objective_of` creates the `Objective` of a config, an `Objecti
 masks of `mlm` and `mntp` are drawn in pretrain/masking.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from pretrain.objectives.causal import CausalTokens
+from pretrain.objectives.diffusion import DiffusionTokens
+from pretrain.objectives.objective_mixture import (
+    Objective,
+    ObjectiveMixture,
+    loss_weights,
+    objective_of,
+    predicted_share,
+    shares_at,
+)

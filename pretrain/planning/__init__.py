@@ -6,6 +6,12 @@ sizes. `micro_batch_sizes` lists the valid sizes of a micro-batch, and `with_mic
 `choose_first_config` chooses a config for a text and a machine.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from pretrain.planning.cluster_speed import Scaled, scaling_table
+from pretrain.planning.collectives import Cluster
+from pretrain.planning.first_config import FirstConfig, Machine, choose_first_config, config_text, gpu_tflops
+from pretrain.planning.hardware import Constants, default_rate, hardware_of, link_names, network_of
+from pretrain.planning.preflight import CHECKS, check_start, check_tracking, print_warnings
+from pretrain.planning.run_plan import Planner, RunPlan, micro_batch_sizes, with_micro_batch
+from pretrain.planning.run_warnings import run_warnings, settings_warnings
+from pretrain.planning.speed import Rate, measured_rate
+from pretrain.planning.training_memory import GpuMemory

@@ -4,6 +4,6 @@
 fits by its plan, and `fit_micro_batch` one that fits into memory. `Trial.run_step` makes the trial step.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from pretrain.trial.kernel_choice import choose_kernels
+from pretrain.trial.micro_batch import choose_micro_batch, fit_micro_batch, smallest_gpu
+from pretrain.trial.trial_step import Trial

@@ -1,2 +1,0 @@
-from .text_writer import GenerationRequest as GenerationRequest
-from .text_writer import Writer as Writer

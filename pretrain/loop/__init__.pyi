@@ -1,1 +1,0 @@
-from .step_loop import Loop as Loop
