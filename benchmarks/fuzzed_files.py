@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +29,7 @@ from data_prep.format import Dataset, data_set_problems
 from data_prep.jobs import PreparationSettings
 from data_prep.jobs.deduplication import scanned
 from data_prep.jobs.preparation_plan import Input, PlannedTask, PreparationPlan
-from data_prep.sources import Options, RowReader, SourceInput, examine
+from data_prep.sources import Options, RowReader, SourceInput, examine, hub
 from data_prep.storage import Cache, text_files
 from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
 from evaluation.finetuning import FinetuneSettings, Finetuning, model_digest
@@ -293,7 +294,7 @@ def _of_preparations(folder: Path, data: Dataset) -> Iterator[Reader]:
 
 
 def _of_shared_files(folder: Path, data: Dataset) -> Iterator[Reader]:
-    """Files that other processes write: scans of duplicates, the cache, the nodes' metrics."""
+    """Files that other processes write: scans of duplicates, the cache, the nodes' metrics, a saved data set."""
     out = folder / "scanned"
     settings = PreparationSettings(deduplicate="exact")
     plan = PreparationPlan(
@@ -317,6 +318,16 @@ def _of_shared_files(folder: Path, data: Dataset) -> Iterator[Reader]:
     _written(node, json.dumps({"cpu_percent": 1.5, "time": 2.0}))
     fresh = lambda: SystemMetrics(node.parent, 0, ["a"], 0)._news()  # noqa: E731
     yield Reader("metrics of a node", node, fresh, kind=dict[str, float])
+    saved = folder / "saved"
+    datasets.Dataset.from_dict({"text": ["a b", "c"]}).save_to_disk(str(saved))
+
+    def rows() -> None:
+        hub._load.cache_clear()
+        source, options = SourceInput("", f"hub:{saved}", "hub"), Options("text", None)
+        list(RowReader(source, 0, len(examine(source, cache, options).unit_bytes or ()), options, cache))
+
+    for name, form in {"state.json": "json", "dataset_info.json": "json", "data-00000-of-00001.arrow": "bytes"}.items():
+        yield Reader(f"saved data set, {name}", saved / name, rows, form)
 
 
 def _of_clusters(folder: Path) -> Iterator[Reader]:

@@ -43,7 +43,7 @@ class TextSample:
 
 @dataclass(frozen=True)
 class TextSurvey:
-    """Raw text. inputs: number by kind (jsonl, txt, fasta, parquet, pair). stored_bytes: of the files.
+    """Raw text. inputs: number by kind (jsonl, txt, parquet, hub, pair). stored_bytes: of the files.
 
     scale: size of all text, in samples; 1 if the sample is all of it. If files are compressed, it is the compression
     of the sample by zlib that gives their text. rejected: unreadable rows of the sample.

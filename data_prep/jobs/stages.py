@@ -248,7 +248,7 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
 
 def _outside(inputs: Sequence[SourceInput], out: Path) -> list[SourceInput]:
     """The inputs that are not files of OUT. OUT may lie in a folder of inputs."""
-    outside = [given for given in inputs if given.kind == "pair" or not _is_below(given.location, out)]
+    outside = [one for one in inputs if one.kind in ("hub", "pair") or not _is_below(one.location, out)]
     if not outside:
         raise UserError(f"All inputs lie in {out}, the folder of the output; choose another --out folder.")
     return outside

@@ -1,8 +1,8 @@
-"""Documents from files, folders and URLs, read in ranges with bounded memory.
+"""Documents from files, folders, URLs and the Hub, read in ranges with bounded memory.
 
 `find_inputs` turns `--input` values into inputs, `examine` returns the size, identity and units of an input, and
 `RowReader` streams the documents of a range of units. An unreadable document becomes a row with a reason.
-The room imports pyarrow and fsspec only when an input needs them.
+The room imports pyarrow, fsspec and datasets only when an input needs them.
 """
 
 from data_prep.sources.input_types import Options, SourceInput, SourceRow

@@ -14,6 +14,7 @@ COMPRESSIONS = (".gz", ".zst")
 _LINES = (".jsonl", ".txt", ".fasta", ".fa")
 SUFFIXES = (*(kind + end for kind in _LINES for end in ("", *COMPRESSIONS)), ".parquet")
 HEADER = "header"  # the id field of .fasta files: a record's first line, without its >
+HUB = "hub:"
 PAIR = "pair:"  # pair:SOURCE,TARGET, two text files whose lines belong together
 MAX_DOCUMENT_BYTES = 64 << 20
 
@@ -52,7 +53,7 @@ class Options:
 
 
 class SourceInput(NamedTuple):
-    """One input. kind: jsonl, txt, fasta, parquet or pair; location: a path, a URL or `pair:...`."""
+    """One input. kind: jsonl, txt, fasta, parquet, hub or pair; location: a path, a URL, `hub:...` or `pair:...`."""
 
     source: str
     location: str

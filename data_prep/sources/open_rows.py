@@ -32,7 +32,7 @@ def examine(source: SourceInput, cache: Cache, options: Options | None = None) -
     """Size, digest and units of an input. Large files are sampled.
 
     Units are: bytes of uncompressed text files; row groups of parquet files, with the bytes of their text column;
-    else the whole file. Raises UserError for an input that cannot be read,
+    blocks of rows of a data set of the Hub; else the whole file. Raises UserError for an input that cannot be read,
     such as a damaged footer or a missing text column.
     """
     options = options or Options()
@@ -45,6 +45,10 @@ def examine(source: SourceInput, cache: Cache, options: Options | None = None) -
                 f"{shown(source.location)} has no field {field!r}. A FASTA record has a sequence and a header, which "
                 "--id-field header keeps."
             )
+    if source.kind == "hub":
+        from data_prep.sources.hub import examine_hub
+
+        return Examined(*examine_hub(source.location, options))
     if source.kind == "pair":
         sides = [examine(side, cache, options) for side in sides_of(source)]
         size = sum(side.bytes for side in sides)
@@ -107,12 +111,17 @@ class RowReader(InputRange):
     """The rows of a range of an input, in order.
 
     A document of more than `max_bytes` of UTF-8 becomes a row with a reason. At the end, `bytes_read` is the size of
-    the range by `examine` and `lines` its number of lines or table rows. Lines of
+    the range by `examine` (for the Hub: of the columns read) and `lines` its number of lines or table rows. Lines of
     rows are relative to the range. Raises UserError for an input that cannot be opened.
     """
 
     def __iter__(self) -> Iterator[SourceRow]:
         self.bytes_read = self.text_bytes = self.lines = 0
+        if self.source.kind == "hub":
+            from data_prep.sources.hub import read_hub
+
+            yield from read_hub(self)
+            return
         if self.source.kind == "pair":
             yield from read_aligned(self)
             return

@@ -1,4 +1,4 @@
-"""Documents of .parquet files."""
+"""Documents of .parquet files, and of other Arrow tables as record batches."""
 
 import contextlib
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _BATCH_BYTES, _BATCH_ROWS = 8 << 20, 1024
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)  # raised by pyarrow for damaged bytes
 
 
-def _check_schema(schema: pa.Schema, options: Options, location: str) -> None:
+def check_schema(schema: pa.Schema, options: Options, location: str) -> None:
     """Raise UserError unless the fields of texts hold strings, and the id field strings or integers."""
     for field in _fields(options):
         kind = _field_type(schema, field)
@@ -48,6 +48,12 @@ def _stored_type(kind: pa.DataType) -> pa.DataType:
 def _is_text(kind: pa.DataType) -> bool:
     """Strings, and bytes, which older programs write for strings."""
     return str(kind).startswith(("string", "large_string", "binary", "large_binary", "fixed_size_binary"))
+
+
+def column_names(schema: pa.Schema, options: Options) -> list[str]:
+    """The top-level columns that hold the texts and the id."""
+    tops = [field if field in schema.names else field.partition(".")[0] for field in _fields(options)]
+    return list(dict.fromkeys(tops))
 
 
 def _fields(options: Options) -> list[str]:
@@ -168,7 +174,7 @@ def _parquet(source: Any, options: Options, location: str) -> Iterator[pq.Parque
     except _DAMAGE as error:
         raise UnusableInput(f"{shown(location)} is not a whole parquet file: {first_line(error)}.") from error
     with file:
-        _check_schema(file.schema_arrow, options, location)
+        check_schema(file.schema_arrow, options, location)
         yield file
 
 

@@ -1,4 +1,4 @@
-"""Find the inputs that `--input` names: files, folders, patterns and URLs of these."""
+"""Find the inputs that `--input` names: files, folders, patterns, URLs of these, and data sets of the Hub."""
 
 import difflib
 import os
@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 
 from data_prep.common.errors import UserError, working_directory
 from data_prep.common.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
-from data_prep.sources.input_types import PAIR, SUFFIXES, SourceInput, kind_of
+from data_prep.sources.input_types import HUB, PAIR, SUFFIXES, SourceInput, kind_of
 from data_prep.storage import OTHER_FILES, folder_kind
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
@@ -26,10 +26,7 @@ _CONVERSIONS = {  # by the end of the name: advice and command
         (".html", ".htm", ".xhtml", ".docx", ".odt", ".epub", ".rtf", ".tex"),
         ("Convert it with pandoc", "pandoc {path} -t plain --wrap=none -o {stem}.txt"),
     ),
-    ".arrow": (
-        "If save_to_disk wrote it, convert it in its folder",
-        'python -c \'import datasets; datasets.load_from_disk(".").to_parquet("{stem}.parquet")\'',
-    ),
+    ".arrow": ("If save_to_disk wrote it, name its folder: --input hub:FOLDER", ""),
     ".pdf": ("Convert it", "pip install pymupdf && pymupdf gettext -mode simple {path}"),
     ".xz": ("Compress it with gzip", "xz -dc {path} | gzip > {stem}.gz"),
     ".bz2": ("Compress it with gzip", "bzip2 -dc {path} | gzip > {stem}.gz"),
@@ -45,8 +42,8 @@ _CONVERSIONS = {  # by the end of the name: advice and command
 def find_inputs(values: Iterable[str | Path], unread: dict[str, int] | None = None) -> list[SourceInput]:
     """Inputs for `--input` values. `unread` gets the files of folders that have no known type, with their bytes.
 
-    A value is a file, a folder (all readable files in it), a glob pattern, a URL of these or
-    `pair:SOURCE,TARGET`. `NAME=VALUE` also names the source.
+    A value is a file, a folder (all readable files in it), a glob pattern, a URL of these,
+    `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV` or `pair:SOURCE,TARGET`. `NAME=VALUE` also names the source.
 
     Files of a folder or pattern are sorted. Links are followed. A file that is named twice is read once, under the
     first name. Raises UserError for a value without inputs, an unknown type, a name that is not UTF-8, a link to a
@@ -57,14 +54,14 @@ def find_inputs(values: Iterable[str | Path], unread: dict[str, int] | None = No
     for value in map(str, values):
         source, value = _split_name(value)
         for location in _locations(value, unread):
-            kind = "pair" if location.startswith(PAIR) else kind_of(location)
+            kind = next((sign[:-1] for sign in (HUB, PAIR) if location.startswith(sign)), None) or kind_of(location)
             if kind is None:
                 raise UserError(_unknown_type(location))
             try:
                 location.encode()
             except UnicodeEncodeError:  # the plan and the manifest could not store it
                 raise UserError(f"The name {location!r} is not in UTF-8; rename it.") from None
-            identity = location if is_url(location) or kind == "pair" else os.path.realpath(location)
+            identity = location if is_url(location) or kind in ("hub", "pair") else os.path.realpath(location)
             inputs.setdefault(identity, SourceInput(source, location, kind))
     return list(inputs.values())
 
@@ -94,6 +91,10 @@ def _split_name(value: str) -> tuple[str, str]:
 
 
 def _locations(value: str, unread: dict[str, int]) -> list[str]:
+    if value.startswith(HUB):
+        from data_prep.sources.hub import resolve
+
+        return [resolve(value)]
     if value.startswith(PAIR):
         sides = [_locations(one, unread) for one in value.removeprefix(PAIR).split(",")]
         if len(sides) != 2 or any(len(side) != 1 or kind_of(side[0]) != "txt" for side in sides):

@@ -20,7 +20,7 @@ Inputs = Annotated[
     typer.Option(
         "--input",
         metavar="[NAME=]FILE",
-        help="file, folder, quoted glob, URL (also hf://) or pair:SOURCE,TARGET; NAME is its source. Repeat it for "
+        help="file, folder, quoted glob, URL, hub:DATASET or pair:SOURCE,TARGET; NAME is its source. Repeat it for "
         "more. Formats: jsonl, txt, fasta (all also .gz, .zst), parquet",
     ),
 ]

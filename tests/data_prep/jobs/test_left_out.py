@@ -3,6 +3,7 @@
 import json
 import os
 
+import datasets
 import pytest
 from typer.testing import CliRunner
 
@@ -75,7 +76,7 @@ def test_files_of_a_folder_are_read_through_links_or_counted(prep, tmp_path):
     assert [source.name for source in Dataset(tmp_path / "whole").manifest.sources] == ["inner/a.jsonl", "link/b.jsonl"]
     code, output = prep("run", tmp_path / "glob", "--input", f"{text}/*")
     assert (code, Dataset(tmp_path / "glob").manifest.totals.documents) == (0, 80)
-    (text / "data.arrow").write_bytes(bytes(10_000))
+    datasets.Dataset.from_dict({"text": ["some little others"] * 500}).save_to_disk(str(text / "saved"))
     (text / "table.csv").write_text("a,b\n")
     learn = ["tokenizer", "train", "--input", str(text), "--out", str(tmp_path / "tok"), "--kind", "characters"]
     assert "files in the input are not read, such as" in CliRunner().invoke(app, learn).output
@@ -83,7 +84,7 @@ def test_files_of_a_folder_are_read_through_links_or_counted(prep, tmp_path):
     code, output = prep("run", text / "out", *inputs)
     assert (code, "% of the bytes of the input were left out" in output) == (1, True)
     assert "files in the input are not read. The largest is " in output
-    assert "If save_to_disk wrote it, convert it in its folder: " in output
+    assert "If save_to_disk wrote it, name its folder: --input hub:FOLDER." in output
     again = prep("run", text / "out", *inputs)
     assert again[0] == 1
     assert again[1].splitlines()[-1] == output.splitlines()[-1], "the files of the output do not count"
