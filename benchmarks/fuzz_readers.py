@@ -248,7 +248,7 @@ def _of_data(folder: Path) -> Iterator[Reader]:
     plan = PreparationPlan(inputs, [PlannedTask(0, 0, 10, 10)], describe(tokenizer), PreparationSettings())
     write_plan(plan, out)
     yield Reader("plan.json", plan_path(out), lambda: read_plan(out), kind=PreparationPlan)
-    write_json(locations_path(out), asdict(InputLocations(["/a.txt"], False, "/tmp", 5)))
+    write_json(locations_path(out), asdict(InputLocations(["/a.txt"], "/tmp", 5, 0.01, {})))
     yield Reader("place.json", locations_path(out), lambda: read_locations(out), kind=InputLocations)
     done = {"hash": plan.task_hash(0), "task": 0, "lines": 1, "shards": {".": [asdict(shard)]}, "text_bytes": {".": 3}}
     none = dict.fromkeys(["quarantine_sha256", "first_unreadable", "drop_sha256"])

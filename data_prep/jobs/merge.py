@@ -124,16 +124,10 @@ def _sources(plan: PreparationPlan, records: Sequence[TaskRecord], split: str) -
                 tokens=sum(record.tokens(split) for record in done),
                 text_bytes=sum(record.text_bytes[split] for record in done),
                 left_out=_left_out(done),
-                words=_words(done, split),
+                words=sum(record.words[split] for record in done),
             )
         )
     return sources
-
-
-def _words(records: Sequence[TaskRecord], split: str) -> int | None:
-    """Words of the texts of a split; None if a record does not have them."""
-    counts = [record.words[split] for record in records if split in record.words]
-    return sum(counts) if len(counts) == len(records) else None
 
 
 def _gather_quarantine(plan: PreparationPlan, records: Sequence[TaskRecord], out: Path) -> None:

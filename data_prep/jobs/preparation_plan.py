@@ -94,17 +94,10 @@ class PreparationPlan:
         """SHA-256 of everything that decides the task's output, except other tasks' documents (deduplication)."""
         unit = self.tasks[task]
         source = self.inputs[unit.input]
-        settings = asdict(self.settings)
-        for name in ("wrong_field", "target_field"):  # hashes from before these settings existed stay valid
-            if settings["reading"][name] is None:
-                del settings["reading"][name]
-        for name in ("max_pair_tokens", "near_unit"):
-            if settings[name] == getattr(PreparationSettings, name):
-                del settings[name]
         content = {
             "input": [source.kind, source.bytes, source.digest, unit.first, unit.last],
             "tokenizer": self.tokenizer.sha256,
-            "settings": settings,
+            "settings": asdict(self.settings),
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -255,17 +248,16 @@ def write_plan(plan: PreparationPlan, out: Path) -> None:
 class InputLocations:
     """Locations of the plan's inputs, in the plan's order, and run options.
 
-    `strict` stops a task at its first unreadable row. `cache` is the cache folder for remote inputs, of at most
-    `cache_bytes`. `allow_unreadable` is the share of the bytes that may be left out, of unreadable rows and of
-    `unread_files`: the files in named folders that are of no known type, with their bytes.
+    `cache` is the cache folder for remote inputs, of at most `cache_bytes`. `allow_unreadable` is the share of the
+    bytes that may be left out, of unreadable rows and of `unread_files`: the files in named folders without a known
+    type, with their bytes.
     """
 
     locations: list[PathText]
-    strict: bool
     cache: PathText
     cache_bytes: int
-    allow_unreadable: float = 0.01
-    unread_files: dict[str, int] = field(default_factory=dict)
+    allow_unreadable: float
+    unread_files: dict[str, int]
 
 
 def locations_path(out: Path) -> Path:

@@ -61,7 +61,6 @@ class PrepareRequest:
     evaluation: Sequence[Path] = ()
     evaluation_ngram: int = 13
     task_bytes: int | None = None
-    strict: bool = False
     allow_unknown: bool = False
     cache: Cache = field(default_factory=Cache)
     allow_unreadable: float = 0.01
@@ -229,10 +228,8 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         first = max(unread, key=unread.__getitem__)
         number = f"{len(unread):,} files in the input are" if len(unread) > 1 else "1 file in the input is"
         notes.append(f"{number} not read. The largest is {first}. {how_to_convert(first)}.")
-    place = InputLocations(locations, request.strict, str(cache.folder), cache.max_bytes)
-    write_json(
-        locations_path(out), asdict(replace(place, allow_unreadable=request.allow_unreadable, unread_files=unread))
-    )
+    place = InputLocations(locations, str(cache.folder), cache.max_bytes, request.allow_unreadable, unread)
+    write_json(locations_path(out), asdict(place))
     for folder in ("tasks", "scan"):
         (out / "prep" / folder).mkdir(exist_ok=True)
     if settings.evaluation_sha256:

@@ -1,7 +1,7 @@
 """The documents of one task: read and clean them, count dropped documents, and list unreadable rows."""
 
 import contextlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,23 +116,16 @@ class TaskDocuments:
     """
 
     def __init__(self, bench: Workbench, task: int, quarantine: Quarantine | None = None) -> None:
-        self._settings, self._strict = bench.plan.settings, bench.locations.strict
+        self._settings, unit = bench.plan.settings, bench.plan.tasks[task]
         self._evaluation, self._quarantine = bench.evaluation, quarantine
-        self._unit = bench.plan.tasks[task]
-        self._input = bench.plan.inputs[self._unit.input]
-        self._cache = Cache(bench.locations.cache, bench.locations.cache_bytes)
-        self._source = SourceInput(self._input.source, bench.locations.locations[self._unit.input], self._input.kind)
-        if self._input.kind != "hub":
-            now = examine(self._source, self._cache, self._settings.reading)
-            if now.digest != self._input.digest:
-                location = shown(self._source.location)
-                raise UserError(f"{location} has changed since it was planned; run the same command again.")
+        self._input = bench.plan.inputs[unit.input]
+        cache = Cache(bench.locations.cache, bench.locations.cache_bytes)
+        source = SourceInput(self._input.source, bench.locations.locations[unit.input], self._input.kind)
+        if source.kind != "hub" and examine(source, cache, self._settings.reading).digest != self._input.digest:
+            raise UserError(f"{shown(source.location)} has changed since it was planned; run the same command again.")
         self.left_out: Counter[str] = Counter()
         self.unreadable_bytes = 0
-        self.rows = self._read(self._unit.first, self._unit.last)
-
-    def _read(self, first: int, last: int) -> RowReader:
-        return RowReader(self._source, first, last, self._settings.reading, self._cache)
+        self.rows = RowReader(source, unit.first, unit.last, self._settings.reading, cache)
 
     def __iter__(self) -> Iterator[list[SourceRow]]:
         batch: list[SourceRow] = []
@@ -164,12 +157,7 @@ class TaskDocuments:
         return [row if row.other is None else row._replace(other=cleaning.normalized(row.other)) for row in rows]
 
     def reject(self, line: int, reason: str, size: int) -> None:
-        """Count and list a row that cannot be used. Raises UserError in a strict preparation."""
-        if self._strict:
-            before = self._read(0, self._unit.first)
-            deque(before, maxlen=0)
-            place = f"{self._input.name} line {before.lines + line}"
-            raise UserError(f"{place}: {reason}; fix it, or prepare without --strict.")
+        """Count and list a row that cannot be used."""
         self.left_out["unreadable"] += 1
         self.unreadable_bytes += size
         if self._quarantine is not None:

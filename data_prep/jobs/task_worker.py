@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,6 @@ class TaskRecord:
     `shards`, `text_bytes` and `words` are by split. `lines` counts the lines of the task's range. `drop_sha256`
     identifies the list of dropped duplicates. `note` is the reason for not using a faster encoder. `short_documents`
     counts documents of fewer than SHORT_TOKENS tokens. `unreadable_bytes` is the size of unreadable rows in the input.
-    Records of earlier versions may lack these two and `words`, or have an unused `ids_sha256`.
     """
 
     hash: str
@@ -46,10 +45,9 @@ class TaskRecord:
     drop_sha256: str | None
     encoder: str
     note: str
-    short_documents: int = 0
-    ids_sha256: str | None = None
-    words: dict[str, int] = field(default_factory=dict)
-    unreadable_bytes: int = 0
+    short_documents: int
+    words: dict[str, int]
+    unreadable_bytes: int
 
     def documents(self, split: str) -> int:
         return sum(shard.documents for shard in self.shards[split])
@@ -65,7 +63,7 @@ def record_path(out: Path, task: int) -> Path:
 def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | None:
     """The record of a task if it matches the plan and the dropped duplicates, else None. Its files are not read."""
     record: TaskRecord | None = json_or_none(record_path(out, task), TaskRecord)
-    if record is None or not record.shards.keys() == record.text_bytes.keys() == set(plan.splits):
+    if record is None or not record.shards.keys() == record.text_bytes.keys() == record.words.keys() == {*plan.splits}:
         return None
     if not all(shard.has_valid_name for shards in record.shards.values() for shard in shards):
         return None
@@ -74,10 +72,7 @@ def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | Non
 
 
 def verified_record(bench: Workbench, task: int, report: Report | None = None) -> TaskRecord | None:
-    """The record of a finished task, else None. If a file of the task is damaged, its record is deleted.
-
-    In a strict preparation, a task with unreadable rows is not finished.
-    """
+    """The record of a finished task, else None. If a file of the task is damaged, its record is deleted."""
     record = read_record(bench.plan, task, bench.out)
     if record is None:
         return None
@@ -94,15 +89,14 @@ def verified_record(bench: Workbench, task: int, report: Report | None = None) -
         sound = False
     if not sound:
         record_path(bench.out, task).unlink(missing_ok=True)
-        return None
-    return None if bench.locations.strict and record.first_unreadable else record
+    return record if sound else None
 
 
 def run_task(bench: Workbench, task: int, report: Report) -> TaskRecord:
     """Run a task and return its record. A task that is finished already is not run again.
 
     Calls `report` after each batch; if it raises, the task stops. Raises UserError if an input or the tokenizer differs
-    from the plan, and for an unreadable row in a strict preparation.
+    from the plan.
     """
     record = verified_record(bench, task)
     text_bytes = 0

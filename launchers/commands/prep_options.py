@@ -98,7 +98,6 @@ def request(
         ),
     ] = None,
     decontaminate_ngram: Annotated[int, typer.Option(min=2, help="consecutive words that count as shared text")] = 13,
-    strict: Annotated[bool, typer.Option("--strict", help="fail at the first unreadable row")] = False,
     allow_unreadable: Annotated[
         float,
         typer.Option(
@@ -144,7 +143,6 @@ def request(
         evaluation=decontaminate or [],
         evaluation_ngram=decontaminate_ngram,
         task_bytes=int(task_mb * 1e6) if task_mb else None,
-        strict=strict,
         allow_unknown=allow_unknown,
         cache=storage.Cache(cache, int(cache_gb * 1e9)),
         allow_unreadable=allow_unreadable,

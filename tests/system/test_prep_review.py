@@ -115,17 +115,6 @@ def test_a_damaged_list_of_duplicates_is_not_trusted(tmp_path, tokenizer, damage
     assert tree(out) == reference
 
 
-def test_strict_does_not_trust_what_was_done_without(tmp_path, tokenizer):
-    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)) + b"{broken")
-    out = tmp_path / "out"
-    prepare_files([tmp_path / "a.jsonl"], tokenizer, out)
-    before = tree(out)
-    with pytest.raises(UserError, match=r"a.jsonl line 21: invalid JSON"):
-        prepare_files([tmp_path / "a.jsonl"], tokenizer, out, strict=True)
-    assert prepare_files([tmp_path / "a.jsonl"], tokenizer, out).new_tasks == 0
-    assert tree(out) == before
-
-
 def test_a_merge_keeps_the_record_of_a_task_that_ends_meanwhile(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
     out = tmp_path / "out"

@@ -1,6 +1,5 @@
 """Notes of `prep run` and `prep merge` about documents and shards."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -73,19 +72,6 @@ def test_several_files_and_tasks_are_counted_together_also_after_an_interruption
     assert told[1].startswith("warning: 60 of 120 documents have fewer than 20 tokens.")
     record_path(tmp_path / "out", 1).unlink()
     assert notes([tmp_path / "a.txt", tmp_path / "b.txt"], tokenizer, tmp_path / "out", task_bytes=2000) == told
-
-
-def test_a_record_of_an_earlier_version_is_kept(tmp_path, tokenizer):
-    """The note does not give the number of short documents."""
-    (tmp_path / "a.txt").write_text("the blades")
-    prepare_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out")
-    path = record_path(tmp_path / "out", 0)
-    record = json.loads(path.read_bytes())
-    assert record.pop("short_documents") == 1
-    path.write_text(json.dumps(record))
-    prepared = prepare_files([tmp_path / "a.txt"], tokenizer, tmp_path / "out")
-    assert prepared.new_tasks == 0
-    assert not any("warning" in note for note in prepared.notes)
 
 
 @pytest.mark.process

@@ -100,28 +100,19 @@ def test_pairs_and_corrections(tmp_path, tokenizer, field):
     assert found(tmp_path / "out") == counts([row[name] for row in rows for name in names])
 
 
-def test_a_data_set_of_an_earlier_version(tmp_path, tokenizer, capsys):
-    """It has no words; the fingerprint is the same, and inputs that are added later do not give a sum of a part."""
-    for name, seed in (("a", 0), ("b", 1)):
-        (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(seed, 30)))
+def test_a_data_set_whose_manifest_has_no_counts(tmp_path, tokenizer, capsys):
+    """As data sets of earlier versions of the program: the fingerprint is the same."""
+    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 30)))
     out = tmp_path / "out"
     prepare_files([tmp_path / "a.jsonl"], tokenizer, out)
-    new = Dataset(out).manifest
+    fingerprint = Dataset(out).manifest.fingerprint
     manifest = json.loads((out / "manifest.json").read_bytes())
     for part in (manifest["totals"], *manifest["sources"]):
         part.pop("words", None)
     del manifest["totals"]["text_bytes"]
     (out / "manifest.json").write_text(json.dumps(manifest))
-    record = json.loads(record_path(out, 0).read_bytes())
-    del record["words"]
-    record_path(out, 0).write_text(json.dumps(record))
-    assert found(out) == (None, None)
-    assert Dataset(out).manifest.fingerprint == new.fingerprint
-    assert summary(Dataset(out))["text_words"] is None
-    shown = command(capsys, "prep", "info", out).out
-    assert re.search(r"words of the text +not counted", shown), shown
-    prepare_files([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tokenizer, out)
-    assert found(out) == (None, counts(texts(0, 30) + texts(1, 30))[1])
+    assert (found(out), Dataset(out).manifest.fingerprint) == ((None, None), fingerprint)
+    assert re.search(r"words of the text +not counted", command(capsys, "prep", "info", out).out)
 
 
 @pytest.mark.parametrize("name", ["words", "text_bytes"])
