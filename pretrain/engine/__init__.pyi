@@ -10,5 +10,6 @@ from .process_group import make_deterministic as make_deterministic
 from .process_group import slow_precision as slow_precision
 from .resharding import layout_of as layout_of
 from .resharding import load_weights as load_weights
+from .step_sums import LossSums as LossSums
 from .step_sums import StepOutput as StepOutput
 from .step_sums import StepSums as StepSums

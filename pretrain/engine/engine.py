@@ -8,14 +8,11 @@ import functools
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import deepspeed
 import torch
 import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
-from deepspeed.constants import default_pg_timeout
-from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
 
@@ -27,22 +24,21 @@ from pretrain.engine.clipping import Clipping
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
-from pretrain.engine.flat_gradients import FlatGradients
-from pretrain.engine.flat_step import FlatStep
+from pretrain.engine.flat_step import FlatGradientStep
 from pretrain.engine.gradient_buckets import matrix_groups
 from pretrain.engine.gradient_check import GradientCheck, Report, checked_parameters
 from pretrain.engine.gradient_norms import GroupNorms
-from pretrain.engine.host_copy import HostCopies
+from pretrain.engine.host_copy import StatesInMemory
 from pretrain.engine.process_group import make_deterministic, slow_precision
 from pretrain.engine.resharding import (
     DEEPSPEED_FOLDER,
     exchange_weights,
     layout_of,
-    load_file,
     load_resharded,
     local_pieces,
 )
-from pretrain.engine.weight_gathers import WeightGathers
+from pretrain.engine.step_sums import LossSums
+from pretrain.masking import IGNORED
 from pretrain.model import Encoder, Prediction
 from pretrain.optim import build_optimizer, optimizer_order
 from pretrain.philox import derive_key, draw
@@ -81,13 +77,13 @@ class Engine:
         except (AssertionError, NotImplementedError, ValueError) as error:
             raise refusal(error) from error
         optimizer.set_fragments(local_pieces(self.deepspeed))
-        self.deepspeed.checkpoint_engine = self._states = _States()
+        self.deepspeed.checkpoint_engine = self._states = StatesInMemory()
         self.deepspeed._copy_recovery_script = lambda folder: None  # `maskwright export` does what it is for
         self.device, self.marker = self.deepspeed.device, marker or PhaseMarker()
         self.compute_timer = ComputeTimer(self.device)
-        self._flat: _Flat | None = None
+        self._flat: FlatGradientStep | None = None
         if uses_flat_gradients(config):
-            self._flat = _Flat(self.deepspeed, config)
+            self._flat = FlatGradientStep(self.deepspeed, config)
         self._clipping: Clipping | None = None
         if config.zero.stage == 2 and config.zero.offload == "none":
             self._clipping = Clipping(self.deepspeed.optimizer, config.train.precision == "fp16")
@@ -143,7 +139,35 @@ class Engine:
         """
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr
-        weights = weights.reshape(-1)
+        return self._take_step(batches, weights.reshape(-1), objectives, report_gradients, group_norms)
+
+    def rehearse(self, batches: Sequence[DeviceBatch], report_gradients: Report) -> None:
+        """Run a whole step without changing weights, optimizer state or counts; `report_gradients` as in `step`."""
+        counts = {name: getattr(self.deepspeed, name) for name in _COUNTS}
+        scaler = getattr(self.deepspeed.optimizer, "loss_scaler", None)  # fp16
+        scale = dict(vars(scaler)) if scaler else {}
+        n = len(self.config.objective_kinds)
+        used = torch.stack([(batch.labels != IGNORED).sum() for batch in batches]).sum()
+        weights = (used * dist.get_world_size() / n).double().expand(n)
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            self._take_step(batches, weights, (1 / n,) * n, report_gradients, skip=True)
+        self.compute_timer.take()
+        self.marker.enter("start")
+        for name, value in counts.items():
+            setattr(self.deepspeed, name, value)
+        if scaler:
+            scaler.__dict__.update(scale)
+
+    def _take_step(
+        self,
+        batches: Sequence[DeviceBatch],
+        weights: Tensor,
+        objectives: Sequence[float],
+        report_gradients: Report | None,
+        group_norms: bool = False,
+        skip: bool = False,
+    ) -> Tensor:
+        """`step` without its learning rate. `skip`: let the optimizer skip the step in any case."""
         of_all = weights.sum().clamp(min=1)
         scale = (1 if self._flat else dist.get_world_size()) / of_all
         # The loss of an objective is divided by its own weights, not by all weights: factors near 1 suit 16 bits.
@@ -168,7 +192,7 @@ class Engine:
             sums = torch.cat([sums, self._norms.squares()])
         dist.all_reduce(sums)
         cross_entropy, correct, squares, of_groups = sums.split([n, n, 1, len(sums) - 2 * n - 1])
-        skipped = ~sums[: 2 * n + 1].isfinite().all()
+        skipped = ~sums[: 2 * n + 1].isfinite().all() | skip
         norm = self._optimize(skipped.float(), squares[0]).to(self.device, torch.float64)
         if n > 1:
             scaled = torch.stack(factors)
@@ -199,26 +223,6 @@ class Engine:
         self.deepspeed.step()
         self._forget_overflow()
         return torch.as_tensor(self.deepspeed.get_global_grad_norm() if norm is None else norm)
-
-    def rehearse(self, batches: Sequence[DeviceBatch], report_gradients: Report) -> None:
-        """Run a whole step without changing weights, optimizer state or counts; `report_gradients` as in `step`."""
-        counts = {name: getattr(self.deepspeed, name) for name in _COUNTS}
-        scaler = getattr(self.deepspeed.optimizer, "loss_scaler", None)  # fp16
-        scale = dict(vars(scaler)) if scaler else {}
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            with self._checked(report_gradients):
-                for number, batch in enumerate(batches, start=1):
-                    self.deepspeed.set_gradient_accumulation_boundary(number == len(batches))
-                    prediction = self.deepspeed(**batch.inputs)
-                    loss = prediction.loss / prediction.predictions.sum().clamp(min=1)
-                    self._backward(loss, last=number == len(batches))
-            squares = self._squares()
-            dist.all_reduce(squares)
-            self._optimize(torch.ones((), device=self.device), squares)
-        for name, value in counts.items():
-            setattr(self.deepspeed, name, value)
-        if scaler:
-            scaler.__dict__.update(scale)
 
     def weights_finite(self) -> bool:
         """Whether all weights of all ranks are finite; a collective that blocks the host."""
@@ -253,11 +257,8 @@ class Engine:
         if self._flat:
             self._flat.weights.wait()
 
-    def evaluate(self, batches: Iterable[DeviceBatch], averaged: bool = False) -> Tensor:
-        """Sums over all ranks' batches, each rank giving as many, with one objective.
-
-        Returns fp64 [4]: cross-entropy, correct, predictions, and their weights, which is again how many there are
-        where all count the same.
+    def evaluate(self, batches: Iterable[DeviceBatch], averaged: bool = False) -> LossSums:
+        """Sums over all ranks' batches of one objective; each rank gives as many batches.
 
         `averaged`: with the averaged weights of optim.ema, after the first step; the others are then as before, bit
         for bit.
@@ -271,14 +272,15 @@ class Engine:
             for batch in batches:
                 self.marker.enter("evaluation")
                 prediction: Prediction = self.deepspeed(**batch.inputs)
-                *found, counted = prediction.cross_entropy, prediction.correct, prediction.predictions
-                weights = counted if batch.weights is None else batch.weights.sum()
-                sums += torch.stack([*found, counted, weights.reshape(counted.shape)]).double().reshape(-1)
+                predictions = prediction.predictions
+                weights = predictions if batch.weights is None else batch.weights.sum().reshape(predictions.shape)
+                values = torch.stack([prediction.cross_entropy, prediction.correct, predictions, weights])
+                sums += values.double().reshape(-1)
         self.deepspeed.train()
         if averaged:
             exchange_weights(self.deepspeed)
         dist.all_reduce(sums)
-        return sums
+        return LossSums(*sums.tolist())
 
     def choices(self, batch: DeviceBatch, top: int) -> tuple[Tensor, Tensor, Tensor]:
         """The `top` likeliest tokens of each prediction; a collective, the batch being the same on every rank.
@@ -397,55 +399,3 @@ def _add_by_objective(sums: Tensor, batch: DeviceBatch, *values: Tensor) -> None
         sums += found
     for number, group in enumerate(batch.groups):
         sums[:, group.objective] += found[:, number]
-
-
-class _Flat:
-    """ZeRO 1 without offload: gradients are summed, and weights gathered, in a separate process group.
-
-    In the default group the sums that a step begins with would wait for the gathers of the weights, and so would the
-    forward pass.
-    """
-
-    def __init__(self, inner: Any, config: Config):
-        model = inner.module
-        by_layer = lambda: isinstance(model, Encoder) and not model.is_compiled  # noqa: E731
-        optimizer, overlap, fp16 = inner.optimizer, config.zero.overlap, config.train.precision == "fp16"
-        inner.enable_backward_allreduce = False
-        self._ranks = dist.new_group(timeout=default_pg_timeout) if dist.get_world_size() > 1 and overlap else None
-        self.gradients = FlatGradients(optimizer, self._ranks, inner.communication_data_type, overlap)
-        self.weights = WeightGathers(optimizer, self._ranks, model, by_layer, overlap)
-        self.step = FlatStep(optimizer, self.gradients, self.weights, fp16)
-
-    def close(self) -> None:
-        """Leave the model and the process group."""
-        self.gradients.close()
-        self.weights.close()
-        if self._ranks:
-            dist.destroy_process_group(self._ranks)
-
-
-class _States(TorchCheckpointEngine):
-    """The states that DeepSpeed would write, by path, in place of its files."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._found: dict[str, Any] = {}
-        self._copy, self._host = False, HostCopies()
-
-    def restart(self, copy: bool) -> None:
-        self._copy = copy
-        self._host.restart()
-
-    def take(self) -> dict[str, Any]:
-        """Not kept here: what DeepSpeed has gathered for a checkpoint goes when it is written."""
-        found, self._found = self._found, {}
-        return found
-
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        pass
-
-    def save(self, state_dict: Any, path: str) -> None:
-        self._found[path] = self._host.copy(state_dict) if self._copy else state_dict
-
-    def load(self, path: str, map_location: Any = None) -> Any:
-        return load_file(Path(path))

@@ -6,10 +6,14 @@ DeepSpeed's reads all gradients again for their norm and to clip them, and gathe
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from deepspeed.constants import default_pg_timeout
 from torch import Tensor
 
+from pretrain.config import Config
 from pretrain.engine.flat_gradients import FlatGradients
 from pretrain.engine.weight_gathers import WeightGathers
+from pretrain.model import Encoder
 
 
 class FlatStep:
@@ -57,3 +61,28 @@ class FlatStep:
         if largest := self._optimizer.clip_grad:
             return scale * ((self.norm / scale + 1e-6) / largest).clamp(min=1)
         return None if scale == 1 else torch.full_like(self.norm, scale)
+
+
+class FlatGradientStep:
+    """ZeRO 1 without offload: gradients are summed, and weights gathered, in a separate process group.
+
+    In the default group the sums that a step begins with would wait for the gathers of the weights, and so would the
+    forward pass.
+    """
+
+    def __init__(self, inner: Any, config: Config):
+        model = inner.module
+        by_layer = lambda: isinstance(model, Encoder) and not model.is_compiled  # noqa: E731
+        optimizer, overlap, fp16 = inner.optimizer, config.zero.overlap, config.train.precision == "fp16"
+        inner.enable_backward_allreduce = False
+        self._ranks = dist.new_group(timeout=default_pg_timeout) if dist.get_world_size() > 1 and overlap else None
+        self.gradients = FlatGradients(optimizer, self._ranks, inner.communication_data_type, overlap)
+        self.weights = WeightGathers(optimizer, self._ranks, model, by_layer, overlap)
+        self.step = FlatStep(optimizer, self.gradients, self.weights, fp16)
+
+    def close(self) -> None:
+        """Leave the model and the process group."""
+        self.gradients.close()
+        self.weights.close()
+        if self._ranks:
+            dist.destroy_process_group(self._ranks)

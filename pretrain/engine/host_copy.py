@@ -1,10 +1,14 @@
-"""Copies of a training state in host memory. They stay unchanged while training continues."""
+"""A training state in memory, in place of DeepSpeed's files; also as a copy that stays while training continues."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import torch
+from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from torch import Tensor
+
+from pretrain.engine.resharding import load_file
 
 
 class HostCopies:
@@ -64,3 +68,30 @@ class HostCopies:
             self._buffers[self._used :] = [torch.empty(size, dtype=torch.uint8, pin_memory=pinned)]
         self._used += 1
         return self._buffers[self._used - 1]
+
+
+class StatesInMemory(TorchCheckpointEngine):
+    """The states that DeepSpeed would write, by path, in place of its files."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._states: dict[str, Any] = {}
+        self._copy, self._host = False, HostCopies()
+
+    def restart(self, copy: bool) -> None:
+        self._copy = copy
+        self._host.restart()
+
+    def take(self) -> dict[str, Any]:
+        """Not kept here: what DeepSpeed has gathered for a checkpoint goes when it is written."""
+        states, self._states = self._states, {}
+        return states
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        pass
+
+    def save(self, state_dict: Any, path: str) -> None:
+        self._states[path] = self._host.copy(state_dict) if self._copy else state_dict
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        return load_file(Path(path))

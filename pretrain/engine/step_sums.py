@@ -2,8 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field, fields
+from typing import NamedTuple
 
 from torch import Tensor
+
+
+class LossSums(NamedTuple):
+    """Sums of one objective over its predictions.
+
+    cross_entropy: weighted. correct: right predictions. weights: equals `predictions` where all count the same.
+    """
+
+    cross_entropy: float
+    correct: float
+    predictions: float
+    weights: float
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ class HeldOutEvaluation:
     def _metrics(self, engine: Engine, step: int, averaged: bool = False) -> dict[str, float]:
         """Loss and accuracy of each objective on all rows."""
         n = len(self._config.objective_kinds)
-        sums = [engine.evaluate(self._batches(step, number), averaged).tolist() for number in range(n)]
+        sums = [engine.evaluate(self._batches(step, number), averaged) for number in range(n)]
         last = max(0, step - 1)
         shares = shares_at(self._config, last) if n > 1 else ()
         return objective_metrics("eval", self._config, last, shares, sums)

@@ -11,7 +11,7 @@ import torch
 
 from pretrain.config import Config, View
 from pretrain.data import Batch, MixturePosition
-from pretrain.engine import StepOutput, StepSums
+from pretrain.engine import LossSums, StepOutput, StepSums
 from pretrain.model import EncoderCosts, peak_tflops
 from pretrain.objectives import loss_weights
 from pretrain.setup import RunParts
@@ -88,7 +88,7 @@ def objective_metrics(
     config: Config,
     step: int,
     shares: Sequence[float],
-    sums: Sequence[Sequence[float]],
+    sums: Sequence[LossSums],
 ) -> dict[str, float]:
     """Loss and accuracy of all objectives and, if there are several, of each that has predictions.
 
@@ -96,15 +96,16 @@ def objective_metrics(
 
     Args:
         step: 0 for the first step. shares: of the objectives at this step, or empty for one.
-        sums: of each objective: weighted cross-entropy, correct predictions, predictions, weights.
+        sums: of each objective.
     """
-    losses = [cross_entropy / (weights or 1) for cross_entropy, _, _, weights in sums]
-    correct, predictions = (sum(values) for values in list(zip(*sums, strict=True))[1:3])
+    losses = [of_one.cross_entropy / (of_one.weights or 1) for of_one in sums]
+    correct, predictions = sum(of_one.correct for of_one in sums), sum(of_one.predictions for of_one in sums)
     weighted = sum(weight * loss for weight, loss in zip(loss_weights(config, step, shares), losses, strict=True))
     metrics = {f"{stage}/loss": weighted, f"{stage}/masked_accuracy": correct / max(predictions, 1)}
-    for kind, loss, (_, right, count, _) in zip(config.objective_kinds, losses, sums, strict=True):
-        if shares and count:
-            metrics |= {f"{stage}/loss/{kind.name}": loss, f"{stage}/masked_accuracy/{kind.name}": right / count}
+    for kind, loss, of_one in zip(config.objective_kinds, losses, sums, strict=True):
+        if shares and of_one.predictions:
+            accuracy = of_one.correct / of_one.predictions
+            metrics |= {f"{stage}/loss/{kind.name}": loss, f"{stage}/masked_accuracy/{kind.name}": accuracy}
     return metrics
 
 
@@ -154,8 +155,8 @@ def step_metrics(info: StepInfo, output: StepOutput, groups: Sequence[str], conf
         groups: names of the parts of the model whose gradient norms may be in the output.
     """
     sums = output.sums
-    found = zip(output.cross_entropy, output.correct, sums.predictions, sums.weights, strict=True)
-    metrics = objective_metrics("train", config, info.step - 1, info.shares, list(found)) | {
+    by_objective = map(LossSums, output.cross_entropy, output.correct, sums.predictions, sums.weights)
+    metrics = objective_metrics("train", config, info.step - 1, info.shares, list(by_objective)) | {
         "train/learning_rate": info.lr,
         "train/mask_rate": info.mask_rate,
         "train/grad_norm": output.grad_norm,

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from pretrain.config import Config
+from pretrain.engine import LossSums
 from pretrain.loop.step_metrics import Instant, objective_metrics
 
 
@@ -22,7 +23,7 @@ def test_losses_of_objectives_are_weighted_and_those_without_predictions_are_lef
     mixture = [{"kind": "clm", "share": 0.25}, {"kind": "mlm", "share": 0.75, "weight": 2.0}]
     values = {"run": {"dir": "r"}, "data": {"train": "d"}, "train": {"steps": 1}, "objective": mixture}
     config = Config.model_validate(values)  # masked rows come first
-    masked, causal = [30.0, 4.0, 10.0, 5.0], [40.0, 2.0, 20.0, 20.0]
+    masked, causal = LossSums(30.0, 4.0, 10.0, 5.0), LossSums(40.0, 2.0, 20.0, 20.0)
     found = objective_metrics("train", config, 0, (0.75, 0.25), [masked, causal])
     assert found == {
         "train/loss": pytest.approx(2.0 * 6.0 + 0.25 * 2.0),
@@ -32,5 +33,5 @@ def test_losses_of_objectives_are_weighted_and_those_without_predictions_are_lef
         "train/loss/clm": 2.0,
         "train/masked_accuracy/clm": 0.1,
     }
-    later = objective_metrics("eval", config, 1, (1.0, 0.0), [masked, [0.0, 0.0, 0.0, 0.0]])
+    later = objective_metrics("eval", config, 1, (1.0, 0.0), [masked, LossSums(0.0, 0.0, 0.0, 0.0)])
     assert set(later) == {"eval/loss", "eval/masked_accuracy", "eval/loss/mlm", "eval/masked_accuracy/mlm"}
