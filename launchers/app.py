@@ -25,10 +25,10 @@ COMMANDS = (
     ),
     "config show",
     *("export", "merge", "publish", "evaluate", "finetune", "fill", "generate", "tokenizer train"),
-    *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
-    *("prep info", "prep show", "prep verify", "prep collocations", "prep weights"),
+    *("prep run", "prep task", "prep merge", "prep info", "prep show", "prep verify"),
+    *("prep collocations", "prep weights"),
     *("mask show", "study masking", "study run"),
-    *("track sync", "track models", "track register", "track export"),
+    *("track sync", "track models", "track export"),
     *("launch slurm", "launch prep"),
 )
 """Names, in the order of the help."""

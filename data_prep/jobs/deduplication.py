@@ -92,7 +92,8 @@ def resolve(plan: PreparationPlan, out: Path, max_bytes: int = 512 << 20) -> int
     missing = [task for task in tasks if not scanned(plan, task, out)]
     if missing:
         raise UserError(
-            f"{len(missing)} tasks are not scanned, the first being {missing[0]}; run `maskwright prep scan`."
+            f"{len(missing)} tasks are not scanned, the first being {missing[0]}; run "
+            f"`maskwright prep task {out} {missing[0]} --stage scan`."
         )
     if not resolved(plan, out):
         (out / "prep" / "drop").mkdir(exist_ok=True)
@@ -118,7 +119,8 @@ class Drop:
             self._indices = _drops(plan, task, out)
         except DamagedData as error:
             raise UserError(
-                one_line(f"The duplicates of task {task} are not known; run `maskwright prep resolve` ({error})")
+                f"The duplicates of task {task} are not known; run `maskwright prep task {out} --stage resolve` "
+                f"({one_line(str(error))})"
             ) from error
 
     def apply(self, batch: "list[SourceRow]", left_out: Counter[str]) -> "list[SourceRow]":

@@ -224,7 +224,7 @@ def read_plan(out: Path) -> PreparationPlan:
         plan: PreparationPlan = read_json(path, PreparationPlan, MAX_PLAN_BYTES, hint=_NEW_OUT)
         _check(plan)
     except MissingFile:
-        raise not_a(out, "the folder of a plan", "Name the --out of `maskwright prep plan`.") from None
+        raise not_a(out, "the folder of a plan", "Name the --out of `maskwright prep run --plan-only`.") from None
     except ValueError as error:
         raise unusable(path, str(error), _NEW_OUT) from None
     return plan
@@ -266,8 +266,10 @@ def locations_path(out: Path) -> Path:
 
 
 def read_locations(out: Path) -> InputLocations:
-    """The locations of the last `prep run` or `prep plan`; raises UserError if the file is missing or damaged."""
-    read: InputLocations = read_json(locations_path(out), InputLocations, hint="run `maskwright prep plan` again")
+    """The locations of the last `prep run`; raises UserError if the file is missing or damaged."""
+    read: InputLocations = read_json(
+        locations_path(out), InputLocations, hint="run `maskwright prep run --plan-only` again"
+    )
     return read
 
 

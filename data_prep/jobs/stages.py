@@ -144,7 +144,9 @@ def merge_tasks(out: Path, workers: Workers) -> Prepared:
     """Verify every task's record and write the manifests. Raises UserError naming the unfinished tasks."""
     with _explained(out), _locked(out, read_plan) as plan:
         if deduplication.kinds(plan) and not deduplication.resolved(plan, out):
-            raise UserError(f"The duplicates in {out} are not known, or damaged; run `maskwright prep resolve {out}`.")
+            raise UserError(
+                f"The duplicates in {out} are not known, or damaged; run `maskwright prep task {out} --stage resolve`."
+            )
         records = workers.run(verified_record, range(len(plan.tasks)), out, lambda progress: None)
         missing = [str(task) for task, record in enumerate(records) if record is None]
         if missing:

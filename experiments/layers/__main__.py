@@ -18,7 +18,7 @@ from data_prep.format import Dataset
 from experiments.layers.layer_analysis import ModelMeasures, measure
 from experiments.layers.layer_charts import draw_charts
 from experiments.layers.position_sample import SampleSettings
-from launchers.commands.arguments import SeqLenOption, check_inputs, local
+from launchers.arguments import SeqLenOption, local, require_inputs
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -67,7 +67,7 @@ def analyze_layers(
         check_writable(out)
     if as_json:
         check_json_output(as_json)
-    check_inputs(models, [data])
+    require_inputs(models, [data])
     asked = SampleSettings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
     dataset = Dataset(data)
     settings, results = measure(models, dataset, asked, seq_len)

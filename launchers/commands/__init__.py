@@ -1,5 +1,5 @@
 """The commands of `maskwright`, one file for each, named as the command.
 
 `prep_info.py` is `maskwright prep info`. A file reads the options, calls a room that does the work, and prints the
-result. Files with other names have options, arguments and output that several commands share.
+result. `launchers.arguments` has the options of several commands, `launchers.display` shared output.
 """

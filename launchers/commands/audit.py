@@ -13,7 +13,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import text_or_none
 from data_prep.common.urls import require_trust
 from data_prep.storage import require_run
-from launchers.commands.arguments import JsonFlag, ProcessCount, RunArgument, YesOption
+from launchers.arguments import JsonFlag, ProcessCount, RunArgument, YesOption
 
 if TYPE_CHECKING:
     from evaluation.audit import AuditPlan, AuditResult
@@ -82,9 +82,9 @@ def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) 
     """Train the steps of the plan in `work`, which an earlier audit may have left."""
     from evaluation.audit import repeat_settings
     from evaluation.study import Stopped
-    from launchers.commands.study_run import STOPPED, child_commands
     from launchers.display import CommandProgress
-    from pretrain.run import JournalReader, RunFolder
+    from launchers.local import child_commands
+    from pretrain.run import EXIT_CODES, JournalReader, RunFolder
 
     log, journal = work / _LOG, JournalReader(RunFolder(work).journal)
     if work.is_symlink() or work.exists():
@@ -101,8 +101,8 @@ def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) 
             code = maskwright(words, log, look)
         except Stopped:
             print("stopped; run the same command to start again", file=sys.stderr)
-            sys.exit(STOPPED)
-    if code not in (0, STOPPED) or journal.last_step() < plan.end:
+            sys.exit(EXIT_CODES["stopped"])
+    if code not in (0, EXIT_CODES["stopped"]) or journal.last_step() < plan.end:
         lines = (text_or_none(log) or "").splitlines()
         error = next((line for line in lines if line.startswith("error: ")), f"its log is {log}")
         raise UserError(f"{folder.path} cannot be repeated: {error.removeprefix('error: ')}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import ConfigArgument, Overrides, ProcessCount
+from launchers.arguments import ConfigArgument, Overrides, ProcessCount
 from launchers.commands.train import train
 from pretrain.config import load_config, on_one_line
 from pretrain.run import RunFolder, step_name

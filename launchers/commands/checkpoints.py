@@ -11,7 +11,7 @@ import typer
 from data_prep.common.errors import UserError
 from data_prep.common.urls import require_trust
 from data_prep.storage import require_run
-from launchers.commands.arguments import JsonFlag, RunArgument, YesOption
+from launchers.arguments import JsonFlag, RunArgument, YesOption
 from launchers.display import CommandProgress, text_console, text_table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import JsonFlag, Overrides, read_config
+from launchers.arguments import JsonFlag, Overrides
 from launchers.display import text_console, text_table
 
 if TYPE_CHECKING:
@@ -50,15 +50,26 @@ def config_show(
     elif diff is not None:
         _print_differences(config, overrides, diff, json_format)
     elif json_format:
-        print(json.dumps(read_config(config, overrides).model_dump(mode="json"), indent=1))
+        print(json.dumps(_load(config, overrides).model_dump(mode="json"), indent=1))
     else:
-        print(as_yaml(read_config(config, overrides)).removesuffix("\n"))
+        print(as_yaml(_load(config, overrides)).removesuffix("\n"))
+
+
+def _load(place: Path, overrides: list[str] | None = None) -> "Config":
+    """The config of a file, or of a run folder. Raises UserError if it cannot be used."""
+    from pretrain.config import load_config, load_run_config
+    from pretrain.run import RunFolder
+
+    if place.is_dir():
+        load_run_config(RunFolder(place).config)
+        place = RunFolder(place).config
+    return load_config(place, overrides)
 
 
 def _print_differences(config: Path, overrides: list[str] | None, other: Path, json_format: bool) -> None:
     from pretrain.config import on_one_line
 
-    before, after = _settings(read_config(config, overrides)), _settings(read_config(other))
+    before, after = _settings(_load(config, overrides)), _settings(_load(other))
     changed = {
         name: (before.get(name, _NONE), after.get(name, _NONE))
         for name in dict.fromkeys([*before, *after])

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 
 import configs
-from launchers.commands.arguments import Overrides, local
-from launchers.commands.run_command import run_command
+from launchers.arguments import Overrides, local
+from launchers.local import run_command
 from pretrain.config import load_config, on_one_line, sqlite_address
 from pretrain.run import RunFolder
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from data_prep.common.errors import UserError
 from data_prep.common.processes import module_command
-from launchers.commands.arguments import JsonFlag, Overrides, YesOption, load_trusted_config
+from launchers.arguments import JsonFlag, Overrides, YesOption, load_trusted_config
 from launchers.display import text_console
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.common.errors import UserError, printable
-from launchers.commands.arguments import ExperimentOption, SeqLenOption, check_inputs, local, refuse_unread
+from launchers.arguments import ExperimentOption, SeqLenOption, local, refuse_unread, require_inputs
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config import percent
 
@@ -115,7 +115,7 @@ def evaluate(
         raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
     if out:
         check_json_output(out)
-    check_inputs(names, (data, counts), (pairs,))
+    require_inputs(names, (data, counts), (pairs,))
 
     from evaluation.likelihood import EvaluationRequest, send_evaluation
     from evaluation.likelihood import evaluate as run

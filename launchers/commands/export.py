@@ -8,7 +8,7 @@ import typer
 from data_prep.common.errors import UserError
 from data_prep.common.files import check_writable, refuse_link
 from data_prep.storage import require_run
-from launchers.commands.arguments import RunArgument, local
+from launchers.arguments import RunArgument, local
 from pretrain.checkpoint import committed
 from pretrain.config import View
 from pretrain.run import RunFolder

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from launchers.commands.arguments import JsonFlag, check_inputs
+from launchers.arguments import JsonFlag, require_inputs
 
 
 def fill(
@@ -24,7 +24,7 @@ def fill(
         maskwright fill runs/demo "The little [MASK] sat down by the fire."
         maskwright fill runs/demo "They came to the [MASK] of the Emerald [MASK]." --top 3 --json
     """
-    check_inputs([model])
+    require_inputs([model])
     from data_prep.common.errors import printable
     from data_prep.tokenizer import Spelling
     from evaluation.generation import Writer

@@ -8,7 +8,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
-from launchers.commands.arguments import ExperimentOption, check_inputs, local
+from launchers.arguments import ExperimentOption, local, require_inputs
 from launchers.display import CommandProgress, text_console, text_table
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def finetune(
         maskwright finetune models/bert --task questions --train train-v2.0.json --valid dev-v2.0.json --out models/qa
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
-    check_inputs([model], files=(train, valid))
+    require_inputs([model], files=(train, valid))
     from evaluation.finetuning import FinetuneSettings, Finetuning
     from pretrain.tracking import Target
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import check_inputs
+from launchers.arguments import require_inputs
 
 
 def generate(
@@ -55,7 +55,7 @@ def generate(
     except UnicodeEncodeError:
         raise UserError("--prompt is not valid UTF-8. Check the encoding of your terminal.") from None
 
-    check_inputs([model])
+    require_inputs([model])
     from data_prep.common.errors import printable
     from data_prep.tokenizer import Spelling
     from evaluation.generation import GenerationRequest, Writer

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.commands.prep_options import TextField
+from launchers.arguments import TextField
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -178,7 +178,7 @@ def _preparation(text: list[str], name: str, first: "FirstConfig", form: list[st
 
 
 def _prepare(console: "Console", commands: list[list[object]], kind: _Kind) -> None:
-    from launchers.commands.run_command import run_command
+    from launchers.local import run_command
 
     train, run = commands
     tokenizer = Path(str(train[-1]))

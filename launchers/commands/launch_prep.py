@@ -27,13 +27,13 @@ def launch_prep(
 ) -> None:
     """Prepare data on Slurm: submit the incomplete tasks of a plan as job arrays, and a final job that merges them.
 
-    First make the plan with `maskwright prep plan`. OUT, the inputs and this Python environment must be on storage that
-    all nodes share. The merge job lists incomplete tasks; run the same command again to submit only those. Set other
-    sbatch options with sbatch's environment variables, such as SBATCH_QOS.
+    First make the plan with `maskwright prep run --plan-only`. OUT, the inputs and this Python environment must be on
+    storage that all nodes share. The merge job lists incomplete tasks; run the same command again to submit only those.
+    Set other sbatch options with sbatch's environment variables, such as SBATCH_QOS.
 
     Examples:
 
-        maskwright launch prep data/web --cpus 2 --dry-run
+        maskwright launch prep data/books --cpus 2 --dry-run
         maskwright launch prep data/books --cpus 8 --partition cpu --time 2:00:00
         maskwright launch prep data/books --cpus 8 --tasks-per-job 64 --dry-run
     """

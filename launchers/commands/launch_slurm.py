@@ -1,18 +1,15 @@
 """`maskwright launch slurm`: submit a run to Slurm."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from launchers.commands.arguments import ConfigArgument, Overrides
-from launchers.commands.cluster_options import with_cluster_options
+from launchers.arguments import ConfigArgument, Overrides
 from launchers.slurm import launch_run
 
 
-@with_cluster_options
 def launch_slurm(
-    *,
     config: ConfigArgument,
     overrides: Overrides = None,
     profile: Annotated[
@@ -30,24 +27,36 @@ def launch_slurm(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print the script and the configs of the job, and submit nothing")
     ] = False,
-    options: dict[str, Any],
+    nodes: Annotated[int | None, typer.Option(help="nodes to train on")] = None,
+    gpus_per_node: Annotated[int | None, typer.Option(help="training processes on each node, one a GPU")] = None,
+    cpu: Annotated[bool | None, typer.Option("--cpu", help="ask for no GPUs: train on CPU")] = None,
+    time: Annotated[str | None, typer.Option(help="time limit: minutes, HH:MM:SS or D-HH:MM:SS")] = None,
+    mem: Annotated[str | None, typer.Option(help="memory of each node, as for sbatch")] = None,
+    partition: Annotated[str | None, typer.Option(help="as for sbatch")] = None,
+    account: Annotated[str | None, typer.Option(help="as for sbatch")] = None,
+    qos: Annotated[str | None, typer.Option(help="as for sbatch")] = None,
+    job_name: Annotated[str | None, typer.Option(help="by default the run folder's name")] = None,
 ) -> None:
     """Train on Slurm: write the job script into the run folder and submit it.
 
     The run folder, the data and this Python environment must be on storage that all nodes share. Before the time limit
     the job saves a checkpoint and requeues itself, until the run is complete. The config is copied at submission: later
-    changes of the file do not affect the job. Each option below is also a key of the config's `cluster:` section.
+    changes of the file do not affect the job. The options after --dry-run are keys of the config's section `cluster:`;
+    set its other keys with `cluster.KEY=VALUE`.
 
     Examples:
 
         maskwright launch slurm configs/demo.yaml run.dir=runs/two-nodes --nodes 2 --cpu --dry-run
         maskwright launch slurm run.yaml --nodes 4 --gpus-per-node 8 --partition gpu --time 24:00:00
-        maskwright launch slurm run.yaml --profile site.yaml --nodes 2 --dry-run train.steps=2000
+        maskwright launch slurm run.yaml --profile site.yaml --nodes 2 --dry-run cluster.spare_nodes=1
         maskwright launch slurm run.yaml --gpus-per-node 8 --seeds 1-5
     """
-    from pretrain.config import load_config
+    from pretrain.config import load_config, on_one_line
     from pretrain.planning import check_start, print_warnings
 
-    settings = load_config(config, overrides, profile, options)
+    options = {"nodes": nodes, "gpus_per_node": gpus_per_node, "cpu": cpu, "time": time, "mem": mem}
+    options |= {"partition": partition, "account": account, "qos": qos, "job_name": job_name}
+    given = [f"cluster.{key}={on_one_line(value)}" for key, value in options.items() if value is not None]
+    settings = load_config(config, [*(overrides or []), *given], profile)
     print_warnings(check_start(settings, settings.cluster.nodes * settings.cluster.gpus_per_node))
     launch_run(settings, seeds, dry_run)

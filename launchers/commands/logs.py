@@ -7,7 +7,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from data_prep.storage import require_run
-from launchers.commands.arguments import RunArgument, YesOption
+from launchers.arguments import RunArgument, YesOption
 from launchers.watch import find_log, log_lines
 from pretrain.run import RunFolder
 

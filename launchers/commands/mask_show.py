@@ -1,8 +1,8 @@
 """`maskwright mask show`: show how a text is masked in several epochs."""
 
-import json
-import re
+from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,87 +10,88 @@ from rich.console import Console
 from rich.text import Text
 
 from data_prep.common.errors import UserError
+from launchers.arguments import Overrides
 
 if TYPE_CHECKING:
-    from launchers.commands.mask_view import Show, ShownStep
+    import numpy as np
+
+    from data_prep.tokenizer import Spelling
     from pretrain.config import Config
+    from pretrain.data import MaskedVisit
+    from pretrain.masking import Vocabulary
 
 _FATES = {"mask": "[MASK]", "random": "random", "kept": "kept"}
-_OVERRIDE = re.compile(r"(objective|[\w-]+(\.[\w-]+)+)=")
 
 
 def mask_show(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="text in quotes")] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="KEY=VALUE", help="masking.strategy=span run.seed=1 ...")
-    ] = None,
-    data: Annotated[str | None, typer.Option(metavar="DIR", help="show rows of a data set: a folder or a URL")] = None,
-    tokenizer: Annotated[str | None, typer.Option(help="folder, tokenizer.json or hub id; not with --data")] = None,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="text in quotes", show_default=False)],
+    tokenizer: Annotated[str, typer.Option(help="folder, tokenizer.json or hub id, such as bert-base-uncased")],
+    overrides: Overrides = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file with masking:, run.seed, data.seq_len ...")
     ] = None,
     steps: Annotated[int, typer.Option(min=1, max=1000, help="number of steps, each in a new epoch")] = 4,
-    rows: Annotated[int, typer.Option(min=1, help="number of rows to show; a long text is split into rows")] = 4,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per step, with token ids")] = False,
 ) -> None:
     """Show how a text is masked in several epochs, with the masks that training draws.
 
-    The settings have the same names as in `maskwright train`.
+    The settings have the same names as in `maskwright train`. Of a long text, the first row of data.seq_len tokens is
+    shown. For the text of a run, use `maskwright replay`.
 
     Examples:
 
         maskwright mask show "The old ship left the harbour." --tokenizer data/demo-tokenizer
         maskwright mask show "The old ship left the harbour." --tokenizer data/demo-tokenizer masking.strategy=span
-        maskwright mask show --data data/demo/train --config configs/demo.yaml --rows 2
         maskwright mask show "$(cat text.txt)" --tokenizer bert-base-uncased 'masking.strategy={token: 1, span: 3}'
     """
-    from launchers.commands.mask_view import show_data, show_text
     from pretrain.config import load_config
 
-    words = [word for word in (text, *(overrides or [])) if word is not None]
-    settings = [word for word in words if _OVERRIDE.match(word)]
-    texts = [word for word in words if word not in settings]
-    if len(texts) > 1:
-        raise UserError(
-            f"{texts[0]!r} and {texts[1]!r} are two texts; quote a text, and write settings as section.key=value"
-        )
-    if len(texts) + (data is not None) != 1:
-        raise UserError("Give either a text in quotes, or --data.")
-    if data is not None and tokenizer is not None:
-        raise UserError("--data has its own tokenizer; leave out --tokenizer")
-    if data is None and tokenizer is None:
-        raise UserError("A text needs --tokenizer: a folder, a tokenizer.json, or a hub id such as bert-base-uncased.")
     # Required config keys that do not affect the masks.
-    parsed = load_config(config, [*settings, "run.dir=.", "train.steps=1", f"data.train={json.dumps(data or '.')}"])
-    if tokenizer is None:
-        found = show_data(parsed, rows)
-    else:
-        found = show_text(texts[0], tokenizer, parsed, rows)
-    if as_json:
-        for step in found.steps(steps):
-            typer.echo(json.dumps(step.to_json(), ensure_ascii=False))
-    else:
-        _print(found, steps)
+    parsed = load_config(config, [*(overrides or []), "run.dir=.", "train.steps=1", "data.train=."])
+    if not parsed.objective_kind.draws_masks:
+        raise UserError("the config's objective is not masked language modelling, which alone has masks to show")
+    from pretrain.data import masked_visits
+
+    ids, word_starts, vocabulary, spelling = encode(text, tokenizer)
+    _print(parsed, list(masked_visits(parsed, vocabulary, ids, word_starts, steps)), vocabulary, spelling)
 
 
-def _print(found: "Show", steps: int) -> None:
-    from launchers.commands.marked_text import LEGEND, Segment, coloured, listed
+def encode(text: str, tokenizer: str) -> "tuple[np.ndarray, np.ndarray, Vocabulary, Spelling]":
+    """Token ids [T] as `maskwright prep` writes them, word starts [T], and what describes the tokenizer.
+
+    Raises:
+        UserError: for a text without tokens, and a tokenizer that cannot be loaded or lacks a token that masking needs.
+    """
+    from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
+    from pretrain.masking import Vocabulary
+
+    if not text.strip():
+        raise UserError("the text is empty; there is nothing to mask")
+    with TemporaryDirectory() as temporary:
+        folder = fetch(tokenizer, Path(temporary) / Path(tokenizer).stem)
+        info, spelling = describe(folder), Spelling.open(folder)
+        encoder, _ = Encoders(load(folder), info).choose([text])
+        ids, _, word_starts = encoder([text])
+        if word_starts is None:
+            word_starts = info.begins_word((folder / "tokenizer.json").read_bytes())[ids]
+    if not len(ids):
+        raise UserError(f"the text has no tokens; {tokenizer} leaves nothing of it")
+    return ids, word_starts, Vocabulary.of(info), spelling
+
+
+def _print(config: "Config", visits: "list[MaskedVisit]", vocabulary: "Vocabulary", spelling: "Spelling") -> None:
+    from launchers.display import LEGENDS, coloured, listed, marked
+    from pretrain.config import View
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(Text(_settings(found.config), style="bold"))
-    units: list[Segment] = [(", ", None), ("⟦two words⟧", "mask"), (" were selected as one", None)]
-    console.print(coloured(LEGEND if found.rows.by_token else LEGEND + units))
-    for step in found.steps(steps):
-        rate = "" if isinstance(found.config.masking.rate, float) else f", rate {step.rate:.3g}"
-        console.print(Text(f"\nstep {step.step}, epoch {step.epoch}{rate}", style="bold"), end="")
-        console.print(f": {_counts(step)}")
-        for number, row in enumerate(step.rows):
-            if found.rows.n_rows > 1:
-                console.print(Text(f"row {number}", style="dim"))
-            for text in row.texts:
-                console.print(listed(text))
-    if found.rows.n_others:
-        console.print(f"\n{found.rows.n_others} more rows; --rows {found.rows.n_rows + found.rows.n_others} shows all")
+    console.print(Text(_settings(config), style="bold"))
+    units = [(", ", None), ("⟦two words⟧", "mask"), (" were selected as one", None)]
+    console.print(coloured([*LEGENDS[View.BIDIRECTIONAL], *units]))
+    outside = frozenset({vocabulary.cls, vocabulary.sep})
+    for step, visit in enumerate(visits, 1):
+        rate = "" if isinstance(config.masking.rate, float) else f", rate {visit.rate:.3g}"
+        console.print(Text(f"\nstep {step}, epoch {visit.epoch}{rate}", style="bold"), end="")
+        console.print(f": {_counts(visit)}")
+        console.print(listed(marked(visit.document, spelling, outside, visit.units)))
 
 
 def _settings(config: "Config") -> str:
@@ -107,11 +108,14 @@ def _settings(config: "Config") -> str:
     return f"strategy {' and '.join(mix)}, rate {share}, seed {config.run.seed}, rows of {config.data.seq_len} slots"
 
 
-def _counts(step: "ShownStep") -> str:
-    selected = f"{step.selected} of {_plural(step.tokens, 'ordinary token')}"
-    share = f"{step.selected / max(step.tokens, 1):.1%}"
-    fates = ", ".join(f"{step.fates[kind]} {name}" for kind, name in _FATES.items())
-    return f"{selected} ({share}) in {_plural(step.units, 'unit')}: {fates}"
+def _counts(visit: "MaskedVisit") -> str:
+    predictions = visit.document.predictions
+    kinds = Counter[str](prediction.kind for prediction in predictions)
+    units = len({visit.units[prediction.place] for prediction in predictions})
+    selected = f"{len(predictions)} of {_plural(visit.ordinary, 'ordinary token')}"
+    share = f"{len(predictions) / max(visit.ordinary, 1):.1%}"
+    fates = ", ".join(f"{kinds[kind]} {name}" for kind, name in _FATES.items())
+    return f"{selected} ({share}) in {_plural(units, 'unit')}: {fates}"
 
 
 def _plural(count: int, noun: str) -> str:

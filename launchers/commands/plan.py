@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import ConfigArgument, JsonFlag, Overrides, YesOption, load_trusted_config
+from launchers.arguments import ConfigArgument, JsonFlag, Overrides, YesOption, load_trusted_config
 from launchers.commands.plan_scaling import ScalingRequest, node_counts, show_scaling, with_defaults
 from launchers.display import text_console, text_table
 

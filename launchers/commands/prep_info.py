@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.common.errors import without_controls
-from launchers.commands.arguments import DataSet
+from launchers.arguments import DataSet
 from launchers.display import CommandProgress, facts_table, text_console, text_table
 
 _BAR = 30  # characters of the longest bar

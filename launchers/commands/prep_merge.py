@@ -1,17 +1,17 @@
 """`maskwright prep merge`: merge the results of all tasks into a data set."""
 
 from data_prep.jobs import Workers
-from launchers.commands.arguments import Planned, WorkerCount
-from launchers.commands.prep_output import print_prepared
+from launchers.arguments import PlanArgument, WorkerCount
+from launchers.display import print_prepared
 from pretrain.distributed import Cores
 
 
-def prep_merge(out: Planned, workers: WorkerCount = None) -> None:
+def prep_merge(out: PlanArgument, workers: WorkerCount = None) -> None:
     """Verify all tasks of a plan and write the manifest of the data set. If tasks are missing, list them and fail.
 
     Example:
 
-        maskwright prep merge data/web
+        maskwright prep merge data/books
     """
     from data_prep.jobs import merge_tasks
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from data_prep.common.errors import printable
-from launchers.commands.arguments import DataSet
+from launchers.arguments import DataSet
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from data_prep.common.errors import UserError, printable
-from launchers.commands.arguments import DataSet, JsonFlag, WorkerCount
+from launchers.arguments import DataSet, JsonFlag, WorkerCount
 from launchers.display import CommandProgress
 from pretrain.distributed import Cores
 

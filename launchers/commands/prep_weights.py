@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import DataSet, check_new_file, local
+from launchers.arguments import DataSet, check_new_file, local
 from launchers.display import CommandProgress
 
 

@@ -8,7 +8,7 @@ import typer
 from data_prep.common.errors import UserError
 from data_prep.common.files import check_writable, free_folder
 from data_prep.storage import is_run
-from launchers.commands.arguments import YesOption, check_inputs, local
+from launchers.arguments import YesOption, local, require_inputs
 from pretrain.checkpoint import committed
 from pretrain.run import RunFolder, step_name
 
@@ -58,7 +58,7 @@ def publish(
     """
     if dry_run != (out is not None):
         raise UserError("--dry-run and --out belong together. Name both, or neither.")
-    check_inputs([model])
+    require_inputs([model])
     if every and not is_run(model):
         raise UserError(f"{model} is one model. Remove --every-checkpoint, or name a run folder.")
     from pretrain.export import HubRepository, check_target, revision_of

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.text import Text
 
 from data_prep.common.errors import UserError, printable
-from launchers.commands.arguments import RunArgument, YesOption
+from launchers.arguments import RunArgument, YesOption
 
 if TYPE_CHECKING:
     from data_prep.tokenizer import Spelling
-    from launchers.commands.marked_text import Segment
+    from launchers.display import Segment
     from pretrain.data import BatchDocument
     from pretrain.reporting import Replayed
 
@@ -68,13 +68,13 @@ def _compare(found: "Replayed", other: "Replayed", run: Path, diff: Path, as_jso
 
 
 def _segments(found: "Replayed", document: "BatchDocument", spelling: "Spelling") -> list["Segment"]:
-    from launchers.commands.marked_text import marked
+    from launchers.display import marked
 
     return marked(document, spelling, frozenset({found.vocabulary.cls, found.vocabulary.sep}))
 
 
 def _print_json(found: "Replayed", rows: int) -> None:
-    from launchers.commands.marked_text import plain_text
+    from launchers.display import plain_text
 
     spelling = _spelling(found)
     for number, documents in enumerate(found.rows.rows(0, rows).documents(found.vocabulary)):
@@ -94,7 +94,7 @@ def _spelling(found: "Replayed") -> "Spelling | None":
 
 
 def _print_rows(found: "Replayed", run: Path, rows: int) -> None:
-    from launchers.commands.marked_text import LEGENDS, coloured, listed
+    from launchers.display import LEGENDS, coloured, listed
 
     spelling = _spelling(found)
     if spelling is None:

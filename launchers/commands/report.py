@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from launchers.commands.arguments import RunArgument, local
+from launchers.arguments import RunArgument, local
 from pretrain.run import RunFolder
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import RunsArgument
+from launchers.arguments import RunsArgument
 from launchers.watch import follow_runs, look_at_all, print_run, print_runs
 
 

@@ -1,6 +1,6 @@
 """`maskwright stop`: stop runs after a checkpoint."""
 
-from launchers.commands.arguments import RunsArgument
+from launchers.arguments import RunsArgument
 from launchers.watch import look_at_all, stop_run
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import Overrides, ProcessCount
+from launchers.arguments import Overrides, ProcessCount
 from launchers.commands.study_run import run_to_report
 
 

@@ -1,28 +1,21 @@
 """`maskwright study run`: train the unfinished runs of a study."""
 
-import signal
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from data_prep.common.errors import UserError
-from data_prep.common.processes import die_with_parent, module_command
-from launchers.commands.arguments import StudyArgument
 
 if TYPE_CHECKING:
     from evaluation.study import Study
 
-STOPPED = 75
-_POLL_SECONDS = 1.0
-
 
 def study_run(
-    study: StudyArgument,
+    study: Annotated[Path, typer.Argument(metavar="STUDY", help="study folder (run.dir of its config)")],
     only: Annotated[
         list[int] | None, typer.Option(metavar="N", help="train only this run, from 1; may be repeated")
     ] = None,
@@ -83,7 +76,9 @@ def study_commands(folder: Path) -> Iterator[Callable[..., int]]:
     The job is requeued if the study was asked to stop, for example by Slurm, but not if only a run was.
     """
     from evaluation.study import Stopped
+    from launchers.local import child_commands
     from launchers.slurm import queue_again
+    from pretrain.run import EXIT_CODES
 
     try:
         with child_commands() as maskwright:
@@ -92,50 +87,4 @@ def study_commands(folder: Path) -> Iterator[Callable[..., int]]:
         print(f"stopped; `maskwright study run {folder}` resumes it", file=sys.stderr)
         if stopped.run is None:
             queue_again()
-        sys.exit(STOPPED)
-
-
-@contextmanager
-def child_commands(program: Sequence[str] | None = None) -> Iterator[Callable[..., int]]:
-    """Yield a function that runs commands as child processes, one at a time, with their output in a log file.
-
-    A stop request goes to the running command. After it, the function raises Stopped and starts no more commands.
-    """
-    from evaluation.study import Stopped
-    from launchers.local import on_stop_signals
-
-    child: subprocess.Popen[bytes] | None = None
-    requests: list[int] = []
-
-    def stop(number: int) -> None:
-        if not requests and child and child.poll() is None:
-            child.terminate()
-        requests.append(number)
-
-    def run(words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
-        nonlocal child
-        if requests:
-            raise Stopped
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with open(log, "ab") as output:
-            child = subprocess.Popen(
-                [*(program or module_command("launchers.cli")), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # so that only this process forwards Ctrl-C, once
-                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
-            )
-            if requests:  # the request arrived before the process started
-                child.terminate()
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    code = child.wait(_POLL_SECONDS)
-                    break
-                look()
-        if requests:
-            raise Stopped
-        return code
-
-    with on_stop_signals(stop):
-        yield run
+        sys.exit(EXIT_CODES["stopped"])

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import local
-from launchers.commands.prep_options import (
+from launchers.arguments import (
     AllowUnknown,
-    Cache,
-    CacheGB,
+    CacheOption,
+    CacheSizeOption,
     Inputs,
     MoreInputs,
     Separator,
     TargetField,
     TextField,
+    local,
 )
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def tokenizer_train(
     sample_mb: Annotated[
         int, typer.Option(min=1, help="megabytes of text to sample, from all inputs in proportion to their sizes")
     ] = 1000,
-    cache: Cache = None,
-    cache_gb: CacheGB = 50.0,
+    cache: CacheOption = None,
+    cache_gb: CacheSizeOption = 50.0,
 ) -> None:
     """Train a WordPiece, byte-level BPE or character tokenizer, saved for `AutoTokenizer.from_pretrained`.
 

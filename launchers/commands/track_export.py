@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from data_prep.storage import require_run
-from launchers.commands.arguments import RunArgument
+from launchers.arguments import RunArgument
 
 
 def track_export(

@@ -1,20 +1,34 @@
-"""`maskwright track models`: log checkpoints as MLflow models."""
+"""`maskwright track models`: log checkpoints as MLflow models, or register one."""
 
+import math
+import re
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from data_prep.common.errors import UserError, one_line
 from data_prep.storage import require_run
-from launchers.commands.arguments import RunArgument, UriOption, YesOption
+from launchers.arguments import RunArgument, UriOption, YesOption, refuse_unread
 
 
 def track_models(
+    context: typer.Context,
     run: RunArgument,
     which: Annotated[
-        Literal["all", "best", "last"],
-        typer.Option(help="checkpoints to log; best: each with a lower held-out loss than all earlier ones"),
-    ] = "all",
+        Literal["all", "best", "last"] | None,
+        typer.Option(
+            help="checkpoints to log; best: each with a lower held-out loss than all earlier ones  "
+            "[default: all; with --register: best, the lowest loss]"
+        ),
+    ] = None,
     step: Annotated[int | None, typer.Option(help="log only the checkpoint of this step")] = None,
+    register: Annotated[
+        str | None, typer.Option(metavar="NAME", help="register one checkpoint as the next version of this model")
+    ] = None,
+    alias: Annotated[
+        str | None, typer.Option(help="with --register: alias of the version, for example champion")
+    ] = None,
     uri: UriOption = None,
     yes: YesOption = False,
 ) -> None:
@@ -26,12 +40,43 @@ def track_models(
 
         maskwright track models runs/demo
         maskwright track models runs/demo --step 400
+        maskwright track models runs/demo --register demo-bert --alias champion
     """
     from pretrain.tracking import sync
 
     require_run(run)
+    if which and step is not None:
+        raise UserError("--which and --step both choose checkpoints. Give one of them.")
+    if register is None:
+        refuse_unread(context, "--register", "alias")
+    else:
+        _check_names(register, alias)
+        if which == "all":
+            raise UserError("--register is for one checkpoint. Write --which best, --which last, or --step N.")
     sync(run, uri, trust_folder=yes)
+    if register is not None:
+        _register(run, register, str(step) if step is not None else which or "best", alias, uri, yes)
+        return
     from pretrain.tracking import log_models  # imports torch, which takes seconds
 
-    names = log_models(run, which, step, uri, trust_folder=yes)
+    names = log_models(run, which or "all", step, uri, trust_folder=yes)
     typer.echo(f"logged {', '.join(names)}" if names else "MLflow already has every model")
+
+
+def _register(run: Path, name: str, step: str, alias: str | None, uri: str | None, yes: bool) -> None:
+    from pretrain.tracking import register  # imports torch, which takes seconds
+
+    made = register(run, name, step, alias, uri, trust_folder=yes)
+    loss = f", held-out loss {made.loss:.4f}" if math.isfinite(made.loss) else ""
+    place = f"models:/{made.name}@{alias}" if alias else f"models:/{made.name}/{made.version}"
+    typer.echo(f"{place} is version {made.version}: {made.model}{loss}")
+
+
+def _check_names(name: str, alias: str | None) -> None:
+    """Raise UserError for a name or an alias that MLflow would refuse after it has got the model."""
+    if not name.strip() or re.search("[/:]", name):
+        raise UserError(f"--register is {name!r}, but MLflow takes no name with / or : in it, or without a letter.")
+    if alias is not None and not re.fullmatch(r"(?!v\d+$|latest$)[\w-]{1,255}", alias, re.IGNORECASE):
+        raise UserError(
+            f"--alias is {one_line(repr(alias), 60)}. Use letters, digits, - and _, but not latest, or v with a number."
+        )

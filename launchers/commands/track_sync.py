@@ -8,7 +8,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from data_prep.storage import require_run
-from launchers.commands.arguments import JsonFlag, RunsArgument, UriOption, YesOption
+from launchers.arguments import JsonFlag, RunsArgument, UriOption, YesOption
 from launchers.display import CommandProgress
 
 

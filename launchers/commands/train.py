@@ -3,7 +3,7 @@
 import sys
 
 from data_prep.common.errors import UserError
-from launchers.commands.arguments import ConfigArgument, Overrides, ProcessCount
+from launchers.arguments import ConfigArgument, Overrides, ProcessCount
 
 
 def train(

@@ -16,7 +16,7 @@ def judge_cores(cores: Cores, present: int, threads: Threads, processes: int = 1
     """Judge the usable cores, and the threads of each process of a run."""
     number = f"{processes} process{'es' if processes > 1 else ''}"
     advice = f"threads will wait for each other: unset OMP_NUM_THREADS or set it to {cores.number} or less"
-    one_core = "training, reading ahead and tracking share one core: on Slurm, ask for --cpus-per-process 4"
+    one_core = "training, reading ahead and tracking share one core: on Slurm, set cluster.cpus_per_process=4"
     return judge(
         "cores",
         f"{cores.number} of {present} usable; a run with {number} has {threads}",

@@ -26,7 +26,7 @@ MOST_CORE_TASKS = 64
 
 @dataclass(frozen=True)
 class ArrayStage:
-    """`maskwright prep NAME`: a job array with the tasks of each element, or one job if there are no elements."""
+    """A stage of a preparation: a job array with the tasks of each element, or one job if there are no elements."""
 
     name: str
     elements: list[list[int]]
@@ -105,8 +105,8 @@ def jobs(stages: Sequence[ArrayStage], max_array_size: int) -> list[ChainedJob]:
     """The jobs to submit, in order. Array indices start at 1 and stay below `max_array_size`.
 
     The argument of an array's script is the number of elements in earlier arrays of its stage. A stage starts after the
-    previous one, even if that failed: `prep resolve` and `prep merge` then report incomplete tasks. Only the tasks
-    after a failed `resolve` are cancelled.
+    previous one, even if that failed: resolve and merge then report incomplete tasks. Only the tasks after a
+    failed resolve are cancelled.
     """
     made = []
     before: str | None = None
@@ -128,19 +128,21 @@ def render(stage: ArrayStage, array: PrepArray, folder: Path) -> str:
         UserError: if a value is invalid in an `#SBATCH` line.
     """
     names = shlex.quote(str(folder / f"{stage.name}.txt"))
-    prep = shlex.join(module_command("launchers.cli", "prep", stage.name, str(array.out), python=str(array.python)))
-    workers = "" if stage.name == "resolve" else f" --workers {array.cpus}"
+    command_name = "merge" if stage.name == "merge" else "task"
+    prep = shlex.join(module_command("launchers.cli", "prep", command_name, str(array.out), python=str(array.python)))
+    options = "" if stage.name in ("task", "merge") else f" --stage {stage.name}"
+    options += "" if stage.name == "resolve" else f" --workers {array.cpus}"
     start = f'echo "job $SLURM_JOB_ID (start $((${{SLURM_RESTART_COUNT:-0}} + 1))) on $(hostname): prep {stage.name}'
-    command = f'{start}"\nexec {prep}{workers}'
+    command = f'{start}"\nexec {prep}{options}'
     if stage.elements:  # the tasks of an element are on its line of the list
         command = f'''list={names}
 line=$((${{1:-0}} + SLURM_ARRAY_TASK_ID))
 read -ra tasks < <(sed -n "${{line}}p" "$list") || {{ echo "error: $list has no line $line" >&2; exit 1; }}
 {start} ${{tasks[*]}}"
-exec {prep} "${{tasks[@]}}"{workers}'''
+exec {prep} "${{tasks[@]}}"{options}'''
     return batch_script(
         array.cluster,
-        purpose=f"`maskwright prep {stage.name}`, written by `maskwright launch prep`. Finished tasks are kept.",
+        purpose=f"Stage {stage.name} of a preparation, written by `maskwright launch prep`. Finished tasks are kept.",
         options={
             "job-name": f"{array.cluster.job_name or array.out.name}-{stage.name}",
             "comment": client.COMMENT,

@@ -152,7 +152,9 @@ def _after_end(outcome: Outcome, history: LaunchHistory, cluster: ClusterConfig)
         return _requeue((), "stopped with a checkpoint before Slurm ends the job", history, cluster, "stopped")
     if not outcome.retry:
         return End("failed", outcome.reason)
-    late = f"no checkpoint in the time that Slurm left, so submit with larger --signal-seconds ({outcome.reason})"
+    late = (
+        f"no checkpoint in the time that Slurm left, so submit with a larger cluster.signal_seconds ({outcome.reason})"
+    )
     return _requeue((), late, history, cluster, "failed")
 
 

@@ -42,11 +42,10 @@ def load_config(
     path: Path | None,
     overrides: list[str] | None = None,
     profile: Path | None = None,
-    options: dict[str, Any] | None = None,
 ) -> Config:
     """Read a config file, if there is one, and lay `section.key=value` overrides (values in YAML) over it.
 
-    In the section `cluster:`, a `profile` gives the keys that the file does not set; `options` override both.
+    In the section `cluster:`, a `profile` gives the keys that the file does not set.
 
     Raises:
         UserError: naming the file or override, the key, and what to write instead.
@@ -56,8 +55,6 @@ def load_config(
         values = merged({"cluster": _read_profile(profile)}, values)
     for override in overrides or []:
         _apply_override(values, override)
-    if options:
-        values = merged(values, {"cluster": options})
     try:
         if has_budget(values):
             values = with_steps(values)

@@ -2,7 +2,8 @@ from .batch import Batch as Batch
 from .batch import LaidOut as LaidOut
 from .batch_view import BatchDocument as BatchDocument
 from .batch_view import BatchRows as BatchRows
-from .batch_view import RowVisits as RowVisits
+from .batch_view import MaskedVisit as MaskedVisit
+from .batch_view import masked_visits as masked_visits
 from .feed import DeviceBatch as DeviceBatch
 from .feed import DeviceFeed as DeviceFeed
 from .feed import Prefetcher as Prefetcher

@@ -1,4 +1,4 @@
-"""Readable view of batches: documents and masks of each row, the difference of two batches, and repeated masking."""
+"""Readable view of batches: documents and masks of each row, the difference of two batches, masks of a text."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.config import OBJECTIVES, Config, ObjectiveKind
-from pretrain.data.batch import Batch, LaidOut
-from pretrain.data.loader import Loader
+from pretrain.data.batch import Batch
 from pretrain.data.stream import RowStream
-from pretrain.data.training_sources import FirstRows, Sources
+from pretrain.data.training_sources import FirstRows
 from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, Vocabulary, mask_rate
+from pretrain.masking import IGNORED, MaskedTokens, RowGroup, TokenFlag, Vocabulary, mask_rate
 
 Kind = Literal["mask", "random", "kept", "next"]
 
@@ -146,19 +145,17 @@ def _kind(seen: int, original: int, vocabulary: Vocabulary, objective: Objective
 
 @dataclass(frozen=True)
 class MaskedVisit:
-    """One visit of the same rows under the masks of an epoch, to show dynamic masking.
+    """A row of one document under the masks of an epoch.
 
-    epoch: the key of the masks. rate: share of ordinary tokens to predict.
-    ordinary, predicted: [R, S] bool.
-    units [R, S] int64: the number of the unit that an ordinary token belongs to; other slots have no meaning.
+    epoch: the key of the masks. rate: share of ordinary tokens to predict. ordinary: number of ordinary tokens.
+    units [S]: the number of the masking unit that an ordinary token belongs to; other slots have no meaning.
     """
 
     epoch: int
     rate: float
-    rows: BatchRows
-    ordinary: NDArray[np.bool_]
-    predicted: NDArray[np.bool_]
-    units: NDArray[np.int64]
+    ordinary: int
+    document: BatchDocument
+    units: list[int]
 
 
 class _OneDocument:
@@ -176,68 +173,25 @@ class _OneDocument:
         out[:] = self._ids
 
 
-class RowVisits:
-    """The first rows of a data set or a text, to mask again and again. This shows dynamic masking.
+def masked_visits(
+    config: Config, vocabulary: Vocabulary, ids: NDArray[np.uint32], word_starts: NDArray[np.bool_], number: int
+) -> Iterator[MaskedVisit]:
+    """Mask the first row of a text of ids [T] for `number` epochs from 0, with the masks that training draws.
 
-    Attributes:
-        vocabulary: the ids. by_token: whether every masking unit is a single token.
-        n_rows: number of these rows. n_others: number of rows of the text, or of the first window, after them.
+    A changing rate reaches `end` at the last visit. With masking.static_epochs, the masks of the first epochs repeat.
     """
-
-    def __init__(self, config: Config, vocabulary: Vocabulary, rows: LaidOut, packed: int):
-        self._config, self._rows, self.vocabulary = config, rows, vocabulary
-        self._objective = MaskedTokens.of(config.masking, vocabulary, config.run.seed, "train")
-        self.by_token = self._objective.by_token
-        self.n_rows = len(rows.rows.tokens)
-        self.n_others = packed - self.n_rows
-
-    @classmethod
-    def of_data(cls, config: Config, sources: Sources, most: int) -> "RowVisits":
-        """At most `most` rows of the first window of the first data set, as in training."""
-        loader = Loader.for_training(config, sources, stages=[], rank=0)
-        with contextlib.closing(loader):
-            rows = FirstRows(loader.mixture.streams[0], config.data.seq_len, loader.vocabulary)
-            packed = rows.in_first_window
-            return cls(config, loader.vocabulary, next(rows.take(min(most, packed))), packed)
-
-    @classmethod
-    def of_text(
-        cls,
-        config: Config,
-        vocabulary: Vocabulary,
-        ids: NDArray[np.uint32],
-        word_starts: NDArray[np.bool_],
-        most: int,
-    ) -> "RowVisits":
-        """At most `most` rows of a text of ids [T], packed as a data set of one document."""
-        reader = BlockReader(
-            _OneDocument(ids), flags=lambda tokens, block: word_starts * np.uint8(TokenFlag.WORD_START)
-        )
-        stream = RowStream(reader, config.run.seed, 1, config.data.packing, look_ahead=False)
-        with contextlib.closing(FirstRows(stream, config.data.seq_len, vocabulary)) as first:
-            packed = first.in_first_window
-            whole = next(first.take(packed))
-        rows = Rows(whole.rows.tokens[:most], whole.rows.row_ids[:most], whole.rows.flags[:most])
-        kept = replace(whole, rows=rows, ends=whole.ends[whole.ends <= rows.tokens.size])
-        return cls(config, vocabulary, kept, packed)
-
-    def visits(self, number: int) -> Iterator[MaskedVisit]:
-        """Mask the rows for epochs 0, 1, ...; a changing rate reaches `end` at the last visit.
-
-        Training also repacks the data set in each epoch. Here the rows stay, so that their masks can be compared. With
-        masking.static_epochs, the masks of the first epochs repeat.
-        """
-        static = self._config.masking.static_epochs
-        ordinary = self.vocabulary.is_ordinary[self._rows.rows.tokens]
-        for visit in range(number):
-            epoch = visit % static if static else visit
-            rows = replace(self._rows.rows, row_ids=self._rows.rows.row_ids + np.array([epoch, 0, 0]))
-            rate = mask_rate(self._config, visit, number)
-            masked = BatchRows.of([replace(self._rows, rows=rows).masked(self._objective, rate)])
-            predicted = np.zeros(ordinary.shape, dtype=np.bool_)
-            row, column = np.nonzero(masked.columns >= 0)
-            predicted[row, masked.columns[row, column]] = True
-            units = self._objective.units(rows, ordinary)
-            begins = ordinary if units is None else units.begins
-            numbers = np.cumsum(begins).reshape(ordinary.shape) - 1
-            yield MaskedVisit(epoch, rate, masked, ordinary, predicted, numbers)
+    reader = BlockReader(_OneDocument(ids), flags=lambda tokens, block: word_starts * np.uint8(TokenFlag.WORD_START))
+    stream = RowStream(reader, config.run.seed, 1, config.data.packing, look_ahead=False)
+    with contextlib.closing(FirstRows(stream, config.data.seq_len, vocabulary)) as first:
+        (row,) = first.take(1)
+    objective = MaskedTokens.of(config.masking, vocabulary, config.run.seed, "train")
+    ordinary = vocabulary.is_ordinary[row.rows.tokens]
+    for visit in range(number):
+        epoch = visit % (config.masking.static_epochs or number)
+        rows = replace(row.rows, row_ids=row.rows.row_ids + np.array([epoch, 0, 0]))
+        rate = mask_rate(config, visit, number)
+        masked = BatchRows.of([replace(row, rows=rows).masked(objective, rate)])
+        units = objective.units(rows, ordinary)
+        begins = ordinary if units is None else units.begins
+        ((document,),) = masked.documents(vocabulary)
+        yield MaskedVisit(epoch, rate, int(ordinary.sum()), document, (np.cumsum(begins) - 1).tolist())

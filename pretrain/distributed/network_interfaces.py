@@ -28,7 +28,7 @@ def interface_to(host: str) -> str:
     tried = ", ".join(str(target[0]) for *_, target in found)
     raise UserError(
         f"no network interface of {socket.gethostname()} leads to {host} ({tried}): name the one that the nodes share "
-        "with --interface"
+        "with cluster.interface or GLOO_SOCKET_IFNAME"
     )
 
 

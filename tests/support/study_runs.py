@@ -19,7 +19,7 @@ ARMS = (["token", "span"], ["0.15"], ["80/10/10"])
 
 
 class Pretended:
-    """Replaces the function of `launchers.commands.study_run.child_commands`.
+    """Replaces the function of `launchers.local.child_commands`.
 
     called: the words of each command so far. losses: of an arm's held-out tokens, by its name.
     fails: words of a failing command. stop_after: number of training steps before one stop.

@@ -16,7 +16,6 @@ COMMANDS = {
     "doctor": ["run.yaml"],
     "fill": ["run", "the old [MASK] saw the king."],
     "generate": ["run", "--prompt", "the old", "--length", "3"],
-    "mask show": ["the old cook saw the king.", "--tokenizer", "tok"],
     "plan": ["run.yaml"],
     "prep info": ["data/train"],
     "prep show": ["data/train", "0"],

@@ -53,21 +53,21 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     options += ["--deduplicate", "exact", "--task-mb", "0.01"]
     assert maskwright("prep", "run", *options, "--out", tmp_path / "one").returncode == 0
     out = tmp_path / "pieces"
-    planned = maskwright("prep", "plan", *options, "--out", out)
+    planned = maskwright("prep", "run", "--plan-only", *options, "--out", out)
     tasks = range(len(read_plan(out).tasks))
     assert f"tasks 0 to {tasks[-1]}" in planned.stdout
     assert len(tasks) > 2
     assert "0 to" in refused("prep", "task", out, len(tasks))
-    assert f"{len(tasks)} tasks are not scanned" in refused("prep", "resolve", out)
+    assert f"{len(tasks)} tasks are not scanned" in refused("prep", "task", out, "--stage", "resolve")
     assert "are not known" in refused("prep", "task", out, "0")
-    assert maskwright("prep", "scan", out, *numbers(tasks)).returncode == 0
+    assert maskwright("prep", "task", out, *numbers(tasks), "--stage", "scan").returncode == 0
     stages = unfinished_stages(out)
     assert {name: list(of_stage) for name, of_stage in stages.items()} == {
         "resolve": [],
         "task": list(tasks),
         "merge": [],
     }
-    assert "50 duplicates to drop" in maskwright("prep", "resolve", out).stdout
+    assert "50 duplicates to drop" in maskwright("prep", "task", out, "--stage", "resolve").stdout
     assert maskwright("prep", "task", out, *numbers(tasks[1:])).returncode == 0
     assert f"1 of {len(tasks)} tasks of {out} are not finished: 0." in refused("prep", "merge", out)
     assert maskwright("prep", "task", out, *numbers(tasks)).returncode == 0
@@ -162,11 +162,12 @@ def test_ids_are_kept(tmp_path, tokenizer):
 
 def test_what_has_no_ids_or_no_duplicates_says_so(tmp_path, tokenizer):
     (tmp_path / "a.txt").write_text("\n\n".join(texts(0, 10)))
-    plan = ["prep", "plan", "--input", tmp_path / "a.txt", "--tokenizer", tokenizer, "--out", tmp_path / "out"]
+    plan = ["prep", "run", "--input", tmp_path / "a.txt", "--tokenizer", tokenizer, "--out", tmp_path / "out"]
+    plan.append("--plan-only")
     assert "a.txt has no fields, and so no 'id'" in refused(*plan, "--id-field", "id")
     assert maskwright(*plan).returncode == 0
-    assert "nothing to scan or resolve" in refused("prep", "scan", tmp_path / "out", "0")
-    assert "nothing to scan or resolve" in refused("prep", "resolve", tmp_path / "out")
+    assert "nothing to scan or resolve" in refused("prep", "task", tmp_path / "out", "0", "--stage", "scan")
+    assert "nothing to scan or resolve" in refused("prep", "task", tmp_path / "out", "--stage", "resolve")
 
 
 def test_an_evaluation_file_is_no_input(tmp_path, tokenizer):

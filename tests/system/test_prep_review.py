@@ -108,7 +108,7 @@ def test_a_damaged_list_of_duplicates_is_not_trusted(tmp_path, tokenizer, damage
         path.unlink()
     else:
         np.save(path, np.zeros(0, np.uint32))
-    with pytest.raises(UserError, match="run `maskwright prep resolve"):
+    with pytest.raises(UserError, match=r"run `maskwright prep task .* --stage resolve"):
         merge_tasks(out, Workers(1))
     (out / "manifest.json").unlink()
     prepare_files([tmp_path / "a.jsonl"], tokenizer, out, 1, settings, task_bytes=5000)
@@ -134,6 +134,8 @@ def test_a_merge_keeps_the_record_of_a_task_that_ends_meanwhile(tmp_path, tokeni
 def test_a_plan_without_tasks_says_so(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").touch()
     out = tmp_path / "out"
-    planned = maskwright("prep", "plan", "--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--out", out)
+    planned = maskwright(
+        "prep", "run", "--plan-only", "--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--out", out
+    )
     assert "no tasks, 0.0 MB" in planned.stdout
     assert "all of its inputs are empty" in refused("prep", "task", out, "0")

@@ -111,7 +111,7 @@ def test_an_address_of_the_folder_is_used_only_if_the_user_agrees(tmp_path: Path
     assert all(words in line for words in (server.uri, "--uri", "--yes"))
     assert len(line) <= 300
     assert not has_experiment(server, tmp_path)
-    for words in (("models", run), ("register", run, "--name", "m")):
+    for words in (("models", run), ("models", run, "--register", "m")):
         command = [sys.executable, "-m", "launchers.cli", "track", *map(str, words)]
         refused = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
         assert refused.returncode == 1

@@ -79,6 +79,10 @@ def prep_run(source: Path, out: Path | str) -> list[str | Path]:
     return [*words, "--out", out]
 
 
+def plan(source: Path, out: Path) -> list[str | Path]:
+    return [*prep_run(source, out)[:-4], "--out", out, "--plan-only"]
+
+
 def test_a_read_only_file_system(source, read_only, capsys):
     run = read_only / "run"
     (run / "checkpoints").mkdir(parents=True)
@@ -87,7 +91,7 @@ def test_a_read_only_file_system(source, read_only, capsys):
     ro = "read-only file system. Choose another --out.\n"
     commands = {
         "prep run": (prep_run(source, read_only / "o"), f"{read_only / 'o'}: {ro}"),
-        "prep plan": (["prep", "plan", *prep_run(source, read_only / "o")[2:-4], "--out", read_only / "o"], ro),
+        "prep run --plan-only": (plan(source, read_only / "o"), ro),
         "tokenizer train": (["tokenizer", "train", "--input", source / "a.jsonl", "--out", read_only / "t"], ro),
         "export": (["export", run], ro),
         "report": (["report", run], ro),
@@ -101,7 +105,7 @@ def test_a_read_only_file_system(source, read_only, capsys):
 
 def test_a_preparation_that_becomes_read_only(source, read_only, capsys):
     """Protected after it began: the same message as before the work, not an interruption."""
-    assert command(capsys, "prep", "plan", *prep_run(source, read_only / "o")[2:-4], "--out", read_only / "o").code == 0
+    assert command(capsys, *plan(source, read_only / "o")).code == 0
     protect(read_only)
     ended = command(capsys, "prep", "task", read_only / "o", "0")
     assert ended.err.startswith(f"error: Cannot write to {read_only / 'o'}")

@@ -26,7 +26,7 @@ def tokenizer(tmp_path_factory):
 @pytest.fixture
 def prep(tokenizer):
     def run(stage, out, *options):
-        where = ["--tokenizer", str(tokenizer), "--out", str(out)] if stage in ("run", "plan") else [str(out)]
+        where = ["--tokenizer", str(tokenizer), "--out", str(out)] if stage == "run" else [str(out)]
         done = CliRunner().invoke(app, ["prep", stage, *where, *map(str, options)])
         assert done.exception is None or isinstance(done.exception, UserError), done.exception
         return done.exit_code, f"{done.output}error: {done.exception}" if done.exception else done.output
@@ -35,8 +35,8 @@ def prep(tokenizer):
 
 
 def _in_pieces(prep, out, *options):
-    """Exit code and output of `prep merge` after `prep plan` and `prep task`."""
-    assert prep("plan", out, *options)[0] == 0
+    """Exit code and output of `prep merge` after the plan and its tasks."""
+    assert prep("run", out, "--plan-only", *options)[0] == 0
     tasks = json.loads((out / "prep/plan.json").read_text())["tasks"]
     assert prep("task", out, *range(len(tasks)), "--workers", 1)[0] == 0
     return prep("merge", out, "--workers", 1)

@@ -33,13 +33,12 @@ RUN_COMMANDS = {
     "replay": ["replay", "FOLDER", "--step", "1"],
     "track sync": ["track", "sync", "FOLDER"],
     "track models": ["track", "models", "FOLDER"],
-    "track register": ["track", "register", "FOLDER", "--name", "n"],
+    "track models --register": ["track", "models", "FOLDER", "--register", "n"],
 }
 DATA_COMMANDS = {
     "prep info": ["prep", "info", "FOLDER"],
     "prep verify": ["prep", "verify", "FOLDER"],
     "prep show": ["prep", "show", "FOLDER", "0"],
-    "mask show": ["mask", "show", "--data", "FOLDER"],
     "collocations": ["prep", "collocations", "FOLDER", "--out", "c"],
 }
 
@@ -78,7 +77,7 @@ def test_what_is_not_a_run_folder_is_named(place, capsys, words):
     before = everything(place)
     for folder, kind in OTHER.items():
         several = folder == "runs" and words[0] in ("status", "stop", "track")
-        if kind == "a run folder" or (several and words[1] not in ("models", "register")):
+        if kind == "a run folder" or (several and words[1] != "models"):
             continue
         ended = command(capsys, *(folder if word == "FOLDER" else word for word in words))
         assert (ended.code, ended.out) == (1, ""), (folder, ended)
@@ -108,12 +107,15 @@ def test_what_is_not_a_data_set_is_named(place, capsys, words):
     assert everything(place) == before
 
 
-@pytest.mark.parametrize("words", [["task", "FOLDER", "0"], ["scan", "FOLDER", "0"], ["resolve", "FOLDER"]])
+@pytest.mark.parametrize(
+    "words", [["task", "FOLDER", "0"], ["task", "FOLDER", "--stage", "resolve"], ["merge", "FOLDER"]]
+)
 def test_what_has_no_plan_is_named(place, capsys, words):
     for folder in ("run", "set", "model", "home"):
         ended = command(capsys, "prep", *(folder if word == "FOLDER" else word for word in words))
         assert ended.err == (
-            f"error: {folder} is {OTHER[folder]}, not the folder of a plan. Name the --out of `maskwright prep plan`.\n"
+            f"error: {folder} is {OTHER[folder]}, not the folder of a plan. "
+            "Name the --out of `maskwright prep run --plan-only`.\n"
         )
 
 

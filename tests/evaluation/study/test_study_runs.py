@@ -183,7 +183,7 @@ STOPPED_STUDY = """
 import sys
 from pathlib import Path
 from evaluation.study import Stopped
-from launchers.commands.study_run import child_commands
+from launchers.local import child_commands
 said = Path(sys.argv[1])
 with child_commands(["bash", "-c"]) as run:
     assert run(["echo begun; exit 3"], said) == 3

@@ -81,9 +81,8 @@ def test_the_help_fits_one_screen(words, capsys, monkeypatch):
 
 WITHOUT_JSON = {
     *("demo", "init", "train", "branch", "stop", "export", "publish", "logs", "tokenizer train"),
-    *("prep run", "prep plan", "prep scan", "prep resolve", "prep task", "prep merge"),
-    *("prep collocations", "prep weights", "study masking", "study run"),
-    *("track models", "track register", "track export", "launch slurm", "launch prep"),
+    *("prep run", "prep task", "prep merge", "prep collocations", "prep weights", "mask show"),
+    *("study masking", "study run", "track models", "track export", "launch slurm", "launch prep"),
 }
 """Commands that do something, or print a text."""
 
@@ -122,7 +121,7 @@ def test_bash_completes_commands_and_options(typed, wanted):
         ("xyzzy", "No such command 'xyzzy'. See maskwright --help."),
         ("train", "Missing argument 'CONFIG'. Example: maskwright train configs/demo.yaml"),
         ("replay r", "Missing option '--step'. Example: maskwright replay runs/demo --step 120"),
-        ("prep task data", "Missing argument 'TASK'. Example: maskwright prep task data/web 0"),
+        ("prep task", "Missing argument 'OUT'. Example: maskwright prep task data/books 0"),
         ("train c.yaml --proc 2", "No such option: --proc (Possible options: --procs). See maskwright train --help."),
         ("train c.yaml -p 2", "No such option: -p. See maskwright train --help."),
         ("train c.yaml --train.steps=5", "Write keys of the config without dashes: train.steps=VALUE."),

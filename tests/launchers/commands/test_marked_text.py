@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from data_prep.common.errors import UserError, printable
 from data_prep.common.reading import typed
 from data_prep.tokenizer import Spelling, train
-from launchers.commands.marked_text import coloured, listed, marked, plain_text
+from launchers.display.marked_text import coloured, listed, marked, plain_text
 from pretrain.data import BatchDocument
 
 CLS, SEP, MASK = 2, 3, 4

@@ -13,21 +13,14 @@ from typer.testing import CliRunner
 from data_prep.common.errors import UserError
 from data_prep.tokenizer import train
 from launchers.app import app
-from launchers.commands.marked_text import plain_text
-from launchers.commands.mask_view import show_data, show_text
+from launchers.commands.mask_show import encode
 from pretrain.config import Config
-from pretrain.data import BatchDocument, BatchRows, BatchStage, Loader, Sources
+from pretrain.data import BatchDocument, BatchRows, BatchStage, Loader, MaskedVisit, Sources, masked_visits
 from pretrain.masking import Vocabulary
 from tests.support.prep import prepare_files
 
 TEXT = "the old ship left the harbour before the storm , and nobody believed that marmaduke would come back ."
-STRATEGIES: dict[str, Any] = {
-    "token": "token",
-    "whole_word": "whole_word",
-    "span": "span",
-    "ngram": "ngram",
-    "mix": {"token": 1, "span": 1},
-}
+STRATEGIES: dict[str, Any] = {"token": "token", "whole_word": "whole_word", "mix": {"token": 1, "span": 1}}
 
 
 @pytest.fixture(scope="module", params=["wordpiece", "bpe"])
@@ -54,28 +47,34 @@ def data(tokenizer, tmp_path_factory) -> Path:
     return folder / "data"
 
 
-def config_of(data: Path, rows: int = 1, seq_len: int = 128, **masking: Any) -> Config:
+def config_of(data: Path, seq_len: int = 128, **masking: Any) -> Config:
     return Config.model_validate(
         {
             "run": {"dir": "unused", "seed": 3},
             "data": {"train": str(data), "seq_len": seq_len},
             "masking": masking,
-            "train": {"steps": 4, "global_batch_size": rows},
+            "train": {"steps": 4, "global_batch_size": 1},
         }
     )
 
 
-def trained_on(config: Config, steps: int) -> list[list[list[BatchDocument]]]:
-    """The documents of each row of the first steps of a run."""
+def visits(tokenizer: Path, config: Config, steps: int) -> list[MaskedVisit]:
+    ids, word_starts, vocabulary, _ = encode(TEXT, str(tokenizer))
+    return list(masked_visits(config, vocabulary, ids, word_starts, steps))
+
+
+def trained_on(config: Config, steps: int) -> list[BatchDocument]:
+    """The document in the row of each of the first steps of a run."""
     sources = Sources.open(config)
     loader = Loader.for_training(config, sources, BatchStage.of_run(config, 1), 0)
-    position, found = loader.mixture.start(), []
+    position, documents = loader.mixture.start(), []
     for number in range(steps):
         step = loader.step(number, position)
-        found.append(BatchRows.of(step.batches).documents(Vocabulary.of(sources.tokenizer)))
+        ((document,),) = BatchRows.of(step.batches).documents(Vocabulary.of(sources.tokenizer))
+        documents.append(document)
         position = step.after
     loader.close()
-    return found
+    return documents
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -83,66 +82,31 @@ def trained_on(config: Config, steps: int) -> list[list[list[BatchDocument]]]:
 def test_masks_are_those_of_training(data, tokenizer, strategy, more):
     """The text fills one row, so that each step of a run with batches of one row is another epoch's visit."""
     config = config_of(data, strategy=STRATEGIES[strategy], **more)
-    trained = trained_on(config, steps=4)
-    for shown in (show_text(TEXT, str(tokenizer), config, 8), show_data(config, 8)):
-        steps = list(shown.steps(4))
-        assert [[row.documents for row in step.rows] for step in steps] == trained
-        assert [step.epoch for step in steps] == ([0, 1, 0, 1] if more.get("static_epochs") else [0, 1, 2, 3])
+    trained, shown = trained_on(config, steps=4), visits(tokenizer, config, 4)
+    assert [visit.document for visit in shown] == trained
+    assert [visit.epoch for visit in shown] == ([0, 1, 0, 1] if more.get("static_epochs") else [0, 1, 2, 3])
     assert trained[0] != trained[1]
 
 
-def test_rows_of_a_data_set_are_those_of_training(data):
-    config = config_of(data, rows=3, seq_len=16, strategy="whole_word", rate=0.3)
-    shown = show_data(config, 3)
-    assert [[row.documents for row in step.rows] for step in shown.steps(1)] == trained_on(config, steps=1)
-    everything = show_data(config, 10**9)
-    assert everything.rows.n_rows == shown.rows.n_rows + shown.rows.n_others > 3
+def test_the_first_row_of_a_long_text(data, tokenizer):
+    (first,), (whole,) = (visits(tokenizer, config_of(data, seq_len), 1) for seq_len in (16, 128))
+    assert first.document.original[1:-1] == whole.document.original[1:15]
+    assert first.document == trained_on(config_of(data, 16), 1)[0]
 
 
-def test_documents_that_share_a_row(wordpiece, tmp_path):
-    (tmp_path / "text.txt").write_text("\n\n".join(TEXT.split()))
-    prepare_files([tmp_path / "text.txt"], wordpiece, tmp_path / "data")
-    (step,) = show_data(config_of(tmp_path / "data", strategy="whole_word", rate=0.5), 1).steps(1)
-    (row,) = step.rows
-    assert len(row.documents) > 2
-    for document, units, text in zip(row.documents, row.units, row.texts, strict=True):
-        (unit,) = set(units[1:-1])  # each is a word
-        assert all(unit not in other[1:-1] for other in row.units if other is not units)
-        assert len(document.predictions) in (0, len(document.original) - 2)
-        assert plain_text(text).count("⟦") == bool(document.predictions)
-
-
-def test_a_long_text_is_cut_into_rows_in_its_order(data, tokenizer):
-    config = config_of(data, seq_len=16)
-    whole = show_text(TEXT, str(tokenizer), config, 10**9)
-    (step,) = whole.steps(1)
-    (one_row,) = show_text(TEXT, str(tokenizer), config_of(data), 1).steps(1)
-    ids = [document.original[1:-1] for row in step.rows for document in row.documents]
-    assert [id for row in ids for id in row] == one_row.rows[0].documents[0].original[1:-1]
-    assert all(len(row) == 14 for row in ids[:-1])
-    assert next(show_data(config, 10**9).steps(1)).rows == step.rows
-    first = show_text(TEXT, str(tokenizer), config, 2)
-    assert (first.rows.n_rows, first.rows.n_others) == (2, whole.rows.n_rows - 2)
-    assert next(first.steps(1)).rows == step.rows[:2]
-
-
-def test_counts_and_units(data, tokenizer):
-    config = config_of(data, strategy="span", rate=0.3, span={"max_words": 3})
-    shown = list(show_text(TEXT, str(tokenizer), config, 1).steps(30))
-    for step in shown:
-        (document,), (units,) = step.rows[0].documents, step.rows[0].units
+def test_units_are_masked_as_a_whole(data, tokenizer):
+    several = False
+    for visit in visits(tokenizer, config_of(data, strategy="span", rate=0.3, span={"max_words": 3}), 30):
+        document, units = visit.document, visit.units[: len(visit.document.original)]
         places = [prediction.place for prediction in document.predictions]
-        numbers = [units[place] for place in places]
-        assert (step.selected, step.units) == (len(places), len(set(numbers)))
-        assert step.tokens == len(document.original) - 2
-        for unit in set(numbers):  # whole, in one piece, and of one fate
+        assert visit.ordinary == len(document.original) - 2
+        for unit in {units[place] for place in places}:  # whole, in one piece, and of one fate
             mine = [place for place, number in enumerate(units[1:-1], 1) if number == unit]
             assert mine == [place for place in places if units[place] == unit]
             assert mine == list(range(mine[0], mine[-1] + 1))
             assert len({p.kind for p in document.predictions if p.place in mine}) == 1
-        assert plain_text(step.rows[0].texts[0]).count("⟦") == step.units
-    assert any(step.units < step.selected for step in shown)
-    assert {"mask", "random", "kept"} == {kind for step in shown for kind, count in step.fates.items() if count}
+            several |= len(mine) > 1
+    assert several
 
 
 def command(*arguments: object) -> tuple[int, str, BaseException | None]:
@@ -156,7 +120,6 @@ def test_the_text_is_printed(wordpiece):
     head, legend, *rest = output.splitlines()
     assert head == "strategy token, rate 0.3, seed 1, rows of 128 slots"
     assert legend.startswith("⟦word⟧ the model sees [MASK], ")
-    assert "as one" not in legend
     steps = re.findall(r"step (\d), epoch (\d): (\d+) of (\d+) ordinary tokens \((.+)%\) in (\d+) units: (.*)", output)
     assert [step[:2] for step in steps] == [("1", "0"), ("2", "1"), ("3", "2")]
     texts = [line[2:] for line in rest if line.startswith("- ")]
@@ -173,7 +136,7 @@ def test_the_text_is_printed(wordpiece):
 
 def test_units_are_seen(wordpiece):
     code, output, _ = command(
-        "masking.strategy=whole_word", TEXT, "masking.rate=0.4", "--tokenizer", wordpiece / "tokenizer.json"
+        TEXT, "masking.strategy=whole_word", "masking.rate=0.4", "--tokenizer", wordpiece / "tokenizer.json"
     )
     assert code == 0
     assert "⟦two words⟧ were selected as one" in output
@@ -191,31 +154,13 @@ def test_settings_of_a_config_file(wordpiece, tmp_path):
     config.write_text("masking: {strategy: {token: 1, ngram: 3}, ngram: 2, rate: 0.2}\nrun: {seed: 5}\n")
     rate = "masking.rate={schedule: linear, start: 0.6, end: 0.2}"
     options = ("--config", config, "--tokenizer", wordpiece, TEXT * 3)
-    code, output, _ = command(rate, *options, "data.seq_len=32", "--rows", 2, "--steps", 3)
+    code, output, _ = command(*options, rate, "data.seq_len=32", "--steps", 3)
     assert code == 0
     assert output.startswith(
         "strategy token with weight 1 and ngram (2 words) with weight 3, rate 0.6 to 0.2 (linear), seed 5, "
         "rows of 32 slots"
     )
     assert re.findall(r"epoch (\d), rate ([\d.]+):", output) == [("0", "0.6"), ("1", "0.4"), ("2", "0.2")]
-    assert re.findall(r"^row (\d)$", output, re.M) == ["0", "1"] * 3
-    more, every = map(int, re.findall(r"(\d+) more rows; --rows (\d+) shows all", output)[0])
-    assert every == more + 2
-
-
-def test_json(wordpiece):
-    code, output, _ = command(TEXT, "masking.strategy=span", "--tokenizer", wordpiece, "--json", "--steps", 2)
-    assert code == 0
-    first, second = map(json.loads, output.splitlines())
-    assert (first["step"], first["epoch"], second["step"], second["epoch"]) == (1, 0, 2, 1)
-    assert first["rows"] != second["rows"]
-    (document,) = second["rows"][0]["documents"]
-    predictions = document["predictions"]
-    assert second["selected"] == len(predictions) == second["mask"] + second["random"] + second["kept"]
-    assert second["units"] == len({prediction["unit"] for prediction in predictions})
-    assert second["tokens"] == len(document["original"]) - 2
-    assert all(document["original"][p["place"]] == p["label"] for p in predictions)
-    assert document["text"].count("⟦") == second["units"]
 
 
 def test_nothing_to_predict(wordpiece):
@@ -232,12 +177,7 @@ def test_refusals(wordpiece, tmp_path):
     (tmp_path / "bare" / "tokenizer.json").write_text(json.dumps(settings))
     known = ("--tokenizer", wordpiece)
     for arguments, sentence in [
-        ((), "Give either a text"),
-        (("a", "--data", "x"), "Give either a text"),
-        (("a", "b"), "'a' and 'b' are two texts"),
-        (("a",), "A text needs --tokenizer"),
-        (("--data", "x", *known), "leave out --tokenizer"),
-        (("--data", tmp_path), "not a data set folder"),
+        (("a", "b", *known), "'b' is not KEY=VALUE"),
         (("", *known), "the text is empty"),
         (("\x01", *known), "the text has no tokens"),
         (("a", "--tokenizer", tmp_path / "none.json"), "No tokenizer at "),
@@ -251,12 +191,6 @@ def test_refusals(wordpiece, tmp_path):
         assert code == 1
         assert isinstance(error, UserError), arguments
         assert sentence in str(error)
-
-
-def test_another_objective_has_no_masks(data):
-    config = config_of(data).model_copy(update={"objective": "repair"})
-    with pytest.raises(UserError, match="not masked language modelling"):
-        show_data(config, 1)
 
 
 def test_torch_is_not_imported(wordpiece):

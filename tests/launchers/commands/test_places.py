@@ -6,10 +6,10 @@ import pytest
 
 from data_prep.common.errors import UserError
 from launchers.app import app
-from launchers.commands.arguments import local
+from launchers.arguments import local
 
 COMMANDS = (
-    *("prep run", "prep plan", "prep collocations", "prep weights"),
+    *("prep run", "prep collocations", "prep weights"),
     *("tokenizer train", "export", "merge", "evaluate", "finetune", "report"),
 )
 OPTIONS = [

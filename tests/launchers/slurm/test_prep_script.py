@@ -158,9 +158,9 @@ def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
         expected = ["-m", "launchers.cli", "prep", "task", str(nasty.out), *numbers, "--workers", "3"]
         assert called.split("\0")[:-1] == [str(nasty.working_dir), *expected]
         assert not result.stderr
-    for step, more in (("resolve", []), ("merge", ["--workers", "3"])):
+    for step, name, more in (("resolve", "task", ["--stage", "resolve"]), ("merge", "merge", ["--workers", "3"])):
         called = run_script(folder / f"{step}.sh").stdout.split("\n", 1)[1]
-        expected = ["-m", "launchers.cli", "prep", step, str(nasty.out), *more]
+        expected = ["-m", "launchers.cli", "prep", name, str(nasty.out), *more]
         assert called.split("\0")[:-1] == [str(nasty.working_dir), *expected]
     assert not list(nasty.out.parent.rglob("pwned"))
 
@@ -281,6 +281,6 @@ def test_bad_options_are_one_sentence(planned: Path, arguments: list[str], words
 def test_a_folder_without_a_plan_is_refused(tmp_path: Path) -> None:
     result = launch(tmp_path)
     assert result.returncode == 1
-    assert "prep plan" in result.stderr
+    assert "prep run --plan-only" in result.stderr
     assert result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())

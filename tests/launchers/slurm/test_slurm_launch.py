@@ -58,7 +58,8 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         "{partition: a, qos: a, account: a, time: 24:00:00, environment: {X: a, Z: a}, modules: [a, c], "
         "container: {image: a, mounts: [/]}}"
     )
-    more = ["--partition", "c", "--env", "Y=c d", "--container-python", "py", "--no-requeue", "cluster.constraint=e"]
+    more = ["--partition", "c", "cluster.environment.Y=c d", "cluster.container.python=py", "cluster.requeue=false"]
+    more += ["cluster.constraint=e"]
     printed = launch(config, "--dry-run", *more, environment={"MASKWRIGHT_PROFILE": str(profile)})
     for line in ('partition="c"', 'qos="b"', 'account="a"', 'time="24:00:00"', 'constraint="e"', "no-requeue"):
         assert f"#SBATCH --{line}\n" in printed
@@ -82,19 +83,18 @@ def test_options_win_over_the_config_and_it_over_the_profile(config: Path, tmp_p
         (["--seeds", "1-"], "--seeds"),
         (["--seeds", "1001"], "go up to 1000"),
         (["--profile", "/nowhere.yaml"], "No config file at /nowhere.yaml"),
-        (["--sbatch", "--nodelist n1"], "form --NAME or --NAME=VALUE"),
-        (["--sbatch", "--node=3"], "set cluster.nodes"),
-        (["--sbatch", "--export=ALL,HF_TOKEN=x"], "HF_TOKEN looks like a secret"),
-        (["--env", "HF_TOKEN=x"], "HF_TOKEN looks like a secret"),
-        (["--env", "X"], "NAME=VALUE"),
-        (["--env", "X-Y=1"], "cannot be an environment variable"),
-        (["--env", "PROXY=http://me:word@host"], "PROXY looks like a secret"),
-        (["--setup", "export WANDB_API_KEY=abc"], "WANDB_API_KEY looks like a secret"),
-        (["--spare-nodes", "1", "--max-restarts", "0"], "spare_nodes"),
-        (["--container-image", "x"], "the container cannot access"),
-        (["--container-mount", "x", "--container-image", "x"], "/FROM:/TO"),
-        (["--container-python", "x"], "cluster.container.image is missing"),
-        (["--signal-seconds", "5"], "cluster.signal_seconds"),
+        (["cluster.options=[--nodelist n1]"], "form --NAME or --NAME=VALUE"),
+        (["cluster.options=[--node=3]"], "set cluster.nodes"),
+        (["cluster.options=['--export=ALL,HF_TOKEN=x']"], "HF_TOKEN looks like a secret"),
+        (["cluster.environment.HF_TOKEN=x"], "HF_TOKEN looks like a secret"),
+        (["cluster.environment.X-Y=1"], "cannot be an environment variable"),
+        (["cluster.environment.PROXY=http://me:word@host"], "PROXY looks like a secret"),
+        (["cluster.setup=export WANDB_API_KEY=abc"], "WANDB_API_KEY looks like a secret"),
+        (["cluster.spare_nodes=1", "cluster.max_restarts=0"], "spare_nodes"),
+        (["cluster.container.image=x"], "the container cannot access"),
+        (["cluster.container={mounts: [x], image: x}"], "/FROM:/TO"),
+        (["cluster.container.python=x"], "cluster.container.image is missing"),
+        (["cluster.signal_seconds=5"], "cluster.signal_seconds"),
         (["cluster.node=3"], "Did you mean cluster.nodes?"),
     ],
 )
@@ -107,7 +107,7 @@ def test_bad_input_is_one_sentence_and_submits_nothing(config: Path, arguments: 
 
 
 def test_the_command_line_says_it_in_one_sentence(config: Path) -> None:
-    command = [sys.executable, "-m", "launchers.cli", "launch", "slurm", str(config), "--env", "HF_TOKEN=x"]
+    command = [sys.executable, "-m", "launchers.cli", "launch", "slurm", str(config), "cluster.environment.HF_TOKEN=x"]
     result = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert result.returncode == 1
     assert result.stderr.startswith(f"error: {config}: cluster.environment: HF_TOKEN looks like a secret")
@@ -122,4 +122,6 @@ def test_wrong_key_of_a_profile_names_the_profile(config: Path, tmp_path: Path) 
 
 def test_secrets_from_elsewhere_are_no_secrets(config: Path) -> None:
     lines = "export HF_TOKEN=$(cat ~/.token) TOKENIZERS_PARALLELISM=false"
-    assert lines in launch(config, "--dry-run", "--setup", lines, "--env", "TOKENIZERS_PARALLELISM=false")
+    assert lines in launch(
+        config, "--dry-run", f"cluster.setup={lines}", "cluster.environment.TOKENIZERS_PARALLELISM=false"
+    )

@@ -203,6 +203,6 @@ def test_a_causal_run_is_replayed(run, data, tmp_path):
 
 
 def test_nothing_here_imports_torch():
-    modules = "pretrain.reporting.batch_replay, launchers.app, launchers.commands.marked_text"
+    modules = "pretrain.reporting.batch_replay, launchers.app, launchers.display.marked_text"
     code = f"import sys, {modules}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

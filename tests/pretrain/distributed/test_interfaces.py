@@ -55,7 +55,7 @@ def test_several_interfaces_and_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_no_way_to_a_host_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_network(monkeypatch, {"2001:db8::2": None, "10.9.0.2": "10.9.0.1"})
-    with pytest.raises(UserError, match=r"leads to n2 \(2001:db8::2, 10.9.0.2\): name the one .* --interface"):
+    with pytest.raises(UserError, match=r"leads to n2 \(2001:db8::2, 10.9.0.2\): name the one .* cluster.interface"):
         interface_to("n2")
 
 

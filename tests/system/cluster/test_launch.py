@@ -82,8 +82,8 @@ def test_seeds_on_a_site_of_its_own_ways(cluster: Cluster, folder: Path) -> None
     (folder / "site.yaml").write_text(SITE)
     config = folder / "seeds.yaml"
     config.write_text((folder / "config.yaml").read_text())
-    options = ["--profile", folder / "site.yaml", "--gpus-per-node", "2", "--seeds", "3,5", "--sbatch", "--hold"]
-    options += ["--sbatch", "--export=NONE", f"run.dir={json.dumps(str(run))}"]
+    options = ["--profile", folder / "site.yaml", "--gpus-per-node", "2", "--seeds", "3,5"]
+    options += ["cluster.options=[--hold, --export=NONE]", f"run.dir={json.dumps(str(run))}"]
     job_id = launch(cluster, config, *options, MASKWRIGHT_NOT_HANDED_ON="1")
     config.write_text("run: edited while the job waits")
     assert f"Comment=maskwright:{run}/seed-%a " in cluster.run("scontrol", "--oneliner", "show", "job", job_id)

@@ -45,10 +45,10 @@ class Corpus:
             (folder / "text" / f"{number:05}.jsonl").write_text(lines)
         train([" ".join(WORDS)], "wordpiece", 80, folder / "tok")
 
-    def prep(self, command: str, out: Path, *options: str) -> None:
+    def prep(self, out: Path, *options: str) -> None:
         words = ["--input", self.folder / "text", "--tokenizer", self.folder / "tok", "--out", out, *options]
         subprocess.run(
-            [sys.executable, "-m", "launchers.cli", "prep", command, *map(str, words)],
+            [sys.executable, "-m", "launchers.cli", "prep", "run", *map(str, words)],
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             check=True,
@@ -85,7 +85,7 @@ class Corpus:
     def check_complete(self, cluster: Cluster, *options: str) -> None:
         """The data set has the bytes of one that is made by one command, and there is nothing left to do."""
         local = self.folder / "local"
-        self.prep("run", local, "--workers", "2", *options)
+        self.prep(local, "--workers", "2", *options)
         assert contents(self.out) == contents(local)
         assert len(contents(local)) > 2 * self.files, "shards and their indices"
         assert "is complete" in self.launch(cluster)
@@ -97,12 +97,12 @@ def contents(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def running(cluster: Cluster, stage: str, least: int) -> dict[str, str]:
-    """Process ids of elements ("JOB_INDEX") of a stage that have just begun, when there are so many, youngest first."""
+def running(cluster: Cluster, least: int) -> dict[str, str]:
+    """Process ids of elements ("JOB_INDEX") that have just begun, when there are so many, youngest first."""
     deadline = time.monotonic() + 60
     while True:
         found = {}
-        pids = cluster.run("pgrep", "--full", f"launchers.cli prep {stage}", check=False).split()
+        pids = cluster.run("pgrep", "--full", "launchers.cli prep task", check=False).split()
         for pid in sorted(map(int, pids), reverse=True):
             environment = cluster.run("cat", f"/proc/{pid}/environ", check=False)
             if match := re.search(r"SLURM_ARRAY_JOB_ID=(\d+)", environment):
@@ -111,12 +111,12 @@ def running(cluster: Cluster, stage: str, least: int) -> dict[str, str]:
                 found[f"{match[1]}_{index[1]}"] = str(pid)
         if len(found) >= least:
             return found
-        assert time.monotonic() < deadline, f"{least} elements of {stage} never ran at the same time"
+        assert time.monotonic() < deadline, f"{least} elements never ran at the same time"
 
 
 def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / NASTY, files=40)
-    corpus.prep("plan", corpus.out)
+    corpus.prep(corpus.out, "--plan-only")
     printed = corpus.launch(small_arrays, "--tasks-per-job", "4", "--job-name", NASTY)
     first, second = corpus.ids("task")
     (merge,) = corpus.ids("merge")
@@ -125,7 +125,7 @@ def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Clust
     assert corpus.lists("task") == [list(range(n, n + 4)) for n in range(0, 40, 4)]
 
     small_arrays.run("scancel", f"{second}_[4-5]")  # they wait: eight others take all cores
-    killed, cancelled, requeued = list(begun := running(small_arrays, "task", 3))[:3]
+    killed, cancelled, requeued = list(begun := running(small_arrays, 3))[:3]
     small_arrays.run("kill", "-KILL", begun[killed])
     small_arrays.run("scancel", cancelled)
     small_arrays.run("scontrol", "requeue", requeued)
@@ -155,7 +155,7 @@ def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Clust
 @pytest.mark.slow
 def test_duplicates_are_resolved_when_all_is_scanned(small_arrays: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "corpus", files=12)
-    corpus.prep("plan", corpus.out, "--deduplicate", "exact")
+    corpus.prep(corpus.out, "--plan-only", "--deduplicate", "exact")
     corpus.launch(small_arrays, "--tasks-per-job", "3")
     (scan,), (resolve,), (tasks,) = corpus.ids("scan"), corpus.ids("resolve"), corpus.ids("task")
     small_arrays.run("scancel", f"{scan}_2")
@@ -180,12 +180,12 @@ def test_duplicates_are_resolved_when_all_is_scanned(small_arrays: Cluster, tmp_
 @pytest.mark.slow
 def test_only_added_inputs_are_submitted(small_arrays: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "corpus", files=3)
-    corpus.prep("plan", corpus.out)
+    corpus.prep(corpus.out, "--plan-only")
     corpus.launch(small_arrays)
     state, log = corpus.wait(small_arrays, 60)
     assert state == "COMPLETED", log
     (corpus.folder / "text" / "added.jsonl").write_text('{"text": "the little wells"}\n')
-    corpus.prep("plan", corpus.out)
+    corpus.prep(corpus.out, "--plan-only")
     corpus.launch(small_arrays)
     assert corpus.lists("task") == [[3]]
     state, log = corpus.wait(small_arrays, 60)
@@ -197,14 +197,14 @@ def test_only_added_inputs_are_submitted(small_arrays: Cluster, tmp_path: Path) 
 @pytest.mark.slow
 def test_two_thousand_tasks(cluster: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "corpus", files=2000)
-    corpus.prep("plan", corpus.out)
+    corpus.prep(corpus.out, "--plan-only")
     per_element = 8  # starting an element takes about a second of a core
     begin = time.monotonic()
     corpus.launch(cluster, "--tasks-per-job", str(per_element))
     lost = 0
     for _ in range(5):
         time.sleep(3)
-        killed, cancelled = list(begun := running(cluster, "task", 2))[:2]
+        killed, cancelled = list(begun := running(cluster, 2))[:2]
         cluster.run("kill", "-KILL", begun[killed])
         cluster.run("scancel", cancelled)
         lost += 2 * per_element

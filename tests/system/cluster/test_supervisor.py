@@ -1,5 +1,6 @@
 """Jobs on a real Slurm cluster with lost nodes, time limits and killed processes."""
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -53,7 +54,7 @@ def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def submit(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
     """Submit a run that is impatient with lost nodes."""
-    return launch(cluster, folder, run, "--cpu", "--health-seconds", "10", *options)
+    return launch(cluster, folder, run, "--cpu", "cluster.health_seconds=10", *options)
 
 
 def ranks(cluster: Cluster) -> list[str]:
@@ -149,7 +150,8 @@ def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, f
     run = folder / "late"
     exports = [f"export {name}={value}" for name, value in variables("slow:rank=0,step=15,seconds=900").items()]
     fault = f'if [ -z "${{SLURM_RESTART_COUNT:-}}" ]; then {"; ".join(exports)}; fi'
-    job_id = launch(cluster, folder, run, "--cpu", "--setup", fault, "train.steps=20", "guard.hang_seconds=0")
+    options = [f"cluster.setup={json.dumps(fault)}", "train.steps=20", "guard.hang_seconds=0"]
+    job_id = launch(cluster, folder, run, "--cpu", *options)
     cluster.run("scancel", job_id)
     script = run / "slurm" / "job.sh"
     job_id = cluster.run("sbatch", "--parsable", "--time=3", "--signal=B:USR1@30", script).strip()
@@ -158,7 +160,7 @@ def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, f
     assert state == "COMPLETED", log
     assert cluster.job(job_id)["Restarts"] == "1"
     assert "no checkpoint in the time that Slurm left" in log
-    assert "submit with larger --signal-seconds" in log
+    assert "submit with a larger cluster.signal_seconds" in log
     assert "s after Slurm's warning" in log
     assert sorted(losses(run)) == list(range(1, 21))
     wait_gone(cluster)

@@ -1,9 +1,8 @@
 """Arguments shared by several commands, and checks of input and output paths."""
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +19,6 @@ Overrides = Annotated[
 ]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="run folder (run.dir of the config)")]
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN", help="run folders, or folders that contain runs")]
-StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="study folder (run.dir of its config)")]
 DataSet = Annotated[str, typer.Argument(metavar="DIR", help="data set: a folder or a URL", show_default=False)]
 UriOption = Annotated[str | None, typer.Option(help="MLflow address, for example http://host:5000")]
 YesOption = Annotated[bool, typer.Option("--yes", help="trust the addresses in the run folder")]
@@ -36,8 +34,38 @@ ProcessCount = Annotated[
     int | None, typer.Option(min=1, help="training processes; by default one per GPU, or one on CPU")
 ]
 WorkerCount = Annotated[int | None, typer.Option(min=1, help="worker processes; by default one per core")]
-Planned = Annotated[Path, typer.Argument(metavar="OUT", help="folder of a planned data set", show_default=False)]
-Tasks = Annotated[list[int], typer.Argument(metavar="TASK", help="task numbers, from 0", show_default=False)]
+PlanArgument = Annotated[Path, typer.Argument(metavar="OUT", help="folder of a planned data set", show_default=False)]
+
+Inputs = Annotated[
+    list[str],
+    typer.Option(
+        "--input",
+        metavar="[NAME=]FILE",
+        help="file, folder, quoted glob, URL, hub:DATASET or pair:SOURCE,TARGET; NAME is its source. Repeat it for "
+        "more. Formats: jsonl, txt, fasta (all also .gz, .zst), parquet",
+    ),
+]
+MoreInputs = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="FILE", help="more inputs, as from a glob that the shell expands"),
+]
+TextField = Annotated[str, typer.Option(help="field with the text; a.b means field b in a")]
+TargetField = Annotated[str | None, typer.Option(help="field with the translation, for objective: prefix")]
+Separator = Annotated[
+    str,
+    typer.Option(
+        metavar="blank|line|file|TEXT",
+        help="what ends a document of a .txt file; TEXT: a line of this text",
+    ),
+]
+CacheOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="cache folder for remote inputs; by default ~/.cache/maskwright"),
+]
+CacheSizeOption = Annotated[float, typer.Option(min=0.001, help="size limit of the cache in gigabytes")]
+AllowUnknown = Annotated[
+    bool, typer.Option("--allow-unknown", help="accept a tokenizer that cannot spell over 10% of the text")
+]
 
 
 def local(place: str | Path) -> Path:
@@ -51,33 +79,6 @@ def local(place: str | Path) -> Path:
             f"{shown(str(place))} is a URL, and output must be local. Name a local path, and copy the result later."
         )
     return Path(place)
-
-
-def with_options(
-    command: Callable[..., None], name: str, options: Mapping[str, inspect.Parameter], value: Callable[..., Any]
-) -> Callable[..., None]:
-    """Replace a parameter of a command by options. The command receives `value` of the options that were given."""
-
-    def run(**values: Any) -> None:
-        given = {option: values.pop(option) for option in options}
-        command(**values, **{name: value(**given)})
-
-    own = inspect.signature(command).parameters.values()
-    parameters = [new for one in own for new in (options.values() if one.name == name else [one])]
-    run.__name__, run.__doc__ = command.__name__, command.__doc__
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return run
-
-
-def read_config(place: Path, overrides: list[str] | None = None) -> "Config":
-    """The config of a file, or of a run folder. Raises UserError if it cannot be used."""
-    from pretrain.config import load_config, load_run_config
-    from pretrain.run import RunFolder
-
-    if place.is_dir():
-        load_run_config(RunFolder(place).config)
-        place = RunFolder(place).config
-    return load_config(place, overrides)
 
 
 def load_trusted_config(file: Path, overrides: list[str] | None, yes: bool) -> "Config":
@@ -115,7 +116,7 @@ def check_new_file(file: Path) -> None:
         raise UserError(f"{file} exists; choose another --out.")
 
 
-def check_inputs(
+def require_inputs(
     models: Sequence[str | Path], data_sets: Iterable[str | None] = (), files: Iterable[str | None] = ()
 ) -> None:
     """Raise UserError for the first input that is missing or of the wrong kind, or a model that is named twice.

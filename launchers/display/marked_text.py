@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from data_prep.common.errors import printable
-from data_prep.tokenizer import Spelling
 from pretrain.config import View
-from pretrain.data import BatchDocument
+
+if TYPE_CHECKING:
+    from data_prep.tokenizer import Spelling
+    from pretrain.data import BatchDocument
 
 Segment = tuple[str, str | None]
-LEGEND: list[Segment] = [
+_MASK_LEGEND: list[Segment] = [
     ("⟦word⟧", "mask"),
     (" the model sees [MASK], ", None),
     ("⟦word→other⟧", "random"),
@@ -21,14 +24,14 @@ LEGEND: list[Segment] = [
 ]
 _STYLES = {"mask": "bold yellow", "random": "bold red", "kept": "bold cyan", None: ""}
 LEGENDS: dict[View, list[Segment]] = {
-    View.BIDIRECTIONAL: LEGEND,
+    View.BIDIRECTIONAL: _MASK_LEGEND,
     View.CAUSAL: [("every token but special ones is predicted from those before it", None)],
     View.PREFIX: [("the second text is predicted, from the first one and the tokens before it", None)],
 }
 
 
 def marked(
-    document: BatchDocument, spelling: Spelling, outside: frozenset[int], units: Sequence[int] | None = None
+    document: "BatchDocument", spelling: "Spelling", outside: frozenset[int], units: Sequence[int] | None = None
 ) -> list[Segment]:
     """Split a document's original text into segments, each with its fate: None for text that is not predicted.
 

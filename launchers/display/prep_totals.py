@@ -2,14 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
 from data_prep.common.errors import UserError
-from data_prep.jobs import Workers
-from launchers.display import CommandProgress
-from pretrain.distributed import Cores
+from launchers.display.progress import CommandProgress
 
 if TYPE_CHECKING:
     from data_prep.jobs import Prepared, TaskProgress
@@ -26,16 +24,6 @@ def show_totals(line: CommandProgress) -> Callable[[str, "TaskProgress", int], N
         line.show(totals.file_bytes, total_bytes, text)
 
     return show
-
-
-def run_stage(stage: Literal["scan", "task"], out: Path, tasks: list[int], workers: int | None) -> None:
-    """Run a stage of these tasks with progress, and print the notes."""
-    with Workers(min(workers or Cores.usable().number, len(tasks))) as processes, CommandProgress() as line:
-        from data_prep.jobs import run_tasks  # slow import; the worker processes start in the meantime
-
-        notes = run_tasks(stage, out, tasks, processes, show_totals(line))
-    for note in notes:
-        typer.echo(note, err=True)
 
 
 def print_prepared(prepared: "Prepared", out: Path, already_finished: bool = False) -> None:

@@ -1,0 +1,90 @@
+"""Run `maskwright` commands as child processes: one with its output here, or several with their output in logs."""
+
+import os
+import shlex
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from data_prep.common.errors import UserError
+from data_prep.common.processes import die_with_parent, module_command
+from launchers.local.stop_signals import on_stop_signals
+
+_POLL_SECONDS = 1.0
+
+
+def run_command(console: Console, *words: object, variables: Mapping[str, str] | None = None) -> None:
+    """Print a command and run it in a separate process. Ctrl-C goes to the command.
+
+    Args:
+        words: of the command after `maskwright`. variables: changes of the environment.
+
+    Raises:
+        UserError: if the command fails.
+    """
+    arguments = list(map(str, words))
+    console.print(f"[bold]$ maskwright {escape(shlex.join(arguments))}[/]", soft_wrap=True, highlight=False)
+    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C
+    try:
+        code = subprocess.Popen(
+            module_command("launchers.cli", *arguments),
+            env=os.environ | (variables or {}),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        ).wait()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if code:
+        raise UserError(
+            f"`maskwright {arguments[0]}` failed with exit code {code}. See its message above. "
+            "After you have solved the problem, run the same command again."
+        )
+
+
+@contextmanager
+def child_commands(program: Sequence[str] | None = None) -> Iterator[Callable[..., int]]:
+    """Yield a function that runs commands as child processes, one at a time, with their output in a log file.
+
+    A stop request goes to the running command. After it, the function raises Stopped and starts no more commands.
+    """
+    from evaluation.study import Stopped
+
+    child: subprocess.Popen[bytes] | None = None
+    requests: list[int] = []
+
+    def stop(number: int) -> None:
+        if not requests and child and child.poll() is None:
+            child.terminate()
+        requests.append(number)
+
+    def run(words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
+        nonlocal child
+        if requests:
+            raise Stopped
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as output:
+            child = subprocess.Popen(
+                [*(program or module_command("launchers.cli")), *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,  # so that only this process forwards Ctrl-C, once
+                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+            )
+            if requests:  # the request arrived before the process started
+                child.terminate()
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    code = child.wait(_POLL_SECONDS)
+                    break
+                look()
+        if requests:
+            raise Stopped
+        return code
+
+    with on_stop_signals(stop):
+        yield run
