@@ -49,7 +49,7 @@ def study_masking(
     ] = "",
     procs: ProcessCount = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="show the arms and their steps, and train nothing")
+        bool, typer.Option("--dry-run", help="show the arms and steps, with --slurm the job scripts, and train nothing")
     ] = False,
     slurm: Annotated[
         bool, typer.Option("--slurm", help="submit a Slurm job array with the settings of cluster:")
@@ -88,12 +88,16 @@ def study_masking(
     check_inputs(settings, pairs, pairs_limit, finetuning)
     if dry_run:
         print("\n".join(study.describe()))
+        if slurm:
+            from launchers.slurm import study_chain
+
+            study_chain(study, settings).show()
         return
     study.save(settings)
     if slurm:
         from launchers.slurm import submit_study
 
-        print(submit_study(study, settings))
+        submit_study(study, settings)
         return
     run_to_report(study, None)
 

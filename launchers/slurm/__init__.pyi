@@ -6,5 +6,6 @@ from .client import run_on_hosts as run_on_hosts
 from .prep_array import launch_array as launch_array
 from .slurm_findings import check_slurm as check_slurm
 from .study_array import queue_again as queue_again
+from .study_array import study_chain as study_chain
 from .study_array import submit_study as submit_study
 from .submission import launch_run as launch_run

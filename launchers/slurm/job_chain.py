@@ -1,11 +1,13 @@
 """Chains of dependent jobs: submit all or none, and refuse a second submission while they are queued."""
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.common.errors import MissingFile, UserError
+from data_prep.common.files import write_file
 from data_prep.common.reading import read_text, unusable
 from launchers.slurm import client
 
@@ -40,24 +42,61 @@ class ChainedJob:
         return options
 
 
-def submit_chain(jobs: Sequence[ChainedJob], folder: Path) -> dict[str, list[str]]:
-    """Submit the jobs, write their ids to FOLDER/jobs, and return the ids of each stage.
+@dataclass(frozen=True)
+class JobChain:
+    """Jobs in order, and the texts of the files in `folder` that they need: STAGE.sh for each stage, and lists."""
 
-    Raises:
-        UserError: if sbatch refuses a job; the jobs before it are cancelled.
-    """
-    ids: dict[str, list[str]] = {}
-    try:
-        with open(folder / "jobs", "w") as file:
-            for job in jobs:
-                job_id = client.submit(folder / f"{job.stage}.sh", job.options(ids), job.arguments)
-                ids.setdefault(job.stage, []).append(job_id)
-                file.write(f"{job.stage} {job_id}\n")
-                file.flush()
-    except BaseException:
-        client.cancel([job_id for stage in ids.values() for job_id in stage])
-        raise
-    return ids
+    folder: Path
+    files: Mapping[str, str]
+    jobs: Sequence[ChainedJob]
+
+    def show(self) -> None:
+        """Print the files to write, of lists the first line, and the shell commands with job ids in variables."""
+        for name, text in self.files.items():
+            lines = text.splitlines()
+            listed = f" {len(lines):,} lines, the first {lines[0]}"
+            print(f"# {self.folder / name}:" + (f"\n{text}" if name.endswith(".sh") else listed))
+        ids: dict[str, list[str]] = {}
+        for number, job in enumerate(self.jobs, 1):
+            script = shlex.quote(str(self.folder / f"{job.stage}.sh"))
+            words = ["sbatch --parsable", *job.options(ids), script, *job.arguments]
+            print(f"job{number}=$({' '.join(words)})")
+            ids.setdefault(job.stage, []).append(f"$job{number}")
+
+    def submit(self) -> dict[str, list[str]]:
+        """Write the files, submit the jobs and print them. Writes their ids to FOLDER/jobs, and returns them by stage.
+
+        Raises:
+            UserError: if a file cannot be written, or sbatch refuses a job; the jobs before it are cancelled.
+        """
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for name, text in self.files.items():
+                write_file(self.folder / name, text.encode())
+        except OSError as error:
+            raise UserError(f"{error.filename or self.folder} cannot be written ({error.strerror})") from None
+        ids = self._submit()
+        for stage, of_stage in ids.items():
+            arrays = " and ".join(job.array for job in self.jobs if job.stage == stage and job.array)
+            print(f"Submitted {stage} as job {' '.join(of_stage)}{arrays and f', array {arrays}'}.")
+        every = [job_id for of_stage in ids.values() for job_id in of_stage]
+        print(f"  state   squeue --jobs {','.join(every)}")
+        print(f"  cancel  scancel {' '.join(every)}")
+        return ids
+
+    def _submit(self) -> dict[str, list[str]]:
+        ids: dict[str, list[str]] = {}
+        try:
+            with open(self.folder / "jobs", "w") as file:
+                for job in self.jobs:
+                    job_id = client.submit(self.folder / f"{job.stage}.sh", job.options(ids), job.arguments)
+                    ids.setdefault(job.stage, []).append(job_id)
+                    file.write(f"{job.stage} {job_id}\n")
+                    file.flush()
+        except BaseException:
+            client.cancel([job_id for stage in ids.values() for job_id in stage])
+            raise
+        return ids
 
 
 def refuse_while_queued(folder: Path, subject: Path) -> None:

@@ -3,51 +3,53 @@
 import os
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import write_file
 from data_prep.common.processes import module_command
 from evaluation.study import Study
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
-from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
+from launchers.slurm.job_chain import ChainedJob, JobChain, refuse_while_queued
 from launchers.slurm.requeue_decision import ending_of
 from pretrain.config import Config
 
-PARTS = ("run", "report")
 
-
-def submit_study(study: Study, config: Config) -> str:
-    """Submit the unfinished parts, each run as one array element. Returns the message for the user.
+def submit_study(study: Study, config: Config) -> None:
+    """Submit the unfinished parts, each run as one array element, and print the jobs.
 
     Raises:
         UserError: if Slurm is missing or refuses a job, jobs of this study are queued, or a run needs a container.
     """
+    chain = study_chain(study, config)
     client.check_available()
-    folder, numbers = study.folder, study.unfinished
-    _check(folder, numbers, config)
-    made = folder / "slurm"
-    made.mkdir(exist_ok=True)
-    for part in PARTS:
-        write_file(made / f"{part}.sh", render(study, config, part).encode())
-    submitted = submit_chain(plan(numbers), made)
-    return _words(folder, numbers, [job_id for ids in submitted.values() for job_id in ids])
+    refuse_while_queued(chain.folder, study.folder)
+    chain.submit()
+    print(f"  report  {study.folder / 'report.html'}, at the end")
+    print(f"  logs    {chain.folder}")
 
 
-def plan(numbers: Sequence[int]) -> list[ChainedJob]:
-    """The jobs in order. The report waits for the runs, even if some fail."""
-    jobs = [ChainedJob("run", ",".join(map(str, numbers)))] if numbers else []
-    return [*jobs, ChainedJob("report", after="run" if numbers else None)]
-
-
-def render(study: Study, config: Config, part: str) -> str:
-    """Render the batch script of a part.
+def study_chain(study: Study, config: Config) -> JobChain:
+    """The jobs and scripts of the unfinished parts. The report waits for the runs, even if some fail.
 
     Raises:
-        UserError: if a value is invalid in a script, or the time limit is malformed or too short.
+        UserError: if a value is invalid in a script, the time limit is malformed or too short, the study has more runs
+            than an array has elements, or a run needs a container.
     """
+    numbers = study.unfinished
+    if config.cluster.container:
+        raise UserError(
+            "cluster.container is not supported for studies. Remove it, and prepare the environment with cluster.setup."
+        )
+    if numbers and numbers[-1] >= (most := client.max_array_size()):
+        raise UserError(f"the study has {numbers[-1]} runs, and an array has {most - 1} elements at most here")
+    jobs = [ChainedJob("run", ",".join(map(str, numbers)))] if numbers else []
+    jobs.append(ChainedJob("report", after="run" if numbers else None))
+    files = {f"{job.stage}.sh": _script(study, config, job.stage) for job in jobs}
+    return JobChain(study.folder / "slurm", files, jobs)
+
+
+def _script(study: Study, config: Config, part: str) -> str:
     cluster, python, here = config.cluster, Path(os.path.abspath(sys.executable)), study.folder.absolute()
     option = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else " --report"
     program = module_command("launchers.cli", "study", "run", str(here), python=str(python))
@@ -77,25 +79,3 @@ def queue_again() -> None:
     if ending_of(fields) == "no" and fields.get("BatchFlag") == fields.get("Requeue") == "1":
         problem = client.requeue([])
         print(f"job {name} cannot be queued again: {problem}" if problem else f"job {name} is queued again", flush=True)
-
-
-def _check(folder: Path, numbers: Sequence[int], config: Config) -> None:
-    if config.cluster.container:
-        raise UserError(
-            "cluster.container is not supported for studies. Remove it, and prepare the environment with cluster.setup."
-        )
-    if numbers and numbers[-1] >= (most := client.max_array_size()):
-        raise UserError(f"the study has {numbers[-1]} runs, and an array has {most - 1} elements at most here")
-    refuse_while_queued(folder / "slurm", folder)
-
-
-def _words(folder: Path, numbers: Sequence[int], ids: Sequence[str]) -> str:
-    return "\n".join(
-        [
-            f"Submitted jobs {' '.join(ids)}: {len(numbers)} runs, each an element of an array, and the report.",
-            f"  state   squeue --jobs {','.join(ids)}",
-            f"  report  {folder / 'report.html'}, at the end",
-            f"  logs    {folder / 'slurm'}",
-            f"  cancel  scancel {' '.join(ids)}",
-        ]
-    )

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,20 +14,11 @@ from data_prep.jobs import PrepareRequest, plan_only
 from data_prep.sources import find_inputs
 from data_prep.tokenizer import train
 from launchers.slurm.client import max_array_size
-from launchers.slurm.job_chain import ChainedJob, refuse_while_queued, submit_chain
-from launchers.slurm.prep_array import (
-    MOST_ELEMENTS,
-    ArrayStage,
-    PrepArray,
-    elements,
-    jobs,
-    render,
-    tasks_per_element,
-    write_scripts,
-)
+from launchers.slurm.job_chain import ChainedJob, JobChain, refuse_while_queued
+from launchers.slurm.prep_array import MOST_ELEMENTS, PrepArray, elements, jobs, make_submission, tasks_per_element
 from pretrain.config import ClusterConfig
+from tests.support.in_process import command
 
-ROOT = Path(__file__).resolve().parents[3]
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
 ARRAY = PrepArray(
     out=Path("/shared/data/x"),
@@ -37,8 +27,7 @@ ARRAY = PrepArray(
     cpus=3,
     cluster=ClusterConfig(cpu=True),
 )
-TASKS = ArrayStage("task", [[0, 1], [7, 9]])
-MERGE = ArrayStage("merge", [])
+TASKS = {"task": [[0, 1], [7, 9]], "merge": []}
 
 
 def asking(array: PrepArray, **options: str) -> PrepArray:
@@ -54,11 +43,11 @@ def program(folder: Path, name: str, script: str) -> None:
 
 @given(st.lists(st.integers(0, 10**6), unique=True), st.integers(1, 50), st.integers(2, 40))
 def test_every_task_is_in_one_element_of_one_array(tasks: list[int], per_element: int, limit: int) -> None:
-    stage = ArrayStage("task", elements(tasks, per_element))
-    arrays = [(int(job.arguments[0]), size(job)) for job in (jobs([stage], limit) if stage.elements else [])]
-    done = [task for first, count in arrays for element in stage.elements[first : first + count] for task in element]
+    parts = elements(tasks, per_element)
+    arrays = [(int(job.arguments[0]), size(job)) for job in (jobs({"task": parts}, limit) if parts else [])]
+    done = [task for first, count in arrays for element in parts[first : first + count] for task in element]
     assert done == tasks
-    assert all(len(element) <= per_element for element in stage.elements)
+    assert all(len(element) <= per_element for element in parts)
     assert all(0 < count < limit for _, count in arrays)
 
 
@@ -87,8 +76,7 @@ def test_tasks_of_an_element(count: int, total_bytes: int, cpus: int, expected: 
 
 
 def test_stages_wait_for_each_other() -> None:
-    stages = [ArrayStage("scan", [[n] for n in range(5)]), ArrayStage("resolve", []), TASKS, MERGE]
-    planned = jobs(stages, max_array_size=4)
+    planned = jobs({"scan": [[n] for n in range(5)], "resolve": [], **TASKS}, max_array_size=4)
     assert [(job.stage, job.arguments) for job in planned] == [
         ("scan", ("0",)),
         ("scan", ("3",)),
@@ -109,22 +97,23 @@ def test_stages_wait_for_each_other() -> None:
 def test_directives_ask_for_what_was_asked() -> None:
     array = asking(ARRAY, partition="cpu", account="me", time="2:00:00", mem="3G")
     common = ['nodes="1"', 'ntasks="1"', 'cpus-per-task="3"', 'mem="3G"', 'partition="cpu"', 'account="me"']
-    for stage, name, log in ((TASKS, "x-task", "%A_%a"), (MERGE, "x-merge", "%j")):
-        lines = [line for line in render(stage, array, Path("/f")).splitlines() if line.startswith("#SBATCH")]
-        own = [f'job-name="{name}"', 'comment="maskwright:"', f'output="/shared/data/x/prep/slurm/{log}.log"']
+    scripts = array.chain(TASKS, 9).files
+    for stage, log in (("task", "%A_%a"), ("merge", "%j")):
+        lines = [line for line in scripts[f"{stage}.sh"].splitlines() if line.startswith("#SBATCH")]
+        own = [f'job-name="x-{stage}"', 'comment="maskwright:"', f'output="/shared/data/x/prep/slurm/{log}.log"']
         wanted = [*own, *common, 'time="2:00:00"', 'open-mode="append"', "requeue"]
         assert lines == [f"#SBATCH --{option}" for option in wanted]
 
 
 def test_percent_in_the_path_is_not_a_pattern() -> None:
     array = dataclasses.replace(ARRAY, out=Path("/shared/50%A"))
-    assert '--output="/shared/50%%A/prep/slurm/%A_%a.log"' in render(TASKS, array, Path("/f"))
+    assert '--output="/shared/50%%A/prep/slurm/%A_%a.log"' in array.chain(TASKS, 9).files["task.sh"]
 
 
 @pytest.mark.parametrize("field, value", [("job_name", "a\n#SBATCH --wrap=x"), ("partition", ""), ("mem", "1\x00")])
 def test_what_sbatch_cannot_read_is_refused(field: str, value: str) -> None:
     with pytest.raises(UserError, match=field.replace("_", "-")):
-        render(TASKS, asking(ARRAY, **{field: value}), Path("/f"))
+        asking(ARRAY, **{field: value}).chain(TASKS, 9)
 
 
 @pytest.fixture
@@ -148,29 +137,36 @@ def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.
     )
 
 
+def written(array: PrepArray, stages: dict[str, list[list[int]]]) -> JobChain:
+    """A submission with its files, without jobs."""
+    chain = array.chain(stages, 2)
+    make_submission(chain.folder)
+    for name, text in chain.files.items():
+        (chain.folder / name).write_text(text)
+    return chain
+
+
 def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
-    folder = nasty.submission(nasty.last_number + 1)
-    write_scripts([TASKS, ArrayStage("resolve", []), MERGE], nasty, folder)
+    folder = written(nasty, {"scan": [[5]], "resolve": [], **TASKS}).folder
+    here, prep = str(nasty.working_dir), ["-m", "launchers.cli", "prep"]
     for arguments, index, numbers in (([], "1", "01"), (["0"], "2", "79"), (["1"], "1", "79")):
         result = run_script(folder / "task.sh", *arguments, SLURM_ARRAY_TASK_ID=index)
         heading, called = result.stdout.split("\n", 1)
         assert heading.endswith(f": prep task {' '.join(numbers)}")
-        expected = ["-m", "launchers.cli", "prep", "task", str(nasty.out), *numbers, "--workers", "3"]
-        assert called.split("\0")[:-1] == [str(nasty.working_dir), *expected]
+        assert called.split("\0")[:-1] == [here, *prep, "task", str(nasty.out), "--workers", "3", *numbers]
         assert not result.stderr
-    for step, name, more in (("resolve", "task", ["--stage", "resolve"]), ("merge", "merge", ["--workers", "3"])):
-        called = run_script(folder / f"{step}.sh").stdout.split("\n", 1)[1]
-        expected = ["-m", "launchers.cli", "prep", name, str(nasty.out), *more]
-        assert called.split("\0")[:-1] == [str(nasty.working_dir), *expected]
-    assert not list(nasty.out.parent.rglob("pwned"))
-
-
-def test_an_element_without_a_line_fails(nasty: PrepArray) -> None:
-    folder = nasty.submission(nasty.last_number + 1)
-    write_scripts([TASKS], nasty, folder)
+    out = str(nasty.out)
+    for stage, words in (
+        ("scan", ["task", out, "--stage", "scan", "--workers", "3", "5"]),
+        ("resolve", ["task", out, "--stage", "resolve"]),
+        ("merge", ["merge", out, "--workers", "3"]),
+    ):
+        called = run_script(folder / f"{stage}.sh", SLURM_ARRAY_TASK_ID="1").stdout.split("\n", 1)[1]
+        assert called.split("\0")[:-1] == [here, *prep, *words]
     result = run_script(folder / "task.sh", "2", SLURM_ARRAY_TASK_ID="1")
     assert result.returncode == 1
     assert "has no line 3" in result.stderr
+    assert not list(nasty.out.parent.rglob("pwned"))
 
 
 @pytest.fixture
@@ -187,10 +183,12 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_submission_and_its_refusal_while_it_runs(nasty: PrepArray, slurm: Path) -> None:
-    folder = nasty.submission(nasty.last_number + 1)
-    stages = [TASKS, MERGE]
-    write_scripts(stages, nasty, folder)
-    assert submit_chain(jobs(stages, 2), folder) == {"task": ["41", "42"], "merge": ["43"]}
+    chain = nasty.chain(TASKS, 2)
+    folder = chain.folder
+    make_submission(folder)
+    with pytest.raises(UserError, match="another submission"):
+        make_submission(folder)
+    assert chain.submit() == {"task": ["41", "42"], "merge": ["43"]}
     assert (slurm / "calls").read_text().splitlines() == [
         f"sbatch --parsable --array=1-1 {folder}/task.sh 0",
         f"sbatch --parsable --array=1-1 {folder}/task.sh 1",
@@ -210,20 +208,11 @@ def test_submission_and_its_refusal_while_it_runs(nasty: PrepArray, slurm: Path)
     assert nasty.last_number == 1
 
 
-def test_two_submissions_never_share_a_folder(nasty: PrepArray) -> None:
-    folder = nasty.submission(nasty.last_number + 1)
-    write_scripts([TASKS], nasty, folder)
-    with pytest.raises(UserError, match="another submission"):
-        write_scripts([TASKS], nasty, folder)
-
-
 def test_what_was_submitted_before_a_refusal_is_cancelled(nasty: PrepArray, slurm: Path) -> None:
-    folder = nasty.submission(nasty.last_number + 1)
-    write_scripts([TASKS, MERGE], nasty, folder)
     script = (slurm / "sbatch").read_text() + '\n[ "$1 $2" != "--parsable --dependency=afterany:41:42" ]'
     program(slurm, "sbatch", script + " || { echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1; }")
     with pytest.raises(UserError, match="QOSMaxSubmitJobPerUserLimit"):
-        submit_chain(jobs([TASKS, MERGE], 2), folder)
+        nasty.chain(TASKS, 2).submit()
     assert (slurm / "calls").read_text().splitlines()[-1] == "scancel --quiet 41 42"
 
 
@@ -245,42 +234,22 @@ def planned(tmp_path: Path) -> Path:
     return tmp_path / "set"
 
 
-def launch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "launchers.cli", "launch", "prep", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=os.environ | {"PATH": "/nowhere"})
-
-
-def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path) -> None:
+def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
     before = sorted(planned.rglob("*"))
-    result = launch(planned, "--cpus", "2", "--tasks-per-job", "2", "--dry-run")
-    assert result.returncode == 0, result.stderr
+    ended = command(capsys, "launch", "prep", planned, "--cpus", "2", "--tasks-per-job", "2", "--dry-run")
+    assert ended.code == 0, ended.err
     folder = planned / "prep" / "slurm" / "submission-0001"
-    assert f"# {folder}/task.txt: 2 lines of task numbers, the first 0 1" in result.stdout
-    assert '#SBATCH --cpus-per-task="2"' in result.stdout
-    assert f"job1=$(sbatch --parsable --array=1-2 {folder}/task.sh 0)" in result.stdout
-    assert f"job2=$(sbatch --parsable --dependency=afterany:$job1 {folder}/merge.sh)" in result.stdout
+    assert f"# {folder}/task.txt: 2 lines, the first 0 1" in ended.out
+    assert '#SBATCH --cpus-per-task="2"' in ended.out
+    assert f"job1=$(sbatch --parsable --array=1-2 {folder}/task.sh 0)" in ended.out
+    assert f"job2=$(sbatch --parsable --dependency=afterany:$job1 {folder}/merge.sh)" in ended.out
+    for words, refusal in {
+        (): "login node",
+        ("--job-name", "a\nb", "--dry-run"): "job-name",
+        ("--mem", "", "--dry-run"): "mem",
+    }.items():
+        ended = command(capsys, "launch", "prep", planned, *words)
+        assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
+        assert refusal in ended.err
     assert sorted(planned.rglob("*")) == before
-
-
-def test_no_slurm_is_one_sentence_and_writes_nothing(planned: Path) -> None:
-    result = launch(planned)
-    assert result.returncode == 1
-    assert "login node" in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not (planned / "prep" / "slurm").exists()
-
-
-@pytest.mark.parametrize("arguments, words", [(["--job-name", "a\nb"], "job-name"), (["--mem", ""], "mem")])
-def test_bad_options_are_one_sentence(planned: Path, arguments: list[str], words: str) -> None:
-    result = launch(planned, *arguments, "--dry-run")
-    assert result.returncode == 1
-    assert words in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_a_folder_without_a_plan_is_refused(tmp_path: Path) -> None:
-    result = launch(tmp_path)
-    assert result.returncode == 1
-    assert "prep run --plan-only" in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())

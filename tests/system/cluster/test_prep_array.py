@@ -120,7 +120,7 @@ def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Clust
     printed = corpus.launch(small_arrays, "--tasks-per-job", "4", "--job-name", NASTY)
     first, second = corpus.ids("task")
     (merge,) = corpus.ids("merge")
-    assert f"task as job {first} {second}: 40 tasks in 10 array elements" in printed
+    assert f"task as job {first} {second}, array 1-5 and 1-5." in printed
     assert f"scancel {first} {second} {merge}" in printed
     assert corpus.lists("task") == [list(range(n, n + 4)) for n in range(0, 40, 4)]
 
@@ -168,7 +168,7 @@ def test_duplicates_are_resolved_when_all_is_scanned(small_arrays: Cluster, tmp_
     assert not small_arrays.run("squeue", "--noheader")
 
     printed = corpus.launch(small_arrays, "--tasks-per-job", "3")
-    assert "3 tasks in 1 array elements" in printed
+    assert "array 1-1." in printed
     assert corpus.lists("scan") == [[3, 4, 5]]
     assert len(corpus.lists("task")) == 4
     state, log = corpus.wait(small_arrays, 60)
