@@ -44,7 +44,7 @@ from data_prep.jobs.preparation_plan import (
 from data_prep.jobs.task_worker import TaskRecord, read_record, record_path
 from data_prep.sources import Options, RowReader, SourceInput, SourceRow, examine
 from data_prep.storage import Cache
-from data_prep.tokenizer import describe
+from data_prep.tokenizer import describe_tokenizer
 from evaluation.finetuning import FinetuneResults
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.questions import read_questions
@@ -240,12 +240,12 @@ def _of_data(folder: Path) -> Iterator[Reader]:
     (tokenizer / "tokenizer_config.json").write_text(
         json.dumps({"mask_token": "[MASK]", "pad_token": {"content": "[PAD]"}})
     )
-    described = lambda: describe(tokenizer)  # noqa: E731
+    described = lambda: describe_tokenizer(tokenizer)  # noqa: E731
     yield Reader("tokenizer.json", tokenizer / "tokenizer.json", described)
     yield Reader("tokenizer_config.json", tokenizer / "tokenizer_config.json", described)
     (out / "prep" / "tasks").mkdir(parents=True)
     inputs = [Input("a.txt", "", "txt", 10, "0" * 64)]
-    plan = PreparationPlan(inputs, [PlannedTask(0, 0, 10, 10)], describe(tokenizer), PreparationSettings())
+    plan = PreparationPlan(inputs, [PlannedTask(0, 0, 10, 10)], describe_tokenizer(tokenizer), PreparationSettings())
     write_plan(plan, out)
     yield Reader("plan.json", plan_path(out), lambda: read_plan(out), kind=PreparationPlan)
     write_json(locations_path(out), asdict(InputLocations(["/a.txt"], "/tmp", 5, 0.01, {})))

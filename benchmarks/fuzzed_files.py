@@ -31,7 +31,7 @@ from data_prep.jobs.deduplication import scanned
 from data_prep.jobs.preparation_plan import Input, PlannedTask, PreparationPlan
 from data_prep.sources import Options, RowReader, SourceInput, examine, hub
 from data_prep.storage import Cache, text_files
-from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
+from data_prep.tokenizer import Encoders, Spelling, describe_tokenizer, fetch, load
 from evaluation.finetuning import FinetuneSettings, Finetuning, model_digest
 from evaluation.finetuning.example_files import read_columns, read_table
 from evaluation.finetuning.head_training import initial_model
@@ -220,7 +220,7 @@ def _of_tokenizers(folder: Path, data: Dataset) -> Iterator[Reader]:
 
         def used(place: Path = place, path: Path = path) -> None:
             fetched = fetch(str(path), place / "fetched")
-            info = describe(fetched)
+            info = describe_tokenizer(fetched)
             encoder, _ = Encoders(load(fetched), info).choose(corpus)
             encoder(corpus)
             Spelling.open(fetched).text(range(9))
@@ -298,7 +298,10 @@ def _of_shared_files(folder: Path, data: Dataset) -> Iterator[Reader]:
     out = folder / "scanned"
     settings = PreparationSettings(deduplicate="exact")
     plan = PreparationPlan(
-        [Input("a", "", "txt", 9, "0" * 64)], [PlannedTask(0, 0, 9, 9)], describe(data.tokenizer_path), settings
+        [Input("a", "", "txt", 9, "0" * 64)],
+        [PlannedTask(0, 0, 9, 9)],
+        describe_tokenizer(data.tokenizer_path),
+        settings,
     )
     array = out / "prep" / "scan" / "00000.exact.npy"
     array.parent.mkdir(parents=True)

@@ -30,7 +30,7 @@ from data_prep.common.files import atomic_writer
 from data_prep.format import Dataset, ShardWriter
 from data_prep.sources import Options, RowReader, SourceInput, find_inputs
 from data_prep.storage import Cache, decompressed_chunks
-from data_prep.tokenizer import Encoders, describe, load
+from data_prep.tokenizer import Encoders, describe_tokenizer, load
 
 OURS_A_ROUND = 3  # it takes only seconds, so other work on the machine matters: the median counts
 PACKAGES = ("tokenizers", "nanotoken", "gigatoken", "datasets", "webdataset", "orjson", "zstandard")
@@ -125,7 +125,7 @@ class Stage:
 
 def stages_of(file: Path, tokenizer: Path, folder: Path) -> list[Stage]:
     """Time of each stage over the whole file in one process."""
-    info, loaded = describe(tokenizer), load(tokenizer)
+    info, loaded = describe_tokenizer(tokenizer), load(tokenizer)
     data = file.read_bytes()
 
     def decompress() -> bytes:

@@ -29,7 +29,7 @@ import torch
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertForMaskedLM
 
 from benchmarks.harness import BOOKS, options, ratios, seconds_in_turns, spread, table, warn_if_busy, write_page
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from evaluation.likelihood.minimal_pairs import read_pairs
 from evaluation.likelihood.predictors import FinishedModel, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
 
 def save_model(folder: Path, args: argparse.Namespace) -> Path:
     """A BERT with random weights, and a tokenizer trained on the bundled text."""
-    train(texts(), "wordpiece", VOCABULARY, folder)
+    train_tokenizer(texts(), "wordpiece", VOCABULARY, folder)
     tokenizer = AutoTokenizer.from_pretrained(str(folder))
     torch.manual_seed(0)
     sizes = {"hidden_size": args.hidden, "num_hidden_layers": args.layers, "intermediate_size": 4 * args.hidden}

@@ -33,7 +33,7 @@ from benchmarks.harness import options, run, table, write_page
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_json
-from data_prep.storage import read_text, spread
+from data_prep.storage import load_text, spread
 from evaluation.finetuning.label_tasks import first_tokens
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.likelihood.sentence_scores import model_identity
@@ -87,7 +87,7 @@ class Arm:
 
 def main() -> None:
     args = arguments()
-    sentences = chosen(parse(read_text(str(args.treebank))), args.shortest, args.longest, args.sentences)
+    sentences = chosen(parse(load_text(str(args.treebank))), args.shortest, args.longest, args.sentences)
     random_of = [random_scores(len(one.nodes), number) for number, one in enumerate(sentences)]
     arms = [Arm.of(RANDOM, random_of, sentences)]
     for name in args.models:

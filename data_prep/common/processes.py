@@ -23,8 +23,8 @@ _ROOT = str(Path(__file__).parents[2])
 _RUN_MODULE = "import sys; sys.path[0] or sys.path.pop(0); from runpy import run_module; "
 _RUN_MODULE += "run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 _BLANK = " \t\r\n"  # str.strip would also remove the separators that squeue is asked for
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 def module_command(
@@ -58,7 +58,7 @@ def spawn_context() -> SpawnContext:
     return multiprocessing.get_context("spawn")
 
 
-def ordered_map(function: Callable[[Item], Result], items: Sequence[Item], workers: int) -> Iterator[Result]:
+def ordered_map(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> Iterator[_Result]:
     """function(item) for each item, in order, computed by at most `workers` processes, or here for one worker.
 
     Raises UserError if a process is killed.

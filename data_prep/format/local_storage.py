@@ -22,7 +22,7 @@ STAT_THREADS = 16
 RESTORE = "restore it or prepare the data set again"
 
 
-class Span(NamedTuple):
+class ShardSpan(NamedTuple):
     """Bytes of a shard's tar with their checksum. `what` describes them in messages."""
 
     shard: ShardInfo
@@ -70,7 +70,7 @@ class LocalStorage:
                 raise DamagedData(f"{self.name_of(shard.index_name)} {problem}")
             yield descriptor
 
-    def read(self, span: Span, out: memoryview) -> None:
+    def read(self, span: ShardSpan, out: memoryview) -> None:
         """Read a span into `out`; raises DamagedData unless the bytes have their checksum."""
         with self._opened(span.shard.name) as descriptor:
             n_bytes = read_into(descriptor, out, span.offset)
@@ -109,7 +109,7 @@ def index_problem(descriptor: int, shard: ShardInfo, trusted: bool) -> str | Non
     return None
 
 
-def check_block_checksums(path: str, span: Span, data: bytes | memoryview) -> None:
+def check_block_checksums(path: str, span: ShardSpan, data: bytes | memoryview) -> None:
     """Raise DamagedData unless `data` has the checksum of the span. `path` names its shard in the message."""
     if (computed := xxh3(data)) != span.xxh3:
         raise DamagedData(

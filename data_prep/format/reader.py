@@ -11,7 +11,7 @@ import numpy as np
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.common.files import read_into
 from data_prep.common.urls import is_url, open_remote, shown
-from data_prep.format.local_storage import RESTORE, LocalStorage, Span
+from data_prep.format.local_storage import RESTORE, LocalStorage, ShardSpan
 from data_prep.format.manifest import ShardInfo, TokenizerInfo, fingerprint, shard_index
 from data_prep.format.shard_format import (
     ENDS_DTYPE,
@@ -268,7 +268,7 @@ class Dataset:
         shard, record = self._record(block)
         offset, checksum = int(record[f"{member}_offset"]), int(record[f"{member}_xxh3"])
         what = f"{member} of block {self.key(block)}"
-        self._storage.read(Span(self.manifest.shards[shard], offset, out.nbytes, checksum, what), _bytes(out))
+        self._storage.read(ShardSpan(self.manifest.shards[shard], offset, out.nbytes, checksum, what), _bytes(out))
 
     def _shard_of(self, block: int) -> int:
         if not 0 <= block < self.n_blocks:

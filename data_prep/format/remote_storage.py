@@ -16,7 +16,7 @@ from data_prep.common.errors import DamagedData, UserError
 from data_prep.common.files import read_into, write_file
 from data_prep.common.urls import Remote, open_remote, remote_errors, remote_version, retried, shown, true_error
 from data_prep.format import manifest as manifest_file
-from data_prep.format.local_storage import RESTORE, STAT_THREADS, Span, check_block_checksums, index_problem
+from data_prep.format.local_storage import RESTORE, STAT_THREADS, ShardSpan, check_block_checksums, index_problem
 from data_prep.format.manifest import Manifest, ShardInfo, TokenizerInfo, parse_manifest
 from data_prep.format.shard_format import xxh3
 from data_prep.storage import Cache
@@ -85,7 +85,7 @@ class RemoteStorage:
                     raise self._damaged_cache(f"{shard.index_name} {problem}")
             yield descriptor
 
-    def read(self, span: Span, out: memoryview) -> None:
+    def read(self, span: ShardSpan, out: memoryview) -> None:
         key = _key("span", span.shard.sha256, span.offset, span.size, span.xxh3)
         for _ in range(2):
             with self._cache.open(key, functools.partial(self._fetch_span, span)) as descriptor:
@@ -135,7 +135,7 @@ class RemoteStorage:
             )
         return data
 
-    def _fetch_span(self, span: Span) -> bytes:
+    def _fetch_span(self, span: ShardSpan) -> bytes:
         data = self._fetch(f"shards/{span.shard.name}", (span.offset, span.size), span.shard.bytes)
         check_block_checksums(self.name_of(span.shard.name), span, data)
         return data

@@ -1,7 +1,7 @@
 """Inspect finished data sets, for `prep info`, `prep show`, `prep verify`, `prep collocations`
 and `prep weights`; `survey` samples raw text, for `init`.
 
-`verify` checks all checksums, `summary` counts documents and tokens, `document` decodes one document, and
+`verify_data_set` checks all checksums, `summary` counts documents and tokens, `document` decodes one document, and
 `find_collocations` makes the list of collocations for masking, and `TokenWeights` weights of tokens.
 """
 

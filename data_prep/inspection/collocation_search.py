@@ -24,7 +24,7 @@ _NONE = -1  # no frequent n-gram begins here
 _NEVER = np.uint32(2**32 - 1)
 CHUNK = 1 << 22  # positions of one step
 
-Report = Callable[[str, int, int], None]
+SearchProgress = Callable[[str, int, int], None]
 """Progress display; arguments: a stage, the work done and all work."""
 
 
@@ -80,7 +80,7 @@ class CollocationCounts:
 
 
 def find_collocations(
-    dataset: Dataset, size: int | None, min_count: int, max_words: int, sample_tokens: int, report: Report
+    dataset: Dataset, size: int | None, min_count: int, max_words: int, sample_tokens: int, report: SearchProgress
 ) -> CollocationCounts:
     """Find the collocations of a data set in a sample of blocks that are spread evenly over it.
 
@@ -126,7 +126,7 @@ def find_collocations(
 
 
 def _count(
-    parts: NDArray[np.int32], min_count: int, max_words: int, report: Report
+    parts: NDArray[np.int32], min_count: int, max_words: int, report: SearchProgress
 ) -> tuple[NDArray[np.int64], list[_Ngrams], NDArray[np.uint32]]:
     """Count n-grams in a sample from `_Words.sample`. `parts` is overwritten.
 
@@ -168,7 +168,7 @@ class _Words:
         self._hashes = SpanHashes(self._ordinary)
         self._numbers: dict[bytes, int] = {}
 
-    def sample(self, tokens: int, report: Report) -> tuple[NDArray[np.int32], int, int]:
+    def sample(self, tokens: int, report: SearchProgress) -> tuple[NDArray[np.int32], int, int]:
         """Words of evenly spread blocks, with _NONE before each run of ordinary tokens; number of blocks and tokens."""
         totals = self._dataset.manifest.totals
         n_blocks = min(totals.blocks, -(-tokens * totals.blocks // max(totals.tokens, 1)))

@@ -17,8 +17,6 @@ PERCENTILES = (1, 5, 25, 50, 75, 95, 99)
 SEQ_LENS = (128, 512, 1024, 8192)
 SPECIALS = 2  # [CLS] and [SEP] of each row
 
-Progress = Callable[[int, int], None]
-
 
 class Lengths:
     """Number of documents of each length.
@@ -83,7 +81,10 @@ class _Group:
 
 
 def summary(
-    dataset: Dataset, seq_lens: Sequence[int] | None = None, top: int = 20, progress: Progress | None = None
+    dataset: Dataset,
+    seq_lens: Sequence[int] | None = None,
+    top: int = 20,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, Any]:
     """Statistics that `prep info` shows, ready for JSON. Reads every token.
 
@@ -127,7 +128,7 @@ def summary(
     }
 
 
-def _count(dataset: Dataset, progress: Progress | None) -> tuple[list[_Group], Lengths]:
+def _count(dataset: Dataset, progress: Callable[[int, int], None] | None) -> tuple[list[_Group], Lengths]:
     """The groups by source name, then one (None) for blocks of no input; and the lengths of all documents."""
     manifest, table, lengths, tokens = dataset.manifest, dataset.table, Lengths(), 0
     names = [*dict.fromkeys(source.source for source in manifest.sources), None]

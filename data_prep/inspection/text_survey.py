@@ -76,7 +76,7 @@ class TextSurvey:
         return round(self.sample.characters * self.scale / (4 if self.sample.has_spaces else 1.5))
 
 
-def measure(texts: Iterable[str]) -> TextSample:
+def count_texts(texts: Iterable[str]) -> TextSample:
     """Count a sample of texts."""
     documents = size = characters = words = letters = cased = 0
     kinds, spelled = Counter[str](), Counter[str]()
@@ -99,7 +99,7 @@ def survey(inputs: Sequence[SourceInput], options: Options, cache: Cache) -> Tex
         UserError: if an input cannot be read, or there is no text.
     """
     sample = CorpusSample(inputs, options, _SAMPLE_BYTES, cache)
-    counts, rejected, cut = measure(sample), sample.rejected, sample.cut
+    counts, rejected, cut = count_texts(sample), sample.rejected, sample.cut
     if not counts.words:
         reason = f": {sample.first_reason}" if rejected else ""
         raise UserError(f"{shown(inputs[0].location)}: no text{reason}. Name other files, or correct --text-field.")

@@ -7,12 +7,12 @@ from pathlib import Path
 from data_prep.common.errors import UserError
 from data_prep.common.files import sha256_file
 from data_prep.format import Dataset, TokenizerInfo, data_set_problems
-from data_prep.tokenizer import describe
-
-Progress = Callable[[int, int], None]
+from data_prep.tokenizer import describe_tokenizer
 
 
-def verify(folder: Path, workers: int = 1, progress: Progress | None = None) -> Iterator[str]:
+def verify_data_set(
+    folder: Path, workers: int = 1, progress: Callable[[int, int], None] | None = None
+) -> Iterator[str]:
     """One line per problem, naming shard and block; none for a sound data set. Problems come in manifest order.
 
     Checks the checksums of tars, indexes, blocks and tokenizer files; the members of tars; document ends and ids; that
@@ -45,7 +45,7 @@ def _tokenizer_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
 def _description_problems(folder: Path, info: TokenizerInfo) -> Iterator[str]:
     """Differences between the manifest's description of the tokenizer and its files."""
     try:
-        described = dataclasses.replace(describe(folder), sha256=TokenizerInfo.digest(folder, info.files))
+        described = dataclasses.replace(describe_tokenizer(folder), sha256=TokenizerInfo.digest(folder, info.files))
     except UserError as error:
         yield f"tokenizer: {error}"
         return

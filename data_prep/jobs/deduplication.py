@@ -23,18 +23,18 @@ from data_prep.common.files import sha256_file, write_json
 from data_prep.common.reading import read_json, typed
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import TaskDocuments, Workbench
-from data_prep.jobs.task_progress import Report, TaskProgress
+from data_prep.jobs.task_progress import TaskProgress, TaskReport
 from data_prep.sources import SourceRow
 
 REASONS = {"exact": "duplicate", "near": "near duplicate"}
 
 
-def kinds(plan: PreparationPlan) -> list[str]:
+def duplicate_kinds(plan: PreparationPlan) -> list[str]:
     """The kinds of duplicates that the plan drops, in the order of their application."""
     return {"none": [], "exact": ["exact"], "near": ["exact", "near"]}[plan.settings.deduplicate]
 
 
-def scan(bench: Workbench, task: int, report: Report) -> None:
+def scan(bench: Workbench, task: int, report: TaskReport) -> None:
     """Hash the documents of a task. Do nothing if a valid scan exists."""
     plan, out = bench.plan, bench.out
     _check_deduplicates(plan)
@@ -47,7 +47,7 @@ def scan(bench: Workbench, task: int, report: Report) -> None:
                 stack.enter_context(
                     key_writer(_array_path(out, "scan", task, kind), thresholds[kind], plan.settings.near_unit)
                 )
-                for kind in kinds(plan)
+                for kind in duplicate_kinds(plan)
             ]
             for batch in documents:
                 texts = [row.text for row in batch]
@@ -55,13 +55,13 @@ def scan(bench: Workbench, task: int, report: Report) -> None:
                     write(texts)
                 count += len(batch)
                 report(TaskProgress(documents.rows.bytes_read, documents.rows.text_bytes, count))
-        files = {kind: sha256_file(_array_path(out, "scan", task, kind)) for kind in kinds(plan)}
+        files = {kind: sha256_file(_array_path(out, "scan", task, kind)) for kind in duplicate_kinds(plan)}
         write_json(_record_path(out, task), {"hash": plan.task_hash(task), "files": files})
     report(TaskProgress(file_bytes=plan.tasks[task].bytes))
 
 
 def _check_deduplicates(plan: PreparationPlan) -> None:
-    if not kinds(plan):
+    if not duplicate_kinds(plan):
         raise UserError("The plan keeps duplicates, so there is nothing to scan or resolve; plan with --deduplicate.")
 
 
@@ -76,7 +76,9 @@ def scanned(plan: PreparationPlan, task: int, out: Path) -> bool:
         return False
     files = _read(_record_path(out, task)).get("files", {})
     try:
-        return all(sha256_file(_array_path(out, "scan", task, kind)) == files.get(kind) for kind in kinds(plan))
+        return all(
+            sha256_file(_array_path(out, "scan", task, kind)) == files.get(kind) for kind in duplicate_kinds(plan)
+        )
     except OSError:
         return False
 
@@ -97,7 +99,7 @@ def resolve(plan: PreparationPlan, out: Path, max_bytes: int = 512 << 20) -> int
         )
     if not resolved(plan, out):
         (out / "prep" / "drop").mkdir(exist_ok=True)
-        for kind in kinds(plan):
+        for kind in duplicate_kinds(plan):
             scans, drops = ([_array_path(out, name, task, kind) for task in tasks] for name in ("scan", "drop"))
             resolve_repeats(scans, drops, kind == "near", max_bytes)
         write_json(out / "prep" / "drop.json", _digests(plan, out))
@@ -137,15 +139,15 @@ class Drop:
 
 def _drops(plan: PreparationPlan, task: int, out: Path) -> dict[str, np.ndarray]:
     """Indices of the documents that a task drops, by kind of duplicate."""
-    return {kind: read_drops(_array_path(out, "drop", task, kind)) for kind in kinds(plan)}
+    return {kind: read_drops(_array_path(out, "drop", task, kind)) for kind in duplicate_kinds(plan)}
 
 
 def drop_sha256(plan: PreparationPlan, task: int, out: Path) -> str | None:
     """SHA-256 of a task's drop arrays; None if the plan keeps duplicates, "" if an array is missing."""
-    if not kinds(plan):
+    if not duplicate_kinds(plan):
         return None
     digest = hashlib.sha256()
-    for kind in kinds(plan):
+    for kind in duplicate_kinds(plan):
         try:
             digest.update(_array_path(out, "drop", task, kind).read_bytes())
         except OSError:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from data_prep.common.errors import UserError
 from data_prep.common.processes import interrupt_blocked, spawn_context, start_worker
-from data_prep.jobs.task_progress import Report, TaskProgress
+from data_prep.jobs.task_progress import TaskProgress, TaskReport
 
 if TYPE_CHECKING:
     from data_prep.jobs.task_documents import Workbench
 
 
-Work = Callable[["Workbench", int, Report], Any]
+Work = Callable[["Workbench", int, TaskReport], Any]
 """A module-level function that runs one task and reports its totals."""
 
 _SLOTS = len(TaskProgress())  # numbers of a worker in the shared memory
@@ -86,7 +86,7 @@ class Workers:
                 process.kill()
         ended.wait()
 
-    def run(self, work: Work, tasks: Sequence[int], out: Path, on_progress: Report) -> list[Any]:
+    def run(self, work: Work, tasks: Sequence[int], out: Path, on_progress: TaskReport) -> list[Any]:
         """Run `work` for these tasks of OUT's plan, started in the given order; return the results.
 
         Calls `on_progress` with the totals of all tasks several times a second. Raises UserError for a killed worker,
@@ -123,11 +123,11 @@ class Workers:
 class _Totals:
     """Sum of the progress reports of consecutive tasks."""
 
-    def __init__(self, on_progress: Report) -> None:
+    def __init__(self, on_progress: TaskReport) -> None:
         self._on_progress = on_progress
         self._finished = self._current = TaskProgress()
 
-    def of_next_task(self) -> Report:
+    def of_next_task(self) -> TaskReport:
         self._finished, self._current = self._finished.plus(self._current), TaskProgress()
         return self._report
 

@@ -35,14 +35,14 @@ from data_prep.jobs.preparation_plan import (
 )
 from data_prep.jobs.process_pool import Work, Workers
 from data_prep.jobs.task_documents import Workbench
-from data_prep.jobs.task_progress import Report, TaskProgress
+from data_prep.jobs.task_progress import TaskProgress, TaskReport
 from data_prep.jobs.task_worker import read_record, run_task, verified_record
 from data_prep.sources import SourceInput, examine, how_to_convert
 from data_prep.storage import Cache
-from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, copy_files, describe, fetch, load, measure_unknown
+from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, copy_files, describe_tokenizer, fetch, load, measure_unknown
 
 Checked = TypeVar("Checked")
-Show = Callable[[str, TaskProgress, int], None]
+StageDisplay = Callable[[str, TaskProgress, int], None]
 """Progress display; arguments: a stage's name, its totals so far, and the bytes of all its input."""
 
 
@@ -67,7 +67,7 @@ class PrepareRequest:
     unread_files: dict[str, int] = field(default_factory=dict)
 
 
-def prepare(request: PrepareRequest, workers: Workers, show: Show | None = None) -> Prepared:
+def prepare(request: PrepareRequest, workers: Workers, show: StageDisplay | None = None) -> Prepared:
     """Turn text into the data set OUT, or OUT/train and OUT/valid with a valid fraction.
 
     The output does not depend on `workers`. If inputs are added to a finished data set, only those are processed.
@@ -80,7 +80,7 @@ def prepare(request: PrepareRequest, workers: Workers, show: Show | None = None)
             return workers.run(work, tasks, out, _shown(show, stage, plan, tasks))
 
         by_size = sorted(range(len(plan.tasks)), key=lambda task: -plan.tasks[task].bytes)  # the largest first
-        if deduplication.kinds(plan):
+        if deduplication.duplicate_kinds(plan):
             run(deduplication.scan, "scan", by_size)
             deduplication.resolve(plan, out)
         records = run(verified_record, "verify", range(len(plan.tasks)))
@@ -104,7 +104,7 @@ def plan_only(request: PrepareRequest) -> tuple[PreparationPlan, list[str]]:
 
 
 def run_tasks(
-    stage: Literal["scan", "task"], out: Path, tasks: Sequence[int], workers: Workers, show: Show | None = None
+    stage: Literal["scan", "task"], out: Path, tasks: Sequence[int], workers: Workers, show: StageDisplay | None = None
 ) -> list[str]:
     """Scan these tasks of a plan for duplicates, or run them. Returns notes.
 
@@ -126,7 +126,7 @@ def run_tasks(
     return encoder_notes(results) if stage == "task" else []
 
 
-def _attempt(work: Work, bench: Workbench, task: int, report: Report) -> Any:
+def _attempt(work: Work, bench: Workbench, task: int, report: TaskReport) -> Any:
     """The result of a task, or the message of its error."""
     try:
         return work(bench, task, report)
@@ -143,7 +143,7 @@ def resolve_tasks(out: Path, max_bytes: int) -> int:
 def merge_tasks(out: Path, workers: Workers) -> Prepared:
     """Verify every task's record and write the manifests. Raises UserError naming the unfinished tasks."""
     with _explained(out), _locked(out, read_plan) as plan:
-        if deduplication.kinds(plan) and not deduplication.resolved(plan, out):
+        if deduplication.duplicate_kinds(plan) and not deduplication.resolved(plan, out):
             raise UserError(
                 f"The duplicates in {out} are not known, or damaged; run `maskwright prep task {out} --stage resolve`."
             )
@@ -164,7 +164,7 @@ def unfinished_stages(out: Path) -> dict[str, dict[int, int]]:
     """
     plan, stages = read_plan(out), {}
     sizes = {number: task.bytes for number, task in enumerate(plan.tasks)}
-    if deduplication.kinds(plan):
+    if deduplication.duplicate_kinds(plan):
         if scans := {task: size for task, size in sizes.items() if not deduplication.recorded(plan, task, out)}:
             stages["scan"] = scans
         if scans or not deduplication.resolved(plan, out):
@@ -201,7 +201,7 @@ def _planned(request: PrepareRequest) -> Iterator[tuple[PreparationPlan, list[st
     with _explained(out):
         check_out(out)
         tokenizer = fetch(str(request.tokenizer), out / "prep" / "tokenizer")
-        info = describe(tokenizer)  # raises before the lock is written
+        info = describe_tokenizer(tokenizer)  # raises before the lock is written
         with _locked(out, check_out) as resumed:
             plan, notes = _make_plan(request, tokenizer, info)
             yield plan, notes, resumed
@@ -267,7 +267,7 @@ def _with_evaluation(request: PrepareRequest) -> tuple[PreparationSettings, list
     return replace(request.settings, evaluation_sha256=sha256_file(path)), notes
 
 
-def _shown(show: Show | None, stage: str, plan: PreparationPlan, tasks: Sequence[int]) -> Report:
+def _shown(show: StageDisplay | None, stage: str, plan: PreparationPlan, tasks: Sequence[int]) -> TaskReport:
     total = sum(plan.tasks[task].bytes for task in tasks)
     return lambda progress: show(stage, progress, total) if show else None
 

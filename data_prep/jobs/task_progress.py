@@ -16,5 +16,5 @@ class TaskProgress(NamedTuple):
         return TaskProgress(*map(sum, zip(self, other, strict=True)))
 
 
-Report = Callable[[TaskProgress], None]
+TaskReport = Callable[[TaskProgress], None]
 """Callback that receives the totals of one or more tasks. If it raises, the work stops."""

@@ -16,7 +16,7 @@ from data_prep.format import ShardInfo, ShardWriter
 from data_prep.jobs import deduplication
 from data_prep.jobs.preparation_plan import PreparationPlan
 from data_prep.jobs.task_documents import Quarantine, TaskDocuments, Unreadable, Workbench, quarantine_path
-from data_prep.jobs.task_progress import Report, TaskProgress
+from data_prep.jobs.task_progress import TaskProgress, TaskReport
 from data_prep.sources import SourceRow
 from data_prep.tokenizer import Arrays, targets_of
 
@@ -71,7 +71,7 @@ def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | Non
     return record if (record.task, record.hash, record.drop_sha256) == wanted else None
 
 
-def verified_record(bench: Workbench, task: int, report: Report | None = None) -> TaskRecord | None:
+def verified_record(bench: Workbench, task: int, report: TaskReport | None = None) -> TaskRecord | None:
     """The record of a finished task, else None. If a file of the task is damaged, its record is deleted."""
     record = read_record(bench.plan, task, bench.out)
     if record is None:
@@ -92,7 +92,7 @@ def verified_record(bench: Workbench, task: int, report: Report | None = None) -
     return record if sound else None
 
 
-def run_task(bench: Workbench, task: int, report: Report) -> TaskRecord:
+def run_task(bench: Workbench, task: int, report: TaskReport) -> TaskRecord:
     """Run a task and return its record. A task that is finished already is not run again.
 
     Calls `report` after each batch; if it raises, the task stops. Raises UserError if an input or the tokenizer differs
@@ -123,7 +123,7 @@ class _Task:
         self.words = dict.fromkeys(self.plan.splits, 0)
         self.documents_written = self.tokens = self.short = 0
 
-    def run(self, report: Report) -> TaskRecord:
+    def run(self, report: TaskReport) -> TaskRecord:
         encoder = None
         note = ""
         with contextlib.ExitStack() as stack:

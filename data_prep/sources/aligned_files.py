@@ -8,7 +8,7 @@ from dataclasses import replace
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
 from data_prep.sources.input_types import PAIR, InputRange, SourceInput, SourceRow
-from data_prep.sources.text_lines import read_lines
+from data_prep.sources.text_lines import read_text_rows
 
 
 def sides_of(pair: SourceInput) -> list[SourceInput]:
@@ -28,7 +28,7 @@ def read_aligned(part: InputRange) -> Iterator[SourceRow]:
         for source in sides_of(part.source):
             path = stack.enter_context(part.cache.local(source.location))
             sides.append(InputRange(source, 0, path.stat().st_size, options, part.cache, part.max_bytes))
-            rows.append(read_lines(path, sides[-1]))
+            rows.append(read_text_rows(path, sides[-1]))
         target = next(rows[1], None)
         for row in rows[0]:
             while target is not None and target.line < row.line:

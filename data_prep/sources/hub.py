@@ -66,7 +66,7 @@ def _errors(location: str) -> Iterator[None]:
         raise UserError(f"{location} cannot be loaded: {one_line(first_line(error), _REASON)}") from error
 
 
-def resolve(value: str) -> str:
+def full_location(value: str) -> str:
     """The full location of a `hub:` value, with its split and the current commit as its revision.
 
     Raises UserError for an unknown data set, split or configuration, and if a choice is missing.

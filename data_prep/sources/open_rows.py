@@ -13,7 +13,7 @@ from data_prep.common.reading import open_regular
 from data_prep.common.urls import is_url, open_remote, remote_errors, remote_version, shown
 from data_prep.sources.aligned_files import read_aligned, sides_of
 from data_prep.sources.input_types import HEADER, InputRange, Options, SourceInput, SourceRow
-from data_prep.sources.text_lines import is_one_unit, read_lines
+from data_prep.sources.text_lines import is_one_unit, read_text_rows
 from data_prep.storage import Cache
 
 _SAMPLES, _SAMPLE_BYTES = 64, 16 << 10
@@ -132,7 +132,7 @@ class RowReader(InputRange):
 
                     yield from read_parquet(path, self)
                 else:
-                    yield from read_lines(path, self)
+                    yield from read_text_rows(path, self)
             except OSError as error:
                 reason = error.strerror or error
                 raise UserError(f"{shown(self.source.location)} cannot be read: {reason}.") from error

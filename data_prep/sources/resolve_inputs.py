@@ -92,9 +92,9 @@ def _split_name(value: str) -> tuple[str, str]:
 
 def _locations(value: str, unread: dict[str, int]) -> list[str]:
     if value.startswith(HUB):
-        from data_prep.sources.hub import resolve
+        from data_prep.sources.hub import full_location
 
-        return [resolve(value)]
+        return [full_location(value)]
     if value.startswith(PAIR):
         sides = [_locations(one, unread) for one in value.removeprefix(PAIR).split(",")]
         if len(sides) != 2 or any(len(side) != 1 or kind_of(side[0]) != "txt" for side in sides):

@@ -37,7 +37,7 @@ def is_one_unit(location: str, kind: str, options: Options) -> bool:
     return bool(compression_of(location)) or (kind == "txt" and options.separator == "file")
 
 
-def read_lines(path: Path, part: InputRange) -> Iterator[SourceRow]:
+def read_text_rows(path: Path, part: InputRange) -> Iterator[SourceRow]:
     """Rows of bytes [first, last), or of units [0, 1) if the file is one unit."""
     location, kind, separator = part.source.location, part.source.kind, part.options.separator
     with open_regular(path) as file:

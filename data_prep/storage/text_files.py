@@ -15,7 +15,7 @@ from data_prep.storage.compressed import decompressed
 T = TypeVar("T")
 
 
-def read_text(path: str) -> str:
+def load_text(path: str) -> str:
     """Read the text of a file or URL. Names that end in .gz or .zst are decompressed.
 
     Raises UserError if the file cannot be read, is not UTF-8, or is empty.
@@ -29,8 +29,8 @@ def read_text(path: str) -> str:
 
 
 def read_lines(path: str) -> list[tuple[str, str]]:
-    """Read the lines that are not blank, each with its place: "FILE, line N". Raises UserError as `read_text`."""
-    numbered = enumerate(read_text(path).split("\n"), 1)
+    """Read the lines that are not blank, each with its place: "FILE, line N". Raises UserError as `load_text`."""
+    numbered = enumerate(load_text(path).split("\n"), 1)
     return [(f"{shown(path)}, line {number}", line) for number, line in numbered if line.strip()]
 
 
@@ -57,7 +57,7 @@ def spread(items: list[T], count: int | None) -> list[T]:
 
 
 def require_file(path: str) -> None:
-    """Raise UserError, as `read_text` does, if a local file cannot be opened."""
+    """Raise UserError, as `load_text` does, if a local file cannot be opened."""
     if not is_url(path):
         with _errors(path):
             open_plain(path).close()

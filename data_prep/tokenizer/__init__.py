@@ -1,7 +1,7 @@
 """Train, load and apply tokenizers.
 
-`train` makes a tokenizer from a `CorpusSample`; `fetch` and `load` open one. `Encoders` uses a faster tokenizer
-package only if it gives the same ids as Hugging Face's. `targets_of` and `differences` align two texts by words.
+`train_tokenizer` makes one from a `CorpusSample`; `fetch` and `load` open one. `Encoders` uses a faster tokenizer
+package only if it gives the same ids as Hugging Face's. `targets_of` and `word_differences` align two texts.
 `Spelling` turns token ids into readable text.
 """
 

@@ -31,12 +31,12 @@ def targets_of(right: Arrays, wrong: Arrays, begins_word: np.ndarray | None) -> 
     """
     targets = np.zeros(len(right[0]), dtype=bool)
     for (bounds, words), (_, wrong_words) in zip(_texts(right, begins_word), _texts(wrong, begins_word), strict=True):
-        for first, last, _, _ in differences(words, wrong_words):
+        for first, last, _, _ in word_differences(words, wrong_words):
             targets[bounds[first] : bounds[last]] = True
     return targets
 
 
-def differences(right: Words, wrong: Words) -> Iterator[tuple[int, int, int, int]]:
+def word_differences(right: Words, wrong: Words) -> Iterator[tuple[int, int, int, int]]:
     """Aligned differences (first, last, start, end): words [first, last) of `right` replace [start, end) of `wrong`.
 
     They are in order; one of the two ranges may be empty. A common beginning and end are skipped. Longer texts are cut

@@ -14,7 +14,7 @@ from tokenizers import Encoding, Tokenizer
 
 from data_prep.common.errors import UserError, one_line
 from data_prep.tokenizer.long_words import Preparation, plain
-from data_prep.tokenizer.word_starts import WordRule, kinds
+from data_prep.tokenizer.word_starts import WordRule, component_types
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 """Ids uint32 [n_tokens] of all texts in order, lengths int64 [n_texts], word starts bool [n_tokens] or None."""
@@ -92,7 +92,7 @@ class TextEncoder:
 
 def _cut_pattern(settings: dict[str, Any]) -> re.Pattern[str] | None:
     """A pattern whose matches begin where a text may be cut: no pre-token crosses these positions. None: nowhere."""
-    if "Prepend" in kinds(settings["normalizer"]) or any(
+    if "Prepend" in component_types(settings["normalizer"]) or any(
         token["lstrip"] or token["rstrip"] or " " in token["content"].strip(" ") or "\n" in token["content"]
         for token in settings["added_tokens"]
         if not token["special"]

@@ -36,7 +36,7 @@ _BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask":
 _ROBERTA = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>", "mask": "<mask>"}
 
 
-def train(
+def train_tokenizer(
     texts: Iterable[str],
     kind: str,
     vocab_size: int,
@@ -246,7 +246,7 @@ def _copy(sources: dict[str, Path], into: Path) -> Path:
     return into
 
 
-def describe(folder: Path) -> TokenizerInfo:
+def describe_tokenizer(folder: Path) -> TokenizerInfo:
     """The description of the tokenizer in `folder` for the manifest of a data set.
 
     Raises UserError if there is no fast tokenizer, if it has no pad, cls, sep or mask token, and if its mask token or

@@ -17,7 +17,7 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
 from data_prep.storage import spread
-from data_prep.tokenizer import LONG_WORD, differences
+from data_prep.tokenizer import LONG_WORD, word_differences
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.heads import (
     IGNORED,
@@ -235,7 +235,7 @@ def read_pairs(path: str, columns: Sequence[str], limit: int | None, tokenizer: 
 
 def pair_of(wrong: list[Word], right: list[Word]) -> RepairPair:
     """Align the words of both texts with the algorithm of `maskwright prep`."""
-    edits = [Edit(j, j_end, tuple(chain(*right[i:i_end]))) for i, i_end, j, j_end in differences(right, wrong)]
+    edits = [Edit(j, j_end, tuple(chain(*right[i:i_end]))) for i, i_end, j, j_end in word_differences(right, wrong)]
     return RepairPair(wrong, edits, tuple(chain(*right)))
 
 

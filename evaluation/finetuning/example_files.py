@@ -8,7 +8,7 @@ from typing import Any
 
 from data_prep.common.errors import UnusableInput
 from data_prep.common.urls import file_name, shown
-from data_prep.storage import read_json_lines, read_lines, read_text
+from data_prep.storage import load_text, read_json_lines, read_lines
 
 _CONLLU_CELLS = 10
 _FORM_AND_UPOS = [2, 4]
@@ -90,7 +90,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
     has_comments = is_conllu or (bool(numbers) and numbers[0] > 1)
     sentences: list[LabelledSentence] = []
     open_sentence = False
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    for number, line in enumerate(load_text(path).split("\n"), 1):
         place = f"{shown(path)}, line {number}"
         cells = re.split("[ \t]+", line.strip(" \t"))  # other white space can be part of a word: "10\xa0000"
         if not line.strip() or cells[0] == "-DOCSTART-":

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from data_prep.common.errors import UserError, library_errors
 from data_prep.common.files import atomic_folder, check_writable, refuse_file, write_json
 from data_prep.common.reading import json_or_none
-from data_prep.storage import read_text
+from data_prep.storage import load_text
 from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.head_training import TrainedHead, head_steps, train_head
 from evaluation.finetuning.heads import FinetuneSettings
@@ -86,7 +86,7 @@ class Finetuning:
         """
         identity = {**asdict(self._settings), "columns": list(self._settings.columns), "out": str(out) if out else None}
         identity["model"] = model_digest(self._folder)
-        identity |= {name: _digest(read_text(path)) for name, path in self._files.items()}
+        identity |= {name: _digest(load_text(path)) for name, path in self._files.items()}
         results = FinetuneResults(self.task.metric, identity, self.task.baseline)
         if json_path is not None:
             if not json_path.absolute().parent.is_dir():

@@ -13,7 +13,7 @@ from transformers import AutoModelForQuestionAnswering
 from data_prep.common.errors import UserError, one_line
 from data_prep.common.reading import shown_path, typed
 from data_prep.common.urls import shown
-from data_prep.storage import read_text, spread
+from data_prep.storage import load_text, spread
 from evaluation.finetuning.heads import Example, FinetuneSettings, Head, HeadOutputs
 from evaluation.finetuning.metrics import question_metrics
 
@@ -110,7 +110,7 @@ def read_questions(path: str) -> list[Question]:
     found: list[Question] = []
     name, place = shown_path(shown(path)), "data"
     try:
-        whole = orjson.loads(read_text(path))
+        whole = orjson.loads(load_text(path))
         for a, article in enumerate(whole["data"]):
             for p, paragraph in enumerate(article["paragraphs"]):
                 for q, entry in enumerate(paragraph["qas"]):

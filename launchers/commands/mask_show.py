@@ -61,14 +61,14 @@ def encode(text: str, tokenizer: str) -> "tuple[np.ndarray, np.ndarray, Vocabula
     Raises:
         UserError: for a text without tokens, and a tokenizer that cannot be loaded or lacks a token that masking needs.
     """
-    from data_prep.tokenizer import Encoders, Spelling, describe, fetch, load
+    from data_prep.tokenizer import Encoders, Spelling, describe_tokenizer, fetch, load
     from pretrain.masking import Vocabulary
 
     if not text.strip():
         raise UserError("the text is empty; there is nothing to mask")
     with TemporaryDirectory() as temporary:
         folder = fetch(tokenizer, Path(temporary) / Path(tokenizer).stem)
-        info, spelling = describe(folder), Spelling.open(folder)
+        info, spelling = describe_tokenizer(folder), Spelling.open(folder)
         encoder, _ = Encoders(load(folder), info).choose([text])
         ids, _, word_starts = encoder([text])
         if word_starts is None:

@@ -20,7 +20,7 @@ def prep_verify(location: DataSet, workers: WorkerCount = None, json_format: Jso
     """
     from data_prep.common.urls import is_url, shown
     from data_prep.format import Dataset
-    from data_prep.inspection import verify
+    from data_prep.inspection import verify_data_set
 
     if is_url(location):
         raise UserError(
@@ -29,7 +29,7 @@ def prep_verify(location: DataSet, workers: WorkerCount = None, json_format: Jso
     folder = Path(location)
     problems = []
     with CommandProgress() as line:
-        for problem in verify(folder, workers or Cores.usable().number, line.rate("bytes")):
+        for problem in verify_data_set(folder, workers or Cores.usable().number, line.rate("bytes")):
             problems.append(problem)
             if not json_format:
                 typer.echo(printable(problem))

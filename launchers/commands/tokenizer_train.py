@@ -56,7 +56,7 @@ def tokenizer_train(
     from data_prep.common.files import check_writable, refuse_file
     from data_prep.sources import Options, find_inputs
     from data_prep.storage import Cache
-    from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, measure_unknown, train
+    from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, measure_unknown, train_tokenizer
 
     for name, asked in (("--lowercase", lowercase), ("--strip-accents", strip_accents)):
         if asked and kind != "wordpiece":
@@ -81,7 +81,7 @@ def tokenizer_train(
         unknown = tokenizer.token_to_id("<unk>" if kind == "bpe" else "[UNK]")
         notes.extend(measure_unknown(tokenizer, sample, unknown).check(allow_unknown))
 
-    size = train(texts, kind, vocab_size, out, lowercase is not False, strip_accents, check)
+    size = train_tokenizer(texts, kind, vocab_size, out, lowercase is not False, strip_accents, check)
     for note in notes:
         typer.echo(note, err=True)
     if unread:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from data_prep.common.errors import MissingFile, UserError, library_errors, one_line
 from data_prep.common.reading import MAX_CONFIG_BYTES, open_regular, read_json
-from data_prep.tokenizer import describe
+from data_prep.tokenizer import describe_tokenizer
 from pretrain.model.encoder import Encoder
 from pretrain.model.model_description import EncoderShape, weights_file
 from pretrain.model.tiling import tiled, with_noise
@@ -198,7 +198,7 @@ def _problems(model: EncoderShape, shape: EncoderShape, same_vocabulary: bool, s
 def _check_tokenizer(folder: Path, model: EncoderShape) -> None:
     """Check that the folder has a tokenizer whose ids all have embeddings."""
     try:
-        ids = describe(folder).vocab_size
+        ids = describe_tokenizer(folder).vocab_size
     except UserError as error:
         raise UserError(one_line(f"model.init: {error}")) from None
     if ids > model.vocab_size:

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer, models
 from torch import Tensor
 
-from data_prep.tokenizer import Spelling, describe, load
+from data_prep.tokenizer import Spelling, describe_tokenizer, load
 from pretrain.model.families import VOCABULARY, Weights
 from pretrain.model.model_description import EncoderShape
 
@@ -33,7 +33,7 @@ def token_pieces(old: Path, new: Path) -> PieceLists:
     Raises:
         UserError: if a folder has no tokenizer, or one without a role that masked language models need.
     """
-    before, after = describe(old), describe(new)
+    before, after = describe_tokenizer(old), describe_tokenizer(new)
     spelled, wanted = Spelling.open(old), Spelling.open(new)
     by_text = {text: id for id, text in sorted(spelled.pieces.items()) if id not in before.all_special_ids}
     by_name = {spelled.names[id]: id for id in before.all_special_ids}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.format import Dataset
-from data_prep.inspection import verify
+from data_prep.inspection import verify_data_set
 from pretrain import checkpoint
 from tests.support import runs
 
@@ -34,7 +34,7 @@ def config_of(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("name", ["train", "valid"])
 def test_a_stored_data_set_is_intact_and_readable(name):
     folder = STORED / "dataset" / name
-    assert list(verify(folder)) == []
+    assert list(verify_data_set(folder)) == []
     assert Dataset(folder).manifest.totals.documents == {"train": 60, "valid": 10}[name]
 
 

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from data_prep.jobs import PreparationSettings
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.prep import prepare_files
 from tests.support.text_data import sentences
 
@@ -48,7 +48,7 @@ def corpora(folder: Path) -> dict[str, Path]:
     texts = sentences(200) + RARE
     (folder / "text.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     for kind in KINDS:
-        train(sentences(200), kind, {"wordpiece": 90, "bpe": 300}[kind], folder / kind / "tokenizer")
+        train_tokenizer(sentences(200), kind, {"wordpiece": 90, "bpe": 300}[kind], folder / kind / "tokenizer")
         settings = PreparationSettings(valid_fraction=0.3)
         prepare_files([folder / "text.jsonl"], folder / kind / "tokenizer", folder / kind / "data", settings=settings)
     return {kind: folder / kind for kind in KINDS}

@@ -10,7 +10,7 @@ import orjson
 import zstandard
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
-from data_prep.tokenizer import Encoders, describe, load
+from data_prep.tokenizer import Encoders, describe_tokenizer, load
 from tests.support.forked import ROOT
 
 SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -119,7 +119,7 @@ def loaded(state: dict[str, Any], folder: Path) -> SimpleNamespace:
     roles = dict(zip(("cls", "pad", "sep", "unk", "mask"), SPECIALS, strict=True))
     config = {f"{role}_token": token for role, token in roles.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    tokenizer, info = load(folder), describe(folder)
+    tokenizer, info = load(folder), describe_tokenizer(folder)
     return SimpleNamespace(tokenizer=tokenizer, info=info, encoders=Encoders(tokenizer, info))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.format import Dataset, Manifest, ShardWriter, SourceInfo
-from data_prep.tokenizer import describe
+from data_prep.tokenizer import describe_tokenizer
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "ship", "##s", "sail", "##ed", "\x1b[2J"]
 SHIP = [5, 6, 7, 8, 9]  # the ship ##s sail ##ed
@@ -35,6 +35,6 @@ def wordpiece_set(
                 words = np.array(ids) % 2 == 1 if prefix is None else None
                 writer.add(np.array(ids), np.array([len(ids)]), words, [f"{task}/{number}"])
         shards += writer.shards
-    info = dataclasses.replace(describe(folder / "tokenizer"), continuation_prefix=prefix)
+    info = dataclasses.replace(describe_tokenizer(folder / "tokenizer"), continuation_prefix=prefix)
     Manifest.write(folder, info, shards, sources)
     return Dataset(folder)

@@ -10,9 +10,9 @@ import webdataset as wds
 import zstandard
 
 from data_prep.format import Dataset
-from data_prep.inspection import verify
+from data_prep.inspection import verify_data_set
 from data_prep.jobs import PreparationSettings
-from data_prep.tokenizer import copy_files, load, train
+from data_prep.tokenizer import copy_files, load, train_tokenizer
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
 
@@ -24,8 +24,8 @@ def corpus(tmp_path_factory) -> Path:
     (folder / "text/a.jsonl").write_bytes(jsonl(texts(0, 300)))
     (folder / "text/b.jsonl.zst").write_bytes(zstandard.compress(jsonl(texts(1, 200))))
     (folder / "text/more/c.txt.gz").write_bytes(gzip.compress("\n\n".join(texts(2, 100)).encode(), mtime=0))
-    train(texts(0, 300), "wordpiece", 120, folder / "tok")
-    train(texts(0, 300), "bpe", 320, folder / "tok-bpe")
+    train_tokenizer(texts(0, 300), "wordpiece", 120, folder / "tok")
+    train_tokenizer(texts(0, 300), "bpe", 320, folder / "tok-bpe")
     return folder
 
 
@@ -137,7 +137,7 @@ def test_a_document_that_gives_a_special_id_is_quarantined(corpus, tmp_path):
     assert prepared.manifests[tmp_path / "out"].totals.documents == 2
     line = json.loads((tmp_path / "out/quarantine.jsonl").read_text())
     assert (line["line"], "spells a special token" in line["reason"]) == (2, True)
-    assert list(verify(tmp_path / "out")) == []
+    assert list(verify_data_set(tmp_path / "out")) == []
 
 
 def test_other_input_into_the_same_folder_is_refused(corpus, tmp_path):
@@ -169,7 +169,7 @@ def test_bad_input_gets_one_sentence(corpus, tmp_path):
     (tmp_path / "one.txt").write_text("only one")
     assert "takes no document" in refused(*run, tmp_path / "one.txt", "--valid-fraction", "0.001")
     bare = tmp_path / "bare"
-    train(["a b c"], "wordpiece", 50, bare)
+    train_tokenizer(["a b c"], "wordpiece", 50, bare)
     bare_json = (bare / "tokenizer.json").read_text().replace("[MASK]", "[M]")
     (bare / "tokenizer.json").write_text(bare_json)
     assert "no mask token" in refused(*run[:3], bare, *run[4:], source)

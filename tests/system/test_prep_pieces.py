@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from data_prep.format import Dataset
-from data_prep.inspection import summary, verify
+from data_prep.inspection import summary, verify_data_set
 from data_prep.jobs import PreparationSettings, unfinished_stages
 from data_prep.jobs.preparation_plan import read_plan
-from data_prep.tokenizer import load, train
+from data_prep.tokenizer import load, train_tokenizer
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
 
@@ -17,7 +17,7 @@ from tests.support.runs import maskwright
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train(texts(0, 300), "wordpiece", 120, folder)
+    train_tokenizer(texts(0, 300), "wordpiece", 120, folder)
     return folder
 
 
@@ -112,7 +112,7 @@ def test_added_inputs_are_prepared_alone(tmp_path, tokenizer, deduplicate):
     again = prepare_files([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tokenizer, out, 1, settings)
     assert again.new_tasks == 0
     assert tree(out) == after
-    assert list(verify(out / "train")) == []
+    assert list(verify_data_set(out / "train")) == []
 
 
 def test_the_split_is_stable_when_inputs_are_added(tmp_path, tokenizer):

@@ -15,7 +15,7 @@ from data_prep.jobs import (
     run_tasks,
     unfinished_stages,
 )
-from data_prep.tokenizer import copy_files, train
+from data_prep.tokenizer import copy_files, train_tokenizer
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright
 
@@ -23,7 +23,7 @@ from tests.support.runs import maskwright
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train(texts(0, 300), "wordpiece", 120, folder)
+    train_tokenizer(texts(0, 300), "wordpiece", 120, folder)
     return folder
 
 

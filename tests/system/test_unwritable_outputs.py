@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.common.errors import UserError, cannot_write, interrupted, is_lasting, unforeseen
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.disks import mounted
 from tests.support.in_process import command
 from tests.support.prep import jsonl, texts
@@ -58,7 +58,7 @@ def test_the_sentence_names_place_reason_and_option():
 
 @pytest.fixture
 def source(tmp_path):
-    train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+    train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
     return tmp_path
 

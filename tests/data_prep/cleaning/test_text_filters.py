@@ -10,7 +10,7 @@ import pytest
 from data_prep.cleaning import Cleaning, TextFilter, filter_forms, known_filters
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.in_process import command
 from tests.support.prep import jsonl, texts
 
@@ -88,7 +88,7 @@ def last_word() -> Iterator[None]:
 def test_a_filter_from_outside_has_option_check_counts_and_plan(tmp_path, capsys):
     documents = [*texts(0, 60), "x7"]
     (tmp_path / "a.jsonl").write_bytes(jsonl(documents))
-    train(documents, "wordpiece", 120, tmp_path / "tok")
+    train_tokenizer(documents, "wordpiece", 120, tmp_path / "tok")
     out = tmp_path / "out"
     run = ["prep", "run", "--workers", "1", "--input", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "tok"]
     run += ["--out", out, "--filter", "last-word=37", "--filter", "characters=3-"]

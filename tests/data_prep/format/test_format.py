@@ -17,7 +17,7 @@ from data_prep.common.errors import MAX_MESSAGE, DamagedData, UserError
 from data_prep.format import Collocations, Dataset, ShardWriter
 from data_prep.format.manifest import index_fingerprint
 from data_prep.format.shard_format import index_name, read_index, token_dtype
-from data_prep.inspection import verify
+from data_prep.inspection import verify_data_set
 from tests.support.datasets import make_dataset
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 99_999), min_size=1, max_size=40), min_size=1, max_size=30)
@@ -213,7 +213,7 @@ def test_swapped_shards_are_noticed(dataset):
         reopened.check_indexes()
     with pytest.raises(DamagedData, match="fingerprint"):
         _ = reopened.table
-    assert any("the fingerprint is" in problem for problem in verify(dataset.path))
+    assert any("the fingerprint is" in problem for problem in verify_data_set(dataset.path))
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_document_lengths_must_have_the_checksum_of_the_ends(dataset, known):
         _edit_manifest(dataset, index_fingerprint=index_fingerprint(Dataset(dataset.path).manifest.shards))
     with pytest.raises(DamagedData, match=r"the document lengths of block \d+_\d+ do not have the checksum"):
         Dataset(dataset.path).document_lengths(0)
-    assert any("differ from the document lengths" in problem for problem in verify(dataset.path))
+    assert any("differ from the document lengths" in problem for problem in verify_data_set(dataset.path))
 
 
 def test_a_data_set_of_an_earlier_version_is_read(dataset):
@@ -301,7 +301,7 @@ def test_a_data_set_of_an_earlier_version_is_read(dataset):
     assert again.manifest.index_fingerprint is None
     assert again.manifest.fingerprint == dataset.manifest.fingerprint
     again.check_indexes()
-    assert not [problem for problem in verify(dataset.path) if "tokenizer" not in problem]
+    assert not [problem for problem in verify_data_set(dataset.path) if "tokenizer" not in problem]
 
 
 def test_messages_are_short_although_paths_are_long(tmp_path):

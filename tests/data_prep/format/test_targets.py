@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, ShardWriter
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, RECORDS, check_index, read_index
-from data_prep.inspection import document, summary, verify
+from data_prep.inspection import document, summary, verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
 from launchers.app import app
@@ -65,7 +65,7 @@ def test_round_trip(tmp_path_factory, documents, block_tokens, with_words):
         if with_words:
             np.testing.assert_array_equal(dataset.word_starts(block), tokens % 2 == 0)
     assert [id for block in range(dataset.n_blocks) for id in dataset.ids(block) or []] == (ids or [])
-    assert list(verify(dataset.path)) == []
+    assert list(verify_data_set(dataset.path)) == []
     dataset.check_indexes()
 
 
@@ -129,7 +129,9 @@ def test_damaged_targets_are_named_and_never_used(dataset):
     flip(path, position)
     with pytest.raises(DamagedData, match=r"targets of block 00000_000000000"):
         Dataset(dataset.path).targets(0)
-    assert any("block 00000_000000000: the targets have checksum" in problem for problem in verify(dataset.path))
+    assert any(
+        "block 00000_000000000: the targets have checksum" in problem for problem in verify_data_set(dataset.path)
+    )
 
 
 def test_an_index_with_a_block_without_targets_is_refused(dataset):
@@ -151,7 +153,8 @@ def test_a_tar_member_out_of_place_is_named(dataset):
     header = position - 128 - 512
     path.write_bytes(data[:header] + data[header:].replace(b".targets.npy", b".tragets.npy", 1))
     assert any(
-        "tragets.npy" in p or "header of member '00000_000000000.targets.npy'" in p for p in verify(dataset.path)
+        "tragets.npy" in p or "header of member '00000_000000000.targets.npy'" in p
+        for p in verify_data_set(dataset.path)
     )
 
 
@@ -218,7 +221,7 @@ def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
     prepared = prepare_files([pairs(tmp_path / "pairs", kind, rows)], tokenizer, out, settings=PAIRS)
     dataset = Dataset(out)
     assert prepared.manifests[out].left_out() == {"unchanged": 2, "unreadable": 1}
-    assert list(verify(out)) == []
+    assert list(verify_data_set(out)) == []
     shown = [document(dataset, number) for number in range(dataset.manifest.totals.documents)]
     run = lambda *words: CliRunner().invoke(app, ["prep", *words]).stdout  # noqa: E731
     marked = [run("show", str(out), str(number)).splitlines()[-1] for number in range(len(shown))]

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from data_prep.common.errors import UserError
-from data_prep.inspection import measure, survey
+from data_prep.inspection import count_texts, survey
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
 
@@ -37,9 +37,9 @@ def test_the_size_of_much_text_is_estimated_from_a_sample(tmp_path):
 
 
 def test_scripts_without_spaces_or_case():
-    chinese = measure(["我们在湖边的房子里住了很多年" * 3])
+    chinese = count_texts(["我们在湖边的房子里住了很多年" * 3])
     assert (chinese.has_spaces, chinese.cased) == (False, 0.0)
-    english = measure(["We lived in a house, and in a house"])
+    english = count_texts(["We lived in a house, and in a house"])
     assert english.has_spaces
     assert english.cased == 1.0
     assert english.distinct == pytest.approx(7 / 9)

@@ -14,7 +14,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.processes import ordered_map
 from data_prep.format import Dataset, Manifest, data_set_problems
 from data_prep.format.shard_format import index_name
-from data_prep.inspection import verify
+from data_prep.inspection import verify_data_set
 from tests.support.datasets import make_dataset, tar_member, tokenizer_info
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
@@ -24,7 +24,7 @@ def dataset(tmp_path) -> Dataset:
     rng = np.random.default_rng(0)
     documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=30)]
     dataset = make_dataset(tmp_path / "set", documents, block_tokens=1000, shard_bytes=8000)
-    assert list(verify(dataset.path)) == []
+    assert list(verify_data_set(dataset.path)) == []
     return dataset
 
 
@@ -49,7 +49,7 @@ def test_every_damaged_block_is_named(dataset):
         path = dataset.path / "shards" / dataset.shard(block).name
         payload = np.array(dataset.tokens(block)).tobytes()
         flip(path, path.read_bytes().index(payload) + 7)
-    problems = list(verify(dataset.path))
+    problems = list(verify_data_set(dataset.path))
     for block in blocks:
         assert any(
             p.startswith(f"{dataset.shard(block).name} block {dataset.key(block)}: the tokens") for p in problems
@@ -65,7 +65,7 @@ def test_truncated_and_missing_files(dataset, keep):
     first.write_bytes(first.read_bytes()[:keep])
     (dataset.path / "shards" / names[1]).unlink()
     (dataset.path / "shards" / names[2]).with_suffix(".index").unlink()
-    problems = list(verify(dataset.path))
+    problems = list(verify_data_set(dataset.path))
     assert any(p.startswith(f"{names[0]}: {keep} bytes instead of") for p in problems)
     assert any("beyond the end" in p for p in problems)
     assert f"{names[1]}: missing" in problems
@@ -75,7 +75,7 @@ def test_truncated_and_missing_files(dataset, keep):
 def test_altered_index(dataset):
     path = dataset.path / "shards" / dataset.manifest.shards[0].index_name
     flip(path, 60)
-    assert any(p.startswith(f"{path.name}: SHA-256") for p in verify(dataset.path))
+    assert any(p.startswith(f"{path.name}: SHA-256") for p in verify_data_set(dataset.path))
 
 
 @pytest.mark.parametrize(
@@ -83,23 +83,23 @@ def test_altered_index(dataset):
 )
 def test_ids_that_do_not_belong(tmp_path, id, message):
     dataset = make_dataset(tmp_path / "set", [[7, 8, id, 9]])
-    assert [p for p in verify(dataset.path) if message in p] == list(verify(dataset.path)) != []
-    assert list(verify(make_dataset(tmp_path / "unk", [[7, 1]]).path)) == []
+    assert [p for p in verify_data_set(dataset.path) if message in p] == list(verify_data_set(dataset.path)) != []
+    assert list(verify_data_set(make_dataset(tmp_path / "unk", [[7, 1]]).path)) == []
 
 
 def test_word_starts_missing_or_damaged(tmp_path):
     starts = [np.array([True, False, True])]
     dataset = make_dataset(tmp_path / "set", [[7, 8, 9]], word_starts=starts)
-    assert list(verify(dataset.path)) == []
+    assert list(verify_data_set(dataset.path)) == []
     path = dataset.path / "shards" / dataset.manifest.shards[0].name
     with tarfile.open(path) as tar:
         flip(path, tar.getmember("00000_000000000.words.npy").offset_data + 128)
-    assert any("block 00000_000000000: the words have checksum" in p for p in verify(dataset.path))
+    assert any("block 00000_000000000: the words have checksum" in p for p in verify_data_set(dataset.path))
     bare = make_dataset(tmp_path / "bare", [[7, 8, 9]])
     manifest = json.loads((bare.path / "manifest.json").read_bytes())
     manifest["tokenizer"]["continuation_prefix"] = None
     (bare.path / "manifest.json").write_text(json.dumps(manifest))
-    assert any("no word starts" in p for p in verify(bare.path))
+    assert any("no word starts" in p for p in verify_data_set(bare.path))
 
 
 @pytest.mark.parametrize("alter", ["rename", "append", "link"])
@@ -119,7 +119,7 @@ def test_tar_members_that_the_index_does_not_know(dataset, alter):
         data = bytes(header) + data[512:]
     path.write_bytes(data)
     reseal(dataset)
-    problems = [p for p in verify(dataset.path) if p.startswith(path.name)]
+    problems = [p for p in verify_data_set(dataset.path) if p.startswith(path.name)]
     expected = {
         "rename": "tokens.pny",
         "append": "evil.pkl' (file of 1 bytes) is not in",
@@ -135,7 +135,7 @@ def test_stray_shard_and_tokenizer_files(dataset):
     (dataset.path / "manifest.json").write_text(json.dumps(manifest))
     (dataset.path / "tokenizer").mkdir()
     (dataset.path / "tokenizer" / "tokenizer.json").write_text("{}")
-    problems = list(verify(dataset.path))
+    problems = list(verify_data_set(dataset.path))
     assert "00009-00000.tar: not in the manifest" in problems
     assert "tokenizer/vocab.txt: missing" in problems
     assert any(p.startswith("tokenizer/tokenizer.json: the file is not the one") for p in problems)
@@ -145,13 +145,15 @@ def test_specials_are_found_in_every_part_of_a_block(tmp_path):
     document = np.full((8 << 20) + 3, 7)
     document[[1, 1 << 20, -1]] = 0
     dataset = make_dataset(tmp_path / "set", [document])
-    assert list(verify(dataset.path)) == ["00000-00000.tar block 00000_000000000: 3 pad tokens in the documents"]
+    assert list(verify_data_set(dataset.path)) == [
+        "00000-00000.tar block 00000_000000000: 3 pad tokens in the documents"
+    ]
     tracemalloc.start()
     assert len(list(data_set_problems(dataset.path, dataset.manifest, 1, None))) == 1
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < len(document) // 2, "a mask of the whole block"
-    assert "id 1500" in next(verify(make_dataset(tmp_path / "large", [[7, 8, 1500, 9, 8]]).path))
+    assert "id 1500" in next(verify_data_set(make_dataset(tmp_path / "large", [[7, 8, 1500, 9, 8]]).path))
 
 
 def test_two_blocks_of_one_key(tmp_path):
@@ -161,16 +163,16 @@ def test_two_blocks_of_one_key(tmp_path):
         (two.path / "shards" / name).rename(one.path / "shards" / name.replace("00000-", "00001-"))
     shards = [*one.manifest.shards, dataclasses.replace(shard, name="00001-00000.tar")]
     Manifest.write(one.path, tokenizer_info(1000), shards, [])
-    assert list(verify(one.path)) == ["manifest.json: two blocks have the same key"]
+    assert list(verify_data_set(one.path)) == ["manifest.json: two blocks have the same key"]
 
 
 def test_counts_of_inputs(tmp_path):
     right = [source("a", "", 0, 2, 3, 15), source("b", "", 2, 1, 1, 5), source("c", "", 3, 1, 0, 0)]
     dataset = wordpiece_set(tmp_path / "set", [[SHIP] * 2, [SHIP], [SHIP]], right)
-    assert list(verify(dataset.path)) == []
+    assert list(verify_data_set(dataset.path)) == []
     wrong = [dataclasses.replace(right[0], tokens=14, documents=4), right[2]]
     Manifest.write(dataset.path, dataset.manifest.tokenizer, dataset.manifest.shards, wrong)
-    assert list(verify(dataset.path)) == [
+    assert list(verify_data_set(dataset.path)) == [
         "manifest.json: 'a' has 4 documents, its blocks have 3",
         "manifest.json: 'a' has 14 tokens, its blocks have 15",
         "manifest.json: the inputs' tasks have 2 blocks, the shards 3",
@@ -185,7 +187,7 @@ def test_tokenizer_is_the_one_described(tmp_path):
     Manifest.write(dataset.path, other, dataset.manifest.shards, [])
     (dataset.tokenizer_path / "vocab.txt").touch()
     (dataset.tokenizer_path / ".vocab.txt.host.1.tmp").touch()  # what an interrupted copy leaves
-    assert list(verify(dataset.path)) == [
+    assert list(verify_data_set(dataset.path)) == [
         "tokenizer/vocab.txt: not in the manifest",
         f"manifest.json: the tokenizer's sha256 is {other.sha256!r}, its files say {info.sha256!r}",
         "manifest.json: the tokenizer's vocab_size is 12, its files say 11",
@@ -198,8 +200,8 @@ def test_workers_change_nothing_and_progress_is_told(dataset):
         path = dataset.path / "shards" / shard.name
         flip(path, path.stat().st_size // 2)
     told: list[tuple[int, int]] = []
-    one = list(verify(dataset.path, 1, lambda done, total: told.append((done, total))))
-    assert list(verify(dataset.path, 2)) == one != []
+    one = list(verify_data_set(dataset.path, 1, lambda done, total: told.append((done, total))))
+    assert list(verify_data_set(dataset.path, 2)) == one != []
     sizes = np.cumsum([shard.bytes for shard in dataset.manifest.shards]).tolist()
     assert told == [(done, sizes[-1]) for done in sizes]
     assert [line[:15] for line in one] == sorted(line[:15] for line in one)
@@ -213,6 +215,6 @@ def test_a_killed_worker_is_reported(dataset):
 def test_separators_that_are_not_between_two_texts_are_found(tmp_path):
     sep = make_dataset(tmp_path / "a", [[5]]).manifest.tokenizer.special_ids["sep"]
     pair, wrong = [7, sep, 7], [[sep, 7], [7, sep], [7, sep, sep, 7]]
-    assert list(verify(make_dataset(tmp_path / "b", [pair, [7], pair]).path)) == []
-    problems = list(verify(make_dataset(tmp_path / "c", [pair, *wrong, pair]).path))
+    assert list(verify_data_set(make_dataset(tmp_path / "b", [pair, [7], pair]).path)) == []
+    problems = list(verify_data_set(make_dataset(tmp_path / "c", [pair, *wrong, pair]).path))
     assert problems == ["00000-00000.tar block 00000_000000000: 3 sep tokens in the documents"]

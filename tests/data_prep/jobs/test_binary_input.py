@@ -4,7 +4,7 @@ import gzip
 
 import pytest
 
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.in_process import command
 from tests.support.prep import texts
 
@@ -29,7 +29,7 @@ def test_a_tokenizer_on_an_empty_file(tmp_path, capsys):
 
 
 def test_a_preparation_of_a_binary_file(tmp_path, capsys):
-    train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+    train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     (tmp_path / "program.txt").write_bytes(BINARY)
     words = ["--input", tmp_path / "program.txt", "--tokenizer", tmp_path / "tok", "--out", tmp_path / "out"]
     ended = command(capsys, "prep", "run", *words, "--workers", "1")

@@ -11,7 +11,7 @@ from data_prep.common.files import atomic_folder, atomic_writer, write_json
 from data_prep.jobs import PreparationSettings, plan_only
 from data_prep.jobs.preparation_plan import plan_path
 from data_prep.storage import Cache
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from pretrain.run import RunFolder
 from tests.support.datasets import make_dataset
 from tests.support.durable import recorded
@@ -66,7 +66,7 @@ def test_a_data_set_is_durable(tmp_path):
 )
 def test_a_preparation_is_durable(tmp_path, settings):
     """Plan, place, task records, scans, lists of duplicates, quarantine, tokenizer, shards and manifests."""
-    train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+    train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(1, 50), texts(1, 1)[0]]) + b"not JSON\n")
     with recorded(tmp_path) as writes:
         prepare_files([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out", settings=settings, task_bytes=3000)
@@ -76,7 +76,7 @@ def test_a_preparation_is_durable(tmp_path, settings):
 
 def test_a_plan_is_written_when_all_that_it_needs_is_durable(tmp_path):
     """A plan on disk implies that all files that it needs are on disk."""
-    train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+    train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(1, 50)))
     (tmp_path / "evaluation.txt").write_text(" ".join(texts(2, 9)))
     out = tmp_path / "out"
@@ -90,7 +90,7 @@ def test_a_plan_is_written_when_all_that_it_needs_is_durable(tmp_path):
 
 def test_a_tokenizer_is_durable(tmp_path):
     with recorded(tmp_path) as writes:
-        train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+        train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     assert writes.problems() == []
 
 

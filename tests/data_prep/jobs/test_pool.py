@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from data_prep.jobs import PreparationSettings, TaskProgress, Workers, plan_only, prepare
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.prep import jsonl, request, texts
 
 ROOT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ def start(tmp_path) -> Iterator[Callable[[float], subprocess.Popen]]:
     with contextlib.ExitStack() as stack:
 
         def start(seconds: float) -> subprocess.Popen:
-            train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+            train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
             (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 50)))
             plan_only(request([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out"))
             (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
@@ -111,7 +111,7 @@ def test_the_thread_of_a_pool_that_failed_is_waited_for():
 
 def test_totals_never_go_back(tmp_path: Path) -> None:
     """Of scans, whose last report has fewer figures, and of all stages with one task after the other."""
-    train(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
+    train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(ord(name), 50)))
     asked = request([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "tok", tmp_path / "out")

@@ -10,7 +10,7 @@ from data_prep.common.errors import UserError
 from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.datasets import make_dataset
 from tests.support.prep import jsonl, prepare_files, request, texts
 
@@ -20,7 +20,7 @@ LONG = " ".join(["blades"] * 40)
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train([*texts(0, 100), LONG], "wordpiece", 120, folder)
+    train_tokenizer([*texts(0, 100), LONG], "wordpiece", 120, folder)
     return folder
 
 

@@ -8,7 +8,7 @@ from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.prep import prepare_files
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
@@ -41,7 +41,7 @@ def test_near_identical_sequences_are_on_one_side(tmp_path, deduplicate):
     records = [f">{name}\n{text[:60]}\n{text[60:]}\n" for name, text in sequences.items()]
     for number in range(2):
         (tmp_path / f"{number}.fasta").write_text("".join(records[number::2]))
-    train(sequences.values(), "characters", 100, tmp_path / "tokenizer")
+    train_tokenizer(sequences.values(), "characters", 100, tmp_path / "tokenizer")
     settings = PreparationSettings(
         reading=Options(id_field="header"),
         deduplicate=deduplicate,

@@ -18,7 +18,7 @@ from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only,
 from data_prep.jobs.preparation_plan import read_plan
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, request, texts
 
@@ -28,7 +28,7 @@ SPACES = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train(texts(0, 300), "wordpiece", 120, folder)
+    train_tokenizer(texts(0, 300), "wordpiece", 120, folder)
     return folder
 
 

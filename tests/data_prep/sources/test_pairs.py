@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from data_prep.cleaning import Cleaning
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
-from data_prep.inspection import verify
+from data_prep.inspection import verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
@@ -75,7 +75,7 @@ def test_a_pair_is_one_document_with_a_separator(tmp_path, tokenizer, kind):
     prepare_files([value], tokenizer, tmp_path / "out", settings=settings)
     assert documents(tmp_path / "out") == WANTED
     assert not Dataset(tmp_path / "out").has_targets
-    assert list(verify(tmp_path / "out")) == []
+    assert list(verify_data_set(tmp_path / "out")) == []
     text_bytes = sum(map(len, [*SOURCES, *TARGETS]))
     assert [source.text_bytes for source in Dataset(tmp_path / "out").manifest.sources] == [text_bytes]
     assert prepare_files([value], tokenizer, tmp_path / "out", settings=settings).new_tasks == 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.tokenizer import LONG_WORD, alignment, differences, targets_of
+from data_prep.tokenizer import LONG_WORD, alignment, targets_of, word_differences
 from data_prep.tokenizer.alignment import MAX_PRODUCT
 
 VOCABULARY = ["the", "ship", "##s", "sail", "##ed", "##ing", "a", "red"]
@@ -17,7 +17,7 @@ BEGINS = np.array([not token.startswith("##") for token in VOCABULARY])
 
 def missing(right, wrong) -> list[tuple[int, int]]:
     """The ranges of words of `right` that the alignment does not find in `wrong`."""
-    return [(first, last) for first, last, _, _ in differences(right, wrong) if first < last]
+    return [(first, last) for first, last, _, _ in word_differences(right, wrong) if first < last]
 
 
 def encoded(*texts: str) -> tuple[np.ndarray, np.ndarray, None]:
@@ -84,7 +84,7 @@ WORDS = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=30)
 
 def check(right, wrong):
     """The words that are not missing are in the wrong text, in order."""
-    assert all(a <= b and c <= d and (a < b or c < d) for a, b, c, d in differences(right, wrong))
+    assert all(a <= b and c <= d and (a < b or c < d) for a, b, c, d in word_differences(right, wrong))
     ranges = missing(right, wrong)
     assert all(end <= first for (_, end), (first, _) in pairwise(ranges))
     gone = {place for first, last in ranges for place in range(first, last)}
@@ -136,7 +136,7 @@ def test_what_is_too_long_to_compare_is_different():
 @given(WORDS, WORDS)
 def test_differences_turn_the_wrong_text_into_the_right_one(right, wrong):
     made, done = [], 0
-    for first, last, start, end in differences(right, wrong):
+    for first, last, start, end in word_differences(right, wrong):
         made += wrong[done:start] + right[first:last]
         done = end
     assert made + wrong[done:] == right

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_prep.tokenizer import describe
+from data_prep.tokenizer import describe_tokenizer
 from data_prep.tokenizer.encoders import HuggingFaceEncoder, TextEncoder, is_settled
 from data_prep.tokenizer.word_starts import ByteLevelWords, MarkedWords, word_rule
 from tests.support.small_tokenizers import (
@@ -184,4 +184,4 @@ def test_the_prefix_tells_word_starts_only_where_no_word_can_begin_with_it(token
     state = json.loads(tokenizers["bert"].tokenizer.to_str())
     state["added_tokens"].append(state["added_tokens"][0] | {"id": 1500, "content": "##mark", "special": False})
     (tmp_path / "tokenizer.json").write_text(json.dumps(state))
-    assert describe(tmp_path).continuation_prefix is None
+    assert describe_tokenizer(tmp_path).continuation_prefix is None

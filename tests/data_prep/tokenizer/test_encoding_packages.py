@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from tokenizers import pre_tokenizers
 
-from data_prep.tokenizer import Encoders, choose_encoder, describe, load, train
+from data_prep.tokenizer import Encoders, choose_encoder, describe_tokenizer, load, train_tokenizer
 from data_prep.tokenizer.encoders import GigatokenEncoder
 from data_prep.tokenizer.word_starts import word_rule
 from tests.support.small_tokenizers import MIXED, byte_level, changed, check, demo_texts, loaded
@@ -29,7 +29,7 @@ def test_other_patterns_are_left_to_the_library(corpus, tmp_path):
     digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
     state = changed(byte_level(corpus[:20]), pre_tokenizer=digits)
     (tmp_path / "tokenizer.json").write_text(json.dumps(state))
-    made = SimpleNamespace(tokenizer=load(tmp_path), info=describe(tmp_path))
+    made = SimpleNamespace(tokenizer=load(tmp_path), info=describe_tokenizer(tmp_path))
     encoder, note = Encoders(made.tokenizer, made.info).choose(corpus[:20])
     assert encoder.name == "tokenizers"
     pytest.importorskip("gigatoken")
@@ -161,8 +161,8 @@ def test_the_memory_for_cached_words_is_bounded(bpe, monkeypatch):
 def test_nanotoken_takes_characters_that_only_newer_libraries_know(tmp_path):
     """It agrees with the tokenizers library on them; gigatoken does not."""
     pytest.importorskip("nanotoken")
-    train(["the little ship sails"] * 20, "wordpiece", 60, tmp_path)
-    encoders = Encoders(load(tmp_path), describe(tmp_path))
+    train_tokenizer(["the little ship sails"] * 20, "wordpiece", 60, tmp_path)
+    encoders = Encoders(load(tmp_path), describe_tokenizer(tmp_path))
     encoder, note = encoders.choose(["the little ship"])
     assert (encoder.name, note) == ("nanotoken", "")
     encoder.safe = lambda texts: pytest.fail("the tokenizers library encodes them, which is slower")

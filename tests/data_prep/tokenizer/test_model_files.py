@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
-from data_prep.tokenizer import describe, train
+from data_prep.tokenizer import describe_tokenizer, train_tokenizer
 from pretrain.export import save_model
 from pretrain.export.hugging_face_export import write_model
 from pretrain.model import EncoderShape, build, exported
@@ -19,7 +19,7 @@ TEXTS = ["a sailor sailed the seas"] * 9
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data") / "tokenizer"
-    train(TEXTS, "wordpiece", 60, folder)
+    train_tokenizer(TEXTS, "wordpiece", 60, folder)
     return folder
 
 
@@ -47,7 +47,7 @@ def test_a_tokenizer_that_transformers_5_saved_gets_names_of_both_versions(model
     old = AutoTokenizer.from_pretrained(tokenizer, additional_special_tokens=["<user>"])
     old.save_pretrained(tmp_path / "old")
     assert '"TokenizersBackend"' in (tmp_path / "old/tokenizer_config.json").read_text()
-    before = describe(tmp_path / "old").sha256
+    before = describe_tokenizer(tmp_path / "old").sha256
     save_model(model, AutoTokenizer.from_pretrained(tmp_path / "old"), tmp_path / "new")
     settings = json.loads((tmp_path / "new/tokenizer_config.json").read_text())
     assert settings["tokenizer_class"] == "PreTrainedTokenizerFast"
@@ -57,7 +57,7 @@ def test_a_tokenizer_that_transformers_5_saved_gets_names_of_both_versions(model
     assert new(text)["input_ids"] == old(text)["input_ids"]
     assert new.all_special_tokens == old.all_special_tokens
     assert new.decode(new(text)["input_ids"], skip_special_tokens=True) == "a sailed"
-    assert describe(tmp_path / "old").sha256 == before
+    assert describe_tokenizer(tmp_path / "old").sha256 == before
 
 
 @pytest.mark.parametrize("longest", [64, None])

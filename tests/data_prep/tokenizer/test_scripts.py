@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 
 from data_prep.common.errors import UserError
-from data_prep.tokenizer import Encoders, Spelling, describe, load, measure_unknown, train
+from data_prep.tokenizer import Encoders, Spelling, describe_tokenizer, load, measure_unknown, train_tokenizer
 from data_prep.tokenizer.encoders import is_settled
 from data_prep.tokenizer.long_words import RUN_CHARACTERS, WORD_CHARACTERS
 from evaluation.generation import Writer
@@ -63,7 +63,7 @@ def test_a_first_model_of_a_script(name, tmp_path, monkeypatch, capsys):
     assert (trained.code, trained.err) == (0, "")
 
     folder = tmp_path / "data/my-model-tokenizer"
-    tokenizer, info = load(folder), describe(folder)
+    tokenizer, info = load(folder), describe_tokenizer(folder)
     assert measure_unknown(tokenizer, texts, info.special_ids["unk"]).share == 0
     decomposed = [unicodedata.normalize("NFD", text) for text in texts]
     assert [tokenizer.encode(text).ids for text in decomposed] == [tokenizer.encode(text).ids for text in texts]
@@ -97,8 +97,8 @@ LONG = ["ACGT" * 700 + " more", "x" * RUN_CHARACTERS + "'s y", " " * 2500 + "z",
 @pytest.mark.parametrize("kind, size", [("wordpiece", 400), ("bpe", 300)])
 def test_encoders_agree_on_marks_and_long_words(kind, size, tmp_path):
     texts = [*MARKS, *LONG, " ".join(MARKS), "🦀" * 1200, "It's \u0130 o\u0323\u0302. " * 90]
-    train(texts, kind, size, tmp_path / "tokenizer")
-    encoders = Encoders(load(tmp_path / "tokenizer"), describe(tmp_path / "tokenizer"))
+    train_tokenizer(texts, kind, size, tmp_path / "tokenizer")
+    encoders = Encoders(load(tmp_path / "tokenizer"), describe_tokenizer(tmp_path / "tokenizer"))
     encoder, note = encoders.choose(["plain words"])
     assert note == ""
     for batch in (texts, *([text] for text in texts)):
@@ -109,10 +109,10 @@ def test_encoders_agree_on_marks_and_long_words(kind, size, tmp_path):
 
 def test_every_mark_gives_the_ids_of_the_library(tmp_path):
     """Each mark between two others, as typed in a wrong order: packages know different versions of Unicode."""
-    train(["plain text " * 20], "bpe", 300, tmp_path / "bpe")
+    train_tokenizer(["plain text " * 20], "bpe", 300, tmp_path / "bpe")
     marks = [chr(n) for n in range(0x300, 0x1F000) if unicodedata.category(chr(n))[0] == "M"]
     texts = [f"a{one}{mark}{other}" for mark in marks for one, other in ("\u0301\u0323", "\u0323\u0301")]
-    encoders = Encoders(load(tmp_path / "bpe"), describe(tmp_path / "bpe"))
+    encoders = Encoders(load(tmp_path / "bpe"), describe_tokenizer(tmp_path / "bpe"))
     encoder, note = encoders.choose(["plain text"])
     texts = list(filter(is_settled, texts))
     assert len(texts) > 1.8 * len(marks)
@@ -124,18 +124,18 @@ def test_wordpiece_knows_all_frequent_characters_of_a_large_script(tmp_path):
     draw = random.Random(1)
     characters = [chr(0x4E00 + n) for n in range(3000)]
     texts = ["".join(draw.choices(characters, k=200)) for _ in range(200)]
-    assert train(texts, "wordpiece", 5000, tmp_path / "large") == 5 + len({*"".join(texts)})
+    assert train_tokenizer(texts, "wordpiece", 5000, tmp_path / "large") == 5 + len({*"".join(texts)})
     assert measure_unknown(load(tmp_path / "large"), texts, 1).share == 0
     with pytest.raises(UserError, match=r"cannot hold the text's \d+ characters .* or --kind bpe"):
-        train(texts, "wordpiece", 2000, tmp_path / "small")
+        train_tokenizer(texts, "wordpiece", 2000, tmp_path / "small")
 
 
 def test_long_sequences_train_in_time(tmp_path):
     """A million letters in two sequences: without a cut, this does not end in minutes."""
     draw = random.Random(5)
     sequences = ["".join(draw.choices("ACGT", k=500_000)) for _ in range(2)]
-    assert train(sequences, "bpe", 1024, tmp_path / "bpe") == 1024
-    assert train(sequences, "wordpiece", 1024, tmp_path / "wordpiece") == 1024
+    assert train_tokenizer(sequences, "bpe", 1024, tmp_path / "bpe") == 1024
+    assert train_tokenizer(sequences, "wordpiece", 1024, tmp_path / "wordpiece") == 1024
 
 
 def test_characters_that_a_tokenizer_drops_are_lost():

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from data_prep.common.errors import UserError
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
-from data_prep.tokenizer import CorpusSample, Encoders, copy_files, describe, fetch, load, train
+from data_prep.tokenizer import CorpusSample, Encoders, copy_files, describe_tokenizer, fetch, load, train_tokenizer
 from data_prep.tokenizer.encoders import HuggingFaceEncoder
 from data_prep.tokenizer.hf_tokenizer import FILES
 from tests.support.hostile_json import DIGITS, NESTED
@@ -33,7 +33,7 @@ SIZES = {"wordpiece": 200, "bpe": 300, "characters": 100}
 def folders(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("tokenizers")
     for kind, size in SIZES.items():
-        assert train(TEXTS, kind, size, folder / kind) <= size
+        assert train_tokenizer(TEXTS, kind, size, folder / kind) <= size
     return {kind: folder / kind for kind in SIZES}
 
 
@@ -41,9 +41,9 @@ def folders(tmp_path_factory) -> dict[str, Path]:
 def test_training_in_another_process_gives_the_same_bytes(folders, tmp_path, kind):
     size = SIZES[kind]
     code = (
-        "import sys; from pathlib import Path; from data_prep.tokenizer import train; "
+        "import sys; from pathlib import Path; from data_prep.tokenizer import train_tokenizer; "
         "from tests.data_prep.tokenizer.test_tokenizer import TEXTS; "
-        "train(TEXTS, sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))"
+        "train_tokenizer(TEXTS, sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]))"
     )
     for attempt in ("a", "b"):
         subprocess.run([sys.executable, "-c", code, kind, str(size), str(tmp_path / attempt)], check=True)
@@ -64,7 +64,7 @@ def test_no_file_behind_a_link_is_copied(folders, tmp_path):
 def test_transformers_loads_it(folders, kind):
     from transformers import AutoTokenizer
 
-    info = describe(folders[kind])
+    info = describe_tokenizer(folders[kind])
     tokenizer = AutoTokenizer.from_pretrained(folders[kind])
     assert info.special_ids == {n: getattr(tokenizer, f"{n}_token_id") for n in ("pad", "unk", "cls", "sep", "mask")}
     assert len(tokenizer) == info.vocab_size
@@ -75,20 +75,20 @@ def test_transformers_loads_it(folders, kind):
 
 
 def test_each_character_is_a_token_and_a_word(tmp_path):
-    assert train(["MKTAYIAKQR", "mk!"], "characters", 1000, tmp_path / "a") == 5 + len(set("MKTAYIQRmk!"))
-    tokenizer, info = load(tmp_path / "a"), describe(tmp_path / "a")
+    assert train_tokenizer(["MKTAYIAKQR", "mk!"], "characters", 1000, tmp_path / "a") == 5 + len(set("MKTAYIQRmk!"))
+    tokenizer, info = load(tmp_path / "a"), describe_tokenizer(tmp_path / "a")
     ids, lengths, starts = Encoders(tokenizer, info).choose(["MKmB", "", "TA"])[0](["MKmB", "", "TA"])
     assert [tokenizer.id_to_token(id) for id in ids.tolist()] == ["M", "K", "m", "[UNK]", "T", "A"]
     assert lengths.tolist() == [4, 0, 2]
     assert starts is not None
     assert starts.all()
     assert tokenizer.decode(tokenizer.encode("MKTAYI").ids) == "MKTAYI"
-    assert train(["AAB", "BAC"], "characters", 7, tmp_path / "b") == 7, "the most frequent ones"
+    assert train_tokenizer(["AAB", "BAC"], "characters", 7, tmp_path / "b") == 7, "the most frequent ones"
     assert set(load(tmp_path / "b").get_vocab()) == {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "A", "B"}
 
 
 def test_describe(folders):
-    wordpiece, bpe = describe(folders["wordpiece"]), describe(folders["bpe"])
+    wordpiece, bpe = describe_tokenizer(folders["wordpiece"]), describe_tokenizer(folders["bpe"])
     assert (wordpiece.continuation_prefix, bpe.continuation_prefix) == ("##", None)
     assert wordpiece.all_special_ids == bpe.all_special_ids == [0, 1, 2, 3, 4]
     digest = subprocess.run("sha256sum * | sha256sum", shell=True, cwd=folders["bpe"], capture_output=True, check=True)  # noqa: S602
@@ -104,16 +104,16 @@ def test_a_tokenizer_without_a_needed_token_is_refused(folders, tmp_path, role, 
     settings_["post_processor"] = None
     (tmp_path / "tokenizer.json").write_text(json.dumps(settings_))
     with pytest.raises(UserError, match=f"has no {role} token"):
-        describe(tmp_path)
+        describe_tokenizer(tmp_path)
 
 
 def test_special_tokens_are_known_by_their_usual_names(folders, tmp_path):
     copy_files(folders["bpe"], tmp_path)
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 512}')
-    assert describe(tmp_path).special_ids == describe(folders["bpe"]).special_ids
+    assert describe_tokenizer(tmp_path).special_ids == describe_tokenizer(folders["bpe"]).special_ids
     (tmp_path / "tokenizer_config.json").unlink()
     (tmp_path / "special_tokens_map.json").write_text(json.dumps({"pad_token": {"content": "</s>"}}))
-    assert describe(tmp_path).special_ids["pad"] == describe(folders["bpe"]).special_ids["sep"]
+    assert describe_tokenizer(tmp_path).special_ids["pad"] == describe_tokenizer(folders["bpe"]).special_ids["sep"]
 
 
 @pytest.mark.parametrize(
@@ -124,22 +124,22 @@ def test_one_token_for_two_roles_is_refused(folders, tmp_path, role, token, othe
     (tmp_path / "special_tokens_map.json").write_text("{}")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({f"{role}_token": token}))
     with pytest.raises(UserError, match=rf"one token, id \d, as its {role} and its {other} token"):
-        describe(tmp_path)
+        describe_tokenizer(tmp_path)
 
 
 def test_unusable_folders_are_refused(folders, tmp_path):
     with pytest.raises(UserError, match="no tokenizer folder"):
-        describe(tmp_path / "none")
+        describe_tokenizer(tmp_path / "none")
     with pytest.raises(UserError, match=r"no tokenizer\.json"):
-        describe(tmp_path)
+        describe_tokenizer(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(UserError, match="not a valid tokenizer"):
-        describe(tmp_path)
+        describe_tokenizer(tmp_path)
     shutil.copyfile(folders["bpe"] / "tokenizer.json", tmp_path / "tokenizer.json")
     for text in ("[", NESTED, DIGITS):
         (tmp_path / "tokenizer_config.json").write_text(text)
         with pytest.raises(UserError, match=r"tokenizer_config\.json cannot be used"):
-            describe(tmp_path)
+            describe_tokenizer(tmp_path)
 
 
 ESM = [*["<cls>", "<pad>", "<eos>", "<unk>"], *"LAGVSERTIDPKQNFYMHWCXBUZO.-", "<null_1>", "<mask>"]
@@ -162,7 +162,7 @@ def test_the_vocabulary_of_esm_is_converted(tmp_path, config):
     for text in texts:
         assert fast(text)["input_ids"] == slow(text)["input_ids"], text
     for folder in (given, made):
-        assert describe(folder).special_ids == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 32}
+        assert describe_tokenizer(folder).special_ids == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 32}
 
 
 @pytest.mark.parametrize(
@@ -180,11 +180,11 @@ def test_the_advice_for_a_slow_tokenizer_works(tmp_path, monkeypatch, name, advi
     (tmp_path / "slow/vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nriver\n##s\n")
     (tmp_path / "slow/tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
     with pytest.raises(UserError) as refused:
-        describe(fetch("slow", tmp_path / "made"))
+        describe_tokenizer(fetch("slow", tmp_path / "made"))
     assert advice in str(refused.value)
     if name == "BertTokenizer":
         transformers.AutoTokenizer.from_pretrained("slow").save_pretrained("NEW")
-        assert describe(tmp_path / "NEW").vocab_size == 8
+        assert describe_tokenizer(tmp_path / "NEW").vocab_size == 8
     else:
         assert not hasattr(getattr(transformers, name), "backend_tokenizer")
 
@@ -196,7 +196,7 @@ def test_text_that_a_tokenizer_without_unknown_token_cannot_encode(tmp_path, mod
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.add_special_tokens(specials)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    encoders = Encoders(load(tmp_path), describe(tmp_path))
+    encoders = Encoders(load(tmp_path), describe_tokenizer(tmp_path))
     assert encoders.choose(["the river"])[0](["the river"])[0].tolist() == [4, 5]
     with pytest.raises(UserError, match="no token for a part of the text, and no unknown token"):
         encoders.choose(["the river ran"])
@@ -204,17 +204,17 @@ def test_text_that_a_tokenizer_without_unknown_token_cannot_encode(tmp_path, mod
 
 def test_training_refuses_what_cannot_be(tmp_path):
     with pytest.raises(UserError, match="no text"):
-        train(["", " \n"], "wordpiece", 100, tmp_path / "a")
+        train_tokenizer(["", " \n"], "wordpiece", 100, tmp_path / "a")
     with pytest.raises(UserError, match="cannot hold"):
-        train(TEXTS, "wordpiece", 20, tmp_path / "a")
+        train_tokenizer(TEXTS, "wordpiece", 20, tmp_path / "a")
     with pytest.raises(UserError, match="use 261 or more"):
-        train(TEXTS, "bpe", 260, tmp_path / "a")
+        train_tokenizer(TEXTS, "bpe", 260, tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("kind", SIZES)
 def test_text_that_spells_a_special_token_stays_text(folders, kind):
-    info, tokenizer = describe(folders[kind]), load(folders[kind])
+    info, tokenizer = describe_tokenizer(folders[kind]), load(folders[kind])
     text = "a [MASK] b <mask> [CLS]</s> [SEP] [PAD] <pad> <s>"
     encoder, _ = Encoders(tokenizer, info).choose([text])
     ids, lengths, _ = encoder([text])
@@ -250,7 +250,7 @@ def test_a_local_tokenizer_is_found(folders, tmp_path):
     (into / "vocab.txt").write_text("of another tokenizer")
     assert fetch(str(folders["bpe"] / "tokenizer.json"), into) == into
     assert [path.name for path in into.iterdir()] == ["tokenizer.json"]
-    assert describe(into).special_ids == describe(folders["bpe"]).special_ids
+    assert describe_tokenizer(into).special_ids == describe_tokenizer(folders["bpe"]).special_ids
     for value in ("./none", "a/b/c", "none.json", "../none", "-x"):
         with pytest.raises(UserError, match="No tokenizer at"):
             fetch(value, tmp_path / "none")
@@ -269,7 +269,7 @@ def test_a_hub_tokenizer_is_downloaded_without_code(folders, tmp_path, monkeypat
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
     for value in ("owner/name-1.0", "bare-name"):
         folder = fetch(value, tmp_path / "into")
-        assert describe(folder) == describe(folders["bpe"])
+        assert describe_tokenizer(folder) == describe_tokenizer(folders["bpe"])
         assert sorted(path.name for path in folder.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
     assert asked == [("owner/name-1.0", list(FILES)), ("bare-name", list(FILES))]
     (cache / "tokenizer.json").unlink()

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from data_prep.common.errors import UserError
-from data_prep.storage import read_text, spread
+from data_prep.storage import load_text, spread
 from evaluation.finetuning.example_files import TableRow, read_columns, read_table
 from evaluation.finetuning.label_tasks import COLA, find_columns
 from evaluation.finetuning.questions import Question, read_questions
@@ -48,7 +48,7 @@ def test_compressed_files(tmp_path):
     assert read_table(str(path), ("text",))[0].cells == ("schön",)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(UserError, match=r"a\.tsv\.gz cannot be read"):
-        read_text(str(path))
+        load_text(str(path))
 
 
 def test_the_path_of_a_url_tells_the_form_and_its_query_is_not_shown(tmp_path):
@@ -113,10 +113,10 @@ def test_a_table_of_unknown_columns_asks_for_them(tmp_path):
 
 def test_files_that_are_not_there_or_no_text(tmp_path):
     with pytest.raises(UserError, match=r"No file .*a\.tsv\. Correct the path"):
-        read_text(str(tmp_path / "a.tsv"))
+        load_text(str(tmp_path / "a.tsv"))
     (tmp_path / "a.tsv").write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="not a text in UTF-8"):
-        read_text(str(tmp_path / "a.tsv"))
+        load_text(str(tmp_path / "a.tsv"))
 
 
 CONLL = "-DOCSTART- -X- O\n\nThe DT O\nship NN B-X\n\n\nsail VB O\n"

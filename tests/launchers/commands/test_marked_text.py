@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from data_prep.common.errors import UserError, printable
 from data_prep.common.reading import typed
-from data_prep.tokenizer import Spelling, train
+from data_prep.tokenizer import Spelling, train_tokenizer
 from launchers.display.marked_text import coloured, listed, marked, plain_text
 from pretrain.data import BatchDocument
 
@@ -33,7 +33,7 @@ def wordpiece(tmp_path) -> Spelling:
 
 @pytest.fixture
 def byte_level(tmp_path) -> tuple[Spelling, Tokenizer]:
-    train(["the naïve café — the naïve fox\njumps 🦊"] * 3, "bpe", 290, tmp_path / "bpe")
+    train_tokenizer(["the naïve café — the naïve fox\njumps 🦊"] * 3, "bpe", 290, tmp_path / "bpe")
     return Spelling.open(tmp_path / "bpe"), Tokenizer.from_file(str(tmp_path / "bpe" / "tokenizer.json"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from launchers.app import app
 from launchers.commands.mask_show import encode
 from pretrain.config import Config
@@ -27,14 +27,14 @@ STRATEGIES: dict[str, Any] = {"token": "token", "whole_word": "whole_word", "mix
 def tokenizer(request, tmp_path_factory) -> Path:
     """A tokenizer that knows the text's characters, and cuts most of its words."""
     folder = tmp_path_factory.mktemp("show") / request.param
-    train([TEXT], request.param, {"wordpiece": 60, "bpe": 280}[request.param], folder)
+    train_tokenizer([TEXT], request.param, {"wordpiece": 60, "bpe": 280}[request.param], folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def wordpiece(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("show") / "wordpiece"
-    train([TEXT], "wordpiece", 60, folder)
+    train_tokenizer([TEXT], "wordpiece", 60, folder)
     return folder
 
 

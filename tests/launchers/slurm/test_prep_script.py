@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from data_prep.common.errors import UserError
 from data_prep.jobs import PrepareRequest, plan_only
 from data_prep.sources import find_inputs
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from launchers.slurm.client import max_array_size
 from launchers.slurm.job_chain import ChainedJob, JobChain, refuse_while_queued
 from launchers.slurm.prep_array import MOST_ELEMENTS, PrepArray, elements, jobs, make_submission, tasks_per_element
@@ -228,7 +228,7 @@ def planned(tmp_path: Path) -> Path:
     (tmp_path / "text").mkdir()
     for name in "abc":
         (tmp_path / "text" / f"{name}.jsonl").write_text('{"text": "little meaning"}\n')
-    train(["little meaning"], "wordpiece", 60, tmp_path / "tok")
+    train_tokenizer(["little meaning"], "wordpiece", 60, tmp_path / "tok")
     request = PrepareRequest(find_inputs([tmp_path / "text"]), tmp_path / "tok", tmp_path / "set")
     plan_only(request)
     return tmp_path / "set"

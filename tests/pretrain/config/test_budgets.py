@@ -15,11 +15,11 @@ from tests.support.prep import jsonl, prepare_files, texts
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     """A data set that was prepared from text, and one that does not say how many words it has."""
-    from data_prep.tokenizer import train
+    from data_prep.tokenizer import train_tokenizer
     from tests.support.datasets import make_dataset
 
     folder = tmp_path_factory.mktemp("data")
-    train(texts(0, 300), "wordpiece", 120, folder / "tok")
+    train_tokenizer(texts(0, 300), "wordpiece", 120, folder / "tok")
     (folder / "a.jsonl").write_bytes(jsonl(texts(1, 200)))
     prepare_files([folder / "a.jsonl"], folder / "tok", folder / "words")
     make_dataset(folder / "old", [[5, 6, 7]] * 20)
@@ -31,8 +31,8 @@ def write(tmp_path):
     return partial(config_file, tmp_path / "config.yaml")
 
 
-def least(data, train, **more):
-    return {"run": {"dir": "runs/x"}, "data": {"train": str(data), "seq_len": 64}, "train": train, **more}
+def least(data, train_tokenizer, **more):
+    return {"run": {"dir": "runs/x"}, "data": {"train": str(data), "seq_len": 64}, "train": train_tokenizer, **more}
 
 
 @pytest.mark.parametrize(("tokens", "steps"), [(1, 1), (2048, 1), (2049, 2), (204_800, 100)])

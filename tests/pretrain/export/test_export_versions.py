@@ -11,7 +11,7 @@ import pytest
 from transformers import AutoConfig, AutoTokenizer, BertTokenizer, EuroBertConfig, ModernBertConfig
 
 from data_prep.format import TokenizerInfo
-from data_prep.tokenizer import describe, train
+from data_prep.tokenizer import describe_tokenizer, train_tokenizer
 from pretrain.export.hugging_face_export import write_model
 from pretrain.export.transformers_folder import needs_version_5
 from pretrain.model import EncoderShape, build, exported, longest_text
@@ -52,11 +52,11 @@ TEXT = " ".join(sentences(12, seed=5))
 def tokenizers(top: Path) -> dict[str, TokenizerInfo]:
     """Tokenizers in folders of `top`: trained ones, and two that transformers 5 saved."""
     for kind in ("wordpiece", "bpe"):
-        train(sentences(200), kind, 300, top / kind)
+        train_tokenizer(sentences(200), kind, 300, top / kind)
     trained = AutoTokenizer.from_pretrained(top / "wordpiece", additional_special_tokens=["<user>"])
     trained.save_pretrained(top / "saved by version 5")
     BertTokenizer(vocab=trained.get_vocab()).save_pretrained(top / "BertTokenizer")
-    return {folder.name: describe(folder) for folder in top.iterdir()}
+    return {folder.name: describe_tokenizer(folder) for folder in top.iterdir()}
 
 
 @pytest.fixture(scope="module")

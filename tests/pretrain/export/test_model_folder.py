@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from data_prep.common.errors import UserError
-from data_prep.tokenizer import load, train
+from data_prep.tokenizer import load, train_tokenizer
 from evaluation.generation import Writer
 from pretrain.export import load_language_model, load_tokenizer, model_folder
 from pretrain.export.resolve_model import is_causal, load_model
@@ -140,7 +140,7 @@ def test_a_causal_head_needs_a_causal_body(tmp_path):
 
 
 def test_the_dropout_of_a_bpe_is_off(tmp_path):
-    train(["a sailor sailed the seas"] * 9, "bpe", 280, tmp_path / "tokenizer")
+    train_tokenizer(["a sailor sailed the seas"] * 9, "bpe", 280, tmp_path / "tokenizer")
     file = tmp_path / "tokenizer" / "tokenizer.json"
     values = json.loads(file.read_text())
     values["model"]["dropout"] = 0.5

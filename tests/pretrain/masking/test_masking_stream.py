@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer, models
 
 from data_prep.format import Dataset
-from data_prep.tokenizer import describe
+from data_prep.tokenizer import describe_tokenizer
 from pretrain.config import Config
 from pretrain.data import Batch, BatchStage, Loader, MixturePosition, Sources
 from pretrain.data.batch import build_batch, lay_out
@@ -342,7 +342,7 @@ def test_added_special_tokens_are_special_and_id_zero_is_not(tmp_path):
     tokenizer.add_special_tokens([*base[2:], "<speaker>"])
     tokenizer.add_tokens(["added"])
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    vocabulary = Vocabulary.of(describe(tmp_path))
+    vocabulary = Vocabulary.of(describe_tokenizer(tmp_path))
     assert vocabulary.size == 9
     assert vocabulary.ordinary_ids.tolist() == [0, 1, 8]
     assert vocabulary.rank[[0, 1, 8]].tolist() == [0, 1, 2]

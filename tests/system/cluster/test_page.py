@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from pretrain.run import RunFolder
 from tests.support.slurm_page import JOB_ID, ROOT, SHARED, blocks, lay_out
 from tests.system.cluster.cluster import Cluster, slurm_cluster
@@ -37,7 +37,7 @@ def test_the_commands_of_the_page(large: Cluster, tmp_path: Path) -> None:
     (shared / "prep" / "text").mkdir(parents=True)
     text = zstandard.compress(b'{"text": "a little of it"}\n')
     (shared / "prep" / "text" / "a.jsonl.zst").write_bytes(text)
-    train(["a little of it"], "wordpiece", 60, shared / "prep" / "tok")
+    train_tokenizer(["a little of it"], "wordpiece", 60, shared / "prep" / "tok")
     scripts = [*blocks("bash"), *(f"maskwright launch slurm {config.name}\n" for config in configs)]
     for script in scripts:
         job_id = newest_job(large)

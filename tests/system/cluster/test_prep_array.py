@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from data_prep.jobs import unfinished_stages
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.system.cluster.cluster import Cluster, slurm_cluster
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -43,7 +43,7 @@ class Corpus:
             texts = [" ".join(rng.choice(WORDS, size=20)) for _ in range(8)] + texts[:2]
             lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
             (folder / "text" / f"{number:05}.jsonl").write_text(lines)
-        train([" ".join(WORDS)], "wordpiece", 80, folder / "tok")
+        train_tokenizer([" ".join(WORDS)], "wordpiece", 80, folder / "tok")
 
     def prep(self, out: Path, *options: str) -> None:
         words = ["--input", self.folder / "text", "--tokenizer", self.folder / "tok", "--out", out, *options]

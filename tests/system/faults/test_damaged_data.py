@@ -20,7 +20,7 @@ from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, ShardInfo, manifest
 from data_prep.format.manifest import index_fingerprint
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, xxh3
-from data_prep.inspection import verify
+from data_prep.inspection import verify_data_set
 from data_prep.storage import Cache
 from tests.support.datasets import make_dataset, tar_member
 
@@ -33,7 +33,7 @@ def sound(tmp_path_factory) -> Dataset:
     folder = tmp_path_factory.mktemp("sound") / "set"
     dataset = make_dataset(folder, documents, block_tokens=1000, shard_bytes=12_000, ids=ids)
     assert dataset.n_blocks > 3
-    assert list(verify(dataset.path)) == []
+    assert list(verify_data_set(dataset.path)) == []
     return dataset
 
 
@@ -112,7 +112,7 @@ def test_truncated_shard_is_named_with_what_is_lost(dataset, where):
         f"{path} is cut short: it has {keep} bytes, the manifest has {size}; of the tokens of block {dataset.key(1)}, "
         f"{there} of {of} bytes are left;"
     )
-    problems = list(verify(dataset.path))
+    problems = list(verify_data_set(dataset.path))
     assert problems[0] == f"{path.name}: {keep} bytes instead of {size}"
     lost = [block for block in range(1, dataset.n_blocks) if dataset.shard(block).name == path.name]
     documents = sum(len(dataset.document_lengths(block)) for block in lost)
@@ -133,7 +133,7 @@ def test_truncated_shard_that_the_manifest_vouches_for(dataset, where):
     seal(dataset)
     with pytest.raises(DamagedData, match=rf"{path.with_suffix('.index').name} is damaged: .*(tar|end)"):
         Dataset(dataset.path).tokens(0)
-    assert any("tar" in problem for problem in verify(dataset.path))
+    assert any("tar" in problem for problem in verify_data_set(dataset.path))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -147,7 +147,7 @@ def test_missing_shard_among_others(dataset, workers):
     assert again.document_lengths(block).size  # its index is there
     with pytest.raises(DamagedData, match=f"{path.name} is missing;"):
         again.tokens(block)
-    assert list(verify(dataset.path, workers)) == [f"{path.name}: missing"]
+    assert list(verify_data_set(dataset.path, workers)) == [f"{path.name}: missing"]
 
 
 # Row 9: a flipped bit
@@ -167,7 +167,7 @@ def test_flipped_bit_is_found_before_use(dataset, what):
         read.pop(what)(block)
     for other in read.values():
         other(block)
-    problems = list(verify(dataset.path))
+    problems = list(verify_data_set(dataset.path))
     assert problems[0].startswith(f"{path.name}: SHA-256")
     assert problems[1].startswith(f"{path.name} block {dataset.key(block)}: the {what} have checksum")
     assert len(problems) == 2
@@ -178,7 +178,7 @@ def test_every_flipped_bit_of_a_header_is_found(dataset):
     sound = path.read_bytes()
     for position in range(0, 640, 13):
         path.write_bytes(sound[:position] + bytes([sound[position] ^ 1]) + sound[position + 1 :])
-        assert any(problem.startswith(path.name) for problem in verify(dataset.path)), position
+        assert any(problem.startswith(path.name) for problem in verify_data_set(dataset.path)), position
 
 
 # Rows 24, 25: hostile tars
@@ -228,7 +228,7 @@ def test_hostile_members_are_named_and_never_followed(dataset, tmp_path, name, p
     at = {"first": 0, "within": 4, "last": len(parts)}[place]
     write_tar(dataset, [*parts[:at], make(), *parts[at:]])
     before = sorted(tmp_path.rglob("*"))
-    problems = list(verify(dataset.path))
+    problems = list(verify_data_set(dataset.path))
     assert sorted(tmp_path.rglob("*")) == before
     named = [problem for problem in problems if problem.startswith(f"{tar_path(dataset).name}: member ")]
     assert len(named) == 1, problems
@@ -244,7 +244,7 @@ def test_pickles_in_a_shard_are_refused_and_not_loaded(dataset, tmp_path, suffix
     payload = pickle.dumps(Bomb(tmp_path / "exploded"))
     parts = [part for _, part, _ in members(dataset)]
     write_tar(dataset, [*parts, tar_member(f"00000_000000009.{suffix}", payload)])
-    (problem,) = [p for p in verify(dataset.path) if "is not in the index" in p]
+    (problem,) = [p for p in verify_data_set(dataset.path) if "is not in the index" in p]
     found = f"member '00000_000000009.{suffix}' (file of {len(payload)} bytes)"
     assert problem == f"{tar_path(dataset).name}: {found} is not in the index"
     again = Dataset(dataset.path)  # it reads by the index, and so never comes near that member
@@ -257,13 +257,13 @@ def test_duplicate_swapped_and_missing_members(dataset):
     parts = [part for _, part, _ in members(dataset)]
     names = [name for name, _, _ in members(dataset)]
     write_tar(dataset, [parts[0], parts[0], *parts[1:]])
-    (problem,) = [problem for problem in verify(dataset.path) if "stands where" in problem]
+    (problem,) = [problem for problem in verify_data_set(dataset.path) if "stands where" in problem]
     assert re.fullmatch(rf".*: member '{names[0]}' \(file of \d+ bytes\) stands where '{names[1]}' should be", problem)
     write_tar(dataset, [*parts, parts[-1]])
-    (problem,) = [problem for problem in verify(dataset.path) if "is not in the index" in problem]
+    (problem,) = [problem for problem in verify_data_set(dataset.path) if "is not in the index" in problem]
     assert re.fullmatch(rf".*: member '{names[-1]}' \(file of \d+ bytes\) is not in the index", problem)
     write_tar(dataset, [parts[1], parts[0], *parts[2:]])
-    assert any("stands where" in problem for problem in verify(dataset.path))
+    assert any("stands where" in problem for problem in verify_data_set(dataset.path))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_data_after_the_end_marker(dataset, tail, message):
     else:
         path.write_bytes(data + tail)
     seal(dataset)
-    (problem,) = verify(dataset.path)
+    (problem,) = verify_data_set(dataset.path)
     assert problem.startswith(f"{path.name}: ")
     assert message in problem
 
@@ -291,14 +291,14 @@ def test_padding_hides_nothing(dataset):
     data[512 + size] = 1
     path.write_bytes(data)
     seal(dataset)
-    assert list(verify(dataset.path)) == [f"{path.name}: bytes that are not 0 follow member {name!r}"]
+    assert list(verify_data_set(dataset.path)) == [f"{path.name}: bytes that are not 0 follow member {name!r}"]
 
 
 def test_an_array_must_be_the_one_of_the_index(dataset):
     path = tar_path(dataset)
     path.write_bytes(path.read_bytes().replace(b"'descr': '<u4'", b"'descr': '|O8'", 1))
     seal(dataset)
-    (problem,) = verify(dataset.path)
+    (problem,) = verify_data_set(dataset.path)
     assert "does not begin as the .npy array" in problem
 
 
@@ -310,7 +310,7 @@ def test_a_sparse_giant_costs_no_memory(dataset):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(DamagedData, match="bytes, the manifest has"):
         Dataset(dataset.path).check_files()
-    problems = list(verify(dataset.path))
+    problems = list(verify_data_set(dataset.path))
     assert any("3298534883328 bytes instead of" in problem for problem in problems)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50 << 10
 
@@ -351,7 +351,7 @@ MANIFESTS = {
 def test_hostile_manifest_is_refused_with_one_sentence(dataset, name):
     change, message = MANIFESTS[name]
     edit_manifest(dataset, change)
-    for read in (Dataset, lambda folder: list(verify(folder))):
+    for read in (Dataset, lambda folder: list(verify_data_set(folder))):
         with pytest.raises(UserError, match=message) as caught:
             read(dataset.path)
         assert str(caught.value).isprintable()
@@ -447,14 +447,14 @@ def test_hostile_index_is_refused_when_opened(dataset, name):
     for use in (again.tokens, again.document_lengths, again.key):
         with pytest.raises(DamagedData, match=f"{path.name} is damaged: .*{message}"):
             use(0)
-    assert any(p.startswith(f"{path.name}: ") and message in p for p in verify(dataset.path))
+    assert any(p.startswith(f"{path.name}: ") and message in p for p in verify_data_set(dataset.path))
 
 
 def test_index_that_points_elsewhere_in_the_tar(dataset):
     offset = int(dataset.table[0]["ends_offset"])
     edit_index(dataset, set_to(0, "ends_offset", offset + 4))
     message = f"member '00000_000000000.ends.npy' starts at {offset}, in the index at {offset + 4}"
-    assert f"{tar_path(dataset).name}: {message}" in verify(dataset.path)
+    assert f"{tar_path(dataset).name}: {message}" in verify_data_set(dataset.path)
 
 
 @pytest.mark.parametrize("text", ["[" * 4000, '{"a": 1}', "[1.5]", "[true]", "[]", "nonsense", "\xff"])
@@ -464,7 +464,7 @@ def test_ids_that_are_no_list_of_the_documents(tmp_path, text):
     again = Dataset(dataset.path)
     with pytest.raises(DamagedData, match="the ids of 00000_000000000: "):
         again.ids(0)
-    assert any("the ids are not valid" in problem for problem in verify(dataset.path))
+    assert any("the ids are not valid" in problem for problem in verify_data_set(dataset.path))
 
 
 def replace_ids(dataset, payload):

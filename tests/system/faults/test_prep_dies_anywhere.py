@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from data_prep.jobs import PreparationSettings
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.prep import jsonl, prepare_files, texts, tree
 
 CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir")
@@ -49,7 +49,7 @@ def test_a_death_before_any_change_costs_nothing(tmp_path):
     rows = [*texts(0, 120), *texts(0, 40), "{broken"]
     (tmp_path / "a.jsonl").write_bytes(jsonl(rows) + b"{broken\n")
     (tmp_path / "eval.txt").write_text("\n".join(texts(3, 5)))
-    train(texts(0, 100), "wordpiece", 300, tmp_path / "tok")
+    train_tokenizer(texts(0, 100), "wordpiece", 300, tmp_path / "tok")
     evaluation = [tmp_path / "eval.txt"]
 
     def work(out: Path) -> Callable[[], object]:

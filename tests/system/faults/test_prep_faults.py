@@ -12,10 +12,10 @@ import pytest
 import zstandard
 
 from data_prep.format import Dataset
-from data_prep.inspection import verify
+from data_prep.inspection import verify_data_set
 from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only, run_tasks, unfinished_stages
 from data_prep.jobs.preparation_plan import read_plan
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train(texts(0, 300), "wordpiece", 120, folder)
+    train_tokenizer(texts(0, 300), "wordpiece", 120, folder)
     return folder
 
 
@@ -66,7 +66,7 @@ def test_bad_text_is_counted_and_named_and_the_rest_goes_on(tmp_path, tokenizer)
         assert words in reason
     assert (found[5][:2], "invalid UTF-8" in found[5][2]) == (("b.txt", 201), True)
     assert all("damaged or truncated" in reason for *_, reason in found[6:])
-    assert list(verify(out)) == []
+    assert list(verify_data_set(out)) == []
 
 
 def test_a_line_of_100_mb_takes_no_memory(tmp_path, tokenizer):

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from data_prep.jobs import PreparationSettings
-from data_prep.tokenizer import train
+from data_prep.tokenizer import train_tokenizer
 from tests.support.prep import jsonl, prepare_files, texts, tree
 
 SCRIPT = """
@@ -36,7 +36,7 @@ def corpus(tmp_path_factory) -> Path:
     for number in range(4):
         rows = jsonl(texts(number, 1500)) + b"{broken\n"
         (folder / f"{number}.jsonl").write_bytes(rows)
-    train(texts(0, 300), "bpe", 320, folder / "tok")
+    train_tokenizer(texts(0, 300), "bpe", 320, folder / "tok")
     (folder / "script.py").write_text(SCRIPT)
     run(folder, folder / "reference")
     return folder
