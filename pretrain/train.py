@@ -18,7 +18,7 @@ import argparse
 import contextlib
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,12 +36,16 @@ from pretrain.run import EXIT_CODES, RunFolder, StartPhase, State, StopRequest, 
 if TYPE_CHECKING:
     from pretrain.checkpoint import Checkpoint
     from pretrain.data import Loader
+    from pretrain.reporting import Observer
     from pretrain.resuming import ResumeState
     from pretrain.setup import RunParts
 
 
-def main() -> int:
-    """Train as one rank; the exit code is 0 completed, 75 stopped on request, 1 failed."""
+def main(observers: "Sequence[Observer]" = ()) -> int:
+    """Train as one rank; the exit code is 0 completed, 75 stopped on request, 1 failed.
+
+    observers: further reports of the run.
+    """
     parser = argparse.ArgumentParser(prog="pretrain.train", description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--local_rank", type=int, default=0, help=argparse.SUPPRESS)  # set by deepspeed
@@ -58,7 +62,7 @@ def main() -> int:
     # Before PyTorch is imported, which reads them.
     os.environ.update(threads.settings() | allocator_settings(os.environ))
     pretrain.engine.import_deepspeed()
-    return run_rank(arguments.config, arguments.overrides)
+    return run_rank(arguments.config, arguments.overrides, observers)
 
 
 def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
@@ -70,7 +74,7 @@ def allocator_settings(environment: Mapping[str, str]) -> dict[str, str]:
     return {} if any(name in environment for name in names) else {names[0]: "expandable_segments:True"}
 
 
-def run_rank(config_path: Path, overrides: list[str]) -> int:
+def run_rank(config_path: Path, overrides: list[str], observers: "Sequence[Observer]" = ()) -> int:
     """Train as one rank; the exit code of the process (pretrain.run.EXIT_CODES)."""
     folder: RunFolder | None = None  # of a run that has recorded its start
     last = contextlib.ExitStack()  # what a failing run does after it has reported the failure
@@ -80,7 +84,7 @@ def run_rank(config_path: Path, overrides: list[str]) -> int:
         config = pretrain.distributed.run_on_all_ranks(lambda: load_config(config_path, overrides))
         run, saved, loader, state = start(config)
         folder = run.folder
-        return EXIT_CODES[train(run, saved, loader, state, last)]
+        return EXIT_CODES[train(run, saved, loader, state, last, observers)]
     except Exception as error:
         cause = pretrain.distributed.known_cause(error)
         reason = cause or f"rank {os.environ.get('RANK', 0)}: {type(error).__name__}: {error}".splitlines()[0]
@@ -120,12 +124,18 @@ def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeS
 
 
 def train(
-    run: "RunParts", saved: "Checkpoint | None", loader: "Loader", state: "ResumeState", last: contextlib.ExitStack
+    run: "RunParts",
+    saved: "Checkpoint | None",
+    loader: "Loader",
+    state: "ResumeState",
+    last: contextlib.ExitStack,
+    observers: "Sequence[Observer]" = (),
 ) -> State:
     """Train to the end of the run, or to a request to stop; a collective.
 
     Args:
         last: gets what remains to be done after the report of a failure.
+        observers: further reports of the run.
     """
     from pretrain.loop import Loop
     from pretrain.resuming import roll_back
@@ -149,18 +159,24 @@ def train(
     # Step, evaluate and save; after a loss spike, again from a checkpoint before it.
     environment = record_start(run, engine, state.steps_done, kernels)
     reports = pretrain.reporting.Reports(
-        run.config, folder, run.rank, run.hosts, run.data, run.valid, state.steps_done, environment
+        run.config, folder, run.rank, run.hosts, run.data, run.valid, state.steps_done, environment, observers
     )
     end: State = "failed"
     try:
-        while (outcome := (loop := Loop(run, engine, loader, state, stop, reports.report)).run()) == "spike":
+        while True:
+            loop = Loop.of(run, engine, loader, state, stop, reports.report)
+            outcome = loop.run()
+            if outcome != "spike":
+                end = outcome
+                break
+
+            # Go back to a checkpoint before the spike.
             run.marker.enter("start")
             engine.release()
             loader = open_loader(run)
             checkpoints, history = folder.checkpoints, loop.guard.history
             saved, state = roll_back(config, checkpoints, saved, history, loader, reports.report)
             engine = build_engine(run, saved)
-        end = outcome
 
     # Report how the run ended.
     finally:

@@ -1,6 +1,5 @@
 """Metrics of a training step, for journal and progress line."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,28 +11,10 @@ import torch
 from pretrain.config import Config, View
 from pretrain.data import Batch, MixturePosition
 from pretrain.engine import LossSums, StepOutput, StepSums
+from pretrain.loop.step_clock import Instant
 from pretrain.model import EncoderCosts, peak_tflops
 from pretrain.objectives import loss_weights
 from pretrain.setup import RunParts
-
-
-class Instant:
-    """The moment at which a device has done what the host has asked of it so far.
-
-    A GPU works behind the host, so that the host's own clock would show when a step was launched.
-    """
-
-    def __init__(self, device: torch.device):
-        self._event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
-        self._clock = time.monotonic()
-        if self._event:
-            self._event.record()
-
-    def seconds_since(self, earlier: "Instant") -> float:
-        """Seconds between two instants, which the device must have reached."""
-        if self._event and earlier._event:
-            return earlier._event.elapsed_time(self._event) / 1000
-        return self._clock - earlier._clock
 
 
 @dataclass(frozen=True)

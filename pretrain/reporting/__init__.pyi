@@ -6,6 +6,7 @@ from .html_page import write_page as write_page
 from .page_data import collect as collect
 from .page_data import read_config as read_config
 from .progress_line import metric_texts as metric_texts
+from .reporter import Observer as Observer
 from .reporter import Reports as Reports
 from .run_summary import RunSummary as RunSummary
 from .run_summary import runs_below as runs_below

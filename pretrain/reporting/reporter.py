@@ -3,7 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
@@ -20,6 +20,16 @@ _TRACKER_SECONDS = 20.0  # how long the end of a run waits for MLflow
 _FAILED_SECONDS = 2.0  # the same after a failure: a supervisor may wait to start the run again
 
 
+class Observer(Protocol):
+    """A report of a run, on rank 0: it sees all that the step loop records. `Reports` has a list of them."""
+
+    def record(self, step: int, metrics: dict[str, float], batch: dict[str, Any] | None) -> None:
+        """Report the metrics of a step. batch: of a training step; None for other events, such as a checkpoint."""
+
+    def close(self) -> None:
+        """Finish the report: the run has ended, or has failed."""
+
+
 class Reports:
     """The reports of one rank. All but the first rank of the run only sample their node.
 
@@ -30,6 +40,7 @@ class Reports:
         data, valid: the training and the held-out data: dataset inputs of the MLflow run.
         steps_done: steps of earlier starts of this run.
         environment: the result of pretrain.reporting.record_environment.
+        observers: further reports.
     """
 
     def __init__(
@@ -42,10 +53,12 @@ class Reports:
         valid: Dataset | None,
         steps_done: int,
         environment: dict[str, Any],
+        observers: Sequence[Observer] = (),
     ):
         self._config, self._folder, self._is_rank_zero = config, folder, rank == 0
         self._nodes = SystemMetrics(folder.system, rank, hosts, config.track.system_seconds)
         self._nodes.start()
+        self._observers = observers
         self._last_step = steps_done
         self._end: tuple[State, int, int, str, str, bool] | None = None  # how the run ended, until that is recorded
         if self._is_rank_zero:
@@ -76,6 +89,8 @@ class Reports:
         self._tracker.start()  # not before: its imports would delay the first step
         if _COMMITTED in metrics:
             self._models.committed()
+        for observer in self._observers:
+            observer.record(step, metrics, batch)
 
     def close(self, state: State, reason: str | None) -> None:
         """Finish the reports of a run that ended in `state`. `reason`: why it was stopped.
@@ -100,6 +115,8 @@ class Reports:
                 self._record_end()
         self._progress.close()
         self._journal.close()
+        for observer in self._observers:
+            observer.close()
         if state == "failed":  # it gets its status.json later
             return
         if diverged := self._write_page():

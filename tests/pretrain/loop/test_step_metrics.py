@@ -7,7 +7,8 @@ import torch
 
 from pretrain.config import Config
 from pretrain.engine import LossSums
-from pretrain.loop.step_metrics import Instant, objective_metrics
+from pretrain.loop.step_clock import Instant
+from pretrain.loop.step_metrics import objective_metrics
 
 
 def test_a_cpu_works_with_the_host():
