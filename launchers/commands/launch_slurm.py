@@ -20,12 +20,8 @@ def launch_slurm(
             help="YAML file with keys of cluster:; CONFIG wins",
         ),
     ] = None,
-    seeds: Annotated[
-        str | None,
-        typer.Option(metavar="1,2,5-8[%2]", help="job array with a run in RUN/seed-N for each seed"),
-    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="print the script and the configs of the job, and submit nothing")
+        bool, typer.Option("--dry-run", help="print the script and the config of the job, and submit nothing")
     ] = False,
     nodes: Annotated[int | None, typer.Option(help="nodes to train on")] = None,
     gpus_per_node: Annotated[int | None, typer.Option(help="training processes on each node, one a GPU")] = None,
@@ -49,7 +45,7 @@ def launch_slurm(
         maskwright launch slurm configs/demo.yaml run.dir=runs/two-nodes --nodes 2 --cpu --dry-run
         maskwright launch slurm run.yaml --nodes 4 --gpus-per-node 8 --partition gpu --time 24:00:00
         maskwright launch slurm run.yaml --profile site.yaml --nodes 2 --dry-run cluster.spare_nodes=1
-        maskwright launch slurm run.yaml --gpus-per-node 8 --seeds 1-5
+        maskwright launch slurm run.yaml --gpus-per-node 8 run.dir=runs/seed-2 run.seed=2 track.parent=seeds
     """
     from pretrain.config import load_config, on_one_line
     from pretrain.planning import check_start, print_warnings
@@ -59,4 +55,4 @@ def launch_slurm(
     given = [f"cluster.{key}={on_one_line(value)}" for key, value in options.items() if value is not None]
     settings = load_config(config, [*(overrides or []), *given], profile)
     print_warnings(check_start(settings, settings.cluster.nodes * settings.cluster.gpus_per_node))
-    launch_run(settings, seeds, dry_run)
+    launch_run(settings, dry_run)

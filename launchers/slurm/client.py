@@ -26,7 +26,7 @@ _KILL_WAIT = 30.0  # seconds, Slurm's default
 _EXCLUDE_TRIES = 20  # a tenth of a second apart, within Slurm's KillWait
 _STEP_END_SECONDS = 20.0  # for srun to end its tasks after SIGTERM
 FIELDS = {"id": "%i", "state": "%T", "reason": "%r", "used": "%M", "limit": "%l", "start": "%S", "nodes": "%D"}
-FIELDS |= {"name": "%j", "task": "%K", "comment": "%k"}
+FIELDS |= {"name": "%j", "comment": "%k"}
 SEPARATOR = "\x1f"  # names and paths may contain any printable character
 
 
@@ -251,10 +251,10 @@ def parse_job(line: str) -> QueuedJob | None:
     if len(parts) != len(FIELDS):
         return None
     job = dict(zip(FIELDS, (part.strip() for part in parts), strict=True))
-    task, comment = job.pop("task"), job.pop("comment")
+    comment = job.pop("comment")
     if not comment.startswith(COMMENT):
         return None
-    folder = comment.removeprefix(COMMENT).replace("%a", task)
+    folder = comment.removeprefix(COMMENT)
     return QueuedJob(**job, run=Path(folder) if folder else None)
 
 

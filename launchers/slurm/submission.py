@@ -1,7 +1,6 @@
-"""Submission of a run, or of one run per seed: the script, and the config of each run in RUN/slurm/config.yaml."""
+"""Submission of a run: the script, and the config of the job in RUN/slurm/config.yaml."""
 
 import os
-import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -17,59 +16,17 @@ from pretrain.run import RunFolder
 
 
 @dataclass(frozen=True)
-class Seeds:
-    """Seeds of a job array. `text` has the format of sbatch's --array: `1,2,5-8`; append `%2` for two at a time."""
-
-    text: str
-    values: tuple[int, ...]
-
-    @classmethod
-    def parse(cls, text: str, max_array_size: int) -> "Seeds":
-        """Read `--seeds`.
-
-        Raises:
-            UserError: for another format, a repeated seed, and a seed that is not a valid array index on this cluster.
-        """
-        if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*(%[1-9]\d*)?", text, re.ASCII):
-            raise UserError(f"--seeds {text!r} is not of the form 1,2,5-8, with %2 after it for two jobs at a time")
-        ranges = [[int(end) for end in part.split("-")] for part in text.partition("%")[0].split(",")]
-        largest = max(max(ends) for ends in ranges)
-        if largest >= max_array_size:
-            raise UserError(
-                f"--seeds: {largest} is too large, as seeds are the indices of a job array, which go up to "
-                f"{max_array_size - 1} on this cluster"
-            )
-        values = [seed for ends in ranges for seed in range(ends[0], ends[-1] + 1)]
-        if len(set(values)) != len(values) or any(ends[0] > ends[-1] for ends in ranges):
-            raise UserError(f"--seeds {text}: give each seed once, and ranges from the lower to the higher")
-        return cls(text, tuple(values))
-
-
-@dataclass(frozen=True)
 class Submission:
-    """A run to submit. Paths are absolute and on shared storage. With `seeds`, `config.run.dir` holds a run each."""
+    """A run to submit. Paths are absolute and on shared storage."""
 
     config: Config
     working_dir: Path
     python: Path
-    seeds: Seeds | None = None
 
     @property
     def log(self) -> str:
-        """The log's path in sbatch's notation: %j is the job id, %a the seed, %% a percent sign."""
-        name = "seed-%a/slurm/%j.log" if self.seeds else "slurm/%j.log"
-        return self.config.cluster.output or log_pattern(self.config.run.dir, name)
-
-    @property
-    def runs(self) -> list[Config]:
-        """The config of each run."""
-        return [self.config] if self.seeds is None else [self._run(seed) for seed in self.seeds.values]
-
-    def _run(self, seed: int) -> Config:
-        run = self.config.run.model_copy(update={"dir": self.config.run.dir / f"seed-{seed}", "seed": seed})
-        parent = self.config.track.parent or self.config.run.dir.name[:250]
-        track = self.config.track.model_copy(update={"parent": parent})
-        return self.config.model_copy(update={"run": run, "track": track})
+        """The log's path in sbatch's notation: %j is the job id, %% a percent sign."""
+        return self.config.cluster.output or log_pattern(self.config.run.dir, "slurm/%j.log")
 
     def render(self) -> str:
         """Render the batch script.
@@ -78,8 +35,7 @@ class Submission:
             UserError: as batch_script.
         """
         cluster, run = self.config.cluster, self.config.run.dir
-        each = f'{shlex.quote(f"{run}/seed-")}"$SLURM_ARRAY_TASK_ID"/{RunFolder(Path()).job_config}'
-        config = each if self.seeds else shlex.quote(str(RunFolder(run).job_config))
+        config = shlex.quote(str(RunFolder(run).job_config))
         # With spare nodes the supervisor continues without a lost node. Without them Slurm ends the job.
         options = ["--no-kill"] * (cluster.spare_nodes > 0)
         supervisor = module_command("launchers.slurm.supervisor", python=str(self.python))
@@ -88,9 +44,8 @@ class Submission:
             purpose="A training run, written by `maskwright launch slurm`. It becomes launchers/slurm/supervisor.py.",
             options={
                 "job-name": cluster.job_name or run.name,
-                "comment": f"{client.COMMENT}{run}/seed-%a" if self.seeds else f"{client.COMMENT}{run}",
+                "comment": f"{client.COMMENT}{run}",
                 "output": self.log,
-                "array": self.seeds.text if self.seeds else None,
                 "nodes": str(cluster.nodes + cluster.spare_nodes),
                 "ntasks-per-node": str(cluster.gpus_per_node),
                 "cpus-per-task": str(cores_of(cluster)),
@@ -102,24 +57,21 @@ class Submission:
         )
 
     def write(self) -> Path:
-        """Write the script, and the config of each run. Later changes of the user's files have no effect.
+        """Write the script and the config. Later changes of the user's files have no effect.
 
         Raises:
-            UserError: if a run folder cannot be written, or as `render`.
+            UserError: if the run folder cannot be written, or as `render`.
         """
-        text, script = self.render(), RunFolder(self.config.run.dir).job_script
+        text, folder = self.render(), RunFolder(self.config.run.dir)
         try:
-            for run in self.runs:
-                folder = RunFolder(run.run.dir)
-                refuse_link(folder.slurm).mkdir(parents=True, exist_ok=True)
-                save_config(run, folder.job_config)
-                if not folder.is_held():  # a stop request to an earlier run
-                    folder.stop.unlink(missing_ok=True)
-            script.parent.mkdir(parents=True, exist_ok=True)
-            write_file(script, text.encode())
+            refuse_link(folder.slurm).mkdir(parents=True, exist_ok=True)
+            save_config(self.config, folder.job_config)
+            if not folder.is_held():  # a stop request to an earlier run
+                folder.stop.unlink(missing_ok=True)
+            write_file(folder.job_script, text.encode())
         except OSError as error:
             raise UserError(f"{error.filename} cannot be written ({error.strerror}): choose another run.dir") from None
-        return script
+        return folder.job_script
 
     def submit(self) -> str:
         """Write the files and submit the job. Returns its id.
@@ -135,47 +87,32 @@ def submitted_config(path: Path) -> Config:
     return load_config(path)
 
 
-def launch_run(config: Config, seeds: str | None, dry_run: bool) -> None:
+def launch_run(config: Config, dry_run: bool) -> None:
     """Submit a run with the current folder and Python, or print what would be submitted.
 
-    Args:
-        seeds: seeds of a job array, as in `--seeds`.
-
     Raises:
-        UserError: if the seeds are invalid, the container cannot access a path that it needs, or as Submission.submit.
+        UserError: if the container cannot access a path that it needs, or as Submission.submit.
     """
-    submission = _prepare(config, seeds)
-    if not dry_run:
+    run = config.run.model_copy(update={"dir": config.run.dir.absolute()})
+    # Not resolved: the python of a virtual environment is a link, and its location identifies the environment.
+    python = Path(os.path.abspath(sys.executable))
+    submission = Submission(config.model_copy(update={"run": run}), Path.cwd(), python)
+    if config.cluster.container:
+        check_mounts(config.cluster.container, [run.dir, submission.working_dir])
+    if dry_run:
+        print(f"{submission.render()}\n# {RunFolder(run.dir).job_config}\n{as_yaml(submission.config)}", end="")
+    else:
         _report(submission, submission.submit())
-        return
-    print(submission.render(), end="")
-    for run in submission.runs:
-        print(f"\n# {RunFolder(run.run.dir).job_config}\n{as_yaml(run)}", end="")
 
 
 def _report(submission: Submission, job_id: str) -> None:
     run = shlex.quote(str(submission.config.run.dir))
+    log = submission.log.replace("%j", job_id).replace("%%", "%")
     print(f"Submitted job {job_id}.")
     print(f"  state   squeue --jobs {job_id}")
-    if submission.seeds:
-        print(f"  runs    {run}/seed-N, one a seed, each with its log in slurm/")
-        print(f"  cancel  scancel {job_id}, or scancel {job_id}_N for one seed")
-        return
-    log = submission.log.replace("%j", job_id).replace("%%", "%")
     print(f"  log     tail -F {shlex.quote(log)}")
     print(f"  run     maskwright status {run}")
     print(f"  stop    maskwright stop {run}")
-
-
-def _prepare(config: Config, seeds: str | None) -> Submission:
-    array = Seeds.parse(seeds, client.max_array_size()) if seeds else None
-    run = config.run.model_copy(update={"dir": config.run.dir.absolute()})
-    # Not resolved: the python of a virtual environment is a link, and its location identifies the environment.
-    python = Path(os.path.abspath(sys.executable))
-    submission = Submission(config.model_copy(update={"run": run}), Path.cwd(), python, array)
-    if config.cluster.container:
-        check_mounts(config.cluster.container, [run.dir, submission.working_dir])
-    return submission
 
 
 def check_mounts(container: ContainerConfig, paths: list[Path]) -> None:

@@ -9,7 +9,7 @@ from data_prep.common.urls import assigned_secret, is_secret
 from pretrain.config.section import Section
 
 _OWN_OPTIONS = (
-    ("array", "--seeds"),
+    ("array", "run.seed and run.dir for each job"),
     ("chdir", "the folder you submit from"),
     ("comment", "nothing: other commands find the run by it"),
     ("cpus-per-task", "cluster.cpus_per_process"),

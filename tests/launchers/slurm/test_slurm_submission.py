@@ -1,8 +1,7 @@
-"""Submission to Slurm: descriptions of jobs, seeds, containers, ranks, and sbatch's refusals."""
+"""Submission to Slurm: descriptions of jobs, containers, ranks, and sbatch's refusals."""
 
 import contextlib
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,13 +9,12 @@ import pytest
 
 from data_prep.common.errors import UserError
 from launchers.slurm import node_entry
-from launchers.slurm.batch_script import sbatch_quote
 from launchers.slurm.client import submit
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
-from launchers.slurm.submission import Seeds, check_mounts, submitted_config
+from launchers.slurm.submission import check_mounts, submitted_config
 from pretrain.config import ContainerConfig, load_config
 from pretrain.run import RunFolder
-from tests.support.slurm_jobs import NASTY, directives, submission
+from tests.support.slurm_jobs import NASTY, submission
 
 
 def test_a_job_reads_the_config_that_was_submitted(tmp_path: Path) -> None:
@@ -70,44 +68,6 @@ def test_a_request_to_stop_what_ran_before_is_no_request_to_stop_what_is_submitt
         with folder.lock() if is_held else contextlib.nullcontext():
             asked.write()
         assert folder.stop.exists() == is_held
-
-
-def test_seeds_are_runs_of_their_own(tmp_path: Path) -> None:
-    run = tmp_path / NASTY
-    asked = submission(run, "3,5-6%2", cpu=True)
-    script = asked.render()
-    assert '#SBATCH --array="3,5-6%2"' in script
-    assert directives(script)[1] == f"#SBATCH --comment={sbatch_quote('comment', f'maskwright:{run}/seed-%a')}"
-    assert asked.log == f"{run}/seed-%a/slurm/%j.log".replace("100%", "100%%")
-    assert asked.write() == run / "slurm" / "job.sh"
-    for seed in (3, 5, 6):
-        folder = run / f"seed-{seed}"
-        config = folder / "slurm" / "config.yaml"
-        trained = load_config(config)
-        assert (trained.run.dir, trained.run.seed) == (folder, seed)
-        assert trained.track.parent == run.name
-        bash = script.splitlines()[-1].replace("exec ", "printf '%s\\0' ", 1)
-        shown = subprocess.run(
-            ["bash", "-c", bash], env={"SLURM_ARRAY_TASK_ID": str(seed)}, capture_output=True, check=True, text=True
-        )
-        assert shown.stdout.split("\0")[-2] == str(config)
-    assert sorted(path.name for path in run.iterdir()) == ["seed-3", "seed-5", "seed-6", "slurm"]
-
-
-@pytest.mark.parametrize(
-    "text, values",
-    [("0", (0,)), ("1,2,3", (1, 2, 3)), ("0-4", (0, 1, 2, 3, 4)), ("1,5-6%2", (1, 5, 6)), ("4-4", (4,))],
-)
-def test_seeds(text: str, values: tuple[int, ...]) -> None:
-    assert Seeds.parse(text, 1001) == Seeds(text, values)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "a", "1,", "-1", "1-", "1 2", "1%0", "1\n", "3,1-5", "5-1", "1,1", "10", "0-99999999999"]
-)
-def test_seeds_refused(text: str) -> None:
-    with pytest.raises(UserError, match="--seeds"):
-        Seeds.parse(text, 10)
 
 
 def test_container_is_handed_to_srun() -> None:

@@ -10,15 +10,15 @@ from launchers.slurm import client
 
 
 def line(**fields: str) -> str:
-    values = dict.fromkeys(client.FIELDS, "x") | {"task": "N/A", "comment": "(null)"} | fields
+    values = dict.fromkeys(client.FIELDS, "x") | {"comment": "(null)"} | fields
     return client.SEPARATOR.join(values.values())
 
 
 def test_runs_are_found_by_comment():
     named = client.parse_job(line(id="12", comment="maskwright:/runs/a | b", state="RUNNING"))
     assert (named.id, named.run, named.waits) == ("12", Path("/runs/a | b"), False)
-    seed = client.parse_job(line(id="13_4", task="4", comment="maskwright:/runs/s/seed-%a", state="PENDING"))
-    assert (seed.run, seed.waits) == (Path("/runs/s/seed-4"), True)
+    pending = client.parse_job(line(id="13", comment="maskwright:/runs/s", state="PENDING"))
+    assert (pending.run, pending.waits) == (Path("/runs/s"), True)
     other = client.parse_job(line(comment="maskwright:"))
     assert other is not None
     assert other.run is None
