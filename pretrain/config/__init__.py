@@ -11,7 +11,6 @@ from pretrain.config.config_files import (
     load_config,
     load_run_config,
     merged,
-    model_in,
     on_one_line,
     read_yaml,
     save_config,

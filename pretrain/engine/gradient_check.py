@@ -15,7 +15,7 @@ Report = Callable[[dict[str, float]], None]
 
 _ELEMENTS = 1 << 20  # compared of a parameter, evenly spaced: the check hardly adds to the memory of a step
 _TOLERANCE = 1e-4  # relative, for sums in fp32: only their order differs
-_TOLERANCE_16_BITS = 5e-2  # where zero.reduce_dtype or deepspeed.communication_data_type rounds them to 16 bits
+_TOLERANCE_16_BITS = 5e-2  # where zero.reduce_dtype rounds them to 16 bits
 
 
 def checked_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:

@@ -32,23 +32,17 @@ def refused(**sections):
 @pytest.mark.parametrize(
     ("theirs", "wanted"),
     [
-        ({"zero_optimisation": {}}, "zero_optimisation is not a key that .* did you mean deepspeed.zero_optimization"),
-        ({"zero_optimization": {"overlap_com": True}}, "did you mean deepspeed.zero_optimization.overlap_comm"),
-        ({"zero_optimization": {"leaf_module": {"clases": []}}}, "did you mean .*leaf_module.classes"),
-        ({"nebula": {}}, "those that are handed on are zero_optimization, bf16,"),
-        ({"data_types": {"bufer_dtype": "fp32"}}, "did you mean deepspeed.data_types.buffer_dtype"),
-        ({"zero_optimization": True}, "zero_optimization must be a section of keys, not true"),
-        ({"train_batch_size": 8}, "is derived from train: of the config"),
-        ({"gradient_clipping": 2}, "is derived from optim:"),
-        ({"scheduler": {}}, "is derived from schedule:"),
-        ({"bf16": {"enabled": True}}, "deepspeed.bf16.enabled is derived from train:"),
-        ({"zero_optimization": {"stage": 2}}, "is derived from zero:"),
-        ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "offload_optimizer.device is derived from"),
+        ({"zero_optimisation": {"overlap_comm": True}}, r"Did you mean deepspeed\.zero_optimization\.overlap_comm\?"),
+        ({"zero_optimization": {"overlap_com": True}}, r"Did you mean deepspeed\.zero_optimization\.overlap_comm\?"),
+        ({"nebula": {}}, r"nebula is not a key that Maskwright hands on to DeepSpeed; .*\.md lists those"),
+        ({"zero_optimization": True}, "zero_optimization is not a key that"),
+        ({"train_batch_size": 8}, "sets batches, precision, optimizer and offload by the sections train, optim, "),
+        ({"bf16": {"enabled": True}}, "deepspeed.bf16.enabled is not a key that"),
+        ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "offload_optimizer.device is not a key"),
         ({"fp16": {"hysteresis": 3}}, "is for train.precision fp16"),
         ({"zero_optimization": {"overlap_comm": True}}, "overlap_comm has no effect with zero.stage 1"),
         ({"zero_optimization": {"sub_group_size": -1}}, "refuses a value. sub_group_size must be 0 or more, not -1"),
-        ({"zero_optimization": {"round_robin_gradients": "x"}}, "round_robin_gradients must be true or false, not 'x'"),
-        ({"zero_optimization": {"offload_optimizer": {"ratio": 0.5}}}, "refuses .*Stage 3"),
+        ({"zero_optimization": {"allgather_partitions": "x"}}, "allgather_partitions must be true or false, not 'x'"),
     ],
 )
 def test_a_senseless_override_is_refused_in_one_sentence(theirs, wanted):
@@ -82,12 +76,6 @@ def test_gradients_are_sent_in_the_type_of_reduce_dtype(stage):
     precision = {"precision": "fp32"}
     assert told(train=precision, zero={"stage": stage})["communication_data_type"] == "fp32"
     assert told(train=precision, zero={"stage": stage, "reduce_dtype": "bf16"})["communication_data_type"] == "bf16"
-
-
-def test_a_contradiction_of_reduce_dtype_is_refused():
-    zero, theirs = {"stage": 2, "reduce_dtype": "bf16"}, {"communication_data_type": "fp16"}
-    assert "communication_data_type fp16 contradicts zero.reduce_dtype bf16" in refused(zero=zero, deepspeed=theirs)
-    assert told(zero=zero, deepspeed={"communication_data_type": "bf16"})["communication_data_type"] == "bf16"
 
 
 def test_offload():
