@@ -42,7 +42,6 @@ from launchers.commands.prep_weights import prep_weights
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.requeue_decision import LaunchHistory
 from launchers.slurm.supervisor import read_history, write_history
-from launchers.watch import find_log
 from pretrain.config import Config, load_config
 from pretrain.data import MaskedStream
 from pretrain.export import figures_in, merge_models, revision_of
@@ -344,8 +343,6 @@ def _of_clusters(folder: Path) -> Iterator[Reader]:
     yield Reader("supervisor.json", supervisor, history, kind=LaunchHistory)
     jobs = _written(folder / "jobs", "12\n14\n")
     yield Reader("job list", jobs, lambda: recorded_jobs(jobs), "words", list[str])
-    script = _written(folder / "submitted" / "slurm" / "job.sh", '#!/bin/bash\n#SBATCH --output="logs/%x-%j.log"\n')
-    yield Reader("job script", script, lambda: find_log(folder / "submitted", None), "words")
     profile = _written(folder / "site.yaml", "partition: gpu\naccount: a\ntime: '24:00:00'\noptions: [--exclusive]\n")
     needed = ["run.dir=x", "data.train=x", "train.steps=3"]
     yield Reader("cluster profile", profile, lambda: load_config(None, needed, profile), "words", Config)

@@ -7,7 +7,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from data_prep.storage import require_run
-from launchers.arguments import RunArgument, YesOption
+from launchers.arguments import RunArgument
 from launchers.watch import find_log, log_lines
 from pretrain.run import RunFolder
 
@@ -20,7 +20,6 @@ def logs(
     job: Annotated[
         str | None, typer.Option(metavar="ID", help="log of this Slurm job; by default the newest job")
     ] = None,
-    yes: YesOption = False,
     rank: Annotated[
         int | None, typer.Option(min=0, help="show the stacks of this rank when the watchdog ended the run")
     ] = None,
@@ -43,7 +42,7 @@ def logs(
                 f"{path}: rank {rank} wrote no stacks. Ranks write them when the watchdog ends a run that hangs"
             )
     else:
-        path = find_log(run, job, yes) or folder.journal
+        path = find_log(run, job) or folder.journal
     if not path.exists() and not (follow_it and job is None and rank is None):
         raise UserError(f"{run} has no log yet, and no journal; `maskwright status {run}` shows its state")
     print(f"==> {path} <==", file=sys.stderr, flush=True)

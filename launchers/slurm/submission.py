@@ -26,7 +26,7 @@ class Submission:
     @property
     def log(self) -> str:
         """The log's path in sbatch's notation: %j is the job id, %% a percent sign."""
-        return self.config.cluster.output or log_pattern(self.config.run.dir, "slurm/%j.log")
+        return log_pattern(self.config.run.dir, "slurm/%j.log")
 
     def render(self) -> str:
         """Render the batch script.

@@ -1,51 +1,40 @@
 """Log files of a run: find them, print the last lines, follow new ones."""
 
 import os
-import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from fnmatch import fnmatchcase
-from glob import escape, glob
 from pathlib import Path
 from typing import BinaryIO
 
 from data_prep.common.errors import UserError
 from data_prep.common.files import MAX_LINE_BYTES, limited_lines, refuse_link
-from data_prep.common.reading import open_regular, read_bytes
+from data_prep.common.reading import open_regular
 from pretrain.run import RunFolder
 
 _MAX_LINE_BYTES = 1 << 20
-_MAX_SCRIPT_BYTES = 1 << 20
 _POLL = 0.25  # seconds between polls
 _SETTLED = 2.0  # seconds without a new line after which a finished run's log is complete
-_OUTPUT = re.compile(r'^#SBATCH --output="(.*)"$', re.MULTILINE)
 
 
-def logs_of(run: Path, trust_folder: bool = False) -> list[Path]:
-    """The logs of a run's Slurm jobs, newest last, in RUN/slurm and, with `trust_folder`, where its job script says."""
-    folder = RunFolder(run)
-    patterns = [f"{escape(str(refuse_link(folder.slurm)))}/*.log", *(_elsewhere(folder) if trust_folder else [])]
-    found = {name for pattern in patterns for name in glob(pattern)}
-    logs = [path for path in map(Path, found) if path.is_file() and not path.is_symlink()]
-    return sorted(logs, key=lambda path: (path.stat().st_mtime, str(path)))
+def logs_of(run: Path) -> list[Path]:
+    """The logs of a run's Slurm jobs, in RUN/slurm, newest last."""
+    logs = refuse_link(RunFolder(run).slurm).glob("*.log")
+    files = [path for path in logs if path.is_file() and not path.is_symlink()]
+    return sorted(files, key=lambda path: (path.stat().st_mtime, str(path)))
 
 
-def find_log(run: Path, job: str | None, trust_folder: bool = False) -> Path | None:
+def find_log(run: Path, job: str | None) -> Path | None:
     """The log of a Slurm job of a run, by default of the newest one; None if the run has no logs.
 
     Raises:
-        UserError: if the run has no log of this job, or the log may be one outside the run folder, without
-            `trust_folder`: a job script of somebody else could name any file.
+        UserError: if the run has no log of this job.
     """
-    found, folder = logs_of(run, trust_folder), RunFolder(run)
-    chosen = [path for path in found if job in (None, path.stem)]
-    if not trust_folder and (job is None or not chosen):
-        for outside in (name for pattern in _elsewhere(folder) for name in glob(pattern)):
-            raise UserError(f"{folder.job_script} names a log outside the run folder, {outside}. Add --yes to read it.")
+    logs = logs_of(run)
+    chosen = [path for path in logs if job in (None, path.stem)]
     if job is not None and not chosen:
-        known = ", ".join(path.stem for path in found)
+        known = ", ".join(path.stem for path in logs)
         others = f"Its jobs are {known}." if known else "It has no logs of Slurm jobs: leave --job out."
         raise UserError(f"{run} has no log of job {job}. {others}")
     return chosen[-1] if chosen else None
@@ -89,22 +78,6 @@ def _journal_lines(lines: Iterable[bytes]) -> Iterator[str]:
         words = metric_texts(entry.metrics) or [f"{name} {value:g}" for name, value in entry.metrics.items()]
         when = datetime.fromtimestamp(entry.time).isoformat(" ", "seconds")
         yield " | ".join([f"{when} step {entry.step:,}", *words])
-
-
-def _elsewhere(folder: RunFolder) -> list[str]:
-    """Glob patterns of the logs outside RUN/slurm in the job script; each % pattern of sbatch matches anything."""
-    try:
-        text = read_bytes(folder.job_script, _MAX_SCRIPT_BYTES).decode(errors="replace")
-    except UserError:
-        return []
-    found = []
-    for value in _OUTPUT.findall(text):
-        name = re.sub(r"\\(.)", r"\1", value)
-        parts = re.split(r"(%%|%\d*[A-Za-z])", name)
-        pattern = "".join("%" if p == "%%" else "*" if p.startswith("%") else escape(p) for p in parts)
-        if not fnmatchcase(str(folder.slurm.absolute()), str(Path(pattern).absolute().parent)):
-            found.append(pattern)
-    return found
 
 
 def _text(lines: Iterable[bytes]) -> Iterator[str]:

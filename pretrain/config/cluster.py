@@ -17,7 +17,7 @@ _OWN_OPTIONS = (
     ("nodes", "cluster.nodes"),
     ("ntasks-per-node", "cluster.gpus_per_node"),
     ("open-mode", "nothing: a job that starts again appends to its log"),
-    ("output", "cluster.output"),
+    ("output", "nothing: `maskwright logs` reads RUN/slurm"),
     ("requeue", "cluster.requeue"),
     ("no-requeue", "cluster.requeue"),
     ("signal", "cluster.signal_seconds"),
@@ -56,7 +56,6 @@ class ClusterConfig(Section):
     time: Word | None = Field(None, description="time limit: minutes, HH:MM:SS or D-HH:MM:SS")
     mem: Word | None = Field(None, description="memory of each node, as for sbatch")
     exclusive: bool = Field(False, description="take whole nodes")
-    output: Word | None = Field(None, description="log file, as for sbatch; by default RUN/slurm/%j.log")
     signal_seconds: int = Field(120, ge=30, le=65535, description="the run saves so long before the time limit")
     requeue: bool = Field(True, description="queue again after the time limit, a preemption or a lost node")
     max_restarts: int = Field(3, ge=0, description="new starts on the same nodes after a failure")

@@ -145,7 +145,6 @@ OPTIONS = {
     "cluster.time": None,
     "cluster.mem": None,
     "cluster.exclusive": False,
-    "cluster.output": None,
     "cluster.signal_seconds": 120,
     "cluster.requeue": True,
     "cluster.max_restarts": 3,

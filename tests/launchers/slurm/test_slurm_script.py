@@ -26,7 +26,6 @@ def test_directives_ask_for_what_was_asked() -> None:
         time="1-00:00:00",
         mem="64G",
         exclusive=True,
-        output="log-%j.txt",
         signal_seconds=300,
         spare_nodes=1,
         options=["--mail-type=END", "--hold", '--gres=gpu:h100:4,"x"'],
@@ -34,7 +33,7 @@ def test_directives_ask_for_what_was_asked() -> None:
     assert directives(asked.render()) == [
         '#SBATCH --job-name="x"',
         '#SBATCH --comment="maskwright:/shared/runs/x"',
-        '#SBATCH --output="log-%j.txt"',
+        '#SBATCH --output="/shared/runs/x/slurm/%j.log"',
         '#SBATCH --nodes="3"',
         '#SBATCH --ntasks-per-node="4"',
         '#SBATCH --cpus-per-task="3"',

@@ -42,18 +42,12 @@ def test_torn_lines_wait_for_their_end(tmp_path):
     assert found == ["one", "two", "three"]
 
 
-def test_a_log_outside_the_run_folder_is_read_only_if_the_user_agrees(tmp_path: Path) -> None:
-    """The job script may come from somebody else, and name any file."""
-    run, theirs = tmp_path / "run", tmp_path / "id_ed25519"
-    (run / "slurm").mkdir(parents=True)
-    theirs.write_text("secret")
-    (run / "slurm" / "job.sh").write_text(f'#SBATCH --output="{theirs}"\n')
-    with pytest.raises(UserError, match=r"id_ed25519\. Add --yes"):
-        find_log(run, None)
-    assert logs_of(run, trust_folder=True) == [theirs]
-    (run / "slurm" / "1.log").symlink_to(theirs)
-    (run / "slurm" / "job.sh").write_text(f'#SBATCH --output="{tmp_path}/%j/slurm/%j.log"\n')
-    assert find_log(run, None) is None
+def test_a_link_is_no_log(tmp_path: Path) -> None:
+    """The run folder may come from somebody else, and link to any file."""
+    (tmp_path / "run" / "slurm").mkdir(parents=True)
+    (tmp_path / "id_ed25519").write_text("secret")
+    (tmp_path / "run" / "slurm" / "1.log").symlink_to(tmp_path / "id_ed25519")
+    assert find_log(tmp_path / "run", None) is None
 
 
 def test_a_whole_log_needs_little_memory(tmp_path: Path) -> None:
@@ -66,7 +60,7 @@ def test_a_whole_log_needs_little_memory(tmp_path: Path) -> None:
 
 def test_logs_that_are_pipes_are_not_opened(tmp_path: Path) -> None:
     (tmp_path / "slurm").mkdir()
-    for name in ("journal.jsonl", "slurm/job.sh"):
+    for name in ("journal.jsonl", "slurm/1.log"):
         os.mkfifo(tmp_path / name)
     assert logs_of(tmp_path) == []
     with pytest.raises(UserError, match="it is a pipe, not a regular file"):
