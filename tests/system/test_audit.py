@@ -122,16 +122,3 @@ def test_mistakes_are_said(run, tmp_path):
     code, said = audit(run)
     assert code == 1
     assert "has no checkpoint" in said
-
-
-def test_a_run_stops_after_the_named_step_and_goes_on_when_it_is_raised(place, tmp_path):
-    config = runs.tiny_config(place / "data", tmp_path / "run", train__steps=STEPS, checkpoint__every_steps=8)
-    config["run"]["stop_after"] = 10
-    file = runs.write_config(tmp_path / "run.yaml", config)
-    for _ in range(2):
-        assert runs.maskwright("train", file, "--procs", "2").returncode == 75
-        status = json.loads((tmp_path / "run/status.json").read_text())
-        assert (status["state"], status["step"], status["retry"]) == ("stopped", 10, False)
-        assert status["reason"] == "run.stop_after is reached"
-    assert runs.maskwright("train", file, "run.stop_after=null", "--procs", "2").returncode == 0
-    assert runs.losses(tmp_path / "run") == runs.losses(place / "run")

@@ -30,7 +30,7 @@ SETTINGS = {
 ELSEWHERE = {
     "speed/mfu": "tests/pretrain/model/test_flops.py",
     "train/phase": "tests/system/test_phases.py",
-    "data/epoch/NAME": "tests/system/test_changing_batches.py",
+    "data/epoch/NAME": "tests/system/test_phases.py",
     "train/loss/NAME": "tests/pretrain/loop/test_step_metrics.py",
     "train/masked_accuracy/NAME": "tests/pretrain/loop/test_step_metrics.py",
     "eval/loss/NAME": "tests/pretrain/loop/test_step_metrics.py",

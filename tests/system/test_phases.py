@@ -1,4 +1,7 @@
-"""Runs of several phases: what each step is trained with, kills at boundaries, changes before a phase begins."""
+"""Runs of several phases: what each step is trained with, and changes before a phase begins.
+
+tests/system/faults/test_resume.py interrupts such a run, and resumes it with other processes.
+"""
 
 import copy
 import json
@@ -13,57 +16,19 @@ from pretrain import checkpoint
 from pretrain.config import load_config
 from pretrain.reporting import replay
 from pretrain.run import JournalReader, RunFolder
-from tests.support import fault_injection, runs
-from tests.support.datasets import make_dataset
-from tests.system.soak.soak import assert_same_checkpoint
-
-STEPS = 24
-MIXTURE = [{"kind": "mlm", "share": 0.75}, {"kind": "clm", "share": 0.25}]
-
-
-def phases(data: Path) -> list[dict[str, Any]]:
-    both = [{"path": str(data / "train"), "weight": 1}, {"path": str(data / "other"), "weight": 3}]
-    return [
-        {"name": "stable", "steps": 8, "masking.rate": {"schedule": "linear", "start": 0.3, "end": 0.2}},
-        {
-            "name": "context",
-            "steps": 9,
-            "data": {"train": both, "seq_len": 64},
-            "objective": MIXTURE,
-            "model.global_rope_theta": 1e6,
-            "train": {"global_batch_size": 8},
-        },
-        {
-            "name": "decay",
-            "steps": 7,
-            "data": {"train": str(data / "train"), "seq_len": 16, "restart": True},
-            "objective": "mlm",
-            "masking": {"replacement": {"mask": 1.0, "random": 0.0}, "rate": 0.15},
-            "schedule": {"kind": "linear"},
-            "optim.lr": 1e-3,
-            "train": {"global_batch_size": 16},
-        },
-    ]
+from tests.support import runs
+from tests.support.phase_runs import STEPS, phase_data, phase_settings
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
-    folder = runs.tiny_data(tmp_path_factory.mktemp("data"))
-    make_dataset(folder / "other", [range(5, 60)] * 100, runs.VOCAB_SIZE)
-    return folder
+    return phase_data(tmp_path_factory.mktemp("data"))
 
 
 def config_of(data: Path, run: Path, **overrides: Any) -> Path:
-    settings: dict[str, Any] = {
-        "phases": phases(data),
-        "model": {"arch": "modernbert", "size": {"layers": 2, "hidden": 32, "heads": 2}, "local_attention": 8},
-        "schedule": {"kind": "constant", "warmup_steps": 3},
-        "train": {"global_batch_size": 8, "precision": "fp32"},
-        "checkpoint__every_steps": 4,
-        "checkpoint__keep": 9,
-        "track__models": "none",
-    }
-    return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **(settings | overrides)))
+    return runs.write_config(
+        run.with_suffix(".yaml"), runs.tiny_config(data, run, **(phase_settings(data) | overrides))
+    )
 
 
 def train(config: Path, *overrides: str, processes: int = 2) -> runs.Completed:
@@ -86,13 +51,15 @@ def test_each_phase_is_trained_with_its_settings(whole, data):
     metrics = [entry.metrics for entry in entries(whole)]
     assert [one["train/phase"] for one in metrics] == [0] * 8 + [1] * 9 + [2] * 7
     assert [one["data/seq_len"] for one in metrics] == [32] * 8 + [64] * 9 + [16] * 7
-    assert [entry.batch["rows"] for entry in entries(whole)] == [8] * 17 + [16] * 7
+    assert [entry.batch["rows"] for entry in entries(whole)] == [8] * 17 + [24] * 7
     rates = [0.3 - 0.1 * step / 16 for step in range(17)] + [0.15] * 7
     assert [one["train/mask_rate"] for one in metrics] == pytest.approx(rates)
     warmup = [2e-3 * done / 4 for done in (1, 2, 3)]
     rates = warmup + [2e-3] * 14 + [1e-3 * left / 7 for left in range(7, 0, -1)]
     assert [one["train/learning_rate"] for one in metrics] == pytest.approx(rates)
     assert ["train/loss/clm" in one for one in metrics] == [False] * 8 + [True] * 9 + [False] * 7
+    epochs = {name for name in metrics[0] if name.startswith("data/epoch/")}
+    assert epochs == {f"data/epoch/{data.name}", "data/epoch/other"}
     assert all(math.isfinite(one["train/loss"]) and one["train/loss"] > 0 for one in metrics)
 
 
@@ -106,7 +73,7 @@ def test_data_of_a_phase_go_on_where_an_earlier_one_stopped_or_restart(whole, da
     assert first[8]["row"] == 64
     assert first[9]["past"][0] == [32, 64]
     assert [place["epoch"] for place in first] == [0] * 18 + [1] * 6  # journals have positions before the boundary
-    assert first[18]["row"] == 16
+    assert first[18]["row"] == 24
 
 
 def test_status_names_the_phase(whole):
@@ -118,39 +85,6 @@ def test_every_step_is_replayed_with_the_name_of_its_phase(whole):
     for step in (1, 8, 9, 17, 18, STEPS):
         found = replay(whole, step)
         assert found.phase == ("stable" if step < 9 else "context" if step < 18 else "decay")
-
-
-def assert_same(run: Path, whole: Path) -> None:
-    """The same batches, losses, rates and weights, bit for bit."""
-    found, wanted = ({entry.step: entry for entry in entries(one)} for one in (run, whole))
-    for step in range(1, STEPS + 1):
-        assert found[step].batch == wanted[step].batch
-        for name in ("train/loss", "train/grad_norm", "train/learning_rate", "train/phase"):
-            assert found[step].metrics[name] == wanted[step].metrics[name], (step, name)
-    assert_same_checkpoint(RunFolder(whole), RunFolder(run), STEPS)
-
-
-def test_the_end_is_the_same_after_kills_also_at_boundaries(whole, data, tmp_path, monkeypatch):
-    config = config_of(data, tmp_path / "run")
-    for step in (8, 9, 17, 18, 23):  # killed before the step
-        monkeypatch.setenv(fault_injection.VARIABLE, f"kill:rank=1,step={step}")
-        assert train(config).returncode != 0
-    monkeypatch.delenv(fault_injection.VARIABLE)
-    done = train(config)
-    assert done.returncode == 0, done.stderr
-    assert_same(tmp_path / "run", whole)
-
-
-def test_one_process_goes_on_in_the_next_phase(whole, data, tmp_path):
-    start = str(RunFolder(whole).checkpoints / "step-00000008")
-    config = config_of(data, tmp_path / "run", run__resume=start, run__trust_checkpoint=True)
-    done = train(config, processes=1)
-    assert done.returncode == 0, done.stderr
-    wanted = entries(whole)[8:]
-    found = entries(tmp_path / "run")
-    assert [entry.batch for entry in found] == [entry.batch for entry in wanted]
-    losses = [entry.metrics["train/loss"] for entry in found]
-    assert losses == pytest.approx([entry.metrics["train/loss"] for entry in wanted], rel=1e-4)
 
 
 def test_only_a_phase_that_has_not_begun_may_change(whole, data, tmp_path):
@@ -183,7 +117,7 @@ def test_phases_are_equal_to_the_settings_of_one_phase(data, tmp_path):
         settings = copy.deepcopy(plain)
         if recipe:
             del settings["train"]["steps"]
-        done = train(config_of(data, tmp_path / name, phases=recipe, checkpoint__every_steps=6, **settings))
+        done = train(config_of(data, tmp_path / name, phases=recipe, checkpoint={"every_steps": 6}, **settings))
         assert done.returncode == 0, done.stderr
     assert_equal = [[entry.metrics["train/loss"] for entry in entries(tmp_path / name)] for name in ("with", "without")]
     assert assert_equal[0] == assert_equal[1]

@@ -1,5 +1,7 @@
-"""Faults of a soak and their times, keyed by seed and number, so that a soak can be repeated."""
+"""Interruptions of a run and their times: given, or drawn by seed and number, so that a soak can be repeated."""
 
+import contextlib
+import itertools
 import random
 import signal
 import time
@@ -15,8 +17,10 @@ from tests.system.soak.journal import last_step
 
 # Kinds that leave no time for a checkpoint, and those that ask for one.
 HARD = ("SIGKILL of a rank", "SIGKILL of all ranks", "SIGKILL of the launcher")
-SOFT = ("SIGTERM to a rank", "SIGUSR1 to a rank", "SIGTERM to the command", "STOP file")
+_DRAWN = ("SIGTERM to a rank", "SIGUSR1 to a rank", "SIGTERM to the command", "STOP file")
+SOFT = (*_DRAWN, "Ctrl-C", "signals again and again", "run.stop_after")
 EITHER = ("SIGKILL of the command",)  # its launcher then ends the ranks, with SIGTERM
+AT_ONCE = ("Ctrl-C twice",)
 MOMENTS = ("start", "step", "commit", "evaluation")
 _EARLY = (*HARD, *EITHER, "SIGTERM to the command", "STOP file")  # before a rank can receive signals
 _SECONDS = 120.0
@@ -24,13 +28,16 @@ _SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Fault:
-    """kind, at moment + delay (seconds); `steps`, of the moment "step", after that many steps of this start."""
+    """kind, at moment + delay (seconds).
+
+    steps: of the moment "step", after that many steps of this start; of the kind "run.stop_after", its value.
+    """
 
     kind: str
-    moment: str
-    delay: float
-    steps: int
-    rank: int
+    moment: str = "step"
+    delay: float = 0.0
+    steps: int = 1
+    rank: int = 1
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ def draw_fault(seed: int, number: int, steps: int) -> Fault:
     """The fault of a start that should come `steps` steps further or so, fewer than 1 if it should not train on."""
     rng = random.Random(f"fault {seed} {number}")
     moment = rng.choices(MOMENTS, (1, 3, 3, 1))[0] if steps >= 1 else "start"
-    kind = rng.choices(HARD if rng.random() < 0.65 else (*SOFT, *EITHER))[0]
+    kind = rng.choices(HARD if rng.random() < 0.65 else (*_DRAWN, *EITHER))[0]
     if moment == "start" and kind not in _EARLY:
         kind = rng.choice(HARD)
     longest = {"start": 0.8 if steps >= 1 else 0.1, "step": 0.03, "commit": 0.08, "evaluation": 0.02}[moment]
@@ -88,8 +95,8 @@ def await_moment(fault: Fault, command: Forked, folder: RunFolder, start: int, e
     return True
 
 
-def strike(fault: Fault, family: Family, stop: Path) -> None:
-    """Do it."""
+def strike(fault: Fault, family: Family, stop: Path, log: Path) -> None:
+    """Do it. `log` has what the command prints."""
     victim = family.ranks[fault.rank]
     acts: dict[str, Callable[[], object]] = {
         "SIGKILL of a rank": victim.kill,
@@ -100,8 +107,33 @@ def strike(fault: Fault, family: Family, stop: Path) -> None:
         "SIGUSR1 to a rank": lambda: victim.send_signal(signal.SIGUSR1),
         "SIGTERM to the command": family.command.terminate,
         "STOP file": stop.touch,
+        "Ctrl-C": lambda: family.command.send_signal(signal.SIGINT),
+        "signals again and again": lambda: _signal_until_the_end(family),
+        "run.stop_after": lambda: None,  # the run was started with it
+        "Ctrl-C twice": lambda: _interrupt_twice(family, log),
     }
     acts[fault.kind]()
+
+
+def _signal_until_the_end(family: Family) -> None:
+    """Ask all processes to stop, again and again; a second Ctrl-C would kill the run."""
+    deadline = time.monotonic() + _SECONDS
+    for number in itertools.cycle((signal.SIGTERM, signal.SIGUSR1)):
+        if family.command.poll() is not None:
+            return
+        assert time.monotonic() < deadline, "the run does not stop"
+        for process in (family.command, *family.ranks):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        time.sleep(0.03)
+
+
+def _interrupt_twice(family: Family, log: Path) -> None:
+    for rank in family.ranks:
+        rank.suspend()  # so that they cannot save and end
+    family.command.send_signal(signal.SIGINT)
+    assert _wait(lambda: "Press Ctrl-C again to stop now." in log.read_text(), family.command)
+    family.command.send_signal(signal.SIGINT)
 
 
 def _wait(condition: Callable[[], bool], command: Forked) -> bool:

@@ -1,5 +1,6 @@
 """One run, interrupted repeatedly until it completes, against the uninterrupted run."""
 
+import copy
 import sqlite3
 import time
 from collections import Counter
@@ -17,12 +18,12 @@ from pretrain.run import RunFolder
 from tests.support import forked, runs
 from tests.support.checkpoints import must_be_committed
 from tests.system.soak import faults
-from tests.system.soak.faults import HARD, SOFT, Fault
+from tests.system.soak.faults import AT_ONCE, HARD, SOFT, Fault
 from tests.system.soak.journal import last_step, read_lines, results, training_steps
 
 PROCESSES, CHECKPOINT_STEPS, EVAL_STEPS = 2, 5, 7
 STEPS_PER_FAULT = 6
-END_SECONDS = 60.0
+END_SECONDS, QUICK_SECONDS = 60.0, 6.0
 
 
 @dataclass
@@ -41,7 +42,7 @@ class Report:
 def soak(
     folder: Path, n_faults: int, seed: int, say: Callable[[str], None] = lambda line: None, **settings: Any
 ) -> Report:
-    """Interrupt a run `n_faults` times, let it complete, and check all that it has promised.
+    """Interrupt a run at `n_faults` random moments, let it complete, and check all that it has promised.
 
     Args:
         settings: of tests.support.runs.tiny_config.
@@ -49,63 +50,73 @@ def soak(
     Raises:
         AssertionError: naming the fault after which something was wrong.
     """
-    data, steps = runs.tiny_data(folder), n_faults * STEPS_PER_FAULT
-    settings = {
-        "train__steps": steps,
-        "checkpoint__every_steps": CHECKPOINT_STEPS,
-        "eval__every_steps": EVAL_STEPS,
-        **settings,
-    }
-    reference, run = RunFolder(folder / "left-alone" / "run"), RunFolder(folder / "soaked" / "run")
-    configs = []
-    for one in (reference, run):
-        one.path.parent.mkdir()
-        configs.append(runs.write_config(one.path.parent / "config.yaml", runs.tiny_config(data, one.path, **settings)))
-    left_alone = runs.start_maskwright(reference.path.parent / "log", "train", configs[0], "--procs", str(PROCESSES))
-    assert left_alone.wait(1800) == 0, "the run left alone did not complete"
-    asynchronous = load_config(configs[1]).checkpoint.asynchronous
-    soaked = Soaked(run, configs[1], asynchronous, results(read_lines(reference.journal)), Report(steps))
+    steps = n_faults * STEPS_PER_FAULT
+    own = {"train__steps": steps, "checkpoint__every_steps": CHECKPOINT_STEPS, "eval__every_steps": EVAL_STEPS}
+    soaked = Soaked.of(runs.tiny_data(folder), folder, own | settings)
     begun = time.monotonic()
     for number in range(n_faults):
-        left = (steps - last_step(run.journal)) // (n_faults - number + 1)
+        left = (steps - last_step(soaked.folder.journal)) // (n_faults - number + 1)
         fault = faults.draw_fault(seed, number, min(left, STEPS_PER_FAULT))
-        try:
-            say(f"{number + 1} of {n_faults}: {fault.kind}, {fault.moment}: {soaked.interrupt(fault)}")
-        except AssertionError as error:
-            log = soaked.log.read_text()[-3000:] if soaked.log.exists() else ""
-            raise AssertionError(f"fault {number} ({fault}): {error}\n{log}") from error
+        say(f"{number + 1} of {n_faults}: {fault.kind}, {fault.moment}: {soaked.interrupt(fault)}")
     soaked.complete()
     soaked.report.seconds = time.monotonic() - begun
-    assert_same_checkpoint(reference, run, steps)
-    assert_tracked_once(run, steps)
     return soaked.report
 
 
 class Soaked:
-    """A run that is started, interrupted and checked."""
+    """A run that is started, interrupted and checked against `whole`, the same run left alone."""
 
-    def __init__(
-        self, folder: RunFolder, config: Path, asynchronous: bool, wanted: dict[tuple[int, str], Any], report: Report
-    ):
-        self.folder, self.config, self.wanted, self.report = folder, config, wanted, report
-        self.asynchronous = asynchronous
+    def __init__(self, whole: RunFolder, folder: RunFolder, config: Path):
+        self.whole, self.folder, self.config = whole, folder, config
+        self.settings = load_config(config)
+        self.wanted = results(read_lines(whole.journal))
+        self.report = Report(self.settings.train.steps)
         self.log = folder.path.parent / "log"
         self._lines = 0  # of the journal, at the last start
 
+    @classmethod
+    def of(cls, data: Path, folder: Path, settings: dict[str, Any]) -> "Soaked":
+        """Train the run that is left alone.
+
+        Args:
+            settings: of tests.support.runs.tiny_config; "checkpoint__copies" sets a `checkpoint.remote` for each run.
+        """
+        whole, run = RunFolder(folder / "left-alone" / "run"), RunFolder(folder / "soaked" / "run")
+        configs = []
+        for each in (whole, run):
+            each.path.parent.mkdir()
+            values = runs.tiny_config(data, each.path, **copy.deepcopy(settings))
+            if values["checkpoint"].pop("copies", False):
+                values["checkpoint"]["remote"] = f"file://{each.path.parent}/remote"
+            configs.append(runs.write_config(each.path.parent / "config.yaml", values))
+        log = whole.path.parent / "log"
+        left_alone = runs.start_maskwright(log, "train", configs[0], "--procs", str(PROCESSES))
+        assert left_alone.wait(1800) == 0, log.read_text()[-3000:]
+        return cls(whole, run, configs[1])
+
     def interrupt(self, fault: Fault) -> str:
         """Start the run, and do this to it; what came of it."""
-        start, command = self._newest(), self._start()
+        try:
+            return self._interrupt(fault)
+        except AssertionError as error:
+            log = self.log.read_text()[-3000:] if self.log.exists() else ""
+            raise AssertionError(f"{fault}: {error}\n{log}") from error
+
+    def _interrupt(self, fault: Fault) -> str:
+        stops = [f"run.stop_after={fault.steps}"] if fault.kind == "run.stop_after" else []
+        start, command = self._newest(), self._start(*stops)
         family = faults.find_family(command, PROCESSES)
         assert family, "the run ended before its ranks were there"
-        assert faults.await_moment(fault, command, self.folder, start, EVAL_STEPS), "the run ended by itself"
-        faults.strike(fault, family, self.folder.stop)
+        if not stops:
+            came = faults.await_moment(fault, command, self.folder, start, self.settings.eval.every_steps)
+            assert came, "the run ended by itself"
         struck = time.monotonic()
-        code = command.wait(END_SECONDS)
+        faults.strike(fault, family, self.folder.stop, self.log)
+        code = command.wait(QUICK_SECONDS if fault.kind in AT_ONCE else END_SECONDS)
         forked.assert_none_left(END_SECONDS)
         self.report.longest_end = max(self.report.longest_end, time.monotonic() - struck)
         self.report.faults[fault.kind, fault.moment] += 1
-        said = self._check_end(fault, code, start)
-        return said
+        return self._check_end(fault, code, start)
 
     def complete(self) -> None:
         """Start the run and let it come to its end."""
@@ -118,11 +129,20 @@ class Soaked:
         assert results(read_lines(self.folder.journal)) == self.wanted
         names = [path.name for path in self.folder.checkpoints.iterdir()]
         assert sorted(names) == sorted(path.name for _, path in checkpoint.committed(self.folder.checkpoints)), names
+        assert_same_checkpoint(self.whole, self.folder, self.report.steps)
+        assert_tracked_once(self.folder, self.report.steps)
+        if self._remote.exists():
+            assert checkpoint.committed(self._remote)[0][0] == self.report.steps
 
-    def _start(self) -> forked.Forked:
+    @property
+    def _remote(self) -> Path:
+        """The folder of checkpoint.remote; "none" if there is none."""
+        return Path((self.settings.checkpoint.remote or "none").removeprefix("file://"))
+
+    def _start(self, *overrides: str) -> forked.Forked:
         self._lines = len(read_lines(self.folder.journal))
         self.log.unlink(missing_ok=True)
-        command = runs.start_maskwright(self.log, "train", self.config, "--procs", str(PROCESSES))
+        command = runs.start_maskwright(self.log, "train", self.config, *overrides, "--procs", str(PROCESSES))
         assert isinstance(command, forked.Forked), "a soak is for machines without GPUs"
         return command
 
@@ -131,13 +151,18 @@ class Soaked:
         found = checkpoint.committed(self.folder.checkpoints)
         for _, path in found:
             assert (problem := checkpoint.verify(path)) is None, problem
+        for _, path in checkpoint.committed(self._remote):
+            if (path / "manifest.json").exists():  # a copy without one does not count yet
+                assert (problem := checkpoint.verify(path)) is None, problem
         return found[0][0] if found else 0
 
     def _check_end(self, fault: Fault, code: int, start: int) -> str:
         end = self._check_steps(start)
         newest = self._newest()
         assert newest >= start, f"the checkpoint of step {start} is gone"
-        assert newest >= must_be_committed(end, CHECKPOINT_STEPS, self.asynchronous), f"{end - newest} steps are lost"
+        saving = self.settings.checkpoint
+        kept = must_be_committed(end, saving.every_steps, saving.asynchronous)
+        assert newest >= kept, f"{end - newest} steps are lost"
         self.report.most_lost = max(self.report.most_lost, end - newest)
         self.report.repeated += end - newest
         self.report.leftovers += len(list(self.folder.checkpoints.glob("step-*.tmp")))
@@ -156,6 +181,12 @@ class Soaked:
             assert recorded == "failed" or fault.moment == "start", f"status.json says {recorded}"
         elif fault.kind in SOFT:
             assert (code, status.state, status.step) == (75, "stopped", newest), (code, status)
+        elif fault.kind in AT_ONCE:
+            assert (code, status.state, status.step) == (130, "stopped", newest), (code, status)
+            assert status.reason == "ended by Ctrl-C at once"
+        if fault.kind == "run.stop_after":
+            assert (newest, status.reason, status.retry) == (fault.steps, "run.stop_after is reached", False), status
+        assert not self.folder.stop.exists()
         assert status.state in ("failed", "stopped"), status
         return status.state
 

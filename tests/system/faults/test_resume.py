@@ -1,0 +1,265 @@
+"""Resumed runs beside the same runs left alone: one matrix of what is trained and what interrupts it."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import xxhash
+
+from data_prep.format import Dataset
+from pretrain import checkpoint
+from pretrain.reporting import replay
+from pretrain.run import JournalReader
+from tests.support import runs
+from tests.support.phase_runs import BOUNDARIES, phase_data, phase_settings
+from tests.system.soak.faults import Fault
+from tests.system.soak.soak import Soaked, soak
+
+DIFFUSION = {"modes": [{"mean": 0.5, "std": 0.2}], "density_power": 1, "start": {"rate": 0.2, "steps": 8}}
+OFTEN = {"train__steps": 40, "checkpoint__every_steps": 5, "eval__every_steps": 7}
+
+
+def zero_1(data: Path) -> dict[str, Any]:
+    return OFTEN | {"checkpoint__asynchronous": False}
+
+
+def zero_2_in_bf16_with_copies(data: Path) -> dict[str, Any]:
+    return OFTEN | {"zero__stage": 2, "train__precision": "bf16", "checkpoint__copies": True}
+
+
+def zero_3(data: Path) -> dict[str, Any]:
+    return OFTEN | {"zero__stage": 3, "eval__rows": 4000}
+
+
+def diffusion_with_dropout(data: Path) -> dict[str, Any]:
+    """Rates of masks that are drawn, dropout, two kinds of optimizer state, averaged weights."""
+    model = {"arch": "modernbert", "size": {"layers": 2, "hidden": 32, "heads": 2}, "dropout": 0.1}
+    optim = {"name": "muon", "lr": 0.02, "ema": 0.6}
+    own = {"model": model, "optim": optim, "objective": "diffusion", "masking": {"diffusion": DIFFUSION}}
+    return OFTEN | own | {"train__steps": 24, "schedule__kind": "constant"}
+
+
+def three_phases(data: Path) -> dict[str, Any]:
+    return phase_settings(data)
+
+
+MATRIX: dict[Callable[[Path], dict[str, Any]], list[Fault]] = {
+    zero_1: [
+        Fault("Ctrl-C", "start"),
+        Fault("signals again and again", steps=8),
+        Fault("Ctrl-C twice", steps=2),
+        Fault("SIGKILL of all ranks", "commit"),
+        Fault("SIGTERM to the command", "start"),
+    ],
+    zero_2_in_bf16_with_copies: [
+        Fault("SIGKILL of a rank", steps=7),
+        Fault("SIGKILL of the launcher", "commit"),
+        Fault("signals again and again", "commit"),
+        Fault("SIGKILL of the command", steps=3),
+    ],
+    zero_3: [
+        Fault("SIGKILL of a rank", "evaluation", delay=0.02, rank=0),
+        Fault("signals again and again", "evaluation"),
+        Fault("STOP file", steps=2),
+        Fault("SIGUSR1 to a rank", steps=4),
+    ],
+    diffusion_with_dropout: [Fault("run.stop_after", steps=8), Fault("SIGKILL of a rank", steps=6)],
+    three_phases: [
+        Fault("run.stop_after", steps=BOUNDARIES[0]),
+        Fault("SIGKILL of a rank", steps=3),
+        *[Fault("run.stop_after", steps=BOUNDARIES[1])] * 2,
+        Fault("SIGKILL of a rank", steps=1),
+    ],
+}
+SLOW = (zero_3,)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    return phase_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.mark.parametrize(
+    "recipe", [pytest.param(recipe, marks=pytest.mark.slow if recipe in SLOW else ()) for recipe in MATRIX]
+)
+def test_an_interrupted_run_equals_the_run_left_alone_bit_for_bit(data, tmp_path, recipe):
+    """Losses, gradient norms, rates, batches, evaluations; at the end weights, optimizer state and MLflow's points."""
+    soaked = Soaked.of(data, tmp_path, recipe(data))
+    for fault in MATRIX[recipe]:
+        soaked.interrupt(fault)
+    soaked.complete()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("faults", "seed", "settings"),
+    [
+        (10, 0, {}),
+        (24, 1, {"zero__stage": 2, "train__precision": "bf16"}),
+        (10, 3, {"zero__stage": 3, "checkpoint__asynchronous": False}),
+    ],
+)
+def test_a_run_interrupted_at_random_moments(faults, seed, settings, tmp_path):
+    report = soak(tmp_path, faults, seed, **settings)
+    assert report.faults.total() == faults
+    assert len({moment for _, moment in report.faults}) == 4, "kills at every kind of moment"
+    assert report.repeated > 0, "nothing was lost, so nothing was made good"
+
+
+def test_checkpoints_by_minutes_are_committed_when_they_are_written(data, tmp_path):
+    run, minutes = tmp_path / "run", 0.05
+    settings = {"train__steps": 100_000, "checkpoint": {"every_steps": 100_000, "every_minutes": minutes}}
+    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, **settings))
+    process = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2")
+    runs.wait_for_step(run, 3)
+    runs.wait_for(lambda: len(write_seconds(run)) > 1)
+    assert min(write_seconds(run)) < minutes * 60, "committed only when the next one was due"
+    assert runs.maskwright("stop", run).returncode == 0
+    assert process.wait(timeout=60) == 75
+
+
+def write_seconds(run: Path) -> list[float]:
+    name, entries = "checkpoint/write_seconds", JournalReader(run / "journal.jsonl").entries()
+    return [entry.metrics[name] for entry in entries if name in entry.metrics]
+
+
+# Other numbers of processes and ZeRO stages: sums have another order, so that losses agree to rounding of fp32.
+
+TOLERANCE = 1e-4  # of the loss, over 24 steps
+STEPS = 24
+ELASTIC = {
+    "train__steps": STEPS,
+    "checkpoint__every_steps": 8,
+    "checkpoint__keep": 3,
+    "train__global_batch_size": 48,  # so that 24 steps are more than an epoch
+}
+Part = tuple[int, int, int]  # the last step, processes, ZeRO stage
+
+
+def train(data: Path, run: Path, settings: dict[str, Any], parts: Sequence[Part]) -> list[str]:
+    """Train a run in parts; what each part said on stderr."""
+    path, said = run.with_suffix(".yaml"), []
+    for last, processes, stage in parts:
+        runs.write_config(path, runs.tiny_config(data, run, **settings | {"zero__stage": stage}))
+        done = runs.maskwright("train", path, f"run.stop_after={last}", "--procs", str(processes))
+        assert done.returncode == (0 if last == STEPS else 75), done.stdout + done.stderr
+        said.append(done.stderr)
+    return said
+
+
+def batches(run: Path) -> dict[int, Any]:
+    """Of every step, where its batch begins and its checksum."""
+    entries = JournalReader(run / "journal.jsonl").entries(batches=True)
+    return {entry.step: entry.batch for entry in entries if entry.batch}
+
+
+def assert_same_training(run: Path, whole: Path) -> None:
+    """The same global batches, bit for bit, and losses within the tolerance."""
+    wanted, found = runs.losses(whole), runs.losses(run)
+    assert sorted(wanted) == list(range(1, STEPS + 1))
+    assert found == pytest.approx(wanted, rel=TOLERANCE)
+    assert batches(run) == batches(whole)
+
+
+def test_phases_go_on_with_another_number_of_processes(data, tmp_path):
+    settings = phase_settings(data)
+    train(data, tmp_path / "whole", settings, [(STEPS, 2, 1)])
+    train(data, tmp_path / "run", settings, [(BOUNDARIES[0], 2, 1), (13, 1, 2), (STEPS, 1, 1)])
+    assert_same_training(tmp_path / "run", tmp_path / "whole")
+    answer = runs.maskwright("replay", tmp_path / "run", "--step", str(STEPS), "--diff", tmp_path / "whole")
+    assert (answer.returncode, "saw the same 24 rows" in answer.stdout) == (0, True), answer.stderr
+
+
+@pytest.fixture(scope="module")
+def unbroken(data, tmp_path_factory) -> Path:
+    """24 steps on two processes, ZeRO 1."""
+    run = tmp_path_factory.mktemp("unbroken") / "run"
+    train(data, run, ELASTIC, [(STEPS, 2, 1)])
+    assert runs.losses(run)[STEPS] < 0.95 * runs.losses(run)[1], "it has learnt something that could differ"
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layouts", [((2, 1), (4, 3), (1, 0)), ((2, 1), (4, 1), (1, 1)), ((2, 1), (2, 3), (2, 0))])
+def test_other_processes_and_stages_train_each_row_once(data, unbroken, tmp_path, layouts):
+    run = tmp_path / "run"
+    said = train(data, run, ELASTIC, [(8 * part, *layout) for part, layout in enumerate(layouts, start=1)])
+    for part, (before, after) in enumerate(pairwise(layouts), start=1):
+        changes = zip(("processes", "zero.stage"), before, after, strict=True)
+        named = "; ".join(f"{name} was {old} and is {new}" for name, old, new in changes if old != new)
+        assert f"step-{8 * part:08d} is resharded: {named}" in said[part]
+    for _, path in checkpoint.committed(run / "checkpoints"):
+        assert checkpoint.verify(path) is None, "a checkpoint itself is unchanged"
+    assert_same_training(run, unbroken)
+    assert_each_row_once(run, data)
+
+
+def assert_each_row_once(run: Path, data: Path) -> None:
+    """Over the first epoch, the rows that were trained on hold each document of the data set once."""
+    steps = [replay(run, step) for step in range(1, STEPS + 1)]
+    after = next(step.position for step in steps if step.position.sources[0].epoch == 1)
+    assert after.sources[0].window == 0
+    left = after.dealt - after.sources[0].row  # rows of an epoch
+    trained: Counter[tuple[int, ...]] = Counter()
+    for step in steps:
+        for row in step.rows.documents(step.vocabulary)[: max(left, 0)]:
+            trained.update(tuple(document.original[1:-1]) for document in row)
+        left -= len(step.rows)
+    dataset = Dataset(data / "train")
+    wanted = Counter(tuple(document) for block in range(dataset.n_blocks) for document in documents(dataset, block))
+    assert tokens_in(trained) == tokens_in(wanted)
+    whole = [document for document in wanted if len(document) <= 10]
+    assert len(whole) > 10
+    for document in whole:  # longer ones may be cut
+        assert trained[document] == wanted[document]
+
+
+def documents(dataset: Dataset, block: int) -> list[list[int]]:
+    ends = dataset.document_lengths(block).cumsum()
+    return [part.tolist() for part in np.split(dataset.tokens(block), ends[:-1])]
+
+
+def tokens_in(documents: Counter[tuple[int, ...]]) -> Counter[int]:
+    counts: Counter[int] = Counter()
+    for document, times in documents.items():
+        counts.update({token: times * number for token, number in Counter(document).items()})
+    return counts
+
+
+@pytest.mark.slow
+def test_a_checkpoint_that_lacks_something_ends_all_processes_with_a_sentence(data, unbroken, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    last = run / "checkpoints/step-00000024"
+    forget_moments(last, "zero_pp_rank_1_mp_rank_00_optim_states.pt")
+    config = runs.tiny_config(data, run, **ELASTIC | {"train__steps": 30, "zero__stage": 3})
+    config["run"]["allow_changes"] = True
+    done = runs.maskwright("train", runs.write_config(tmp_path / "config.yaml", config), "--procs", "2")
+    assert done.returncode == 1
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, done.stderr
+    assert str(last / "deepspeed") in errors[0]
+    assert "those of 2 processes with ZeRO 1" in errors[0]
+    assert "Traceback" not in done.stderr
+    assert runs.status(run)["state"] == "failed"
+    assert "those of 2 processes with ZeRO 1" in runs.status(run)["reason"]
+    assert checkpoint.verify(last) is None
+
+
+def forget_moments(path: Path, name: str) -> None:
+    """Take the moments of a group out of a file, and make the manifest agree."""
+    file = path / "deepspeed" / name
+    saved = torch.load(file, weights_only=False)
+    del saved["optimizer_state_dict"]["base_optimizer_state"]["state"][1]
+    torch.save(saved, file)
+    before = checkpoint.read(path)
+    entry = {"bytes": file.stat().st_size, "xxh3_128": xxhash.xxh3_128_hexdigest(file.read_bytes())}
+    replace(before, files=before.files | {f"deepspeed/{name}": entry}).write()
+    assert checkpoint.verify(path) is None
