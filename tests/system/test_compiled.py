@@ -1,5 +1,6 @@
-"""Training with a compiled model and with activation checkpointing: the same losses."""
+"""Training with a compiled model, with kernels or with activation checkpointing: the same losses."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -49,3 +50,17 @@ def test_layers_computed_again_train_the_same_run_bit_for_bit(stage, data, tmp_p
     plain = trained(data, tmp_path / "plain", 2, *ways)
     again = trained(data, tmp_path / "again", 2, *ways, "train.activation_checkpointing=true", CHECKED)
     assert again == plain
+
+
+@pytest.mark.slow
+def test_kernels_in_triton_s_interpreter_train_the_same_run(data, tmp_path, monkeypatch):
+    """Under ZeRO-3, whose weights come and go around each module."""
+    pytest.importorskip("triton", reason="the kernels need triton, which is for Linux")
+    ways = ["zero.stage=3", "model.arch=modernbert", "model.size={layers: 2, hidden: 24, heads: 2}"]
+    ways.append("deepspeed.zero_optimization.stage3_param_persistence_threshold=0")
+    plain = trained(data, tmp_path / "plain", 1, *ways, "train.fused_kernels=false")
+    if not os.environ.get("CUDA_VISIBLE_DEVICES"):
+        monkeypatch.setenv("TRITON_INTERPRET", "1")
+    fused = trained(data, tmp_path / "fused", 1, *ways, "train.fused_kernels=true")
+    assert fused == pytest.approx(plain, rel=1e-4)
+    assert fused != plain, "the kernels were not used"

@@ -10,9 +10,9 @@ from pretrain.config import load_config
 
 
 def test_no_damaged_file_ends_in_a_traceback_a_hang_or_a_wrong_type(tmp_path: Path) -> None:
-    counts, failures = campaign(tmp_path, 1000, seed=1)
+    counts, failures = campaign(tmp_path, 400, seed=1)
     assert failures == []
-    assert sum(count for (_, verdict), count in counts.items() if verdict != "types checked") == 1000
+    assert sum(count for (_, verdict), count in counts.items() if verdict != "types checked") == 400
 
 
 BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))

@@ -21,7 +21,7 @@ from pretrain.tracking import RunRecord, Target, log_models, logged_models, regi
 from pretrain.tracking.logged_models import loss_of
 from pretrain.tracking.mlflow_runs import MlflowRun
 from tests.support import runs, text_data
-from tests.support.mlflow_server import Server, answer, served_model
+from tests.support.mlflow_server import Server
 
 pytestmark = pytest.mark.slow
 
@@ -163,17 +163,6 @@ def test_a_killed_pass_is_taken_up_and_others_load_the_registered_model(
     by_pyfunc, by_pipeline = done.stdout.splitlines()[-2:]
     assert by_pyfunc == by_pipeline
     assert len(json.loads(by_pyfunc)) == 2
-
-
-def test_a_served_model_answers_with_a_token_for_each_text(run: Path, tmp_path: Path) -> None:
-    place = MlflowRun.of_folder(run).logged_models()[0].artifact_location
-    with served_model(place, tmp_path / "log") as port:
-        status, found = answer(port, "invocations", {"inputs": ["the captain saw the red [MASK]."]})
-        assert status == 200, found
-        (token,) = found["predictions"]
-        assert isinstance(token, str)
-        status, _ = answer(port, "invocations", {"inputs": ["no mask here."]})
-        assert status >= 400
 
 
 def _killed(*_: object, **__: object) -> None:

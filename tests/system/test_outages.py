@@ -1,9 +1,6 @@
 """MLflow down, frozen, failing, full or replaced: training does not wait, and MLflow finally has each point once."""
 
-import itertools
 import json
-import math
-import signal
 import subprocess
 import sys
 import threading
@@ -16,11 +13,10 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.reporting import reporter
-from pretrain.run import Entry, RunFolder
-from pretrain.tracking import RunRecord, Tracker, sync
+from pretrain.run import RunFolder
+from pretrain.tracking import Tracker, sync
 from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
 from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
 
@@ -143,33 +139,6 @@ def test_an_outage_in_the_middle(
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_points_through_a_line_that_fails(
-    run_dir: Path, server: Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every tenth request fails, before or after the server has taken it."""
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
-    lines = [
-        Entry(step, 1.7e9 + step, {f"train/m{i}": math.sin(step * i) for i in range(10)}).to_line()
-        for step in itertools.chain(range(1, 6001), range(5001, 10_101))  # resumed at 5,000
-    ]
-    (run_dir / "journal.jsonl").write_bytes(b"".join(lines))
-    Tracker(run_dir, RunRecord(proxy.uri, "many", "first", {}, {}))
-
-    proxy.script = itertools.cycle([*9 * ["pass"], "500", *9 * ["pass"], "lost"])
-    failures = 0
-    while True:
-        try:
-            sync(run_dir, proxy.uri)
-            break
-        except UserError:
-            failures += 1
-    assert failures > 10
-    points = history(server.uri, run_id(run_dir))
-    assert len(points) == 10 * 10_100
-    assert points == expected(run_dir)
-
-
-@pytest.mark.slow
 def test_a_server_that_is_stopped_and_another_in_its_place(
     run_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -270,20 +239,3 @@ def test_runs_of_offline_nodes_are_sent_by_one_command(tmp_path: Path, server: S
     assert {run["info"]["status"] for run in all_runs(server.uri, "offline")} == {"FINISHED"}
     assert {"run: runs/a", "run: runs/b"} <= {path.read_text() for path in server.files.rglob("config.yaml")}
     assert sync(tmp_path / "runs" / "a", server.uri) == 0
-
-
-def test_a_frozen_server_is_a_request_that_hangs(
-    run_dir: Path, server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    """At the start, by SIGSTOP."""
-    server.signal(signal.SIGSTOP)
-    try:
-        tracker = start(run_dir, server.uri)
-        append(run_dir, range(1, 51))
-        wait_for(lambda: said(caplog, AWAY))
-    finally:
-        server.signal(signal.SIGCONT)
-    tracker.close(60, "FINISHED")
-    assert history(server.uri, run_id(run_dir)) == expected(run_dir)
-    key = record_of(run_dir).key
-    assert len([run for run in all_runs(server.uri, "demo") if run["tags"].get("maskwright.key") == key]) == 1

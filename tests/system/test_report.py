@@ -169,13 +169,3 @@ def test_a_narrow_screen_breaks_no_word_of_the_config(tmp_path):
     assert cells > 100
     assert width <= 400
     assert broken == []
-
-
-@pytest.mark.slow
-@needs_chromium()
-def test_a_browser_shows_a_run_without_steps(tmp_path):
-    run = write_run(tmp_path / "run", [])
-    assert runs.maskwright("report", run).returncode == 0
-    dom, console = opened(run / "report.html")
-    assert console == []
-    assert "has not recorded any step yet" in dom

@@ -75,26 +75,3 @@ def assert_durations(entries: list[Entry]) -> None:
     ]
     assert len(written) == STEPS // 50
     assert all(0 < seconds < 60 for seconds in written)
-
-
-@pytest.mark.slow
-def test_a_resume_on_a_host_whose_clock_is_behind_takes_the_newest_by_step(data, tmp_path):
-    """The later step is earlier by the clock. Order is by step, in checkpoints, journal and MLflow."""
-    clocks, run = tmp_path / "clocks", tmp_path / "run"
-    clocks.mkdir()
-    set_clock(clocks, 0, DAY)
-    config = config_of(data, run)
-    process = faulty.start(tmp_path / "log", config, {"FAULTY_CLOCKS": str(clocks)})
-    runs.wait_for_step(run, 70)
-    assert runs.maskwright("stop", run).returncode == 0
-    assert process.wait(60) == 75
-    stopped = runs.status(run)["step"]
-    done = runs.maskwright("train", config, "--procs", "2")
-    assert done.returncode == 0, done.stderr
-    assert f"resumed after step {stopped}" in done.stderr
-    found = [checkpoint.read(path) for _, path in checkpoint.committed(run / "checkpoints")]
-    assert [one.step for one in found] == sorted((one.step for one in found), reverse=True)
-    times = {one.step: one.time for one in found}
-    assert times[STEPS] < times[stopped], "the clock was not ahead"
-    assert list(runs.losses(run)) == list(range(1, STEPS + 1))
-    assert_tracked_once(RunFolder(run), STEPS)

@@ -8,7 +8,6 @@ import pytest
 
 from pretrain import checkpoint
 from tests.support import runs
-from tests.support.hostile_json import NESTED
 
 STEPS = (8, 16, 24)
 
@@ -51,52 +50,30 @@ def parts(run: Path, step: int, rank: int) -> Path:
     return run / f"checkpoints/step-{step:08d}/deepspeed/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
 
 
-def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, run, whole):
-    """The two newest are damaged, each in another rank's file: both ranks resume from the third."""
-    files = [flip(parts(run, 24, 1)), flip(parts(run, 16, 0))]
+def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, whole, run):
+    """The newest has a damaged file of rank 1, and the one before a sealed manifest with a state that is not valid."""
+    file, second = flip(parts(run, 24, 1)), run / "checkpoints/step-00000016"
+    saved = checkpoint.read(second)
+    replace(saved, state=saved.state | {"position": {"dealt": "many", "sources": []}}).write()
     done = train(data, run)
     assert done.returncode == 0, done.stderr
-    for file in files:
-        assert f"is damaged and skipped: {file} differs from its checksum" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert f"is damaged and skipped: {file} differs from its checksum" in done.stderr
+    assert f"{second}: the state in its manifest is not valid: dealt is 'many'" in done.stderr
     assert "resumed after step 8" in done.stderr
     assert runs.losses(run) == runs.losses(whole), "repeated steps are the same"
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
     assert (run / "checkpoints/step-00000024.aside-1").is_dir(), "no data are deleted"
 
 
-def test_damaged_manifests_make_a_run_fall_back(data, run, whole):
-    """One cannot be parsed, and one is sealed with a state that no run has written."""
-    first, second = (run / f"checkpoints/step-{step:08d}" for step in (24, 16))
-    (first / "manifest.json").write_text(NESTED)
-    saved = checkpoint.read(second)
-    replace(saved, state=saved.state | {"position": {"dealt": "many", "sources": []}}).write()
-    done = train(data, run)
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    assert f"is damaged and skipped: {first / 'manifest.json'} cannot be used" in done.stderr
-    assert f"{second}: the state in its manifest is not valid: dealt is 'many'" in done.stderr
-    assert "resumed after step 8" in done.stderr
-    assert runs.losses(run) == runs.losses(whole)
-
-
-@pytest.mark.parametrize("resume", ["auto", "required"])
-def test_a_run_whose_checkpoints_are_all_damaged_does_not_start(data, run, resume):
+def test_a_run_whose_checkpoints_are_all_damaged_does_not_start(data, run):
     before = (run / "journal.jsonl").read_bytes()
     for step, rank in zip(STEPS, (0, 1, 0), strict=True):
         flip(parts(run, step, rank))
-    done = train(data, run, f"run.resume={resume}")
+    done = train(data, run)
     assert done.returncode == 1
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "no checkpoint is intact" in error
     assert str(parts(run, 24, 0)) in error
     assert (run / "journal.jsonl").read_bytes() == before
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
-
-
-def test_a_run_without_checkpoints_does_not_start_where_one_is_required(data, run):
-    shutil.rmtree(run / "checkpoints")
-    (run / "checkpoints" / "step-00000008.tmp").mkdir(parents=True)
-    done = train(data, run, "run.resume=required")
-    assert done.returncode == 1
-    assert "run.resume is required, and there is no checkpoint in it" in done.stderr
-    assert not list((run / "checkpoints").iterdir()), "an interrupted save takes room that the next start may need"

@@ -220,8 +220,9 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-@pytest.mark.parametrize("place", ["first", "within", "last"])
+@pytest.mark.parametrize(
+    ("name", "place"), [*((name, "within") for name in HOSTILE), ("symlink", "first"), ("symlink", "last")]
+)
 def test_hostile_members_are_named_and_never_followed(dataset, tmp_path, name, place):
     make, message = HOSTILE[name]
     parts = [part for _, part, _ in members(dataset)]
@@ -331,15 +332,7 @@ MANIFESTS = {
     "tokenizer-parent": (lambda m: m["tokenizer"].update(files={"../x.json": "0" * 64}), "not a name for a tokenizer"),
     "tokenizer-code": (lambda m: m["tokenizer"].update(files={"tok.py": "0" * 64}), "not a name for a tokenizer"),
     "digest": (lambda m: m["shards"][0].update(sha256="\x1b[2J"), "not a SHA-256"),
-    "negative": (lambda m: m["shards"][0].update(bytes=-1), r"shards\[0\].bytes is -1, not a whole number"),
     "huge": (lambda m: m["totals"].update(tokens=1 << 63), "totals.tokens is 9223372036854775808, not a whole"),
-    "float": (lambda m: m["totals"].update(tokens=1e300), r"totals.tokens is 1e\+300"),
-    "bool": (lambda m: m["totals"].update(blocks=True), "totals.blocks is True"),
-    "list": (lambda m: m.update(tokenizer=[]), r"tokenizer is \[\], not an object"),
-    "text": (lambda m: m.update(shards="x"), "shards is 'x', not a list"),
-    "null": (lambda m: m["sources"].append(None), r"sources\[0\] is None, not an object"),
-    "missing": (lambda m: m.pop("sources"), "sources is missing"),
-    "unknown": (lambda m: m["totals"].update(more=1), "totals.'more' is not a key of the format"),
     "vocabulary": (lambda m: m["tokenizer"].update(vocab_size=1 << 40), "vocab_size is 1099511627776, not from 1"),
     "special": (lambda m: m["tokenizer"]["special_ids"].update(mask=5000), "special id 5000 is not in the voc"),
     "tasks": (lambda m: m["sources"].append(INPUT | {"first_task": 1 << 32}), "'x' has 1 tasks from 4294967296 on"),
