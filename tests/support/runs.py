@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import yaml
 
-from pretrain.run import JournalReader
+from pretrain.run import Entry, JournalReader
 from tests.support.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Completed, Forked, fits, run_forked
@@ -101,10 +101,31 @@ def complaints(errors: str) -> list[str]:
     return [line for line in errors.splitlines() if not re.match(r"Starting .*\.$| *\d+\.\d s  |attention ", line)]
 
 
+def succeed(*arguments: str | Path, cwd: Path | None = None, real: bool = False) -> Completed:
+    """As `maskwright`, of a command that must succeed."""
+    done = maskwright(*arguments, cwd=cwd, real=real)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def journal(run: Path) -> list[Entry]:
+    """The valid lines of every step, with their batches."""
+    return JournalReader(run / "journal.jsonl").entries(batches=True)
+
+
+def metric(run: Path, name: str) -> dict[int, float]:
+    """The valid values of a metric, by step."""
+    return {entry.step: entry.metrics[name] for entry in journal(run) if name in entry.metrics}
+
+
 def losses(run: Path) -> dict[int, float]:
     """The valid loss of every step in the journal."""
-    entries = JournalReader(run / "journal.jsonl").entries()
-    return {entry.step: entry.metrics["train/loss"] for entry in entries if "train/loss" in entry.metrics}
+    return metric(run, "train/loss")
+
+
+def batches(run: Path) -> dict[int, Any]:
+    """Of every step, where its batch begins, and its checksum."""
+    return {entry.step: entry.batch for entry in journal(run) if entry.batch}
 
 
 def wait_for_step(run: Path, step: int, seconds: float = 240) -> None:

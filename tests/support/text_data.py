@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.runs import maskwright
+from tests.support.runs import succeed
 
 SUBJECTS = ["the captain", "a sailor", "the old cook", "my sister", "the king", "a stranger", "the doctor"]
 VERBS = ["saw", "followed", "painted", "forgot", "carried", "found", "feared"]
@@ -30,8 +30,7 @@ def corpus(path: Path, count: int, seed: int = 0) -> Path:
 
 def make(*arguments: str | Path) -> None:
     """A command that must succeed."""
-    result = maskwright(*arguments)
-    assert result.returncode == 0, result.stdout + result.stderr
+    succeed(*arguments)
 
 
 def train_tokenizer(text: Path, out: Path, vocab_size: int = 150) -> Path:

@@ -38,7 +38,7 @@ def data(tmp_path_factory) -> Path:
 def test_train_and_export(name, model, procs, data, tmp_path):
     config = runs.tiny_config(data, tmp_path / "run", train__steps=3, checkpoint__every_steps=3, zero__stage=2)
     config["model"] = model
-    text_data.make("train", runs.write_config(tmp_path / "run.yaml", config), "--procs", str(procs))
+    runs.succeed("train", runs.write_config(tmp_path / "run.yaml", config), "--procs", str(procs))
     assert list(runs.losses(tmp_path / "run")) == [1, 2, 3]
     out = export_run(tmp_path / "run", None, tmp_path / "export")
     loaded = AutoModelForMaskedLM.from_pretrained(out)

@@ -18,8 +18,7 @@ def place(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("audit")
     data = runs.tiny_data(folder / "data")
     config = runs.tiny_config(data, folder / "run", train__steps=STEPS, checkpoint__every_steps=8, checkpoint__keep=3)
-    done = runs.maskwright("train", runs.write_config(folder / "run.yaml", config), "--procs", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
+    runs.succeed("train", runs.write_config(folder / "run.yaml", config), "--procs", "2")
     return folder
 
 
@@ -61,8 +60,7 @@ def test_an_edited_loss_is_named(run):
     assert code == 1
     assert "step 20 is the first that differs: train/loss is" in said
     assert run.with_name("run-audit").exists()
-    again = runs.maskwright("audit", run, "--steps", "9:16", "--json")
-    assert again.returncode == 0, "the folder of an earlier audit is used again"
+    again = runs.succeed("audit", run, "--steps", "9:16", "--json")
     assert json.loads(again.stdout) == {"start": 8, "end": 16, "weights": True, "allowed": 0.0, "difference": None}
 
 

@@ -36,21 +36,18 @@ def config_of(folder: Path, name: str, phases: list[dict]) -> Path:
 
 @pytest.fixture(scope="module")
 def trunk(folder) -> Path:
-    done = runs.maskwright("train", config_of(folder, "trunk", [TRUNK]), "--procs", "2")
-    assert done.returncode == 0, done.stderr
+    runs.succeed("train", config_of(folder, "trunk", [TRUNK]), "--procs", "2")
     return folder / "runs" / "trunk"
 
 
 def test_a_decay_from_a_trunk_equals_the_run_that_had_it_from_the_start(folder, trunk):
     recipe = [TRUNK | {"steps": 8}, DECAY]
-    done = runs.maskwright("train", config_of(folder, "whole", recipe), "--procs", "2")
-    assert done.returncode == 0, done.stderr
+    runs.succeed("train", config_of(folder, "whole", recipe), "--procs", "2")
     stopped = runs.maskwright(
         "branch", f"{trunk}@8", config_of(folder, "branch", recipe), "run.stop_after=10", "--procs", "2"
     )
     assert stopped.returncode == 75, stopped.stderr
-    done = runs.maskwright("branch", f"{trunk}@8", config_of(folder, "branch", recipe), "--procs", "2")
-    assert done.returncode == 0, done.stderr
+    runs.succeed("branch", f"{trunk}@8", config_of(folder, "branch", recipe), "--procs", "2")
     branch, whole = (RunFolder(folder / "runs" / name) for name in ("branch", "whole"))
     losses = runs.losses(branch.path)
     assert losses == {step: loss for step, loss in runs.losses(whole.path).items() if step > 8}

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import configs
-from tests.support.runs import environment, maskwright, status
+from tests.support.runs import environment, maskwright, status, succeed
 
 TEXT = Path(configs.__file__).parent / "demo/books.jsonl.zst"
 FEW = ("train.steps=6", "schedule.warmup_steps=2", "eval.every_steps=6", "track.models=none")
@@ -25,8 +25,7 @@ def folder(tmp_path_factory):
     (folder / "text").mkdir()
     shutil.copy(TEXT, folder / "text")
     for words in (("init", "text", "--minutes", "0.1"), ("train", "my-model.yaml", *FEW)):
-        result = maskwright(*words, cwd=folder)
-        assert result.returncode == 0, result.stdout + result.stderr
+        succeed(*words, cwd=folder)
     return folder
 
 
@@ -35,8 +34,7 @@ def test_three_commands_lead_to_a_filled_mask(folder):
     assert config["train"]["steps"] == 100  # the shortest run; FEW replaces it
     assert status(folder / "runs/my-model")["state"] == "completed"
     sentence = "The little [MASK] sat down [MASK] the fire."
-    shown = maskwright("fill", "runs/my-model", sentence, "--top", "3", cwd=folder)
-    assert shown.returncode == 0, shown.stderr
+    shown = succeed("fill", "runs/my-model", sentence, "--top", "3", cwd=folder)
     assert sentence in shown.stdout
     answered = maskwright("fill", "runs/my-model", sentence, "--top", "3", "--json", cwd=folder)
     (filled,) = json.loads(answered.stdout)
@@ -70,8 +68,7 @@ def test_an_existing_config_is_kept(folder):
 
 
 def test_init_without_preparation_writes_only_the_config(tmp_path):
-    result = maskwright("init", TEXT, "--no-prep", "--name", "later", "--no-lowercase", cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
+    result = succeed("init", TEXT, "--no-prep", "--name", "later", "--no-lowercase", cwd=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["later.yaml"]
     assert "maskwright tokenizer train" in result.stdout
     assert "--no-lowercase" in result.stdout

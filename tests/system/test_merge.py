@@ -23,14 +23,13 @@ def run(tmp_path_factory) -> Path:
     settings = {"train__steps": 10, "checkpoint": {"every_steps": 2, "keep": 9}, "eval__every_steps": 100}
     mixture = [{"kind": "mlm", "share": 0.5}, {"kind": "clm", "share": 0.5}]
     config = runs.tiny_config(data, folder / "run", objective=mixture, **settings)
-    text_data.make("train", runs.write_config(folder / "run.yaml", config), "--procs", "1")
+    runs.succeed("train", runs.write_config(folder / "run.yaml", config), "--procs", "1")
     (folder / "run/checkpoints/step-00000008").rename(folder / "run/checkpoints/step-00000008.aside-1")
     return folder / "run"
 
 
 def merge(*arguments: str | Path) -> str:
-    result = runs.maskwright("merge", *arguments)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = runs.succeed("merge", *arguments)
     return result.stdout
 
 
@@ -51,7 +50,7 @@ def test_checkpoints_are_averaged_and_evaluated(run, tmp_path):
     found = json.loads(report.read_text())
     assert {one["step"]: one["weight"] for one in found["models"]} == pytest.approx(weights)
     valid = run.parent / "data/valid"
-    text_data.make("evaluate", out, *exports.values(), "--data", valid, "--json", tmp_path / "evaluate.json")
+    runs.succeed("evaluate", out, *exports.values(), "--data", valid, "--json", tmp_path / "evaluate.json")
     alone = json.loads((tmp_path / "evaluate.json").read_text())
     assert list(found["evaluation"]["models"].values()) == list(alone["models"].values())
     assert found["evaluation"]["settings"] == alone["settings"]

@@ -85,8 +85,7 @@ def _train(folder: Path, settings: dict, *overrides: str) -> tuple[RunFolder, st
     if not (data := folder / "data").exists():
         _data(data)
     config = runs.write_config(folder / "c.yaml", runs.tiny_config(data, folder / "run", **SETTINGS, **settings))
-    done = runs.maskwright("train", config, *overrides, "--procs", "2")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = runs.succeed("train", config, *overrides, "--procs", "2")
     return RunFolder(folder / "run"), done.stderr
 
 

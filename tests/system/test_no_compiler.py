@@ -27,8 +27,7 @@ def test_training_on_a_cpu_starts_no_compiler_and_leaves_no_shared_memory(tmp_pa
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
     config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), tmp_path / "run", train__steps=2)
-    done = runs.maskwright("train", runs.write_config(tmp_path / "c.yaml", config), "--procs", "2")
-    assert done.returncode == 0, done.stderr
+    runs.succeed("train", runs.write_config(tmp_path / "c.yaml", config), "--procs", "2")
     assert not calls.exists(), calls.read_text()
     assert not (tmp_path / "extensions").exists()
     assert segments() <= before

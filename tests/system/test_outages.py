@@ -4,8 +4,7 @@ import json
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ from pretrain.reporting import reporter
 from pretrain.run import RunFolder
 from pretrain.tracking import Tracker, sync
 from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
+from tests.support.runs import wait_for
 from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
 
 AWAY = "Cannot reach MLflow"
@@ -53,14 +53,6 @@ def run_dir(tmp_path: Path) -> Path:
     run.mkdir()
     (run / "config.yaml").write_text("run: {seed: 7}\n")
     return run
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    for _ in range(2400):
-        if condition():
-            return
-        time.sleep(0.05)
-    pytest.fail("it did not come to pass within 120 s")
 
 
 def said(caplog: pytest.LogCaptureFixture, words: str) -> int:

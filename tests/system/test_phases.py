@@ -15,7 +15,7 @@ import pytest
 from pretrain import checkpoint
 from pretrain.config import load_config
 from pretrain.reporting import replay
-from pretrain.run import JournalReader, RunFolder
+from pretrain.run import RunFolder
 from tests.support import runs
 from tests.support.phase_runs import STEPS, phase_data, phase_settings
 
@@ -35,10 +35,6 @@ def train(config: Path, *overrides: str, processes: int = 2) -> runs.Completed:
     return runs.maskwright("train", config, *overrides, "--procs", str(processes))
 
 
-def entries(run: Path):
-    return [entry for entry in JournalReader(run / "journal.jsonl").entries(batches=True) if entry.batch]
-
-
 @pytest.fixture(scope="module")
 def whole(data, tmp_path_factory) -> Path:
     run = tmp_path_factory.mktemp("runs") / "whole"
@@ -48,10 +44,10 @@ def whole(data, tmp_path_factory) -> Path:
 
 
 def test_each_phase_is_trained_with_its_settings(whole, data):
-    metrics = [entry.metrics for entry in entries(whole)]
+    metrics = [entry.metrics for entry in runs.journal(whole)]
     assert [one["train/phase"] for one in metrics] == [0] * 8 + [1] * 9 + [2] * 7
     assert [one["data/seq_len"] for one in metrics] == [32] * 8 + [64] * 9 + [16] * 7
-    assert [entry.batch["rows"] for entry in entries(whole)] == [8] * 17 + [24] * 7
+    assert [entry.batch["rows"] for entry in runs.journal(whole)] == [8] * 17 + [24] * 7
     rates = [0.3 - 0.1 * step / 16 for step in range(17)] + [0.15] * 7
     assert [one["train/mask_rate"] for one in metrics] == pytest.approx(rates)
     warmup = [2e-3 * done / 4 for done in (1, 2, 3)]
@@ -64,7 +60,7 @@ def test_each_phase_is_trained_with_its_settings(whole, data):
 
 
 def test_data_of_a_phase_go_on_where_an_earlier_one_stopped_or_restart(whole, data):
-    positions = [entry.batch["position"]["sources"] for entry in entries(whole)]
+    positions = [entry.batch["position"]["sources"] for entry in runs.journal(whole)]
     other = [position[1] for position in positions]
     assert all((place["epoch"], place["window"], place["row"]) == (0, 0, 0) for place in other[:9])
     assert other[9]["row"] > 0
@@ -100,7 +96,7 @@ def test_only_a_phase_that_has_not_begun_may_change(whole, data, tmp_path):
     done = train(config, "phases.decay.masking.rate=0.4", "phases.decay.steps=3")
     assert done.returncode == 0, done.stderr
     assert "Changed before the phase begins: phases.decay.masking.rate was 0.15 and is 0.4" in done.stderr
-    assert [entry.metrics["train/mask_rate"] for entry in entries(run)][-3:] == [0.4] * 3
+    assert [entry.metrics["train/mask_rate"] for entry in runs.journal(run)][-3:] == [0.4] * 3
 
 
 def test_a_checkpoint_has_the_rotary_base_of_its_last_step(whole):
@@ -119,8 +115,7 @@ def test_phases_are_equal_to_the_settings_of_one_phase(data, tmp_path):
             del settings["train"]["steps"]
         done = train(config_of(data, tmp_path / name, phases=recipe, checkpoint={"every_steps": 6}, **settings))
         assert done.returncode == 0, done.stderr
-    assert_equal = [[entry.metrics["train/loss"] for entry in entries(tmp_path / name)] for name in ("with", "without")]
-    assert assert_equal[0] == assert_equal[1]
+    assert runs.losses(tmp_path / "with") == runs.losses(tmp_path / "without")
     assert load_config(tmp_path / "with" / "config.yaml").train.steps == 6
 
 

@@ -39,7 +39,7 @@ def run(tmp_path_factory) -> Path:
     settings = {"phases": phases, "checkpoint": {"every_steps": 2, "keep": 9}, "eval__every_steps": 2}
     config = runs.tiny_config(data, folder / "run", **settings)
     del config["train"]["steps"]
-    text_data.make("train", runs.write_config(folder / "run.yaml", config), "--procs", "1")
+    runs.succeed("train", runs.write_config(folder / "run.yaml", config), "--procs", "1")
     for step in STEPS:
         exported_folder(folder / "run", step)
     return folder / "run"
@@ -192,7 +192,7 @@ def test_the_card(run, tmp_path, monkeypatch):
     pairs = tmp_path / "pairs.jsonl"
     pair = {"sentence_good": "the king saw the red ship.", "sentence_bad": "the king saw ship red the.", "UID": "order"}
     pairs.write_text("".join(json.dumps(pair | {"pairID": str(number)}) + "\n" for number in range(3)))
-    text_data.make("evaluate", run, "--data", valid, "--pairs", pairs, "--json", results)
+    runs.succeed("evaluate", run, "--data", valid, "--pairs", pairs, "--json", results)
     arguments = ("--to", NAME, "--dry-run", "--out", out, "--license", "mit")
     arguments += ("--data-license", "books=CC0 1.0", "--data-license", "unknown")
     said = publish(run, *arguments, "--every-checkpoint", "--results", results)

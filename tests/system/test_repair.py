@@ -42,7 +42,7 @@ def data(tmp_path_factory) -> Path:
     (folder / "pairs.jsonl").write_text("\n".join(lines))
     fields = ("--text-field", "right", "--wrong-field", "wrong")
     out = folder / "data"
-    text_data.make(
+    runs.succeed(
         "prep", "run", "--input", folder / "pairs.jsonl", *fields, "--tokenizer", tokenizer, "--out", out,
         "--valid-fraction", "0.1",
     )  # fmt: skip
@@ -77,8 +77,7 @@ def test_fine_tuning_by_repair(data, tmp_path):
     encoder = Encoder(shape)
     encoder.initialize(99)  # not the run's own seed
     hugging_face_model(encoder.state_dict(), shape).save_pretrained(init)
-    result = runs.maskwright("train", config, "--procs", "1")
-    assert result.returncode == 0, result.stdout + result.stderr
+    runs.succeed("train", config, "--procs", "1")
 
     batch = first_batch(config)
     labels = batch.labels[batch.labels != IGNORED]

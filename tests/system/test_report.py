@@ -22,8 +22,7 @@ def data(tmp_path_factory) -> Path:
 
 
 def train(config: Path, *overrides: str, procs: int = 1) -> None:
-    result = runs.maskwright("train", config, *overrides, "--procs", str(procs))
-    assert result.returncode == 0, result.stdout + result.stderr
+    runs.succeed("train", config, *overrides, "--procs", str(procs))
 
 
 def recorded(run: Path) -> tuple[list[list[BatchDocument]], dict[int, dict]]:
@@ -118,7 +117,7 @@ def test_predictions_do_not_depend_on_the_processes(data, tmp_path, stage, procs
 def test_a_browser_draws_the_page(tmp_path, options):
     run = write_run(tmp_path / "run", eventful())
     (run / "predictions.jsonl").write_bytes(b"".join(prediction_lines("k", [10, 20, 30])))
-    assert runs.maskwright("report", run).returncode == 0
+    runs.succeed("report", run)
     dom, console = opened(run / "report.html", *options)
     assert console == []
     charts = re.findall(r'<section class="card chart.*?</section>', dom, re.S)
@@ -159,7 +158,7 @@ return [document.querySelectorAll(".config td").length, document.documentElement
 @needs_chromium()
 def test_a_narrow_screen_breaks_no_word_of_the_config(tmp_path):
     run = write_run(tmp_path / "run", eventful())
-    assert runs.maskwright("report", run).returncode == 0
+    runs.succeed("report", run)
     with chromium() as browser:
         size = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         browser.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

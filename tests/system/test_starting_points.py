@@ -24,17 +24,16 @@ def train(run: Path, data: Path, steps: int = 1, **model: Any) -> tuple[float, s
     config = runs.tiny_config(data, run, train__steps=steps, checkpoint__every_steps=steps, eval__every_steps=steps)
     config["model"] |= model
     config["optim"]["lr"] = 5e-3
-    result = runs.maskwright("train", runs.write_config(run.with_suffix(".yaml"), config), "--procs", "1")
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = runs.succeed("train", runs.write_config(run.with_suffix(".yaml"), config), "--procs", "1")
     return runs.losses(run)[1], result.stderr
 
 
 @pytest.mark.slow
 def test_a_run_starts_from_a_model_with_another_tokenizer(folder, tmp_path):
     text, tokenizer = folder / "text.jsonl", tmp_path / "tok"
-    text_data.make("tokenizer", "train", "--input", text, "--kind", "bpe", "--vocab-size", "450", "--out", tokenizer)
+    runs.succeed("tokenizer", "train", "--input", text, "--kind", "bpe", "--vocab-size", "450", "--out", tokenizer)
     options = ("--tokenizer", tokenizer, "--valid-fraction", "0.1")
-    text_data.make("prep", "run", "--input", text, *options, "--out", tmp_path / "data")
+    runs.succeed("prep", "run", "--input", text, *options, "--out", tmp_path / "data")
     own = {"init": str(folder / "model"), "init_vocabulary": "pieces"}
     started, said = train(tmp_path / "started", tmp_path / "data", **own)
     random, _ = train(tmp_path / "random", tmp_path / "data")

@@ -30,7 +30,7 @@ from pretrain.export import export_run
 from pretrain.export.hugging_face_export import native_state
 from pretrain.model import Encoder, EncoderShape, describe
 from pretrain.reporting import replay
-from pretrain.run import Entry, JournalReader, RunFolder
+from pretrain.run import Entry, RunFolder
 from tests.support import runs, text_data
 from tests.support.held_out import held_out_loss
 from tests.system.soak.soak import assert_same_checkpoint
@@ -70,8 +70,7 @@ def config_of(data: Path, run: Path, **overrides) -> Path:
 
 
 def train(config: Path, *overrides: str, processes: int = 2, real: bool = False) -> str:
-    result = runs.maskwright("train", config, *overrides, "--procs", str(processes), real=real)
-    assert result.returncode == 0, result.stdout + result.stderr
+    result = runs.succeed("train", config, *overrides, "--procs", str(processes), real=real)
     return result.stderr
 
 
@@ -99,21 +98,12 @@ def single(data, folder) -> Path:
 
 @pytest.fixture(scope="module")
 def exported(reference, folder) -> Path:
-    text_data.make("export", reference, "--out", folder / "model")
+    runs.succeed("export", reference, "--out", folder / "model")
     return folder / "model"
 
 
 def numbers(run: Path, *names: str) -> dict[int, list[float]]:
-    return {entry.step: [entry.metrics[n] for n in names if n in entry.metrics] for entry in entries(run)}
-
-
-def entries(run: Path):
-    return JournalReader(run / "journal.jsonl").entries(batches=True)
-
-
-def batches(run: Path) -> list[dict]:
-    """Of every step: where its batch begins, and its checksum."""
-    return [entry.batch for entry in entries(run)]
+    return {entry.step: [entry.metrics[n] for n in names if n in entry.metrics] for entry in runs.journal(run)}
 
 
 EXACT = ("train/loss", "train/grad_norm", "train/masked_accuracy", "eval/loss", "eval/masked_accuracy")
@@ -122,7 +112,7 @@ EXACT = ("train/loss", "train/grad_norm", "train/masked_accuracy", "eval/loss", 
 def test_journal_holds_every_step_with_its_metrics(reference):
     lines = [Entry.from_line(line) for line in (reference / "journal.jsonl").read_bytes().splitlines()]
     assert None not in lines
-    found = entries(reference)
+    found = runs.journal(reference)
     assert [entry.step for entry in found] == list(range(1, STEPS + 1))
     for entry in found:
         extra = set(entry.metrics) - METRICS
@@ -168,7 +158,7 @@ def test_same_config_same_numbers_and_allowed_changes_go_on(reference, data, fol
     config = config_of(data, again)
     train(config)
     assert numbers(again, *EXACT) == numbers(reference, *EXACT)
-    assert batches(again) == batches(reference)
+    assert runs.batches(again) == runs.batches(reference)
     assert_same_checkpoint(RunFolder(reference), RunFolder(again), STEPS)
     output = train(config, "train.steps=15", "optim.lr=1e-4", "run.allow_changes=true", "run.resume=required")
     assert f"resumed after step {STEPS}" in output
@@ -184,7 +174,7 @@ def test_same_config_same_numbers_and_allowed_changes_go_on(reference, data, fol
 def test_process_count_zero_stage_and_accumulation_change_rounding_only(reference, single):
     """fp32 sums in another order: equal to 1e-4 of the value after twelve steps; the rows are the same."""
     assert numbers(single, "train/learning_rate") == numbers(reference, "train/learning_rate")
-    assert batches(single) == batches(reference)
+    assert runs.batches(single) == runs.batches(reference)
     found, wanted = numbers(single, "train/loss", "eval/loss"), numbers(reference, "train/loss", "eval/loss")
     assert list(found) == list(wanted)
     for step in wanted:
@@ -193,11 +183,9 @@ def test_process_count_zero_stage_and_accumulation_change_rounding_only(referenc
 
 def test_replay_shows_the_text_that_both_runs_saw(reference, single):
     for step in (1, STEPS):
-        result = runs.maskwright("replay", reference, "--step", str(step), "--diff", single)
-        assert result.returncode == 0, result.stdout + result.stderr
+        result = runs.succeed("replay", reference, "--step", str(step), "--diff", single)
         assert result.stdout.endswith(" saw the same 8 rows, bit for bit\n")
-    shown = runs.maskwright("replay", reference, "--step", "3", "--rows", "4")
-    assert shown.returncode == 0, shown.stderr
+    shown = runs.succeed("replay", reference, "--step", "3", "--rows", "4")
     assert [line.split(":")[0] for line in shown.stdout.splitlines() if line.startswith("row ")] == [
         f"row {row}" for row in range(4)
     ]
@@ -312,7 +300,7 @@ def causal(data, folder, request) -> Path:
 
 
 def test_a_causal_run_learns_and_is_replayed(causal, data):
-    found = entries(causal)
+    found = runs.journal(causal)
     assert [entry.step for entry in found] == list(range(1, STEPS + 1))
     assert found[-1].metrics["train/loss"] < found[0].metrics["train/loss"] - 0.3, "it learns"
     assert {entry.metrics["train/mask_rate"] for entry in found} == {1.0}
@@ -329,7 +317,7 @@ def test_a_mixture_is_exported_for_each_view_with_equal_logits(data, folder, arc
     train(config_of(data, run, objective=both, model__arch=arch, train__steps=2, track__models="none"), processes=1)
     encoder = native(run, 2, data)
     for view, auto in (("bidirectional", AutoModelForMaskedLM), ("causal", AutoModelForCausalLM)):
-        assert runs.maskwright("export", run, "--view", view).returncode == 0
+        runs.succeed("export", run, "--view", view)
         model = run / f"exports/step-00000002-{view}"
         encoder.shape = replace(encoder.shape, causal=view == "causal")
         assert_same_logits(encoder, model, auto)
@@ -356,7 +344,7 @@ def mixed(data, folder) -> Path:
 
 
 def test_a_mixture_learns_both_objectives_and_is_replayed(mixed, data):
-    found = entries(mixed)
+    found = runs.journal(mixed)
     for name in ("mlm", "clm"):
         first, last = (found[at].metrics[f"train/loss/{name}"] for at in (0, -1))
         assert last < first - 0.2, "it learns"
@@ -410,7 +398,7 @@ def test_a_diffusion_run_has_its_mask_rates(data, folder):
     masking = {"diffusion": {"modes": [{"mean": 0.5, "std": 0.2}], "density_power": 1, "start": start}}
     run = folder / "diffusion"
     train(config_of(data, run, objective="diffusion", masking=masking, schedule__kind="constant"), processes=1)
-    assert [entry.metrics["train/mask_rate"] for entry in entries(run)] == [0.2] * 3 + [1.0] * (STEPS - 3)
+    assert [entry.metrics["train/mask_rate"] for entry in runs.journal(run)] == [0.2] * 3 + [1.0] * (STEPS - 3)
     for step in (1, 4, STEPS):
         replay(run, step)  # raises unless the batch has the checksum in the journal
     export_run(run, None, folder / "diffusion-model")
@@ -421,8 +409,7 @@ def test_a_run_that_diverged_says_so_everywhere_and_a_resume_says_how_its_schedu
     run = folder / "diverged"
     settings = SETTINGS | {"optim__lr": 50.0, "schedule__warmup_steps": 0}
     config = runs.write_config(folder / "diverged.yaml", runs.tiny_config(data, run, **settings))
-    done = runs.maskwright("train", config)
-    assert done.returncode == 0, done.stderr
+    done = runs.succeed("train", config)
     assert "warning: optim.lr is 50, at which training usually diverges" in done.stderr
     assert f"warning: {run} diverged: the loss of the last 10 steps is " in done.stderr
     assert done.stderr.splitlines()[-1].startswith(f"{run}: completed after step 12 of 12: all steps are done, but ")
@@ -436,7 +423,6 @@ def test_a_run_that_diverged_says_so_everywhere_and_a_resume_says_how_its_schedu
     (tracked,) = MlflowClient(f"sqlite:///{run.parent}/mlflow.db").search_runs(["1"], "tags.outcome = 'diverged'")
     assert tracked.info.run_name == "diverged"
 
-    done = runs.maskwright("train", config, f"train.steps={STEPS + 4}", "track.uri=none")
-    assert done.returncode == 0, done.stderr
+    done = runs.succeed("train", config, f"train.steps={STEPS + 4}", "track.uri=none")
     changed = "Changed schedule: 16 steps instead of 12; the learning rate of step 13 is 50 instead of 0, at the "
     assert changed in done.stderr

@@ -26,7 +26,7 @@ def data(tmp_path_factory) -> Path:
     (folder / "b.txt").write_text("\n".join(" ".join(reversed(text.split())) for text in sentences))
     pair = f"pair:{folder / 'a.txt'},{folder / 'b.txt'}"
     limits = ("--valid-fraction", "0.1", "--max-pair-tokens", "62")
-    text_data.make("prep", "run", "--input", pair, "--tokenizer", tokenizer, "--out", folder / "data", *limits)
+    runs.succeed("prep", "run", "--input", pair, "--tokenizer", tokenizer, "--out", folder / "data", *limits)
     return folder / "data"
 
 
@@ -39,8 +39,7 @@ def test_a_run_translates(data, tmp_path, objective):
     values |= {"objective": objective}
     values["data"]["seq_len"] = 64
     values["track"] = values.get("track", {}) | {"models": "none"}
-    result = runs.maskwright("train", runs.write_config(run.with_suffix(".yaml"), values), "--procs", "1")
-    assert result.returncode == 0, result.stdout + result.stderr
+    runs.succeed("train", runs.write_config(run.with_suffix(".yaml"), values), "--procs", "1")
     losses = runs.losses(run)
     assert list(losses) == [1, 2, 3, 4]
     assert losses[4] < losses[1]

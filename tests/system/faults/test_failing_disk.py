@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run import JournalReader
 from tests.support import faulty, runs
 
 pytestmark = pytest.mark.slow
@@ -34,8 +33,7 @@ def config_of(data: Path, run: Path, **settings: Any) -> Path:
 
 
 def failures(run: Path) -> list[float]:
-    entries = JournalReader(run / "journal.jsonl").entries()
-    return [entry.metrics["checkpoint/failed"] for entry in entries if "checkpoint/failed" in entry.metrics]
+    return list(runs.metric(run, "checkpoint/failed").values())
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_a_disk_that_fails_one_rank_s_part_commits_nothing_and_training_goes_on(
         switch.unlink()
         runs.wait_for(lambda: len(checkpoint.committed(run / "checkpoints")) > 1)
         runs.wait_for(lambda: runs.status(run)["reason"] == "training")
-        assert runs.maskwright("stop", run).returncode == 0
+        runs.succeed("stop", run)
         assert process.wait(120) == 75
     finally:
         process.kill()

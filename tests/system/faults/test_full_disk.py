@@ -3,7 +3,6 @@
 import pytest
 
 from pretrain import checkpoint
-from pretrain.run import JournalReader
 from tests.support import runs
 from tests.support.disks import fill, mounted
 
@@ -18,8 +17,7 @@ def disk(tmp_path):
 
 
 def failures(run) -> list[float]:
-    entries = JournalReader(run / "journal.jsonl").entries()
-    return [entry.metrics["checkpoint/failed"] for entry in entries if "checkpoint/failed" in entry.metrics]
+    return list(runs.metric(run, "checkpoint/failed").values())
 
 
 def test_training_goes_on_beside_a_full_disk_until_even_the_journal_cannot_be_written(tmp_path, disk):

@@ -37,15 +37,6 @@ def config(data: Path, run: Path, **settings: Any) -> Path:
     return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **settings))
 
 
-def metric(run: Path, name: str) -> dict[int, float]:
-    """A metric by step."""
-    return {
-        entry.step: entry.metrics[name]
-        for entry in JournalReader(run / "journal.jsonl").entries()
-        if name in entry.metrics
-    }
-
-
 def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tmp_path, harm, monkeypatch):
     """Row 15. The save that is in flight when the run ends, of step 8, is committed before.
 
@@ -60,7 +51,7 @@ def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tm
     assert runs.status(run)["time"] - JournalReader(run / "journal.jsonl").entries()[-1].time < 7
     assert done.stderr.index("error: ") < done.stderr.index("Some metrics were not sent to MLflow")
     assert "Traceback" not in done.stderr
-    assert metric(run, "train/skipped") == {3: 1.0, 9: 1.0, 10: 1.0}
+    assert runs.metric(run, "train/skipped") == {3: 1.0, 9: 1.0, 10: 1.0}
     status = runs.status(run)
     assert (status["state"], [step for step, _ in checkpoint.committed(run / "checkpoints")]) == ("failed", [8])
     assert "2 steps in a row" in status["reason"]
@@ -153,9 +144,9 @@ def test_a_spike_is_gone_back_for_and_its_batches_left_out(data, tmp_path, harm)
     harm(f"bad_batch:row={BAD_ROW}")
     done = runs.maskwright("train", config(data, run, eval__every_steps=23, **SPIKE), "--procs", "1")
     assert done.returncode == 0, done.stderr
-    assert metric(run, "train/spike") == {21: 1.0}
-    assert metric(run, "train/rollback_to") == {21: 16.0}
-    assert metric(run, "train/rows_left_out") == {21: 8.0 * 7}
+    assert runs.metric(run, "train/spike") == {21: 1.0}
+    assert runs.metric(run, "train/rollback_to") == {21: 16.0}
+    assert runs.metric(run, "train/rows_left_out") == {21: 8.0 * 7}
     assert f"maskwright replay {run} --step 21" in done.stderr
     assert "went back from the spike at step 21 to step 16, rows 128 to 183 left out" in done.stderr
     entries = {entry.step: entry for entry in JournalReader(run / "journal.jsonl").entries(batches=True)}
@@ -176,7 +167,7 @@ def test_a_run_that_went_back_and_is_killed_ends_as_one_that_was_not(data, tmp_p
     """Row 16: killed before the first checkpoint after going back, and again after it."""
     harm(f"bad_batch:row={BAD_ROW}")
     whole = config(data, tmp_path / "whole", zero__stage=stage, **SPIKE)
-    assert runs.maskwright("train", whole, "--procs", "2").returncode == 0
+    runs.succeed("train", whole, "--procs", "2")
     run, log = tmp_path / "run", tmp_path / "log"
     path = config(data, run, zero__stage=stage, **SPIKE)
     for times, wanted_step in ((1, 0), (2, 33)):
@@ -187,6 +178,6 @@ def test_a_run_that_went_back_and_is_killed_ends_as_one_that_was_not(data, tmp_p
             runs.wait_for_step(run, wanted_step)
         runs.kill(runs.ranks_of(path)[1])
         assert process.wait(timeout=60) != 0
-    assert runs.maskwright("train", path, "--procs", "2").returncode == 0
+    runs.succeed("train", path, "--procs", "2")
     assert runs.losses(run) == runs.losses(tmp_path / "whole")
-    assert metric(run, "train/rows_left_out") == metric(tmp_path / "whole", "train/rows_left_out")
+    assert runs.metric(run, "train/rows_left_out") == runs.metric(tmp_path / "whole", "train/rows_left_out")

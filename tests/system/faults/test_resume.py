@@ -16,7 +16,6 @@ import xxhash
 from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.reporting import replay
-from pretrain.run import JournalReader
 from tests.support import runs
 from tests.support.phase_runs import BOUNDARIES, phase_data, phase_settings
 from tests.system.soak.faults import Fault
@@ -114,20 +113,15 @@ def test_a_run_interrupted_at_random_moments(faults, seed, settings, tmp_path):
 
 
 def test_checkpoints_by_minutes_are_committed_when_they_are_written(data, tmp_path):
-    run, minutes = tmp_path / "run", 0.05
+    run, minutes, name = tmp_path / "run", 0.05, "checkpoint/write_seconds"
     settings = {"train__steps": 100_000, "checkpoint": {"every_steps": 100_000, "every_minutes": minutes}}
     config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, **settings))
     process = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2")
     runs.wait_for_step(run, 3)
-    runs.wait_for(lambda: len(write_seconds(run)) > 1)
-    assert min(write_seconds(run)) < minutes * 60, "committed only when the next one was due"
-    assert runs.maskwright("stop", run).returncode == 0
+    runs.wait_for(lambda: len(runs.metric(run, name)) > 1)
+    assert min(runs.metric(run, name).values()) < minutes * 60, "committed only when the next one was due"
+    runs.succeed("stop", run)
     assert process.wait(timeout=60) == 75
-
-
-def write_seconds(run: Path) -> list[float]:
-    name, entries = "checkpoint/write_seconds", JournalReader(run / "journal.jsonl").entries()
-    return [entry.metrics[name] for entry in entries if name in entry.metrics]
 
 
 # Other numbers of processes and ZeRO stages: sums have another order, so that losses agree to rounding of fp32.
@@ -154,18 +148,12 @@ def train(data: Path, run: Path, settings: dict[str, Any], parts: Sequence[Part]
     return said
 
 
-def batches(run: Path) -> dict[int, Any]:
-    """Of every step, where its batch begins and its checksum."""
-    entries = JournalReader(run / "journal.jsonl").entries(batches=True)
-    return {entry.step: entry.batch for entry in entries if entry.batch}
-
-
 def assert_same_training(run: Path, whole: Path) -> None:
     """The same global batches, bit for bit, and losses within the tolerance."""
     wanted, found = runs.losses(whole), runs.losses(run)
     assert sorted(wanted) == list(range(1, STEPS + 1))
     assert found == pytest.approx(wanted, rel=TOLERANCE)
-    assert batches(run) == batches(whole)
+    assert runs.batches(run) == runs.batches(whole)
 
 
 def test_phases_go_on_with_another_number_of_processes(data, tmp_path):
