@@ -1,6 +1,5 @@
 """Settings of all tests: no deadlines, Ctrl-C works in every process, and no process is left."""
 
-import ast
 import functools
 import signal
 from collections.abc import Iterator
@@ -38,26 +37,10 @@ def _no_process_is_left() -> Iterator[None]:
 
 
 _STARTS_PROCESSES = {
+    *("subprocess", "multiprocessing"),
     *("tests.support.runs", "tests.support.ranks", "tests.support.forked", "tests.support.mlflow_server"),
     *("tests.support.triton_process", "tests.support.transformers_4"),
 }
-
-
-@functools.cache
-def _process_starters(module: ModuleType) -> set[str]:
-    """Names of a module's functions and fixtures that use `subprocess` or `multiprocessing`, or such a function."""
-    starters = {"subprocess", "multiprocessing"}
-    if not starters & vars(module).keys() or module.__file__ is None:
-        return set()
-    names: dict[str, set[str]] = {}
-    for node in ast.parse(Path(module.__file__).read_bytes()).body:
-        if isinstance(node, ast.FunctionDef):
-            parts = list(ast.walk(node))
-            names[node.name] = {part.id for part in parts if isinstance(part, ast.Name)}
-            names[node.name] |= {part.arg for part in parts if isinstance(part, ast.arg)}
-    while new := {name for name, used in names.items() if used & starters} - starters:
-        starters |= new
-    return starters
 
 
 @functools.cache
@@ -90,8 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("conformance")
         if path.startswith("tests/system/cluster"):
             item.add_marker("slurm")
-        starts = module is not None and getattr(item, "originalname", item.name) in _process_starters(module)
-        if starts or path.startswith("tests/system") or not helpers.isdisjoint(_STARTS_PROCESSES):
+        if path.startswith("tests/system") or not helpers.isdisjoint(_STARTS_PROCESSES):
             item.add_marker("process")
         if "tests.support.browser" in helpers:
             item.add_marker("browser")

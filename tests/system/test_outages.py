@@ -1,7 +1,5 @@
 """MLflow down, frozen, failing, full or replaced: training does not wait, and MLflow finally has each point once."""
 
-import json
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -209,25 +207,3 @@ def test_an_id_that_the_server_does_not_know_is_a_name(run_dir: Path, server: Se
     (parent,) = [run for run in all_runs(server.uri, "unknown parent") if run["info"]["run_name"] == "0" * 32]
     tags = ask(server.uri, "runs/get", run_id=run_id(run_dir))["run"]["data"]["tags"]
     assert {"key": "mlflow.parentRunId", "value": parent["info"]["run_id"]} in tags
-
-
-def test_runs_of_offline_nodes_are_sent_by_one_command(tmp_path: Path, server: Server) -> None:
-    for name in ("runs/a", "runs/b"):
-        run = tmp_path / name
-        run.mkdir(parents=True)
-        (run / "config.yaml").write_text(f"run: {name}")
-        (run / "status.json").write_text("{}")
-        tracker = start(run, "none", experiment="offline")
-        append(run, range(1, 31))
-        tracker.close(60, "FINISHED")
-    command = [sys.executable, "-m", "launchers.cli", "track", "sync", tmp_path / "runs", "--uri", server.uri, "--json"]
-    done = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    assert [(Path(one["run"]).name, one["points"], one["uri"]) for one in done] == [
-        ("a", 63, server.uri),
-        ("b", 63, server.uri),
-    ]
-    for name, one in zip("ab", done, strict=True):
-        assert history(server.uri, one["run_id"]) == expected(tmp_path / "runs" / name)
-    assert {run["info"]["status"] for run in all_runs(server.uri, "offline")} == {"FINISHED"}
-    assert {"run: runs/a", "run: runs/b"} <= {path.read_text() for path in server.files.rglob("config.yaml")}
-    assert sync(tmp_path / "runs" / "a", server.uri) == 0

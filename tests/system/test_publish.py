@@ -1,12 +1,8 @@
 """Models published to a local server that speaks the protocol of the Hugging Face Hub, and downloaded again."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -76,24 +72,11 @@ def assert_published(hub, revision: str, export: Path, folder: Path) -> None:
     assert ExportRecord.read(files).changed_files(files) == []
 
 
-def test_every_checkpoint_is_a_revision_also_after_a_kill(run, hub, tmp_path):
-    """The command is killed while it uploads the weights of its second revision, and then given again."""
+def test_every_checkpoint_is_a_revision(run, hub, tmp_path):
     arguments = (run, "--to", NAME, "--every-checkpoint", "--license", "apache-2.0")
-    killed = threading.Event()
-
-    def kill() -> None:
-        process.kill()
-        killed.set()
-
-    hub.store.cut, hub.store.on_cut = 2, kill
-    process = runs.start_maskwright(tmp_path / "log", "publish", *arguments)
-    assert killed.wait(100)
-    process.wait()
-    assert "s3cret" not in (tmp_path / "log").read_text()
-    assert hub.store.requests["commit"] == 1
     said = publish(*arguments)
     assert [line.partition(":")[0] for line in said.splitlines()] == [*BRANCHES, "main", "http"]
-    assert re.findall("(.*): .* up to date", said) == BRANCHES[:1]
+    assert said.count("uploaded") == 4
     assert len(hub.store.objects) == len(STEPS)
     exports = {branch: run / "exports" / branch for branch in BRANCHES} | {"main": run / "exports" / BRANCHES[-1]}
     for revision, export in exports.items():
@@ -103,21 +86,6 @@ def test_every_checkpoint_is_a_revision_also_after_a_kill(run, hub, tmp_path):
     assert all(hub.store.requests[kind] == asked[kind] for kind in ("upload", "commit"))
     for place in (run, tmp_path / "hf"):
         assert not [path for path in place.rglob("*") if path.is_file() and b"s3cret" in path.read_bytes()]
-
-
-def test_transformers_loads_a_revision_from_the_hub(run, hub):
-    """In a process of its own, as transformers reads the address of the Hub when it is imported."""
-    publish(run, "--to", NAME, "--every-checkpoint")
-    code = (
-        "import sys; from transformers import AutoModelForMaskedLM, AutoTokenizer; from safetensors.torch import "
-        "load_file; name, revision, file = sys.argv[1:]; model = AutoModelForMaskedLM.from_pretrained(name, "
-        "revision=revision); state = model.state_dict(); print(len(AutoTokenizer.from_pretrained(name))); "
-        "print(all((state[key] == value).all().item() for key, value in load_file(file).items()))"
-    )
-    file = run / "exports" / BRANCHES[0] / "model.safetensors"
-    command = [sys.executable, "-c", code, NAME, BRANCHES[0], str(file)]
-    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"HF_TOKEN": ""})
-    assert result.stdout.split()[-1:] == ["True"], result.stderr
 
 
 def test_a_fault_ends_the_command_without_a_secret_and_the_next_one_finishes(run, hub, monkeypatch):
@@ -168,11 +136,9 @@ def test_refusals_are_one_clear_message(run, hub, monkeypatch, tmp_path):
     assert not places["OUT"].exists()
 
 
-def test_metadata_that_the_hub_refuses_stay_local(run, hub, tmp_path):
-    model = shutil.copytree(run / "exports" / BRANCHES[0], tmp_path / "model")
-    (model / "maskwright_export.json").unlink()
-    (model / "README.md").write_text("---\nlicense: free\n---\n# Model\n")
-    said = publish(model, "--to", NAME, code=1)
+def test_metadata_that_the_hub_refuses_stay_local(run, hub):
+    hub.store.wrong_metadata = ['"license" must be one of a list']
+    said = publish(run, "--to", NAME, code=1)
     assert 'Uploading main was refused: Invalid metadata in README.md. - "license" must be one of' in said
     assert not hub.store.objects
 

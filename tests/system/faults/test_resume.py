@@ -234,10 +234,10 @@ def test_a_checkpoint_that_lacks_something_ends_all_processes_with_a_sentence(da
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1, done.stderr
     assert str(last / "deepspeed") in errors[0]
-    assert "those of 2 processes with ZeRO 1" in errors[0]
+    assert "the files of 2 processes with ZeRO 1" in errors[0]
     assert "Traceback" not in done.stderr
     assert runs.status(run)["state"] == "failed"
-    assert "those of 2 processes with ZeRO 1" in runs.status(run)["reason"]
+    assert "the files of 2 processes with ZeRO 1" in runs.status(run)["reason"]
     assert checkpoint.verify(last) is None
 
 
