@@ -49,7 +49,6 @@ CASES = {
     "study masking NONE": "No config file at",
     "launch slurm NONE --nodes 1": "No config file at",
     "mask show text --tokenizer NONE": "No tokenizer at",
-    "mask show --data NONE": "No data set at",
 }
 
 
