@@ -12,8 +12,7 @@ from rich.table import Table
 
 from data_prep.common.errors import UserError
 from launchers.arguments import ConfigArgument, JsonFlag, Overrides, YesOption, load_trusted_config
-from launchers.commands.plan_scaling import ScalingRequest, node_counts, show_scaling, with_defaults
-from launchers.display import text_console, text_table
+from launchers.display import print_scaling, text_console, text_table
 
 if TYPE_CHECKING:
     from pretrain.config import Config
@@ -77,15 +76,15 @@ def plan(
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
         maskwright plan run.yaml --nodes 1,2,8,32 --gpus-per-node 8 --gpu H100 --mfu 0.4 --network 400g
     """
-    from pretrain.planning import GpuMemory
+    from pretrain.planning import GpuMemory, ScalingRequest
 
-    parsed, counts = load_trusted_config(config, overrides, yes), node_counts(nodes)
+    parsed, counts = load_trusted_config(config, overrides, yes), _node_counts(nodes)
     memory = GpuMemory.of(gpu, gpu_memory)
     rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second, tflops)
     asked = ScalingRequest(counts, gpus_per_node, gpu, network, tokens_per_gpu, constants, data_wait)
     if asked.wanted:
-        asked, rate = with_defaults(parsed, asked, rate, vocab_size is not None or _has_data(parsed))
-        show_scaling(parsed, _planner(parsed, vocab_size), asked, rate, as_json)
+        asked, rate = asked.with_defaults(parsed, rate, vocab_size is not None or _has_data(parsed))
+        print_scaling(parsed, _planner(parsed, vocab_size), asked, rate, as_json)
         return
     planned = _planner(parsed, vocab_size).plan(counts[0] * gpus_per_node, memory, rate)
     if as_json:
@@ -102,6 +101,14 @@ def plan(
     console.print(_speed(planned))
     if planned.time:
         console.print("Steps alone: the start, evaluation and checkpoints come on top.")
+
+
+def _node_counts(text: str) -> list[int]:
+    """The numbers of --nodes. Raises UserError if they are not whole numbers from 1, separated by commas."""
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
+        raise UserError(f"--nodes {text!r} is not a number of nodes, or several with commas, such as 1,2,8,32")
+    return [int(word) for word in words]
 
 
 def _has_data(config: "Config") -> bool:
