@@ -7,7 +7,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pretrain.config import Config, load_config, model_in, save_config
+from pretrain.config import Config, load_config, save_config
+from pretrain.config.config_files import model_in
 from tests.support.configs import LEAST, config_file
 from tests.support.forked import ROOT
 
