@@ -22,7 +22,7 @@ from data_prep.common.errors import DamagedData, UserError, one_line
 from data_prep.common.files import sha256_file, write_json
 from data_prep.common.reading import read_json, typed
 from data_prep.jobs.preparation_plan import PreparationPlan
-from data_prep.jobs.task_documents import TaskDocuments, Workbench
+from data_prep.jobs.task_documents import PreparationContext, TaskDocuments
 from data_prep.jobs.task_progress import TaskProgress, TaskReport
 from data_prep.sources import SourceRow
 
@@ -34,13 +34,13 @@ def duplicate_kinds(plan: PreparationPlan) -> list[str]:
     return {"none": [], "exact": ["exact"], "near": ["exact", "near"]}[plan.settings.deduplicate]
 
 
-def scan(bench: Workbench, task: int, report: TaskReport) -> None:
+def scan(context: PreparationContext, task: int, report: TaskReport) -> None:
     """Hash the documents of a task. Do nothing if a valid scan exists."""
-    plan, out = bench.plan, bench.out
+    plan, out = context.plan, context.out
     _check_deduplicates(plan)
     if not scanned(plan, task, out):
         thresholds = {"exact": None, "near": plan.settings.near_threshold}
-        documents = TaskDocuments(bench, task)
+        documents = TaskDocuments(context, task)
         count = 0
         with contextlib.ExitStack() as stack:
             writers = [

@@ -22,10 +22,10 @@ from data_prep.common.processes import interrupt_blocked, spawn_context, start_w
 from data_prep.jobs.task_progress import TaskProgress, TaskReport
 
 if TYPE_CHECKING:
-    from data_prep.jobs.task_documents import Workbench
+    from data_prep.jobs.task_documents import PreparationContext
 
 
-Work = Callable[["Workbench", int, TaskReport], Any]
+Work = Callable[["PreparationContext", int, TaskReport], Any]
 """A module-level function that runs one task and reports its totals."""
 
 _SLOTS = len(TaskProgress())  # numbers of a worker in the shared memory
@@ -94,8 +94,8 @@ class Workers:
         """
         if self._pool is None:
             os.environ["TOKENIZERS_PARALLELISM"] = "false"
-            bench, totals = _bench(out), _Totals(on_progress)
-            return [work(bench, task, totals.of_next_task()) for task in tasks]
+            context, totals = _context(out), _Totals(on_progress)
+            return [work(context, task, totals.of_next_task()) for task in tasks]
         before = self._totals()
         try:
             with interrupt_blocked():
@@ -136,10 +136,10 @@ class _Totals:
         self._on_progress(self._finished.plus(self._current))
 
 
-def _bench(out: Path) -> "Workbench":
-    from data_prep.jobs.task_documents import Workbench
+def _context(out: Path) -> "PreparationContext":
+    from data_prep.jobs.task_documents import PreparationContext
 
-    return Workbench(out)
+    return PreparationContext(out)
 
 
 class _Stopped(Exception):
@@ -177,9 +177,9 @@ def _work(work: Work, out: Path, task: int) -> Any:
     from data_prep.jobs.preparation_plan import plan_path
 
     plan = plan_path(out).stat()  # a new plan is a new file; reading a long plan for each task is slow
-    return work(_bench_of(out, plan.st_ino, plan.st_mtime_ns), task, _totals.of_next_task())
+    return work(_context_of(out, plan.st_ino, plan.st_mtime_ns), task, _totals.of_next_task())
 
 
 @functools.lru_cache(1)
-def _bench_of(out: Path, inode: int, changed: int) -> "Workbench":
-    return _bench(out)
+def _context_of(out: Path, inode: int, changed: int) -> "PreparationContext":
+    return _context(out)

@@ -34,7 +34,7 @@ from data_prep.jobs.preparation_plan import (
     write_plan,
 )
 from data_prep.jobs.process_pool import Work, Workers
-from data_prep.jobs.task_documents import Workbench
+from data_prep.jobs.task_documents import PreparationContext
 from data_prep.jobs.task_progress import TaskProgress, TaskReport
 from data_prep.jobs.task_worker import read_record, run_task, verified_record
 from data_prep.sources import SourceInput, examine, how_to_convert
@@ -126,10 +126,10 @@ def run_tasks(
     return encoder_notes(results) if stage == "task" else []
 
 
-def _attempt(work: Work, bench: Workbench, task: int, report: TaskReport) -> Any:
+def _attempt(work: Work, context: PreparationContext, task: int, report: TaskReport) -> Any:
     """The result of a task, or the message of its error."""
     try:
-        return work(bench, task, report)
+        return work(context, task, report)
     except UserError as error:
         return str(error)
 

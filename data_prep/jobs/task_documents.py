@@ -56,7 +56,7 @@ def quarantine_path(out: Path, task: int) -> Path:
     return out / "prep" / "quarantine" / f"{task:05d}.jsonl"
 
 
-class Workbench:
+class PreparationContext:
     """Plan, locations, tokenizer, encoders and evaluation n-grams of OUT. A process loads each of them once."""
 
     def __init__(self, out: Path) -> None:
@@ -115,12 +115,12 @@ class TaskDocuments:
     Raises UserError if the input has changed since it was planned.
     """
 
-    def __init__(self, bench: Workbench, task: int, quarantine: Quarantine | None = None) -> None:
-        self._settings, unit = bench.plan.settings, bench.plan.tasks[task]
-        self._evaluation, self._quarantine = bench.evaluation, quarantine
-        self._input = bench.plan.inputs[unit.input]
-        cache = Cache(bench.locations.cache, bench.locations.cache_bytes)
-        source = SourceInput(self._input.source, bench.locations.locations[unit.input], self._input.kind)
+    def __init__(self, context: PreparationContext, task: int, quarantine: Quarantine | None = None) -> None:
+        self._settings, unit = context.plan.settings, context.plan.tasks[task]
+        self._evaluation, self._quarantine = context.evaluation, quarantine
+        self._input = context.plan.inputs[unit.input]
+        cache = Cache(context.locations.cache, context.locations.cache_bytes)
+        source = SourceInput(self._input.source, context.locations.locations[unit.input], self._input.kind)
         if source.kind != "hub" and examine(source, cache, self._settings.reading).digest != self._input.digest:
             raise UserError(f"{shown(source.location)} has changed since it was planned; run the same command again.")
         self.left_out: Counter[str] = Counter()

@@ -15,7 +15,7 @@ from data_prep.common.reading import json_or_none
 from data_prep.format import ShardInfo, ShardWriter
 from data_prep.jobs import deduplication
 from data_prep.jobs.preparation_plan import PreparationPlan
-from data_prep.jobs.task_documents import Quarantine, TaskDocuments, Unreadable, Workbench, quarantine_path
+from data_prep.jobs.task_documents import PreparationContext, Quarantine, TaskDocuments, Unreadable, quarantine_path
 from data_prep.jobs.task_progress import TaskProgress, TaskReport
 from data_prep.sources import SourceRow
 from data_prep.tokenizer import Arrays, targets_of
@@ -71,54 +71,54 @@ def read_record(plan: PreparationPlan, task: int, out: Path) -> TaskRecord | Non
     return record if (record.task, record.hash, record.drop_sha256) == wanted else None
 
 
-def verified_record(bench: Workbench, task: int, report: TaskReport | None = None) -> TaskRecord | None:
+def verified_record(context: PreparationContext, task: int, report: TaskReport | None = None) -> TaskRecord | None:
     """The record of a finished task, else None. If a file of the task is damaged, its record is deleted."""
-    record = read_record(bench.plan, task, bench.out)
+    record = read_record(context.plan, task, context.out)
     if record is None:
         return None
     written = {}
     for split, shards in record.shards.items():
         for shard in shards:
-            written[bench.out / split / "shards" / shard.name] = shard.sha256
-            written[bench.out / split / "shards" / shard.index_name] = shard.index_sha256
+            written[context.out / split / "shards" / shard.name] = shard.sha256
+            written[context.out / split / "shards" / shard.index_name] = shard.index_sha256
     if record.quarantine_sha256 is not None:
-        written[quarantine_path(bench.out, task)] = record.quarantine_sha256
+        written[quarantine_path(context.out, task)] = record.quarantine_sha256
     try:
         sound = all(sha256_file(path) == digest for path, digest in written.items())
     except OSError:
         sound = False
     if not sound:
-        record_path(bench.out, task).unlink(missing_ok=True)
+        record_path(context.out, task).unlink(missing_ok=True)
     return record if sound else None
 
 
-def run_task(bench: Workbench, task: int, report: TaskReport) -> TaskRecord:
+def run_task(context: PreparationContext, task: int, report: TaskReport) -> TaskRecord:
     """Run a task and return its record. A task that is finished already is not run again.
 
     Calls `report` after each batch; if it raises, the task stops. Raises UserError if an input or the tokenizer differs
     from the plan.
     """
-    record = verified_record(bench, task)
+    record = verified_record(context, task)
     text_bytes = 0
     if record is None:
-        with Quarantine(quarantine_path(bench.out, task)) as quarantine:
-            work = _Task(bench, task, quarantine)
+        with Quarantine(quarantine_path(context.out, task)) as quarantine:
+            work = _Task(context, task, quarantine)
             record = work.run(report)
         text_bytes = work.documents.rows.text_bytes
         if quarantine.first is not None:
             record = replace(record, quarantine_sha256=sha256_file(quarantine.path))
-        write_json(record_path(bench.out, task), asdict(record))
-    documents, tokens = (sum(map(count, bench.plan.splits)) for count in (record.documents, record.tokens))
-    report(TaskProgress(bench.plan.tasks[task].bytes, text_bytes, documents, tokens))
+        write_json(record_path(context.out, task), asdict(record))
+    documents, tokens = (sum(map(count, context.plan.splits)) for count in (record.documents, record.tokens))
+    report(TaskProgress(context.plan.tasks[task].bytes, text_bytes, documents, tokens))
     return record
 
 
 class _Task:
-    def __init__(self, bench: Workbench, task: int, quarantine: Quarantine) -> None:
-        self.bench, self.plan, self.task = bench, bench.plan, task
+    def __init__(self, context: PreparationContext, task: int, quarantine: Quarantine) -> None:
+        self.context, self.plan, self.task = context, context.plan, task
         self.quarantine = quarantine
-        self.documents = TaskDocuments(bench, task, quarantine)
-        self.drop = deduplication.Drop(self.plan, task, bench.out)
+        self.documents = TaskDocuments(context, task, quarantine)
+        self.drop = deduplication.Drop(self.plan, task, context.out)
         self.text_bytes = dict.fromkeys(self.plan.splits, 0)
         self.words = dict.fromkeys(self.plan.splits, 0)
         self.documents_written = self.tokens = self.short = 0
@@ -133,7 +133,7 @@ class _Task:
                 if not batch:
                     continue
                 if encoder is None:
-                    encoder, note = self.bench.encoders.choose([text for row in batch for text in row.texts])
+                    encoder, note = self.context.encoders.choose([text for row in batch for text in row.texts])
                 self._write(batch, encoder, writers)
                 rows = self.documents.rows
                 report(TaskProgress(rows.bytes_read, rows.text_bytes, self.documents_written, self.tokens))
@@ -156,7 +156,7 @@ class _Task:
 
     def _writer(self, split: str) -> ShardWriter:
         settings, dtype = self.plan.settings, self.plan.tokenizer.dtype
-        folder = self.bench.out / split / "shards"
+        folder = self.context.out / split / "shards"
         return ShardWriter(folder, self.task, dtype, settings.block_tokens, settings.shard_bytes, settings.corrects)
 
     def _write(
@@ -170,7 +170,7 @@ class _Task:
             (ids, lengths, words), usable = self._joined(batch, encode)
         if corrects:
             wrong = encode([row.other or "" for row in batch])
-            targets = targets_of((ids, lengths, words), wrong, self.bench.begins_word)
+            targets = targets_of((ids, lengths, words), wrong, self.context.begins_word)
             changed = np.add.reduceat(np.append(targets, False), np.cumsum(lengths) - lengths, dtype=int) > 0
             self.documents.left_out[UNCHANGED] += int((usable & ~changed).sum())
             usable &= changed
@@ -211,7 +211,7 @@ class _Task:
         """Mask of documents with tokens and without pad, cls, sep or mask ids, bool [n_documents]. Counts the rest."""
         usable = lengths > 0
         self.documents.left_out["empty"] += int((~usable).sum())
-        bad = np.flatnonzero(self.bench.forbidden[ids])
+        bad = np.flatnonzero(self.context.forbidden[ids])
         if len(bad):
             special = np.unique(np.searchsorted(np.cumsum(lengths), bad, side="right"))
             for index in special:

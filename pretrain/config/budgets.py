@@ -61,8 +61,8 @@ def _step_at(config: Config, words: float) -> int | None:
 
 def _parts(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The phases, or `train` without phases."""
-    found = values.get("phases") or [values.get("train")]
-    return found if isinstance(found, list) and all(isinstance(part, dict) for part in found) else []
+    parts = values.get("phases") or [values.get("train")]
+    return parts if isinstance(parts, list) and all(isinstance(part, dict) for part in parts) else []
 
 
 def _unit(part: Mapping[str, Any]) -> str | None:
@@ -96,7 +96,7 @@ def _of_slot(data: DataConfig, unit: str, phase: str) -> float:
         raise UserError(f"a length in {unit} is known for packed rows only; give steps, or another data.packing")
     from data_prep.format import Dataset  # imports numpy, which most configs do not need
 
-    shares, found = [], []
+    shares, of_slots = [], []
     for source in data.train:
         totals = Dataset(source.path).manifest.totals
         text = totals.words if unit == "words" else totals.text_bytes
@@ -107,5 +107,5 @@ def _of_slot(data: DataConfig, unit: str, phase: str) -> float:
             )
         slots = totals.tokens + _SPECIALS * totals.documents
         shares.append(source.weight or (source.epochs or 1) * slots)
-        found.append(text / slots)
-    return sum(share * of_slot for share, of_slot in zip(shares, found, strict=True)) / sum(shares)
+        of_slots.append(text / slots)
+    return sum(share * of_slot for share, of_slot in zip(shares, of_slots, strict=True)) / sum(shares)

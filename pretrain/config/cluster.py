@@ -24,13 +24,13 @@ _OWN_OPTIONS = (
     ("wrap", "cluster.setup"),
 )
 
-Word = Annotated[str, Field(min_length=1)]
+_Text = Annotated[str, Field(min_length=1)]
 
 
 class ContainerConfig(Section):
-    image: Word = Field(description="srun's --container-image (pyxis): a URI or a .sqsh file")
-    mounts: list[Word] = Field(default_factory=list, description="FROM:TO of --container-mounts")
-    python: Word = Field("python", description="the Python inside that has Maskwright")
+    image: _Text = Field(description="srun's --container-image (pyxis): a URI or a .sqsh file")
+    mounts: list[_Text] = Field(default_factory=list, description="FROM:TO of --container-mounts")
+    python: _Text = Field("python", description="the Python inside that has Maskwright")
 
     @field_validator("mounts")
     @classmethod
@@ -47,26 +47,26 @@ class ClusterConfig(Section):
     cpu: bool = Field(False, description="ask for no GPUs: the processes train on CPU, over gloo")
     cpus_per_process: int | None = Field(None, ge=1, description="cores of each; by default 4, or 1 with cpu")
     spare_nodes: int = Field(0, ge=0, description="additional nodes, to replace one that fails")
-    job_name: Word | None = Field(None, description="by default the run folder's name")
-    partition: Word | None = Field(None, description="as for sbatch")
-    account: Word | None = Field(None, description="as for sbatch")
-    qos: Word | None = Field(None, description="as for sbatch")
-    constraint: Word | None = Field(None, description="as for sbatch")
-    reservation: Word | None = Field(None, description="as for sbatch")
-    time: Word | None = Field(None, description="time limit: minutes, HH:MM:SS or D-HH:MM:SS")
-    mem: Word | None = Field(None, description="memory of each node, as for sbatch")
+    job_name: _Text | None = Field(None, description="by default the run folder's name")
+    partition: _Text | None = Field(None, description="as for sbatch")
+    account: _Text | None = Field(None, description="as for sbatch")
+    qos: _Text | None = Field(None, description="as for sbatch")
+    constraint: _Text | None = Field(None, description="as for sbatch")
+    reservation: _Text | None = Field(None, description="as for sbatch")
+    time: _Text | None = Field(None, description="time limit: minutes, HH:MM:SS or D-HH:MM:SS")
+    mem: _Text | None = Field(None, description="memory of each node, as for sbatch")
     exclusive: bool = Field(False, description="take whole nodes")
     signal_seconds: int = Field(120, ge=30, le=65535, description="the run saves so long before the time limit")
     requeue: bool = Field(True, description="queue again after the time limit, a preemption or a lost node")
     max_restarts: int = Field(3, ge=0, description="new starts on the same nodes after a failure")
     max_requeues: int = Field(5, ge=1, description="starts from the queue without a new checkpoint")
     health_seconds: int = Field(60, ge=5, description="time limit of the health check of a node")
-    options: list[Word] = Field(default_factory=list, description="more options of sbatch: --NAME or --NAME=VALUE")
-    modules: list[Word] = Field(default_factory=list, description="environment modules to load")
+    options: list[_Text] = Field(default_factory=list, description="more options of sbatch: --NAME or --NAME=VALUE")
+    modules: list[_Text] = Field(default_factory=list, description="environment modules to load")
     setup: str | None = Field(None, description="lines of bash to run before, such as conda activate")
     environment: dict[str, str] = Field(default_factory=dict, description="environment variables, none of them secret")
     container: ContainerConfig | None = Field(None, description="run each node's part in a container")
-    interface: Word | None = Field(None, description="network interface; by default the one that leads to the others")
+    interface: _Text | None = Field(None, description="network interface; by default the one that leads to the others")
 
     @field_validator("options")
     @classmethod

@@ -16,7 +16,7 @@ from data_prep.common.files import write_file
 from data_prep.common.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
 from pretrain.config.budgets import has_budget, with_steps
 from pretrain.config.cluster import ClusterConfig
-from pretrain.config.error_text import nearest, shown, value_refusal, yaml_problem
+from pretrain.config.error_text import nearest, value_refusal, value_text, yaml_problem
 from pretrain.config.schema import Config
 from pretrain.config.written_text import FLOAT, INT, MERGE, keep_written, kind_at
 
@@ -105,13 +105,13 @@ def as_yaml(config: Config) -> str:
 
 def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested mappings as one, with dotted names."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict) and value:
-            found |= flat(value, f"{prefix}{name}.")
+            flattened |= flat(value, f"{prefix}{name}.")
         else:
-            found[f"{prefix}{name}"] = value
-    return found
+            flattened[f"{prefix}{name}"] = value
+    return flattened
 
 
 def on_one_line(value: Any, sort_keys: bool = True) -> str:
@@ -138,9 +138,9 @@ def _extent(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, in
     if id(node) not in known:
         known[id(node)] = (_MAX_VALUES + 1, 1)
         inner = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        found = [_extent(part, known) for part in inner] if isinstance(inner, list) else []
-        levels = 1 + max((levels for _, levels in found), default=0)
-        known[id(node)] = (1 + sum(values for values, _ in found), levels)
+        extents = [_extent(part, known) for part in inner] if isinstance(inner, list) else []
+        levels = 1 + max((levels for _, levels in extents), default=0)
+        known[id(node)] = (1 + sum(values for values, _ in extents), levels)
     return known[id(node)]
 
 
@@ -180,8 +180,8 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != INT]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != INT]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 for _reader in (_Loader, _Dumper):
     _reader.add_implicit_resolver(
@@ -245,9 +245,9 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         raise UnusableInput(f"{override!r} is a second config file. Name one, and change keys with KEY=VALUE.")
     if not separator or not all(parts):
         raise UnusableInput(
-            f"{shown(override)} is not KEY=VALUE. Write it without spaces, for example train.steps=100."
+            f"{value_text(override)} is not KEY=VALUE. Write it without spaces, for example train.steps=100."
         )
-    value = _parse_yaml(text, f"override {shown(override)}", kind_at(Config, parts))
+    value = _parse_yaml(text, f"override {value_text(override)}", kind_at(Config, parts))
     if isinstance(phases := values.get("phases"), list) and parts[0] == "phases" and len(parts) > 2:
         values, parts = _phase(phases, parts[1]), parts[2:]
     for part in parts[:-1]:
@@ -260,12 +260,12 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
 
 def _phase(phases: list[Any], wanted: str) -> dict[str, Any]:
     """The values of a phase by its name, or by its number from 0."""
-    found = {str(phase.get("name")): phase for phase in phases if isinstance(phase, dict)}
+    named = {str(phase.get("name")): phase for phase in phases if isinstance(phase, dict)}
     if wanted.isdigit() and int(wanted) < len(phases) and isinstance(phases[int(wanted)], dict):
-        found[wanted] = phases[int(wanted)]
-    if wanted not in found:
-        raise UnusableInput(f"There is no phase {shown(wanted)}; the phases are {', '.join(found)}.")
-    phase: dict[str, Any] = found[wanted]
+        named[wanted] = phases[int(wanted)]
+    if wanted not in named:
+        raise UnusableInput(f"There is no phase {value_text(wanted)}; the phases are {', '.join(named)}.")
+    phase: dict[str, Any] = named[wanted]
     return phase
 
 
@@ -330,4 +330,4 @@ def model_in(annotation: Any) -> type[BaseModel] | None:
     generic = typing.get_origin(annotation) is not None  # Python 3.10 takes list[X] for a type
     if not generic and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for part in typing.get_args(annotation) if (found := model_in(part))), None)
+    return next((model for part in typing.get_args(annotation) if (model := model_in(part))), None)

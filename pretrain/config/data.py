@@ -8,7 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from pretrain.config.section import Section
 
-Rate = Annotated[float, Field(gt=0, lt=1)]
+_OpenShare = Annotated[float, Field(gt=0, lt=1)]
 StrategyName = Literal["token", "whole_word", "span", "ngram", "collocation"]
 SeqLen = Annotated[int, Field(ge=8, le=65536)]
 
@@ -76,8 +76,8 @@ class ReplacementConfig(Section):
 
 class RateSchedule(Section):
     schedule: Literal["linear", "cosine"] = Field(description="how the value changes over the steps")
-    start: Rate = Field(description="at the first step")
-    end: Rate = Field(description="at the last step")
+    start: _OpenShare = Field(description="at the first step")
+    end: _OpenShare = Field(description="at the last step")
 
 
 class SpanConfig(Section):
@@ -106,7 +106,7 @@ class RateMode(Section):
 
 
 class FixedStart(Section):
-    rate: Rate = Field(description="of all rows of the first steps")
+    rate: _OpenShare = Field(description="of all rows of the first steps")
     steps: int = Field(ge=1, description="number of these steps")
 
 
@@ -130,7 +130,7 @@ class MaskingConfig(Section):
         Discriminator(lambda strategy: "<mix>" if isinstance(strategy, dict) else "<name>"),
     ] = Field("token", description="what is masked as a whole, or a mix as {name: weight}")
     rate: Annotated[
-        Annotated[Rate, Tag("<number>")] | Annotated[RateSchedule, Tag("<schedule>")],
+        Annotated[_OpenShare, Tag("<number>")] | Annotated[RateSchedule, Tag("<schedule>")],
         Discriminator(lambda rate: "<schedule>" if isinstance(rate, dict | RateSchedule) else "<number>"),
     ] = Field(
         0.15,

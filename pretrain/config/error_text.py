@@ -65,7 +65,7 @@ def value_refusal(name: str, problem: Mapping[str, Any]) -> str:
     return f"{name} must be {_wanted(problem, context)}, {_not(value)}.{f' {hint}' if hint else ''}"
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value as a message shows it: text in quotes and shortened, YAML's words for the others."""
     if isinstance(value, bool):
         return str(value).lower()
@@ -81,12 +81,12 @@ def shown(value: Any) -> str:
 def nearest(word: str, names: Sequence[str], cutoff: float = 0.5) -> str | None:
     """The name that a misspelt word was probably meant to be."""
     lower = {name.lower(): name for name in names}
-    found = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
-    return lower[found[0]] if found else None
+    matches = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
+    return lower[matches[0]] if matches else None
 
 
 def _not(value: Any) -> str:
-    return "but it is empty" if value is None else f"not {shown(value)}"
+    return "but it is empty" if value is None else f"not {value_text(value)}"
 
 
 def _wanted(problem: Mapping[str, Any], context: Mapping[str, Any]) -> str:
@@ -187,5 +187,5 @@ def _plain(value: Any) -> str:
 def yaml_problem(error: Exception) -> str:
     """Describe a YAML error, and how to fix it."""
     problem = str(getattr(error, "problem", None) or error)
-    found = (said for pattern, said in _YAML_PROBLEMS if re.search(pattern, problem))
-    return next(found, "check its colons, quotes and indentation.")
+    meanings = (said for pattern, said in _YAML_PROBLEMS if re.search(pattern, problem))
+    return next(meanings, "check its colons, quotes and indentation.")

@@ -126,20 +126,20 @@ class _KnownName:
 
 
 ObjectiveName = Annotated[str, _KnownName()]
-Share = Annotated[float, Field(ge=0, le=1)]
+_Share = Annotated[float, Field(ge=0, le=1)]
 _FINEST = 1024  # the largest denominator of a constant share
 
 
 class ShareSchedule(Section):
     schedule: Literal["linear", "cosine"] = Field(description="how the value changes over the steps")
-    start: Share = Field(description="at the first step")
-    end: Share = Field(description="at the last step")
+    start: _Share = Field(description="at the first step")
+    end: _Share = Field(description="at the last step")
 
 
 class ObjectiveConfig(Section):
     kind: ObjectiveName = Field(description="what these rows predict")
     share: Annotated[
-        Annotated[Share, Tag("<number>")] | Annotated[ShareSchedule, Tag("<schedule>")],
+        Annotated[_Share, Tag("<number>")] | Annotated[ShareSchedule, Tag("<schedule>")],
         Discriminator(lambda share: "<schedule>" if isinstance(share, dict | ShareSchedule) else "<number>"),
     ] = Field(description="share of the rows of each micro-batch, or {schedule, start, end}")
     weight: float | None = Field(None, gt=0, description="of this objective's mean loss in the sum; its share")
@@ -160,7 +160,7 @@ class ObjectiveConfig(Section):
 def check_objective_form(objective: Any) -> Any:
     """The value of the setting `objective`; raises ValueError for a section, or a list of anything else."""
     is_section = isinstance(objective, dict)
-    if is_section or (isinstance(objective, list) and not all(isinstance(one, dict | Section) for one in objective)):
+    if is_section or (isinstance(objective, list) and not all(isinstance(part, dict | Section) for part in objective)):
         raise ValueError(
             "it must be one name such as mlm, or a list of {kind, share}. Write for example "
             "[{kind: mlm, share: 0.5}, {kind: clm, share: 0.5}]."
@@ -170,5 +170,5 @@ def check_objective_form(objective: Any) -> Any:
 
 def block_rows(objectives: tuple[ObjectiveConfig, ...]) -> int:
     """The fewest rows that give each constant share whole rows; 1 for shares that change, which are rounded."""
-    shares = [one.share for one in objectives if not isinstance(one.share, ShareSchedule)]
+    shares = [objective.share for objective in objectives if not isinstance(objective.share, ShareSchedule)]
     return math.lcm(*(Fraction(share).limit_denominator(_FINEST).denominator for share in shares))

@@ -44,13 +44,13 @@ class PhaseConfig(Section):
         """Accept `optim.lr: 1e-4` for `optim: {lr: 1e-4}`."""
         if not isinstance(values, dict):
             return values
-        found: dict[str, Any] = {}
+        sections: dict[str, Any] = {}
         for key, value in values.items():
             section, dot, name = str(key).partition(".")
             new = {name: value} if dot else value
-            both = isinstance(new, dict) and isinstance(found.get(section, {}), dict)
-            found[section] = {**found.get(section, {}), **new} if both else new
-        return found
+            both = isinstance(new, dict) and isinstance(sections.get(section, {}), dict)
+            sections[section] = {**sections.get(section, {}), **new} if both else new
+        return sections
 
     @field_validator("objective", mode="before")
     @classmethod
@@ -70,13 +70,13 @@ class PhaseConfig(Section):
     @property
     def changes(self) -> dict[str, Any]:
         """The changed settings by key, such as "masking.rate"."""
-        found = {f"{section}.{name}": value for section in CHANGEABLE for name, value in getattr(self, section).items()}
-        found = {"masking.rate" if key == "masking.mlm_probability" else key: value for key, value in found.items()}
-        return found if self.objective is None else found | {"objective": self.objective}
+        keys = {f"{section}.{name}": value for section in CHANGEABLE for name, value in getattr(self, section).items()}
+        keys = {"masking.rate" if key == "masking.mlm_probability" else key: value for key, value in keys.items()}
+        return keys if self.objective is None else keys | {"objective": self.objective}
 
 
 @dataclass(frozen=True)
-class Span:
+class StepSpan:
     """Steps over which one schedule runs: `steps` of them, after the first `start` steps of the run."""
 
     start: int
@@ -86,17 +86,17 @@ class Span:
 _SCHEDULED = ("schedule", "masking.rate", "masking.diffusion", "objective")
 
 
-def spans(phases: list[PhaseConfig], number: int) -> dict[str, Span]:
+def spans(phases: list[PhaseConfig], number: int) -> dict[str, StepSpan]:
     """For each setting that may follow a schedule, the phases from the one that sets it to the next that does."""
     starts = [sum(phase.steps for phase in phases[:end]) for end in range(len(phases) + 1)]
-    found = {}
+    by_name = {}
     for setting in _SCHEDULED:
         sets = [not n or any(key == setting or key.startswith(f"{setting}.") for key in phase.changes)
                 for n, phase in enumerate(phases)]  # fmt: skip
         first = max(n for n in range(number + 1) if sets[n])
         end = next((n for n in range(number + 1, len(phases)) if sets[n]), len(phases))
-        found[setting] = Span(starts[first], starts[end] - starts[first])
-    return found
+        by_name[setting] = StepSpan(starts[first], starts[end] - starts[first])
+    return by_name
 
 
 def settings_of(base: dict[str, Any], phases: list[PhaseConfig], number: int) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def settings_of(base: dict[str, Any], phases: list[PhaseConfig], number: int) ->
     values, objective = {name: dict(base[name]) for name in CHANGEABLE}, base["objective"]
     for phase in phases[: number + 1]:
         if "strategy" in phase.masking:
-            values["masking"] = {key: one for key, one in values["masking"].items() if key not in _OF_STRATEGIES}
+            values["masking"] = {key: value for key, value in values["masking"].items() if key not in _OF_STRATEGIES}
         if phase.schedule:
             values["schedule"] = {}
         for section in CHANGEABLE:
@@ -119,7 +119,7 @@ def settings_of(base: dict[str, Any], phases: list[PhaseConfig], number: int) ->
         objective = objective if phase.objective is None else phase.objective
     own, unread = phases[number].changes, _unread(objective) if number else ()
     values["masking"] = {
-        key: one for key, one in values["masking"].items() if f"masking.{key}" in own or key not in unread
+        key: value for key, value in values["masking"].items() if f"masking.{key}" in own or key not in unread
     }
     return base | values | {"objective": objective, "phases": []}
 
@@ -127,7 +127,7 @@ def settings_of(base: dict[str, Any], phases: list[PhaseConfig], number: int) ->
 def _unread(objective: Any) -> tuple[str, ...]:
     """The settings of masking that none of these objectives reads; `objective` as in a config."""
     parts = objective if isinstance(objective, list) else [{"kind": objective}]  # not checked yet
-    names = [one.get("kind") for one in parts if isinstance(one, dict)]
+    names = [part.get("kind") for part in parts if isinstance(part, dict)]
     kinds = [OBJECTIVES[name] for name in names if isinstance(name, str) and name in OBJECTIVES]
     return tuple(name for name in kinds[0].unread if all(name in kind.unread for kind in kinds)) if kinds else ()
 
@@ -135,10 +135,12 @@ def _unread(objective: Any) -> tuple[str, ...]:
 def named(error: ValidationError, phase: str) -> ValidationError:
     """The error with the name of the phase in front of each key."""
     details = []
-    for one in error.errors():
-        known = one["type"] in get_args(ErrorType)
-        kind = one["type"] if known else PydanticCustomError(one["type"], one["msg"].replace("{", "{{"))
+    for item in error.errors():
+        known = item["type"] in get_args(ErrorType)
+        kind = item["type"] if known else PydanticCustomError(item["type"], item["msg"].replace("{", "{{"))
         details.append(
-            InitErrorDetails(type=kind, loc=("phases", phase, *one["loc"]), input=one["input"], ctx=one.get("ctx", {}))
+            InitErrorDetails(
+                type=kind, loc=("phases", phase, *item["loc"]), input=item["input"], ctx=item.get("ctx", {})
+            )
         )
     return ValidationError.from_exception_data(error.title, details)

@@ -20,7 +20,7 @@ from pretrain.config.objective import (
     block_rows,
     check_objective_form,
 )
-from pretrain.config.phases import PhaseConfig, Span, named, settings_of, spans
+from pretrain.config.phases import PhaseConfig, StepSpan, named, settings_of, spans
 from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunConfig, TrackConfig
 from pretrain.config.section import Section
 from pretrain.config.training import OptimConfig, ScheduleConfig, StageSettings, TrainConfig, ZeroConfig
@@ -44,7 +44,7 @@ class Phase:
     end: int
     config: "Config"
     restart: bool
-    spans: Mapping[str, Span]
+    spans: Mapping[str, StepSpan]
     changes: Mapping[str, Any]
 
 
@@ -84,10 +84,10 @@ class Config(Section):
         The sections of the config itself are those of the first phase.
         """
         if not self.phases:
-            everything = Span(0, self.train.steps)
+            everything = StepSpan(0, self.train.steps)
             whole = dict.fromkeys(("schedule", "masking.rate", "masking.diffusion", "objective"), everything)
             return (Phase(0, "", 0, self.train.steps, self, False, whole, {}),)
-        found: list[Phase] = []
+        phases: list[Phase] = []
         start, train = 0, self.train
         for number, phase in enumerate(self.phases):
             changed: dict[str, Any] = {"phases": []}
@@ -98,11 +98,11 @@ class Config(Section):
                 changed |= {"schedule": own.schedule, "train": train}
             restart, end = bool(phase.data.get("restart")), start + phase.steps
             config = self.model_copy(update=changed)
-            found.append(
+            phases.append(
                 Phase(number, phase.name, start, end, config, restart, spans(self.phases, number), phase.changes)
             )
             start = end
-        return tuple(found)
+        return tuple(phases)
 
     def phase_at(self, steps_done: int) -> Phase:
         """The phase of the step after `steps_done` steps; the last one at the end of the run."""
@@ -111,15 +111,15 @@ class Config(Section):
     @property
     def stages(self) -> list[StageSettings]:
         """The shape of the batches in each phase, in order."""
-        found: list[StageSettings] = []
+        stages: list[StageSettings] = []
         key = "train.global_batch_size"
         for phase in self.run_phases:
             data, train = phase.config.data, phase.config.train
             if phase.number and "train.global_batch_size" in phase.changes:
                 key = f"phases.{phase.name}.train.global_batch_size"
             sizes = data.seq_len, train.global_batch_size, train.micro_batch_size
-            found.append(StageSettings(phase.start, *sizes, key, phase.number))
-        return found
+            stages.append(StageSettings(phase.start, *sizes, key, phase.number))
+        return stages
 
     @property
     def objectives(self) -> tuple[ObjectiveConfig, ...]:
@@ -127,14 +127,14 @@ class Config(Section):
         if isinstance(self.objective, str):
             return (ObjectiveConfig(kind=self.objective, share=1.0),)
         views = [*View]
-        return tuple(sorted(self.objective, key=lambda one: views.index(OBJECTIVES[one.kind].view)))
+        return tuple(sorted(self.objective, key=lambda part: views.index(OBJECTIVES[part.kind].view)))
 
     @property
     def objective_kinds(self) -> tuple[ObjectiveKind, ...]:
         """The objectives of all phases, in the order of their rows in a batch: one view after the other."""
         phases = self.run_phases if self.phases else ()
         configs = [phase.config for phase in phases] or [self]
-        kinds = dict.fromkeys(OBJECTIVES[one.kind] for config in configs for one in config.objectives)
+        kinds = dict.fromkeys(OBJECTIVES[part.kind] for config in configs for part in config.objectives)
         views = [*View]
         return tuple(sorted(kinds, key=lambda kind: views.index(kind.view)))
 
@@ -152,7 +152,7 @@ class Config(Section):
     @property
     def masks_at_a_rate(self) -> bool:
         """Whether an objective of this config reads masking.rate."""
-        return any("rate" not in OBJECTIVES[one.kind].unread for one in self.objectives)
+        return any("rate" not in OBJECTIVES[part.kind].unread for part in self.objectives)
 
     @property
     def block_rows(self) -> int:
@@ -166,8 +166,8 @@ class Config(Section):
             return ", then ".join(dict.fromkeys(phase.config.objective_text for phase in self.run_phases))
         if len(self.objectives) == 1:
             return self.objectives[0].kind
-        shares = [[f"{end:.4g}%" for end in dict.fromkeys(100 * end for end in one.ends)] for one in self.objectives]
-        return ", ".join(f"{one.kind} {' to '.join(of)}" for one, of in zip(self.objectives, shares, strict=True))
+        shares = [[f"{end:.4g}%" for end in dict.fromkeys(100 * end for end in part.ends)] for part in self.objectives]
+        return ", ".join(f"{part.kind} {' to '.join(of)}" for part, of in zip(self.objectives, shares, strict=True))
 
     @property
     def longest_row(self) -> int:
@@ -255,7 +255,7 @@ class Config(Section):
         return self
 
     def _fits_objective(self) -> None:
-        kinds, name = tuple(OBJECTIVES[one.kind] for one in self.objectives), self.objective_text
+        kinds, name = tuple(OBJECTIVES[part.kind] for part in self.objectives), self.objective_text
         self._shares_add_up()
         unread = [setting for setting in kinds[0].unread if all(setting in kind.unread for kind in kinds)]
         self.masking.refuse_unread(*unread, section="masking.", why=f"is not read by objective {name}")
@@ -277,16 +277,16 @@ class Config(Section):
             )
 
     def _shares_add_up(self) -> None:
-        names = [one.kind for one in self.objectives]
+        names = [part.kind for part in self.objectives]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"objective has {twice} twice; give it one share")
         for place, which in enumerate(("first", "last")):
-            total = sum(one.ends[place] for one in self.objectives)
+            total = sum(part.ends[place] for part in self.objectives)
             if abs(total - 1) > 1e-6:
                 raise ValueError(f"the shares of objective at the {which} step add up to {total:.4g}; make them 1")
         if len(names) == 1 and self.objectives[0].weight is not None:
             raise ValueError(f"objective has a weight for {names[0]} alone, which changes nothing; remove it")
-        if len({one.share.schedule for one in self.objectives if isinstance(one.share, ShareSchedule)}) > 1:
+        if len({part.share.schedule for part in self.objectives if isinstance(part.share, ShareSchedule)}) > 1:
             raise ValueError("the shares of objective change by two schedules and would not add up to 1; use one")
 
     def _stages_fit(self) -> None:

@@ -53,26 +53,25 @@ def _alternatives(kind: Any) -> list[Any]:
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return _alternatives(parts[0])
-    return [one for part in parts for one in _alternatives(part)] if origin in (typing.Union, UnionType) else [kind]
+    return [inner for part in parts for inner in _alternatives(part)] if origin in (typing.Union, UnionType) else [kind]
 
 
 def _is_text(kind: Any) -> bool:
     """Whether a single value of this annotation, or of an item of its list, can be text and no number."""
     kinds = _alternatives(kind)
-    kinds += [one for part in kinds if typing.get_origin(part) is list for one in _alternatives(_inner(part, ""))]
-    return any(one in (str, Path, SourceConfig) for one in kinds) and not any(
-        one in (int, float, bool) for one in kinds
-    )
+    lists = [kind for kind in kinds if typing.get_origin(kind) is list]
+    kinds += [item for kind in lists for item in _alternatives(_inner(kind, ""))]
+    return any(kind in (str, Path, SourceConfig) for kind in kinds) and not {int, float, bool} & {*kinds}
 
 
 def _inner(kind: Any, key: str) -> Any:
     """The annotation of the value of a key, or of the items of a list."""
-    for one in _alternatives(kind):
-        origin, parts = typing.get_origin(one), typing.get_args(one)
+    for option in _alternatives(kind):
+        origin, parts = typing.get_origin(option), typing.get_args(option)
         if origin in (list, tuple, dict):
             return parts[-1] if origin is dict else parts[0]
-        if origin is None and isinstance(one, type) and issubclass(one, BaseModel):
-            model = Config if one is PhaseConfig and key in (*CHANGEABLE, "objective") else one
+        if origin is None and isinstance(option, type) and issubclass(option, BaseModel):
+            model = Config if option is PhaseConfig and key in (*CHANGEABLE, "objective") else option
             if key in model.model_fields:
                 return model.model_fields[key].annotation
     return Any

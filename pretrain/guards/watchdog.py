@@ -18,7 +18,7 @@ from typing import get_args
 from data_prep.common.errors import UserError
 from data_prep.common.files import no_link
 from data_prep.common.reading import read_json
-from pretrain.run import Phase, PhaseMarker, RunFolder
+from pretrain.run import PhaseMarker, RunFolder, RunPhase
 
 _PATIENCE = 3  # times as long for the start, the first step (which compiles) and checkpoints, and then at least:
 _LEAST_PATIENCE = 300.0  # seconds
@@ -33,7 +33,7 @@ class Beat:
 
     number: int
     step: int
-    phase: Phase
+    phase: RunPhase
 
     @property
     def place(self) -> str:
@@ -52,7 +52,7 @@ def verdict(before: Sequence[Beat | None], after: Sequence[Beat | None], hosts: 
         named = [f"rank {rank} (on {hosts[rank]}){seen}" for rank, seen in zip(silent, last, strict=True)]
         return f"no sign of life from {', '.join(named)}"
     beats = [beat for beat in after if beat]
-    order = [(beat.step, get_args(Phase).index(beat.phase)) for beat in beats]
+    order = [(beat.step, get_args(RunPhase).index(beat.phase)) for beat in beats]
     behind = [rank for rank, place in enumerate(order) if place == min(order)]
     if len(behind) == len(beats):
         return f"all ranks are at {beats[0].place}"

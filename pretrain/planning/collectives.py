@@ -46,7 +46,7 @@ NETWORKS = {
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuLinks:
     """Links of a GPU.
 
     Attributes:
@@ -65,12 +65,12 @@ class GpuModel:
     """A model of GPU. gigabytes: 10**9 bytes of memory. PyTorch can use slightly more or less."""
 
     gigabytes: int
-    links: Gpu
+    links: GpuLinks
 
 
 def _model(gigabytes: int, memory: float, link: float) -> GpuModel:
     """memory, link: GB/s, the link in one direction."""
-    return GpuModel(gigabytes, Gpu(memory * _GB * _SHARE_MEMORY, link * _GB * _SHARE_INSIDE))
+    return GpuModel(gigabytes, GpuLinks(memory * _GB * _SHARE_MEMORY, link * _GB * _SHARE_INSIDE))
 
 
 # By NVIDIA's data sheets. NVLink: half of the bandwidth that they state for both directions. PCIe without NVLink: 16
@@ -94,7 +94,7 @@ class Cluster:
 
     nodes: int
     gpus: int
-    gpu: Gpu
+    gpu: GpuLinks
     network: Network
 
     @property

@@ -144,10 +144,10 @@ def choose_first_config(
 
     smallest, *larger = map(choice, SIZES)
     fitting = [
-        one
-        for one in larger
-        if one.tokens >= _TOKENS_PER_WEIGHT * one.size.weights and one.minutes <= minutes
-        if machine.gpus or one.bytes <= machine.memory
+        option
+        for option in larger
+        if option.tokens >= _TOKENS_PER_WEIGHT * option.size.weights and option.minutes <= minutes
+        if machine.gpus or option.bytes <= machine.memory
     ]
     return (fitting or [smallest])[-1]
 

@@ -7,7 +7,7 @@ from typing import Any
 from data_prep.common.errors import UserError
 from data_prep.common.reading import read_json, typed, unusable
 from pretrain.model import EncoderShape
-from pretrain.planning.collectives import GPUS, NETWORKS, Gpu, Network
+from pretrain.planning.collectives import GPUS, NETWORKS, GpuLinks, Network
 from pretrain.planning.speed import Rate
 
 _MEASURED: dict[tuple[str | None, str], float] = {
@@ -31,7 +31,7 @@ class Hardware:
 
     source: str
     tflops: float
-    gpu: Gpu
+    gpu: GpuLinks
     slowdown: float = 0.0
     data_wait: float = 0.0
 
@@ -70,14 +70,14 @@ class Constants:
     @classmethod
     def _of(cls, path: Path, result: dict[str, Any]) -> "Constants":
         rates = {
-            typed(tuple[int, int, int], [one["layers"], one["hidden"], one["seq_len"]]): _rate(one["TFLOP/s"])
-            for one in result["rates"].values()
-            if "TFLOP/s" in one
+            typed(tuple[int, int, int], [case["layers"], case["hidden"], case["seq_len"]]): _rate(case["TFLOP/s"])
+            for case in result["rates"].values()
+            if "TFLOP/s" in case
         }
         links = result["ranks"]
         most = links[max(links, key=int)] if links else {}
-        found = (result["memory bytes per second"], most.get("bytes per second"), most.get("seconds per hop"))
-        memory, link, hop = (None if value is None else _rate(value) for value in found)
+        figures = (result["memory bytes per second"], most.get("bytes per second"), most.get("seconds per hop"))
+        memory, link, hop = (None if value is None else _rate(value) for value in figures)
         return cls(path, rates, memory, link, hop, typed(float, most.get("slowdown", 0.0)))
 
     def rate(self, shape: EncoderShape | None, seq_len: int) -> Rate:
@@ -151,10 +151,10 @@ def hardware_of(rate: Rate | None, gpu: str | None, measured: Constants | None, 
     return Hardware("; ".join(sources), rate.tflops, links, measured.slowdown if measured else 0.0, data_wait)
 
 
-def _links(known: Gpu | None, measured: Constants | None) -> Gpu | None:
+def _links(known: GpuLinks | None, measured: Constants | None) -> GpuLinks | None:
     """Links of the data sheet, replaced by those that were measured; None if some are not known."""
-    found = measured and {"memory": measured.memory, "link": measured.link, "hop": measured.hop}
-    given = {name: value for name, value in (found or {}).items() if value is not None}
+    figures = measured and {"memory": measured.memory, "link": measured.link, "hop": measured.hop}
+    given = {name: value for name, value in (figures or {}).items() if value is not None}
     if known is None:
-        return Gpu(**given) if {"memory", "link"} <= given.keys() else None
+        return GpuLinks(**given) if {"memory", "link"} <= given.keys() else None
     return replace(known, **given)

@@ -79,7 +79,7 @@ def check_tracking(track: TrackConfig) -> None:
     target.check()
 
 
-def check_model(config: Config) -> None:
+def _check_model(config: Config) -> None:
     """Check model.config, and the folder model.init of a run that has not begun.
 
     Weights are not read; the run itself detects damaged weights.
@@ -115,6 +115,6 @@ CHECKS = (
     PreflightCheck("run.resume", lambda config, _: _check_named_checkpoint(config), "no checkpoint is missing"),
     PreflightCheck("batch and data", _check_data, "the data sets go together, and the batch fits them"),
     PreflightCheck("checkpoint", lambda config, _: expected_start(config), "nothing prevents a start or a resume"),
-    PreflightCheck("model", lambda config, _: check_model(config), "it can be built, and its first weights fit"),
+    PreflightCheck("model", lambda config, _: _check_model(config), "it can be built, and its first weights fit"),
 )
 """All checks, in order."""

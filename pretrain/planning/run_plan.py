@@ -14,7 +14,7 @@ from pretrain.masking import Vocabulary
 from pretrain.model import ComputeBackends, EncoderCosts, EncoderShape, Sizes, describe
 from pretrain.objectives import objective_of, predicted_share, shares_at
 from pretrain.planning.speed import Rate, RunTime
-from pretrain.planning.training_memory import GpuMemory, Item, element_size, pass_items, peak_bytes, states
+from pretrain.planning.training_memory import GpuMemory, Memory, element_size, pass_items, peak_bytes, states
 
 _RATES = 101  # steps over which a changing mask rate is averaged
 _SPECIAL_IDS = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
@@ -40,7 +40,7 @@ class StagePlan:
     accumulation: int
     tokens: float
     flops: float | None
-    memory: tuple[Item, ...]
+    memory: tuple[Memory, ...]
 
     @property
     def device_bytes(self) -> int:
@@ -193,13 +193,13 @@ class Planner:
         """Peak memory of a GPU over all stages."""
         return max(peak_bytes(self._memory(config, stage, processes)) for stage in BatchStage.of_run(config, processes))
 
-    def _memory(self, config: Config, stage: BatchStage, processes: int) -> tuple[Item, ...]:
+    def _memory(self, config: Config, stage: BatchStage, processes: int) -> tuple[Memory, ...]:
         """Memory of one process in a stage."""
         rows, seq_len, of_row = stage.micro, stage.seq_len, self._objectives[stage.phase].slots(stage.seq_len)
         slots, predictions, data = rows * seq_len, rows * of_row, stage.rank_bytes(of_row)
         items = states(config, self.sizes, processes)
         if self._costs is None:
-            return (*items, Item("batches", data))
+            return (*items, Memory("batches", data))
         train = config.train
         activations = self._costs.activations(
             slots,

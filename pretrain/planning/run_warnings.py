@@ -70,7 +70,7 @@ def _of_held_out(config: Config) -> Iterator[str]:
         return
     data = Sources.open(config)
     held_out = data.open_held_out(config.data)
-    shared = [redact(str(one.location)) for one in data.datasets if held_out and _share(one, held_out)]
+    shared = [redact(str(train.location)) for train in data.datasets if held_out and _share(train, held_out)]
     if shared:
         yield (
             f"data.valid ({redact(config.data.valid)}) holds documents of data.train ({shared[0]}), so eval/loss is no "
@@ -83,7 +83,7 @@ def _share(train: Dataset, held_out: Dataset) -> bool:
     if train.manifest.fingerprint == held_out.manifest.fingerprint:
         return True
     inputs = [
-        {(one.digest, one.documents, one.tokens, one.text_bytes) for one in dataset.manifest.sources if one.documents}
+        {(own.digest, own.documents, own.tokens, own.text_bytes) for own in dataset.manifest.sources if own.documents}
         for dataset in (train, held_out)
     ]
     return bool(inputs[0] & inputs[1])

@@ -46,7 +46,7 @@ class GpuMemory:
             UserError: if the GPU model is not known.
         """
         if name is not None and gigabytes is None and name not in GPUS:
-            meant = next((f"Did you mean {one}? " for one in GPUS if one.lower() == name.lower()), "")
+            meant = next((f"Did you mean {known}? " for known in GPUS if known.lower() == name.lower()), "")
             names = ", ".join(GPUS)
             raise UserError(f"--gpu {name!r} is not known. {meant}You can write one of {names}, or give --gpu-memory.")
         size = gigabytes or (GPUS[name].gigabytes if name else None)
@@ -54,7 +54,7 @@ class GpuMemory:
 
 
 @dataclass(frozen=True)
-class Item:
+class Memory:
     """Bytes of one process, on its device and in the host's memory.
 
     when: "always", in the "pass" (forward and backward), or in the optimizer's "step" after it.
@@ -71,34 +71,34 @@ def element_size(precision: str) -> int:
     return 4 if precision == "fp32" else 2
 
 
-def peak_bytes(items: Sequence[Item]) -> int:
+def peak_bytes(items: Sequence[Memory]) -> int:
     """Peak bytes on the device. Activations are freed before the optimizer's step."""
     of = {when: sum(item.device for item in items if item.when == when) for when in ("always", "pass", "step")}
     return of["always"] + max(of["pass"], of["step"])
 
 
-def states(config: Config, sizes: Sizes, processes: int, device: str = "cuda") -> list[Item]:
+def states(config: Config, sizes: Sizes, processes: int, device: str = "cuda") -> list[Memory]:
     """Weights, gradients and optimizer state of one process, between and during its steps."""
     stage = config.zero.stage
-    found = _whole(config, sizes) if stage == 0 else _parted(config, sizes, processes, device)
+    items = _whole(config, sizes) if stage == 0 else _parted(config, sizes, processes, device)
     if config.checkpoint.asynchronous:
         part = _part(config, sizes, processes)
         weights = part if stage == 3 else sizes.total
         copied = (
             weights * element_size(config.train.precision) + part * _FP32 + optimizer_state(config, sizes, processes)
         )
-        found.append(Item("copy of the state for asynchronous checkpoints", 0, copied))
-    return found
+        items.append(Memory("copy of the state for asynchronous checkpoints", 0, copied))
+    return items
 
 
-def pass_items(of: Activations, sizes: Sizes, config: Config, data: int) -> list[Item]:
+def pass_items(of: Activations, sizes: Sizes, config: Config, data: int) -> list[Memory]:
     """Memory of the passes in addition to the state. data: bytes of a step's batches."""
     late = max(0, last_gradients(sizes, config) - of.peak)
     return [
-        Item("activations", of.kept, when="pass"),
-        Item("logits, or a layer's backward pass", max(of.head, of.layer), when="pass"),
-        *([Item("gradients as the model has them, beyond that", late, when="pass")] if late else []),
-        Item("batches", data * _AHEAD),
+        Memory("activations", of.kept, when="pass"),
+        Memory("logits, or a layer's backward pass", max(of.head, of.layer), when="pass"),
+        *([Memory("gradients as the model has them, beyond that", late, when="pass")] if late else []),
+        Memory("batches", data * _AHEAD),
     ]
 
 
@@ -113,63 +113,64 @@ def last_gradients(sizes: Sizes, config: Config) -> int:
     return (whole + 2 * tables * sizes.tied) * element_size(config.train.precision)
 
 
-def _whole(config: Config, sizes: Sizes) -> list[Item]:
+def _whole(config: Config, sizes: Sizes) -> list[Memory]:
     """Stage 0, in fp32: each process holds everything."""
     return [
-        Item("weights", sizes.total * _FP32),
-        Item("gradients", sizes.total * _FP32),
-        Item("optimizer state", optimizer_state(config, sizes, 1)),
-        Item("optimizer's working memory", _working(config, sizes, 1), when="step"),
+        Memory("weights", sizes.total * _FP32),
+        Memory("gradients", sizes.total * _FP32),
+        Memory("optimizer state", optimizer_state(config, sizes, 1)),
+        Memory("optimizer's working memory", _working(config, sizes, 1), when="step"),
     ]
 
 
-def _parted(config: Config, sizes: Sizes, processes: int, device: str) -> list[Item]:
+def _parted(config: Config, sizes: Sizes, processes: int, device: str) -> list[Memory]:
     stage, b = config.zero.stage, element_size(config.train.precision)
     part, offloads = _part(config, sizes, processes), config.zero.offload != "none"
     names = "fp32 weights", "optimizer state"
     amounts = part * _FP32, optimizer_state(config, sizes, processes)
-    found = _weights(config, sizes, part)
-    found += [
-        Item(name, 0, amount) if offloads else Item(name, amount) for name, amount in zip(names, amounts, strict=True)
+    items = _weights(config, sizes, part)
+    items += [
+        Memory(name, 0, amount) if offloads else Memory(name, amount)
+        for name, amount in zip(names, amounts, strict=True)
     ]
-    found += _gradients(config, sizes, part, device, processes)
+    items += _gradients(config, sizes, part, device, processes)
     if stage < 3 and offloads:
-        found.append(Item("buffers of offloading", sizes.largest * b, (part + sizes.largest) * b))
+        items.append(Memory("buffers of offloading", sizes.largest * b, (part + sizes.largest) * b))
     working = _working(config, sizes, processes)
-    found.append(Item("optimizer's working memory", 0 if offloads else working, working if offloads else 0, "step"))
-    return found
+    items.append(Memory("optimizer's working memory", 0 if offloads else working, working if offloads else 0, "step"))
+    return items
 
 
-def _weights(config: Config, sizes: Sizes, part: int) -> list[Item]:
+def _weights(config: Config, sizes: Sizes, part: int) -> list[Memory]:
     b = element_size(config.train.precision)
     if config.zero.stage < 3:
-        return [Item("weights", _padded(config, sizes, 1) * b)]
+        return [Memory("weights", _padded(config, sizes, 1) * b)]
     threshold = _raw(config, "param_persistence_threshold", _PERSISTENT)
     whole = sum(n for _, numels in sizes.groups for n in numels if n <= threshold)
     gathered = min(sizes.total - whole, _raw(config, "max_live_parameters", _MAX_LIVE))
-    weights = Item("weights", 0, part * b) if config.zero.offload_parameters else Item("weights", part * b)
+    weights = Memory("weights", 0, part * b) if config.zero.offload_parameters else Memory("weights", part * b)
     return [
         weights,
-        Item("small weights, whole", whole * b),
-        Item("weights gathered for a pass, at most", gathered * b, when="pass"),
+        Memory("small weights, whole", whole * b),
+        Memory("weights gathered for a pass, at most", gathered * b, when="pass"),
     ]
 
 
-def _gradients(config: Config, sizes: Sizes, part: int, device: str, processes: int) -> list[Item]:
+def _gradients(config: Config, sizes: Sizes, part: int, device: str, processes: int) -> list[Memory]:
     if uses_flat_gradients(config):
         whole = _padded(config, sizes, processes) * _FP32
         sums = 0 if processes == 1 else part * _FP32 + (whole if device == "cpu" else 0)
-        return [Item("gradients", whole + sums)]
+        return [Memory("gradients", whole + sums)]
     stage, offloads = config.zero.stage, config.zero.offload != "none"
     bucket = _raw(config, "reduce_bucket_size", bucket_size(sizes.total, device)) * _FP32
     buckets = 2 if stage < 3 and _raw(config, "overlap_comm", device == "cuda") else 1
     name = "buckets of gradients"
     if stage == 3:
-        held = Item("gradients", 0, 2 * part * _FP32) if offloads else Item("gradients", part * _FP32)
-        return [held, Item(name, bucket * buckets)]
-    held = Item("gradients", 0, part * _FP32) if offloads else Item("gradients", part * _FP32, when="pass")
-    again = [] if offloads else [Item("gradients, for the step", part * _FP32, when="step")]
-    return [held, *again, Item(name, bucket * buckets, when="pass")]
+        held = Memory("gradients", 0, 2 * part * _FP32) if offloads else Memory("gradients", part * _FP32)
+        return [held, Memory(name, bucket * buckets)]
+    held = Memory("gradients", 0, part * _FP32) if offloads else Memory("gradients", part * _FP32, when="pass")
+    again = [] if offloads else [Memory("gradients, for the step", part * _FP32, when="step")]
+    return [held, *again, Memory(name, bucket * buckets, when="pass")]
 
 
 def _working(config: Config, sizes: Sizes, processes: int) -> int:
@@ -221,8 +222,8 @@ def _part_of(config: Config, numels: Sequence[int], processes: int) -> int:
 
 
 def _padded(config: Config, sizes: Sizes, processes: int) -> int:
-    found = groups(sizes, matrix_groups(config))
-    return sum(2 * processes * -(-sum(numels) // (2 * processes)) for _, numels in found)
+    parts = groups(sizes, matrix_groups(config))
+    return sum(2 * processes * -(-sum(numels) // (2 * processes)) for _, numels in parts)
 
 
 def _raw(config: Config, name: str, ours: int) -> int:
@@ -230,5 +231,5 @@ def _raw(config: Config, name: str, ours: int) -> int:
     given: Any = config.deepspeed.get("zero_optimization")
     if not isinstance(given, dict):
         return ours
-    found: Any = given.get(name, given.get(f"stage3_{name}", ours))
-    return int(found)
+    value: Any = given.get(name, given.get(f"stage3_{name}", ours))
+    return int(value)

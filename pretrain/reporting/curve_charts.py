@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pretrain.reporting.curve_points import Floats, Ints, smooth, thinned
+from pretrain.reporting.curve_points import FloatArray, IntArray, smooth, thinned
 from pretrain.run import JournalTable
 
 BUCKETS = 800
@@ -77,14 +77,14 @@ def _line(measured: JournalTable, metric: str, label: str, style: str) -> dict[s
     return line_of(label, style, *thinned(steps, values, BUCKETS))
 
 
-def line_of(label: str, style: str, steps: Ints, values: Floats, **more: Any) -> dict[str, Any]:
+def line_of(label: str, style: str, steps: IntArray, values: FloatArray, **more: Any) -> dict[str, Any]:
     """A line as JSON values. more: further keys that chart.js reads, such as low and high of a band."""
     return {"label": label, "style": style, "x": _as_list(steps), "y": _as_list(values)} | {
         key: _as_list(value) for key, value in more.items()
     }
 
 
-def averaged(values: Floats) -> Floats:
+def averaged(values: FloatArray) -> FloatArray:
     """Moving average of a noisy metric, over a fiftieth of all steps. Curves and numbers of the page use it."""
     return smooth(values, max(_SHORTEST_WINDOW, len(values) // 50))
 

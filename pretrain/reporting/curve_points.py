@@ -6,12 +6,12 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Item = TypeVar("Item")
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+_Item = TypeVar("_Item")
 
 
-def smooth(values: Floats, window: int) -> Floats:
+def smooth(values: FloatArray, window: int) -> FloatArray:
     """Centred moving mean, [n] -> [n] float64; near the ends, and around values that are not finite, over fewer."""
     finite = np.isfinite(values)
     window = max(1, min(window | 1, len(values) - 1 | 1))  # odd, and no longer than the data
@@ -20,7 +20,7 @@ def smooth(values: Floats, window: int) -> Floats:
     return np.divide(total, count, out=np.full(len(values), np.nan), where=count > 0)
 
 
-def moving_sum(values: Floats, window: int) -> Floats:
+def moving_sum(values: FloatArray, window: int) -> FloatArray:
     """The sum over the `window` (odd) values around each.
 
     Of two pieces, each summed within a block as long as the window: one running sum over all values would lose, after a
@@ -36,7 +36,7 @@ def moving_sum(values: Floats, window: int) -> Floats:
     return from_left[first + window - 1] + np.where(first % window == 0, 0.0, from_right[first])
 
 
-def thinned(steps: Ints, values: Floats, buckets: int) -> tuple[Ints, Floats]:
+def thinned(steps: IntArray, values: FloatArray, buckets: int) -> tuple[IntArray, FloatArray]:
     """At most 2 * `buckets` + 2 points: the first, the last, and the least and greatest value of each bucket of equally
     many, so that no peak is lost. Values that are not finite are left out."""
     finite = np.isfinite(values)
@@ -53,7 +53,7 @@ def thinned(steps: Ints, values: Floats, buckets: int) -> tuple[Ints, Floats]:
     return steps[index], values[index]
 
 
-def evenly(items: Sequence[Item], most: int) -> list[Item]:
+def evenly(items: Sequence[_Item], most: int) -> list[_Item]:
     """The items, or `most` of them, evenly spaced, with the first and the last."""
     if len(items) <= most:
         return list(items)

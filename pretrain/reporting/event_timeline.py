@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pretrain.reporting.curve_points import Floats, Ints
+from pretrain.reporting.curve_points import FloatArray, IntArray
 from pretrain.run import JournalTable
 
 _MARKS = {
@@ -76,7 +76,7 @@ def breaks_of(measured: JournalTable, starts: Sequence[Start]) -> list[Break]:
     return found
 
 
-def _clean_restarts(steps: Ints, times: Floats, starts: Sequence[Start]) -> set[int]:
+def _clean_restarts(steps: IntArray, times: FloatArray, starts: Sequence[Start]) -> set[int]:
     """Indices of the first steps of starts that lost no step."""
     found = set()
     for start in starts:

@@ -20,7 +20,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import no_link
 from data_prep.common.reading import parse_json, read_text
 
-Sampler = Callable[[], dict[str, float]]
+Sampling = Callable[[], dict[str, float]]
 
 _MAX_SAMPLE_BYTES = 1 << 20
 _UNREAD = 8  # samples kept while the training thread does not call `latest`
@@ -45,7 +45,7 @@ class SystemMetrics:
         sampler: samples this node; by default with psutil and NVML.
     """
 
-    def __init__(self, folder: Path, rank: int, hosts: Sequence[str], seconds: float, sampler: Sampler | None = None):
+    def __init__(self, folder: Path, rank: int, hosts: Sequence[str], seconds: float, sampler: Sampling | None = None):
         self._folder, self._is_main, self._seconds = folder, rank == 0, seconds
         self._file, self._samples = folder / f"{hosts[rank]}.json", hosts.index(hosts[rank]) == rank
         self._sampler = sampler

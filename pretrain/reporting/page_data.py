@@ -17,7 +17,7 @@ from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
 from pretrain.reporting.curve_points import evenly
 from pretrain.reporting.divergence import divergence
 from pretrain.reporting.event_timeline import Start, breaks_of, marks_of, speeds, time_spent
-from pretrain.reporting.prediction_table import predictions_of, shown
+from pretrain.reporting.prediction_table import predictions_of, printable_text
 from pretrain.reporting.run_summary import summarize
 from pretrain.run import JournalTable, RunFolder
 
@@ -132,7 +132,7 @@ def _exports(exports: Path, out: Path) -> list[dict[str, str]]:
 def _clean(value: Any) -> Any:
     """The value without control characters in its texts."""
     if isinstance(value, str):
-        return shown(value)
+        return printable_text(value)
     if isinstance(value, dict):
         return {str(name): _clean(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -128,11 +128,11 @@ def _segments(document: BatchDocument, spelling: Spelling, asked: list[dict[str,
             if 0 < place < len(original) - 1:  # without the two special tokens that packing adds
                 text.append(id)
             continue
-        yield shown(spelling.text(text)) + (" " if spelling.text([id]).startswith(" ") else "")
+        yield printable_text(spelling.text(text)) + (" " if spelling.text([id]).startswith(" ") else "")
         text = []
         yield len(asked)
         asked.append({"label": _word(id, spelling), "seen": _word(seen[place], spelling), "kind": kinds[place]})
-    yield shown(spelling.text(text))
+    yield printable_text(spelling.text(text))
 
 
 def _answers(record: PageAnswers, spelling: Spelling) -> list[list[Any]]:
@@ -146,9 +146,9 @@ def _share(value: float | None) -> float | None:
 
 
 def _word(id: int, spelling: Spelling) -> str:
-    return shown(spelling.name(id).strip(" "))
+    return printable_text(spelling.name(id).strip(" "))
 
 
-def shown(text: str) -> str:
+def printable_text(text: str) -> str:
     """Text without control characters."""
     return printable(text, keep="\n\t")

@@ -10,9 +10,9 @@ from typing import Any, get_args
 import torch
 
 from pretrain.config import ProfileConfig
-from pretrain.run import Phase, PhaseMarker
+from pretrain.run import PhaseMarker, RunPhase
 
-_NAMES: dict[Phase, str] = {"collective": "counts", "step": "optimizer"}  # parts whose name differs from their phase
+_NAMES: dict[RunPhase, str] = {"collective": "counts", "step": "optimizer"}  # parts whose name differs from their phase
 _ROWS = 30  # of the table
 _NAME_WIDTH = 40
 
@@ -83,7 +83,7 @@ class Profile:
         except (OSError, RuntimeError) as error:  # a run does not fail because of its profile
             print(f"warning: {self._folder} was not written: {error}", file=sys.stderr, flush=True)
 
-    def _enter(self, phase: Phase) -> None:
+    def _enter(self, phase: RunPhase) -> None:
         self._phase.close()
         self._phase.enter_context(torch.profiler.record_function(_NAMES.get(phase, phase)))
 
@@ -106,5 +106,5 @@ class Profile:
 def _phases(averages: Iterable[Any]) -> str:
     """The elapsed time of each part of the steps, in milliseconds. The table of torch leaves out what is short."""
     total = {event.key: event.cpu_time_total / 1e3 for event in averages}
-    names = [_NAMES.get(phase, phase) for phase in get_args(Phase)]
+    names = [_NAMES.get(phase, phase) for phase in get_args(RunPhase)]
     return "\n".join(f"{name:<12}{total[name]:12,.1f} ms" for name in names if name in total)

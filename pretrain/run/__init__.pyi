@@ -10,7 +10,7 @@ from .journal import Entry as Entry
 from .journal import Journal as Journal
 from .journal import JournalReader as JournalReader
 from .journal_table import JournalTable as JournalTable
-from .phases import Phase as Phase
 from .phases import PhaseMarker as PhaseMarker
+from .phases import RunPhase as RunPhase
 from .phases import StartPhase as StartPhase
 from .stop_request import StopRequest as StopRequest

@@ -12,7 +12,7 @@ from pretrain.run.folder import RunFolder
 
 _BEGAN_VARIABLE = "MASKWRIGHT_BEGAN"
 """When the command or, without one, rank 0 began, by time.monotonic; processes inherit it."""
-Phase = Literal[
+RunPhase = Literal[
     "start", "data", "collective", "forward", "backward", "reduction", "step", "journal", "evaluation", "checkpoint"
 ]
 """In the order of a step."""
@@ -55,7 +55,7 @@ class At:
     """A place in training, and since when (seconds of a clock that never jumps)."""
 
     step: int
-    phase: Phase
+    phase: RunPhase
     since: float
 
 
@@ -69,9 +69,9 @@ class PhaseMarker:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.at, self.first_step = At(0, "start", clock()), 0
-        self.listener: Callable[[Phase], None] | None = None
+        self.listener: Callable[[RunPhase], None] | None = None
 
-    def enter(self, phase: Phase, step: int | None = None) -> None:
+    def enter(self, phase: RunPhase, step: int | None = None) -> None:
         """Enter a phase; the step stays the same if none is given."""
         if self.at.phase == "start" and phase != "start":
             self.first_step = self.at.step if step is None else step

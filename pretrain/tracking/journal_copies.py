@@ -19,7 +19,7 @@ from pretrain.tracking.run_record import RunRecord
 _POLL_SECONDS = 2.0
 _EVENT_FILES = "events.out.tfevents.*"
 _STEP = "training step"  # the horizontal axis in W&B, whose own steps must not go back
-Kind = Literal["tensorboard", "wandb"]
+CopyKind = Literal["tensorboard", "wandb"]
 
 
 class JournalCopy(Protocol):
@@ -40,7 +40,7 @@ class JournalCopy(Protocol):
     def close(self) -> None: ...
 
 
-def copy_journal(run_dir: Path, kind: Kind, follow: bool) -> int:
+def copy_journal(run_dir: Path, kind: CopyKind, follow: bool) -> int:
     """Add to the copy in RUN/tensorboard or RUN/wandb what it lacks, and return the number of points added.
 
     May be repeated, killed and run during the training: the copy gets each point once.

@@ -51,8 +51,8 @@ class Candidate:
     @property
     def loss(self) -> float:
         """The held-out loss, nats a prediction; infinity if there was no evaluation at this step."""
-        found = self.metrics.get(_loss_name(self.averaged))
-        return found.value if found else math.inf
+        loss = self.metrics.get(_loss_name(self.averaged))
+        return loss.value if loss else math.inf
 
 
 def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
@@ -62,13 +62,13 @@ def candidates(folder: RunFolder, averaged: bool) -> list[Candidate]:
         UserError: if the manifest of a checkpoint is damaged.
     """
     measured = JournalTable.read(folder.journal)
-    found = []
+    offered = []
     for step, path in reversed(checkpoint.committed(folder.checkpoints)):
         saved, metrics = checkpoint.read(path).time, evaluation(measured, step)
         for of_ema in (False, True) if averaged else (False,):
             own = {name: point for name, point in metrics.items() if (name == _loss_name(averaged=True)) is of_ema}
-            found.append(Candidate(step, of_ema, path, saved, own))
-    return found
+            offered.append(Candidate(step, of_ema, path, saved, own))
+    return offered
 
 
 def evaluation(measured: JournalTable, step: int) -> dict[str, Point]:
@@ -76,14 +76,14 @@ def evaluation(measured: JournalTable, step: int) -> dict[str, Point]:
 
     If the values are equal, the time of the first line counts, as in MLflow.
     """
-    found = {}
+    points = {}
     for name, (lines, values) in measured.columns.items():
         here = np.flatnonzero(measured.steps[lines] == step)
         if name.startswith("eval/") and name != "eval/seconds" and len(here):
             value = values[here[-1]]
             line = lines[here[0] if values[here[0]] == value else here[-1]]
-            found[name] = Point(name, float(value), float(measured.times[line]), step)
-    return found
+            points[name] = Point(name, float(value), float(measured.times[line]), step)
+    return points
 
 
 def chosen(offered: list[Candidate], which: str, logged: list[float]) -> list[Candidate]:
@@ -94,16 +94,16 @@ def chosen(offered: list[Candidate], which: str, logged: list[float]) -> list[Ca
         logged: losses of the models that MLflow has already.
     """
     if which == "last" and offered:
-        return [one for one in offered if one.step == offered[-1].step]
+        return [candidate for candidate in offered if candidate.step == offered[-1].step]
     if which == "all":
         return offered
     lowest = min(logged, default=math.inf)
-    found: list[Candidate] = []
-    for one in offered:
-        if one.loss < lowest:
-            lowest = one.loss
-            found.append(one)
-    return found
+    best: list[Candidate] = []
+    for candidate in offered:
+        if candidate.loss < lowest:
+            lowest = candidate.loss
+            best.append(candidate)
+    return best
 
 
 def log_models(
@@ -132,7 +132,7 @@ def log_models(
             "with [SEP]; use `maskwright export`"
         )
     offered = candidates(folder, averaged=config.optim.ema is not None)
-    if step is not None and not (offered := [one for one in offered if one.step == step]):
+    if step is not None and not (offered := [candidate for candidate in offered if candidate.step == step]):
         raise UserError(f"{run}: there is no checkpoint of step {step}")
     with short_errors(f"logging the models of {run} in MLflow"):
         refuse_link(folder.exports).mkdir(exist_ok=True)
@@ -148,10 +148,10 @@ def _log_missing(
     begun = {model.tags[MODEL_TAG]: model for model in tracked.logged_models()}
     ready = {key: begun.pop(key) for key, model in list(begun.items()) if str(model.status) == "READY"}
     done = []
-    for one in chosen(offered, which, [loss_of(model) for model in ready.values()]):
-        key = f"{tracked.key}/{one.name}/{one.saved}"
-        if key not in ready and _log(folder, config, tracked, one, key, begun.get(key)):
-            done.append(one.name)
+    for candidate in chosen(offered, which, [loss_of(model) for model in ready.values()]):
+        key = f"{tracked.key}/{candidate.name}/{candidate.saved}"
+        if key not in ready and _log(folder, config, tracked, candidate, key, begun.get(key)):
+            done.append(candidate.name)
     return done
 
 
@@ -167,7 +167,7 @@ def _loss_name(averaged: bool) -> str:
 
 
 def _log(
-    folder: RunFolder, config: Config, tracked: MlflowRun, one: Candidate, key: str, begun: "LoggedModel | None"
+    folder: RunFolder, config: Config, tracked: MlflowRun, candidate: Candidate, key: str, begun: "LoggedModel | None"
 ) -> bool:
     """Whether the model was logged: a checkpoint that training removed meanwhile cannot be."""
     from mlflow.entities import LoggedModelOutput
@@ -176,41 +176,41 @@ def _log(
     shutil.rmtree(work, ignore_errors=True)
     try:
         try:
-            exported = export_run(folder.path, one.step, work / one.name, averaged=one.averaged)
+            exported = export_run(folder.path, candidate.step, work / candidate.name, averaged=candidate.averaged)
         except (UserError, OSError):
-            if one.path.exists():
+            if candidate.path.exists():
                 raise
             return False
         model = begun or tracked.client.create_logged_model(
             tracked.experiment_id,
-            name=one.name,
+            name=candidate.name,
             source_run_id=tracked.id,
-            tags={MODEL_TAG: key, "step": str(one.step)},
-            params=tracked.run.data.params | {"step": str(one.step)},
+            tags={MODEL_TAG: key, "step": str(candidate.step)},
+            params=tracked.run.data.params | {"step": str(candidate.step)},
             model_type="masked language model",
         )
         tracked.client.set_logged_model_tags(model.model_id, {MLFLOW_NOTE: card_text(exported)})
-        write_package(exported, work / "package", model, tracked.id, f"{folder.title}/{one.name}")
+        write_package(exported, work / "package", model, tracked.id, f"{folder.title}/{candidate.name}")
         tracked.client.log_model_artifacts(model.model_id, str(work / "package"))
         outputs = tracked.client.get_run(tracked.id).outputs
         if model.model_id not in [output.model_id for output in (outputs.model_outputs if outputs else ())]:
-            tracked.client.log_outputs(tracked.id, [LoggedModelOutput(model.model_id, step=one.step)])
-        _link(tracked, config, one, model.model_id)
+            tracked.client.log_outputs(tracked.id, [LoggedModelOutput(model.model_id, step=candidate.step)])
+        _link(tracked, config, candidate, model.model_id)
         tracked.client.finalize_logged_model(model.model_id, "READY")
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return True
 
 
-def _link(tracked: MlflowRun, config: Config, one: Candidate, model_id: str) -> None:
+def _link(tracked: MlflowRun, config: Config, candidate: Candidate, model_id: str) -> None:
     """Link the evaluation of this model. The run keeps one row, as both have the time of the journal's line."""
     dataset: tuple[str, str] | tuple[None, None] = None, None
     with contextlib.suppress(UserError, OSError):  # the held-out data may be gone
         if config.data.valid is not None:
-            found = describe_input(Dataset(config.data.valid), "eval")
-            tracked.log_inputs([found])
-            dataset = found["name"], found["digest"]
-    tracked.log_points(list(one.metrics.values()), model_id, dataset)
+            held_out = describe_input(Dataset(config.data.valid), "eval")
+            tracked.log_inputs([held_out])
+            dataset = held_out["name"], held_out["digest"]
+    tracked.log_points(list(candidate.metrics.values()), model_id, dataset)
 
 
 @dataclass(frozen=True)

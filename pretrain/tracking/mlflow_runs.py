@@ -66,8 +66,8 @@ def send_results(target: Target, results: Iterable[TrackedResults]) -> None:
     if target.uri == OFFLINE:
         return
     try:
-        for one in results:
-            _send(target, one)
+        for result in results:
+            _send(target, result)
     except Exception as error:
         _log.warning("MLflow at %s did not take the results (%s).", redact(target.uri), short_reason(error))
 
@@ -91,7 +91,7 @@ def _logged_model(trained: "MlflowRun", model: Path) -> str | None:
     """The id of the training run's logged model of the same checkpoint as `model`; None if it was not logged."""
     with contextlib.suppress(UserError, OSError):
         name = model_folder(model).name
-        return next((str(one.model_id) for one in trained.ready_models() if one.name == name), None)
+        return next((str(model.model_id) for model in trained.ready_models() if model.name == name), None)
     return None
 
 
@@ -169,8 +169,8 @@ class MlflowRun:
         import mlflow
 
         mlflow.set_tracking_uri(self.client.tracking_uri)
-        found = mlflow.search_logged_models([self.experiment_id], f"source_run_id = '{self.id}'", output_format="list")
-        return [model for model in found if MODEL_TAG in model.tags]
+        models = mlflow.search_logged_models([self.experiment_id], f"source_run_id = '{self.id}'", output_format="list")
+        return [model for model in models if MODEL_TAG in model.tags]
 
     def ready_models(self) -> list["LoggedModel"]:
         """The run's logged models whose files have all arrived."""
@@ -207,10 +207,10 @@ class MlflowRun:
 
         datasets = [
             DatasetInput(
-                Dataset(one["name"], one["digest"], "local", one["source"], one["schema"], one["profile"]),
-                [InputTag("mlflow.data.context", one["context"])],
+                Dataset(data["name"], data["digest"], "local", data["source"], data["schema"], data["profile"]),
+                [InputTag("mlflow.data.context", data["context"])],
             )
-            for one in inputs
+            for data in inputs
         ]
         if datasets:
             self.client.log_inputs(self.id, datasets=datasets)

@@ -72,15 +72,15 @@ class RunRecord:
             "objective": config.objective_text,
             "masking": "none"
             if unmasked
-            else _by_stage(f"{one.config.masking.strategy} {one.config.masking.rate}" for one in config.run_phases),
+            else _by_stage(f"{part.config.masking.strategy} {part.config.masking.rate}" for part in config.run_phases),
             "seq_len": _by_stage(stage.seq_len for stage in config.stages),
             "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
             "steps": str(config.train.steps),
             "optimizer": config.optim.name,
             "lr": _by_stage(phase.config.optim.lr for phase in config.run_phases),
             "schedule": _by_stage(
-                f"{one.kind}, {one.warmup_steps} warmup steps"
-                for one in (phase.config.schedule for phase in config.run_phases)
+                f"{own.kind}, {own.warmup_steps} warmup steps"
+                for own in (phase.config.schedule for phase in config.run_phases)
             ),
             "precision": config.train.precision,
             "parameters": str(environment["parameters"]),
@@ -89,7 +89,9 @@ class RunRecord:
         inputs = [describe_input(dataset, "training") for dataset in datasets]
         inputs += [describe_input(valid, "eval")] if valid else []
         tags, parent = run_tags(fingerprint, environment), config.track.parent
-        tags |= {f"phase.{one.name}": f"steps {one.start + 1} to {one.end}" for one in config.run_phases if one.name}
+        tags |= {
+            f"phase.{part.name}": f"steps {part.start + 1} to {part.end}" for part in config.run_phases if part.name
+        }
         return cls(
             config.track.uri, config.track.experiment, name, params, tags, parent, artifacts=files, inputs=inputs
         )

@@ -321,12 +321,12 @@ def short_reason(error: Exception) -> str:
     text = redact(str(error)).strip()
     if "out-of-date database schema" in text:
         return "its tables are incomplete, or of another version: move the file away, or run `mlflow db upgrade`"
-    if found := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
-        return found[1].lower()
+    if match := re.search(r"\[Errno -?\d+\] ([\w ,]+)", text):
+        return match[1].lower()
     if "timed out" in text.lower():
         return "no answer in time"
-    if found := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
-        code = found[1] or found[2]
+    if match := re.search(r"(?:error code|status code:?) (\d{3})|\b(\d{3}) (?:error|response)", text):
+        code = match[1] or match[2]
         login = ", the login is refused: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
         return f"HTTP {code}{login if code in ('401', '403') else ''}"
     return text.splitlines()[0][:100] if text else type(error).__name__

@@ -25,7 +25,7 @@ SCRIPT = """
     import sys, time
     from pathlib import Path
     from data_prep.jobs import Workers
-    def work(bench, task, report):
+    def work(context, task, report):
         Path(sys.argv[1], f"{task}.begun").touch()
         time.sleep(float(sys.argv[2]))
     if __name__ == "__main__":

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from pretrain.config import load_config, save_config
-from pretrain.config.phases import Span
+from pretrain.config.phases import StepSpan
 from pretrain.masking import mask_rate
 from pretrain.optim import learning_rate
 from tests.support.configs import LEAST, config_file, refusal
@@ -48,7 +48,11 @@ def test_a_phase_inherits_what_it_does_not_set(write):
     assert [kind.name for kind in config.objective_kinds] == ["mlm", "clm"]
     assert [mask_rate(config, step) for step in (0, 8, 9, 14)] == pytest.approx([0.3, 0.3 - 0.8 / 14, 1.0, 0.2])
     spans = config.run_phases[3].spans
-    assert (spans["schedule"], spans["objective"], spans["masking.rate"]) == (Span(9, 6), Span(13, 2), Span(0, 15))
+    assert (spans["schedule"], spans["objective"], spans["masking.rate"]) == (
+        StepSpan(9, 6),
+        StepSpan(13, 2),
+        StepSpan(0, 15),
+    )
     assert [learning_rate(config, step) for step in (9, 14)] == pytest.approx([1e-5, 1e-5 / 6])
 
 

@@ -15,7 +15,7 @@ from pretrain.config import Config
 from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.model import Encoder, EncoderCosts, EncoderShape
-from pretrain.planning.training_memory import Item, states
+from pretrain.planning.training_memory import Memory, states
 from tests.pretrain.engine.varying_worker import global_batches
 
 # Odd sizes, so that what fills partitions up is seen, and parameters on either side of stage 3's threshold.
@@ -68,7 +68,7 @@ def step(engine: Engine) -> None:
     dist.barrier()  # gloo's threads hold tensors a little longer than the collectives last
 
 
-def expected(items: list[Item], zero: str) -> int:
+def expected(items: list[Memory], zero: str) -> int:
     """Between two steps; at stage 0 gradients are let go after each."""
     kept = [item for item in items if item.when == "always" and not (zero == "0" and item.name == "gradients")]
     return sum(item.device + item.host for item in kept)

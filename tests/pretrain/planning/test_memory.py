@@ -14,7 +14,7 @@ from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
 from pretrain.model.model_costs import PEAK_TFLOPS
 from pretrain.optim import build_optimizer
 from pretrain.planning.collectives import GPUS
-from pretrain.planning.training_memory import Item, groups, last_gradients, peak_bytes, states
+from pretrain.planning.training_memory import Memory, groups, last_gradients, peak_bytes, states
 from tests.support.streams import ARCHS, stream
 from tests.support.tensor_memory import TensorMemory
 
@@ -170,9 +170,9 @@ def test_zero_divides_as_it_says(shape, processes, name):
 
 
 def test_the_peak_is_that_of_the_pass_or_of_the_step():
-    items = [Item("a", 5), Item("b", 3, when="pass"), Item("c", 4, when="step"), Item("d", 0, 9)]
+    items = [Memory("a", 5), Memory("b", 3, when="pass"), Memory("c", 4, when="step"), Memory("d", 0, 9)]
     assert peak_bytes(items) == 9
-    assert peak_bytes([*items, Item("e", 2, when="pass")]) == 10
+    assert peak_bytes([*items, Memory("e", 2, when="pass")]) == 10
 
 
 def test_every_gpu_that_has_memory_has_a_peak():
