@@ -47,11 +47,11 @@ def audit(
     """
     require_run(run)
     from evaluation.audit import compare_results, plan_audit
-    from pretrain.config import load_run_config
+    from pretrain.config import load_config
     from pretrain.run import RunFolder
 
     folder = RunFolder(run)
-    config = load_run_config(folder.config)
+    config = load_config(folder.config)
     if not yes:
         require_trust(config.data_locations, folder.config)
     plan = plan_audit(folder, _range(steps, config.train.steps))

@@ -33,12 +33,12 @@ def checkpoints(
         maskwright checkpoints runs/demo
         maskwright checkpoints runs/demo --quick --json
     """
-    from pretrain.config import load_run_config
+    from pretrain.config import load_config
     from pretrain.run import RunFolder
 
     folder = RunFolder(run)
     require_run(run)
-    settings = load_run_config(folder.config).checkpoint
+    settings = load_config(folder.config).checkpoint
     rows = _rows(folder.checkpoints, settings, quick)
     remote, problem = _remote_steps(settings.remote, folder.config, yes)
     for row in rows:

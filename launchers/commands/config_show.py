@@ -57,11 +57,11 @@ def config_show(
 
 def _load(place: Path, overrides: list[str] | None = None) -> "Config":
     """The config of a file, or of a run folder. Raises UserError if it cannot be used."""
-    from pretrain.config import load_config, load_run_config
+    from pretrain.config import load_config
     from pretrain.run import RunFolder
 
     if place.is_dir():
-        load_run_config(RunFolder(place).config)
+        load_config(RunFolder(place).config)
         place = RunFolder(place).config
     return load_config(place, overrides)
 

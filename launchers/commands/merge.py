@@ -11,7 +11,7 @@ from data_prep.common.files import check_writable, free_folder
 from data_prep.common.urls import require_trust
 from launchers.arguments import local, refuse_unread
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
-from pretrain.config import View, load_run_config
+from pretrain.config import View, load_config
 from pretrain.run import RunFolder
 
 
@@ -95,7 +95,7 @@ def _held_out(data: str | None, run: Path | None) -> str | None:
     """The location of the held-out data set; None if the user wants none, the run names none, or it is missing."""
     from data_prep.format import Dataset
 
-    location = data or (load_run_config(RunFolder(run).config).data.valid if run else None)
+    location = data or (load_config(RunFolder(run).config).data.valid if run else None)
     if location in (None, "none"):
         return None
     try:

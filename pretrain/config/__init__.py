@@ -9,7 +9,6 @@ from pretrain.config.config_files import (
     as_yaml,
     flat,
     load_config,
-    load_run_config,
     merged,
     on_one_line,
     read_yaml,

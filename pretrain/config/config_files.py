@@ -14,7 +14,6 @@ from pydantic import BaseModel, ValidationError
 from data_prep.common.errors import MissingFile, UnusableInput, working_directory
 from data_prep.common.files import write_file
 from data_prep.common.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
-from pretrain.config.budgets import has_budget, with_steps
 from pretrain.config.cluster import ClusterConfig
 from pretrain.config.error_text import nearest, value_refusal, value_text, yaml_problem
 from pretrain.config.schema import Config
@@ -56,22 +55,9 @@ def load_config(
     for override in overrides or []:
         _apply_override(values, override)
     try:
-        if has_budget(values):
-            values = with_steps(values)
         return Config.model_validate(values)
     except ValidationError as error:
         raise UnusableInput(f"{path}: {_explain(error)}" if path else _explain(error)) from None
-
-
-def load_run_config(path: Path) -> Config:
-    """Read the config of a run folder, which may come from somebody else. Opens no data set, unlike `load_config`.
-
-    Raises:
-        UserError: also for a length in words, bytes or tokens: a run records its steps.
-    """
-    if has_budget(read_yaml(path, Config)):
-        raise UnusableInput(f"{path} has no train.steps, which a run records. Restore the file.")
-    return load_config(path)
 
 
 def _read_profile(path: Path) -> dict[str, Any]:

@@ -25,9 +25,7 @@ _CONSTANT = ("static_epochs",)  # of masking
 class PhaseConfig(Section):
     name: str = Field(min_length=1, max_length=60, pattern=r"^\w[\w -]*$", description="its name in all messages")
     steps: int = Field(0, ge=1, description="optimizer steps of the phase")
-    tokens: int | None = Field(None, ge=1, description="the length in slots of rows, instead of steps")
-    words: int | None = Field(None, ge=1, description="likewise, in words of the text, as the data set counted them")
-    bytes: int | None = Field(None, ge=1, description="likewise, in UTF-8 bytes of the text")
+    tokens: int | None = Field(None, ge=1, le=10**15, description="the length in slots of rows, instead of steps")
     data: dict[str, Any] = Field(
         {}, description="other data.train or data.seq_len; restart: read the data from a start"
     )

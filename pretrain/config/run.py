@@ -38,7 +38,6 @@ class CheckpointConfig(Section):
     keep: int = Field(2, ge=1, description="newest checkpoints kept")
     keep_every: int | None = Field(None, ge=1, description="keep checkpoints at multiples of this for ever")
     at_steps: list[Annotated[int, Field(ge=1)]] = Field([], description="also after these steps, kept for ever")
-    at_words: list[Annotated[int, Field(ge=1)]] = Field([], description="also after so many words of text, likewise")
     max_failures: int = Field(3, ge=1, description="saves in a row that may fail, as on a full disk")
     remote: str | None = Field(None, description="URL of a folder for copies, of this run alone: s3://bucket/run")
 

@@ -25,6 +25,8 @@ from pretrain.config.run import CheckpointConfig, EvalConfig, GuardConfig, RunCo
 from pretrain.config.section import Section
 from pretrain.config.training import OptimConfig, ScheduleConfig, StageSettings, TrainConfig, ZeroConfig
 
+_ENDLESS = 10**15  # steps
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -196,8 +198,11 @@ class Config(Section):
             names = [phase.name for phase in self.phases]
             if twice := next((name for name in names if names.count(name) > 1), None):
                 raise ValueError(f"phases has two phases with the name {twice!r}; rename one")
-            if missing := next((phase.name for phase in self.phases if not phase.steps), None):
+            if missing := next((phase.name for phase in self.phases if not (phase.steps or phase.tokens)), None):
                 raise ValueError(f"phases.{missing}.steps is missing; add it")
+            if self.train.tokens:
+                raise ValueError("phases have their own lengths; remove train.tokens")
+            self.__dict__["phases"] = self._phases_with_steps()
             total = sum(phase.steps for phase in self.phases)
             if self.train.steps not in (0, total):
                 raise ValueError(
@@ -209,13 +214,25 @@ class Config(Section):
             self.__dict__.update({name: getattr(first, name) for name in ("data", "objective", "masking", "model")})
             self.__dict__.update({name: getattr(first, name) for name in ("optim", "schedule", "train")})
             self._later = tuple(later)
-        for part, where in [(self.train, "train"), *((phase, f"phases.{phase.name}") for phase in self.phases)]:
-            given = [unit for unit in ("tokens", "words", "bytes") if getattr(part, unit)]
-            if len(given) > 1 or (given and part is self.train and self.phases):
-                raise ValueError(f"{where} has a length in {given[-1]} and another length; remove one of them")
+        elif self.train.tokens and not self.train.steps:
+            self.__dict__["train"] = self.train.model_copy(update={"steps": self._steps_for(self.train.tokens)})
         if not self.train.steps:
             raise ValueError("train.steps is missing; add it to the config")
         return self
+
+    def _phases_with_steps(self) -> list[PhaseConfig]:
+        """The phases, with steps where they have a length in tokens alone."""
+        base = self.model_dump(exclude={"phases"})
+        base["train"] |= {"steps": _ENDLESS}  # so that any step of another section is before the end
+        steps = [
+            phase.steps or self._of_phase(base, number)._steps_for(phase.tokens or 0)
+            for number, phase in enumerate(self.phases)
+        ]
+        return [phase.model_copy(update={"steps": own}) for phase, own in zip(self.phases, steps, strict=True)]
+
+    def _steps_for(self, tokens: int) -> int:
+        """The fewest steps with so many slots of rows."""
+        return math.ceil(tokens / (self.data.seq_len * self.train.global_batch_size))
 
     def _of_phase(self, base: dict[str, Any], number: int) -> "Config":
         try:

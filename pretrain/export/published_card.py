@@ -16,7 +16,7 @@ from huggingface_hub import EvalResult, ModelCard
 from data_prep.common.errors import UserError, one_line
 from data_prep.common.urls import file_name, is_url, redact, require_trust, shown
 from data_prep.format import Dataset
-from pretrain.config import Config, load_run_config, on_one_line
+from pretrain.config import Config, load_config, on_one_line
 from pretrain.export.model_card import PLACE
 from pretrain.run import RunFolder
 
@@ -97,7 +97,7 @@ def training_sections(
     data = start.get("data", [])
     if not trust_folder:
         require_trust([entry.get("location") for entry in data], folder.environment)
-    reproduction = _reproduction(load_run_config(folder.config), start)
+    reproduction = _reproduction(load_config(folder.config), start)
     return f"{_data(data)}{licence_table(licences)}\n## Reproduce\n\n{reproduction}"
 
 

@@ -10,7 +10,7 @@ from data_prep.common.reading import cannot_read, typed, unusable
 from data_prep.common.urls import require_trust
 from data_prep.storage import require_run
 from pretrain.checkpoint import Identity, committed, read
-from pretrain.config import Config, load_run_config
+from pretrain.config import Config, load_config
 from pretrain.data import BatchRows, BatchStage, Loader, MixturePosition, Sources
 from pretrain.masking import Vocabulary, largest_mask_rate
 from pretrain.run import JournalReader, RunFolder
@@ -61,7 +61,7 @@ def replay(run: Path, step: int, trust_folder: bool = False) -> Replayed:
     """
     folder = RunFolder(run)
     require_run(run)
-    config = load_run_config(folder.config)
+    config = load_config(folder.config)
     if not trust_folder:
         require_trust(config.data_locations, folder.config)
     metrics, batch, position = _record(folder, step)

@@ -18,7 +18,7 @@ from data_prep.common.files import file_lock, refuse_link
 from data_prep.common.urls import require_trust
 from data_prep.format import Dataset
 from pretrain import checkpoint
-from pretrain.config import Config, load_run_config
+from pretrain.config import Config, load_config
 from pretrain.export import export_run
 from pretrain.run import JournalTable, RunFolder, step_name
 from pretrain.tracking.mlflow_runs import MODEL_TAG, MlflowRun, Point, short_errors
@@ -123,7 +123,7 @@ def log_models(
         UserError: if the run is not in MLflow, MLflow does not answer, or a checkpoint cannot be exported.
     """
     folder = RunFolder(run)
-    config = load_run_config(folder.config)
+    config = load_config(folder.config)
     if not trust_folder:
         require_trust([config.data.valid], folder.config)
     if not config.objective_kind.fills_masks:
