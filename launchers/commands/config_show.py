@@ -61,7 +61,6 @@ def _load(place: Path, overrides: list[str] | None = None) -> "Config":
     from pretrain.run import RunFolder
 
     if place.is_dir():
-        load_config(RunFolder(place).config)
         place = RunFolder(place).config
     return load_config(place, overrides)
 

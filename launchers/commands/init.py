@@ -68,7 +68,7 @@ def init(
     from data_prep.sources import Options, find_inputs
     from data_prep.storage import Cache
     from launchers.display import text_console
-    from pretrain.planning import choose_first_config, config_text
+    from pretrain.planning import choose_first_config
 
     console = text_console()
     asks = sys.stdin.isatty() and sys.stdout.isatty() and not yes
@@ -105,7 +105,7 @@ def init(
     typed = [f"maskwright {shlex.join(map(str, words))}" for words in commands]
     following = [f"maskwright train {config}", f"maskwright fill runs/{name} 'Text with a [MASK] in it.'"]
     notes = [f"{name}, written by maskwright init.", "", *_notes(known, machine), *_estimate(first, minutes), ""]
-    content = config_text(first.values, [*notes, *(f"  {line}" for line in (*typed, *following)), ""])
+    content = first.text([*notes, *(f"  {line}" for line in (*typed, *following)), ""])
     if prep:
         _prepare(console, commands, kind)
     config.write_text(content, encoding="utf-8")

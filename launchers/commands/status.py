@@ -8,7 +8,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from launchers.arguments import RunsArgument
-from launchers.watch import follow_runs, look_at_all, print_run, print_runs
+from launchers.watch import follow_runs, print_run, print_runs, view_runs
 
 
 def status(
@@ -36,12 +36,12 @@ def status(
         raise UserError("--follow prints lines of text. Remove --json, or read RUN/journal.jsonl.")
     if follow:
         follow_runs(run)
-    found = look_at_all(run)
+    found = view_runs(run)
     if exit_code and len(found) > 1:
         raise UserError(f"--exit-code is for one run, and {len(found)} are given")
     if json_format:
         one = len(run) == len(found) == 1
-        print(json.dumps(found[0].facts() if one else [seen.facts() for seen in found], indent=1))
+        print(json.dumps(found[0].facts() if one else [view.facts() for view in found], indent=1))
     else:
         print_run(found[0]) if len(found) == 1 else print_runs(found)
     if exit_code:

@@ -1,7 +1,7 @@
 """`maskwright stop`: stop runs after a checkpoint."""
 
 from launchers.arguments import RunsArgument
-from launchers.watch import look_at_all, stop_run
+from launchers.watch import stop_run, view_runs
 
 
 def stop(run: RunsArgument) -> None:
@@ -12,5 +12,5 @@ def stop(run: RunsArgument) -> None:
         maskwright stop runs/demo
         maskwright stop runs/a runs/b
     """
-    for seen in look_at_all(run):
-        print(stop_run(seen))
+    for view in view_runs(run):
+        print(stop_run(view))

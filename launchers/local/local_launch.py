@@ -77,7 +77,7 @@ def _is_completed(config: Config, folder: RunFolder) -> bool:
         return False
     if status.state != "completed" or status.step != last.step:
         return False
-    print(_farewell(folder, status), file=sys.stderr)
+    print(_end_message(folder, status), file=sys.stderr)
     return True
 
 
@@ -112,7 +112,7 @@ def _end_at_once(folder: RunFolder, signal_name: str) -> int:
     action = f"run the same command again to {f'resume after step {saved}' if saved else 'start'}"
     with _status_errors(folder):
         folder.write_status("stopped", saved, status.total_steps, reason, action, retry=False)
-    print(_farewell(folder, folder.recorded_status()), file=sys.stderr)
+    print(_end_message(folder, folder.recorded_status()), file=sys.stderr)
     return EXIT_CODES["stopped"] if is_starting else _INTERRUPTED
 
 
@@ -123,7 +123,7 @@ def _conclude(folder: RunFolder, status: Status, said_why: bool) -> int:
         said_why: the processes have printed why the run failed.
     """
     if status.state != "failed":
-        print(_farewell(folder, status), file=sys.stderr)
+        print(_end_message(folder, status), file=sys.stderr)
         return EXIT_CODES[status.state]
     reason, rest = status.reason, status.next_action
     if said_why:
@@ -137,7 +137,7 @@ def _conclude(folder: RunFolder, status: Status, said_why: bool) -> int:
     return EXIT_CODES["failed"]
 
 
-def _farewell(folder: RunFolder, status: Status) -> str:
+def _end_message(folder: RunFolder, status: Status) -> str:
     how = f"{folder.path}: {status.state} after step {status.step:,} of {status.total_steps:,}"
     if status.state == "stopped" or status.reason != ALL_DONE:
         return f"{how}: {status.reason}; {status.next_action}"

@@ -24,7 +24,7 @@ WAITS = "queued"  # state of a run whose job has not started, so that it has no 
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunView:
     """A run with its jobs in Slurm's queue."""
 
     summary: "RunSummary"
@@ -57,7 +57,7 @@ class Seen:
         return dict(to_jsonable_python(values, inf_nan_mode="null"))
 
 
-def look(run: Path, jobs: Sequence[QueuedJob] = ()) -> Seen:
+def view_run(run: Path, jobs: Sequence[QueuedJob] = ()) -> RunView:
     """Read the current state of a run. An unreadable status is a problem in the summary, not an error.
 
     Args:
@@ -65,10 +65,10 @@ def look(run: Path, jobs: Sequence[QueuedJob] = ()) -> Seen:
     """
     from pretrain.reporting import summarize
 
-    return Seen(summarize(run), [job for job in jobs if job.trains(run)])
+    return RunView(summarize(run), [job for job in jobs if job.trains(run)])
 
 
-def look_at_all(given: list[Path]) -> list[Seen]:
+def view_runs(given: list[Path]) -> list[RunView]:
     """Read the current state of runs, each once. A folder that is not a run is replaced by the runs below it.
 
     Raises:
@@ -80,10 +80,10 @@ def look_at_all(given: list[Path]) -> list[Seen]:
     paths = dict.fromkeys(run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path]))
     # Only submitted runs have a job; Slurm is not called for other runs.
     jobs, _ = own_jobs() if any(RunFolder(run).slurm.is_dir() for run in paths) else ([], None)
-    found = [look(path, jobs) for path in paths]
-    if len(found) == 1 and found[0].summary.problem and not found[0].jobs:
-        raise UserError(found[0].summary.problem)
-    return found
+    views = [view_run(path, jobs) for path in paths]
+    if len(views) == 1 and views[0].summary.problem and not views[0].jobs:
+        raise UserError(views[0].summary.problem)
+    return views
 
 
 def parent_of(run: Path) -> str | None:
@@ -104,9 +104,9 @@ def ago(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def print_run(seen: Seen) -> None:
+def print_run(view: RunView) -> None:
     """Print all that is known about one run."""
-    summary, last = seen.summary, seen.summary.last_checkpoint
+    summary, last = view.summary, view.summary.last_checkpoint
     share = "" if summary.percent is None else f" ({summary.percent:.1f}%)"
     average = "" if summary.loss_average is None else f" (last steps on average {summary.loss_average:.4f})"
     losses = ", ".join(f"{name} {loss:.4f}" for name, loss in summary.eval_losses.items())
@@ -114,47 +114,47 @@ def print_run(seen: Seen) -> None:
     flash = summary.flash_attention
     backend = f"FlashAttention {flash}" if flash else summary.attention_reason
     rows = {
-        "state": seen.state,
-        "step": _step(seen) + share if summary.status else "",
+        "state": view.state,
+        "step": _step(view) + share if summary.status else "",
         "branched from": parent_of(summary.run) or "",
         "phase": summary.phase or "",
         "loss": _number(summary.loss, ".4f") and f"{summary.loss:.4f}{average}",
         "held-out loss": _number(summary.eval_loss, ".4f") + each,
         "masked accuracy": _number(summary.masked_accuracy, ".1%"),
         "tokens/s": _number(summary.tokens_per_second, ",.0f"),
-        "time left": _left(seen),
-        "updated": f"{_age(seen)} ago" if summary.status else "",
+        "time left": _left(view),
+        "updated": f"{_age(view)} ago" if summary.status else "",
         "checkpoint": "" if last is None else _checkpoint(last.step, last.age_seconds, last.problem),
         "attention": _with_reason(summary.attention, backend),
         "kernels": _with_reason(summary.kernels, summary.kernels_reason),
         "micro-batch": _number(summary.micro_batch_size, ",") and f"{summary.micro_batch_size:,} rows",
         "starts": str(summary.starts or ""),
-        "Slurm job": _jobs(seen)
+        "Slurm job": _jobs(view)
         or (f"{summary.slurm_job}, no longer in the queue of this user" if summary.slurm_job else ""),
         "MLflow": summary.mlflow_page or "",
-        "reason": seen.reason,
-        "next": seen.next_action,
+        "reason": view.reason,
+        "next": view.next_action,
     }
     text_console(PIPE_WIDTH).print(facts_table(rows))
 
 
-def print_runs(found: list[Seen]) -> None:
+def print_runs(views: list[RunView]) -> None:
     """Print a table with one line for each run."""
     columns = ("run", "state", "step", "%", "loss", "tokens/s", "left", "updated", "job", "next")
     rows = [
         (
-            _place(seen.summary.run),
-            seen.state,
-            _step(seen),
-            _number(seen.summary.percent, ".0f"),
-            _number(seen.summary.loss, ".4f"),
-            _number(seen.summary.tokens_per_second, ",.0f"),
-            _left(seen),
-            _age(seen),
-            _jobs(seen),
-            seen.summary.problem or seen.next_action,
+            _place(view.summary.run),
+            view.state,
+            _step(view),
+            _number(view.summary.percent, ".0f"),
+            _number(view.summary.loss, ".4f"),
+            _number(view.summary.tokens_per_second, ",.0f"),
+            _left(view),
+            _age(view),
+            _jobs(view),
+            view.summary.problem or view.next_action,
         )
-        for seen in found
+        for view in views
     ]
     text_console(PIPE_WIDTH).print(text_table(columns, rows, texts=("state", "job", "next")))
 
@@ -163,26 +163,26 @@ def follow_runs(folders: list[Path]) -> None:
     """Print a line for each run whenever its state or step changes, until none starts, trains or is queued."""
     console, printed = text_console(PIPE_WIDTH), dict[Path, str]()
     while True:
-        runs = look_at_all(folders)
-        for seen in runs:
-            progress = (_place(seen.summary.run), seen.state, seen.summary.phase, _step(seen) and f"step {_step(seen)}")
-            if (line := " | ".join(filter(None, progress))) != printed.get(seen.summary.run):
-                printed[seen.summary.run] = line
+        runs = view_runs(folders)
+        for view in runs:
+            progress = (_place(view.summary.run), view.state, view.summary.phase, _step(view) and f"step {_step(view)}")
+            if (line := " | ".join(filter(None, progress))) != printed.get(view.summary.run):
+                printed[view.summary.run] = line
                 numbers = {
-                    "loss": _number(seen.summary.loss, ".4f"),
-                    "held-out loss": _number(seen.summary.eval_loss, ".4f"),
-                    "tokens/s": _number(seen.summary.tokens_per_second, ",.0f"),
-                    "time left": _left(seen),
+                    "loss": _number(view.summary.loss, ".4f"),
+                    "held-out loss": _number(view.summary.eval_loss, ".4f"),
+                    "tokens/s": _number(view.summary.tokens_per_second, ",.0f"),
+                    "time left": _left(view),
                 }
                 words = [line, *(f"{name} {value}" for name, value in numbers.items() if value)]
                 console.print(Text(without_controls(" | ".join(words))))
-        if not any(seen.state in ("starting", "running", WAITS) for seen in runs):
+        if not any(view.state in ("starting", "running", WAITS) for view in runs):
             return
         time.sleep(_FOLLOW_SECONDS)
 
 
-def _step(seen: Seen) -> str:
-    status = seen.summary.status
+def _step(view: RunView) -> str:
+    status = view.summary.status
     return f"{status.step:,} of {status.total_steps:,}" if status else ""
 
 
@@ -191,12 +191,12 @@ def _place(run: Path) -> str:
     return str(run.relative_to(Path.cwd())) if run.is_relative_to(Path.cwd()) else str(run)
 
 
-def _age(seen: Seen) -> str:
-    return ago(time.time() - seen.summary.status.time) if seen.summary.status else ""
+def _age(view: RunView) -> str:
+    return ago(time.time() - view.summary.status.time) if view.summary.status else ""
 
 
-def _left(seen: Seen) -> str:
-    left = seen.summary.seconds_left
+def _left(view: RunView) -> str:
+    left = view.summary.seconds_left
     return "" if left is None else str(timedelta(seconds=round(min(left, 1e13))))  # timedelta holds little more
 
 
@@ -204,8 +204,8 @@ def _number(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
 
 
-def _jobs(seen: Seen) -> str:
-    return ", ".join(map(_job, seen.jobs))
+def _jobs(view: RunView) -> str:
+    return ", ".join(map(_job, view.jobs))
 
 
 def _job(job: QueuedJob) -> str:

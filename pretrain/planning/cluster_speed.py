@@ -158,9 +158,9 @@ def _buckets(sizes: Sizes, depths: int) -> list[tuple[int, float]]:
 
     Only matrices count as compute: the share of embeddings and vectors is small.
     """
-    sized = [(kind, sum(numels)) for kind, numels in groups(sizes, depths)]
-    matrices = sum(numel for kind, numel in sized if kind == "matrix")
-    buckets = [[sized[number] for number in numbers] for numbers in group_buckets([kind for kind, _ in sized])]
+    found = [(kind, sum(numels)) for kind, numels in groups(sizes, depths)]
+    matrices = sum(numel for kind, numel in found if kind == "matrix")
+    buckets = [[found[number] for number in numbers] for numbers in group_buckets([kind for kind, _ in found])]
     return [
         (sum(numel for _, numel in held), sum(numel for kind, numel in held if kind == "matrix") / matrices)
         for held in buckets

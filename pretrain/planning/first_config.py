@@ -76,6 +76,19 @@ class Machine:
         return max(_GPU_STEP, flops / (_GPU_SHARE * min(1, size.hidden / 768) * self.tflops * 1e12))
 
 
+_COMMENTS = {
+    "data": "Rows of this many tokens. Documents share rows, and do not see each other.",
+    "masking": "15% of the tokens are hidden, and the model predicts them. Try rate: 0.3 for longer runs.",
+    "model": "A ModernBERT. A larger model learns more in a longer time.",
+    "optim": "If the loss rises or is not finite, halve lr.",
+    "schedule": "lr rises for warmup_steps, stays, and falls in the last 30% of the steps.",
+    "train": "The time of the run grows with steps. global_batch_size is rows a step.",
+    "checkpoint": "After a stop or a crash, the same command resumes from the newest checkpoint.",
+    "eval": "Loss on held-out text.",
+    "track": "MLflow, in the file mlflow.db of this folder.",
+}
+
+
 @dataclass(frozen=True)
 class FirstConfig:
     """The choice.
@@ -94,6 +107,14 @@ class FirstConfig:
     epochs: float
     valid_fraction: float
     values: dict[str, Any]
+
+    def text(self, notes: Sequence[str]) -> str:
+        """The config file: `notes` as comments, then each section on a line with its comment."""
+        lines = [f"# {note}".rstrip() for note in notes]
+        for name, section in self.values.items():
+            lines += [f"# {_COMMENTS[name]}"] if name in _COMMENTS else []
+            lines.append(f"{name}: {on_one_line(section, sort_keys=False)}")
+        return "\n".join(lines) + "\n"
 
 
 def gpu_tflops(names: Sequence[str]) -> float:
@@ -167,25 +188,3 @@ def _values(name: str, size: Size, steps: int, machine: Machine) -> dict[str, An
         "eval": {"every_steps": max(10, steps // 10), "rows": 512},
         "track": {"experiment": name},
     }
-
-
-_COMMENTS = {
-    "data": "Rows of this many tokens. Documents share rows, and do not see each other.",
-    "masking": "15% of the tokens are hidden, and the model predicts them. Try rate: 0.3 for longer runs.",
-    "model": "A ModernBERT. A larger model learns more in a longer time.",
-    "optim": "If the loss rises or is not finite, halve lr.",
-    "schedule": "lr rises for warmup_steps, stays, and falls in the last 30% of the steps.",
-    "train": "The time of the run grows with steps. global_batch_size is rows a step.",
-    "checkpoint": "After a stop or a crash, the same command resumes from the newest checkpoint.",
-    "eval": "Loss on held-out text.",
-    "track": "MLflow, in the file mlflow.db of this folder.",
-}
-
-
-def config_text(values: dict[str, Any], notes: Sequence[str]) -> str:
-    """The config file: `notes` as comments, then each section on a line with its comment."""
-    lines = [f"# {note}".rstrip() for note in notes]
-    for name, section in values.items():
-        lines += [f"# {_COMMENTS[name]}"] if name in _COMMENTS else []
-        lines.append(f"{name}: {on_one_line(section, sort_keys=False)}")
-    return "\n".join(lines) + "\n"

@@ -70,14 +70,14 @@ class Constants:
     @classmethod
     def _of(cls, path: Path, result: dict[str, Any]) -> "Constants":
         rates = {
-            typed(tuple[int, int, int], [case["layers"], case["hidden"], case["seq_len"]]): _rate(case["TFLOP/s"])
-            for case in result["rates"].values()
-            if "TFLOP/s" in case
+            typed(tuple[int, int, int], [one["layers"], one["hidden"], one["seq_len"]]): _rate(one["TFLOP/s"])
+            for one in result["rates"].values()
+            if "TFLOP/s" in one
         }
         links = result["ranks"]
         most = links[max(links, key=int)] if links else {}
-        figures = (result["memory bytes per second"], most.get("bytes per second"), most.get("seconds per hop"))
-        memory, link, hop = (None if value is None else _rate(value) for value in figures)
+        found = (result["memory bytes per second"], most.get("bytes per second"), most.get("seconds per hop"))
+        memory, link, hop = (None if value is None else _rate(value) for value in found)
         return cls(path, rates, memory, link, hop, typed(float, most.get("slowdown", 0.0)))
 
     def rate(self, shape: EncoderShape | None, seq_len: int) -> Rate:
@@ -153,8 +153,8 @@ def hardware_of(rate: Rate | None, gpu: str | None, measured: Constants | None, 
 
 def _links(known: GpuLinks | None, measured: Constants | None) -> GpuLinks | None:
     """Links of the data sheet, replaced by those that were measured; None if some are not known."""
-    figures = measured and {"memory": measured.memory, "link": measured.link, "hop": measured.hop}
-    given = {name: value for name, value in (figures or {}).items() if value is not None}
+    found = measured and {"memory": measured.memory, "link": measured.link, "hop": measured.hop}
+    given = {name: value for name, value in (found or {}).items() if value is not None}
     if known is None:
         return GpuLinks(**given) if {"memory", "link"} <= given.keys() else None
     return replace(known, **given)

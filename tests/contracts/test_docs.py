@@ -16,7 +16,7 @@ from experiments.layers.__main__ import app as layers
 from launchers.app import app
 from pretrain.config import Config, load_config
 from pretrain.config.model import PRESETS
-from pretrain.planning import settings_warnings
+from pretrain.planning.run_warnings import settings_warnings
 from pretrain.run import EXIT_CODES
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from launchers.watch.run_table import look
+from launchers.watch.run_table import view_run
 from pretrain.distributed import Cores, Threads
 from tests.support import runs
 from tests.support.forked import ROOT
@@ -40,7 +40,7 @@ def started(tmp_path_factory):
         for line in process.stderr:
             lines.append((time.monotonic() - began, line.rstrip("\n")))
             if re.match(r" *\d+\.\d s  ", line):
-                statuses.append(look(run))
+                statuses.append(view_run(run))
     assert process.returncode == 0
     return lines, statuses, json.loads((run / "environment.json").read_text())
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from pretrain.config import load_config
-from pretrain.planning import Machine, choose_first_config, config_text, gpu_tflops
+from pretrain.planning import Machine, choose_first_config, gpu_tflops
 
 LAPTOP = Machine(cores=2, memory=16 << 30, gpus=(), tflops=0.1)
 SERVER = Machine(cores=64, memory=256 << 30, gpus=("NVIDIA H100 80GB HBM3",) * 8, tflops=8 * 989.0)
@@ -19,7 +19,7 @@ SERVER = Machine(cores=64, memory=256 << 30, gpus=("NVIDIA H100 80GB HBM3",) * 8
 def test_the_config_loads_and_keeps_the_limits(machine, tokens, minutes, tmp_path):
     first = choose_first_config("mine", tokens, tokens, 10**4, machine, minutes)
     file = tmp_path / "mine.yaml"
-    file.write_text(config_text(first.values, ["a note", ""]))
+    file.write_text(first.text(["a note", ""]))
     config = load_config(file)
     assert yaml.safe_load(file.read_text()) == first.values
     assert config.train.steps >= 100
@@ -64,7 +64,7 @@ def test_a_gpu_without_bf16_trains_in_fp16(tmp_path):
     old = replace(SERVER, gpus=("Tesla V100-SXM2-16GB",), tflops=50.0, bf16=False)
     first = choose_first_config("mine", 10**6, 10**6, 10**4, old, 1)
     file = tmp_path / "mine.yaml"
-    file.write_text(config_text(first.values, []))
+    file.write_text(first.text([]))
     assert load_config(file).train.precision == "fp16"
 
 
