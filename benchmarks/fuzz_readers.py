@@ -52,7 +52,8 @@ from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.likelihood.minimal_pairs import MinimalPair, read_pairs
 from evaluation.likelihood.sentence_scores import ScoreCache
 from pretrain.checkpoint import Checkpoint, read
-from pretrain.config import Config, load_config
+from pretrain.config import Config
+from pretrain.config_files import load_config
 from pretrain.data import PLAN_VERSION, MixturePosition
 from pretrain.data.stream import Position
 from pretrain.engine.resharding import load_file

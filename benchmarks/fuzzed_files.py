@@ -42,7 +42,8 @@ from launchers.commands.prep_weights import prep_weights
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.requeue_decision import LaunchHistory
 from launchers.slurm.supervisor import read_history, write_history
-from pretrain.config import Config, load_config
+from pretrain.config import Config
+from pretrain.config_files import load_config
 from pretrain.data import MaskedStream
 from pretrain.export import figures_in, merge_models, revision_of
 from pretrain.export.export_record import ExportRecord

@@ -14,7 +14,7 @@ from data_prep.format import Dataset
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.study.paired_statistics import differences, mean_of
 from experiments.sst2_sentences import NAIVE_BAYES
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.run import Entry, JournalReader
 
 PRETRAINED, UNTRAINED = "models/pretrained", "models/untrained"

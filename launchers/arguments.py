@@ -89,7 +89,7 @@ def load_trusted_config(file: Path, overrides: list[str] | None, yes: bool) -> "
             an address to connect to. `yes`, or an override with the address, agrees to it.
     """
     from data_prep.storage import is_run
-    from pretrain.config import load_config
+    from pretrain.config_files import load_config
 
     config = load_config(file, overrides)
     if not yes and is_run(file.parent):

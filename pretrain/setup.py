@@ -12,7 +12,8 @@ from data_prep.common.files import write_file
 from data_prep.format import Dataset
 from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint, Identity
-from pretrain.config import Config, save_config
+from pretrain.config import Config
+from pretrain.config_files import save_config
 from pretrain.data import BatchStage, Loader, Sources
 from pretrain.distributed import (
     all_gather_json,

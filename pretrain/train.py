@@ -29,7 +29,8 @@ import pretrain.reporting
 from data_prep.common.errors import UserError
 from data_prep.common.output import guard_output
 from data_prep.common.processes import die_with_parent, leave
-from pretrain.config import Config, load_config
+from pretrain.config import Config
+from pretrain.config_files import load_config
 from pretrain.distributed import Threads
 from pretrain.run import EXIT_CODES, RunFolder, StartPhase, State, StopRequest, report_failure
 

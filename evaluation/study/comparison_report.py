@@ -11,7 +11,7 @@ from data_prep.common.files import write_file, write_json
 from evaluation.study.paired_statistics import Difference, Mean, Verdict
 from evaluation.study.study_file import Study
 from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
-from pretrain.config import on_one_line
+from pretrain.config_files import on_one_line
 from pretrain.reporting import write_page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from data_prep.common.errors import UserError, working_directory
 from data_prep.common.files import sha256_file
 from evaluation.study.study_file import Arm, Study, check_same, continued, deciding
-from pretrain.config import Config, MaskingConfig, load_config, percent, value_refusal
+from pretrain.config import Config, MaskingConfig
+from pretrain.config_files import load_config, percent, value_refusal
 from pretrain.data import Sources
 from pretrain.planning import check_start, print_warnings
 

@@ -14,7 +14,8 @@ from data_prep.common.reading import json_or_none, parse_json, read_bytes
 from data_prep.common.urls import redact
 from data_prep.storage import not_a
 from pretrain.checkpoint import differences
-from pretrain.config import Config, flat, save_config
+from pretrain.config import Config
+from pretrain.config_files import flat, save_config
 from pretrain.run import RunFolder
 
 EVALUATION, FINETUNING, RECORD = "evaluate.json", "finetune.json", "study.json"

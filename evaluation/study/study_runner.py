@@ -13,7 +13,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import sha256_file, write_json
 from data_prep.common.reading import json_or_none, read_bytes
 from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD, Study, StudyRun
-from pretrain.config import on_one_line
+from pretrain.config_files import on_one_line
 from pretrain.run import EXIT_CODES, RunFolder
 
 LOG = "study.log"  # in a run folder: output of its commands

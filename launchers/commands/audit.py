@@ -47,7 +47,7 @@ def audit(
     """
     require_run(run)
     from evaluation.audit import compare_results, plan_audit
-    from pretrain.config import load_config
+    from pretrain.config_files import load_config
     from pretrain.run import RunFolder
 
     folder = RunFolder(run)

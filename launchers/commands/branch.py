@@ -9,7 +9,7 @@ import typer
 from data_prep.common.errors import UserError
 from launchers.arguments import ConfigArgument, Overrides, ProcessCount
 from launchers.commands.train import train
-from pretrain.config import load_config, on_one_line
+from pretrain.config_files import load_config, on_one_line
 from pretrain.run import RunFolder, step_name
 
 

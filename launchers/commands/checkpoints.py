@@ -33,7 +33,7 @@ def checkpoints(
         maskwright checkpoints runs/demo
         maskwright checkpoints runs/demo --quick --json
     """
-    from pretrain.config import load_config
+    from pretrain.config_files import load_config
     from pretrain.run import RunFolder
 
     folder = RunFolder(run)

@@ -41,7 +41,8 @@ def config_show(
         maskwright config show runs/demo --diff configs/demo.yaml
         maskwright config show --schema > maskwright.schema.json
     """
-    from pretrain.config import as_yaml, json_schema
+    from pretrain.config import json_schema
+    from pretrain.config_files import as_yaml
 
     if schema == (config is not None):
         raise UserError("Give either CONFIG or --schema. Example: maskwright config show configs/demo.yaml")
@@ -57,7 +58,7 @@ def config_show(
 
 def _load(place: Path, overrides: list[str] | None = None) -> "Config":
     """The config of a file, or of a run folder. Raises UserError if it cannot be used."""
-    from pretrain.config import load_config
+    from pretrain.config_files import load_config
     from pretrain.run import RunFolder
 
     if place.is_dir():
@@ -66,7 +67,7 @@ def _load(place: Path, overrides: list[str] | None = None) -> "Config":
 
 
 def _print_differences(config: Path, overrides: list[str] | None, other: Path, json_format: bool) -> None:
-    from pretrain.config import on_one_line
+    from pretrain.config_files import on_one_line
 
     before, after = _settings(_load(config, overrides)), _settings(_load(other))
     changed = {
@@ -88,7 +89,7 @@ def _print_differences(config: Path, overrides: list[str] | None, other: Path, j
 
 def _settings(config: "Config") -> dict[str, Any]:
     """All settings by dotted name, with names of phases for their numbers."""
-    from pretrain.config import flat
+    from pretrain.config_files import flat
 
     values = config.model_dump(mode="json")
     return flat(values | {"phases": {phase.pop("name"): phase for phase in values["phases"]}})

@@ -12,8 +12,9 @@ from rich.markup import escape
 import configs
 from launchers.arguments import Overrides, local
 from launchers.local import run_command
-from pretrain.config import load_config, on_one_line, sqlite_address
+from pretrain.config_files import load_config, on_one_line
 from pretrain.run import RunFolder
+from pretrain.tracking import sqlite_address
 
 VOCAB_SIZE = 4096
 PROCESSES = 2

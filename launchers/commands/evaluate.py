@@ -12,7 +12,7 @@ from rich.table import Table
 from data_prep.common.errors import UserError, printable
 from launchers.arguments import ExperimentOption, SeqLenOption, local, refuse_unread, require_inputs
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
-from pretrain.config import percent
+from pretrain.config_files import percent
 
 _GROUPS = {
     "by_frequency": "Loss by frequency of the token in the counted text",

@@ -47,7 +47,7 @@ def launch_slurm(
         maskwright launch slurm run.yaml --profile site.yaml --nodes 2 --dry-run cluster.spare_nodes=1
         maskwright launch slurm run.yaml --gpus-per-node 8 run.dir=runs/seed-2 run.seed=2 track.parent=seeds
     """
-    from pretrain.config import load_config, on_one_line
+    from pretrain.config_files import load_config, on_one_line
     from pretrain.planning import check_start, print_warnings
 
     options = {"nodes": nodes, "gpus_per_node": gpus_per_node, "cpu": cpu, "time": time, "mem": mem}

@@ -43,7 +43,7 @@ def mask_show(
         maskwright mask show "The old ship left the harbour." --tokenizer data/demo-tokenizer masking.strategy=span
         maskwright mask show "$(cat text.txt)" --tokenizer bert-base-uncased 'masking.strategy={token: 1, span: 3}'
     """
-    from pretrain.config import load_config
+    from pretrain.config_files import load_config
 
     # Required config keys that do not affect the masks.
     parsed = load_config(config, [*(overrides or []), "run.dir=.", "train.steps=1", "data.train=."])

@@ -11,7 +11,8 @@ from data_prep.common.files import check_writable, free_folder
 from data_prep.common.urls import require_trust
 from launchers.arguments import local, refuse_unread
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
-from pretrain.config import View, load_config
+from pretrain.config import View
+from pretrain.config_files import load_config
 from pretrain.run import RunFolder
 
 

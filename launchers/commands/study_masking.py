@@ -73,7 +73,7 @@ def study_masking(
     """
     from evaluation.study import check_inputs, define
     from launchers.local import gpu_count
-    from pretrain.config import load_config
+    from pretrain.config_files import load_config
 
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
     settings = load_config(config, changes)

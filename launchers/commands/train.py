@@ -25,7 +25,7 @@ def train(
 
     end_on_stop_signals()
     from launchers.local import gpu_count, train_locally
-    from pretrain.config import load_config
+    from pretrain.config_files import load_config
     from pretrain.planning import check_start, print_warnings
 
     parsed = load_config(config, overrides)

@@ -15,7 +15,7 @@ def explain_usage_error(error: Any) -> str:
     """Build the message for one of typer's usage errors."""
     problems = error.__cause__.errors() if hasattr(error.__cause__, "errors") else []
     if problems:  # a value that pydantic refuses
-        from pretrain.config import value_refusal
+        from pretrain.config_files import value_refusal
 
         return value_refusal(_name(error.param), problems[0])
     message = " ".join(error.format_message().split())  # without line breaks and tabs between choices

@@ -31,7 +31,7 @@ _SHOWN = 8  # names on a line
 
 def main(arguments: list[str]) -> None:
     """Check this node and print its report."""
-    from pretrain.config import load_config
+    from pretrain.config_files import load_config
 
     config = load_config(Path(arguments[0]), arguments[1:]) if arguments else None
     with socket.create_server(("", 0)) as free:

@@ -11,7 +11,8 @@ from data_prep.common.files import refuse_link, write_file
 from data_prep.common.processes import module_command
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
-from pretrain.config import Config, ContainerConfig, as_yaml, load_config, save_config
+from pretrain.config import Config
+from pretrain.config_files import as_yaml, load_config, save_config
 from pretrain.run import RunFolder
 
 
@@ -98,7 +99,7 @@ def launch_run(config: Config, dry_run: bool) -> None:
     python = Path(os.path.abspath(sys.executable))
     submission = Submission(config.model_copy(update={"run": run}), Path.cwd(), python)
     if config.cluster.container:
-        check_mounts(config.cluster.container, [run.dir, submission.working_dir])
+        check_mounts(config.cluster.container.mounts, [run.dir, submission.working_dir])
     if dry_run:
         print(f"{submission.render()}\n# {RunFolder(run.dir).job_config}\n{as_yaml(submission.config)}", end="")
     else:
@@ -115,9 +116,9 @@ def _report(submission: Submission, job_id: str) -> None:
     print(f"  stop    maskwright stop {run}")
 
 
-def check_mounts(container: ContainerConfig, paths: list[Path]) -> None:
-    """Raise UserError if the container does not mount these paths at the same place."""
-    ends = [mount.split(":")[:2] for mount in container.mounts]
+def check_mounts(mounts: list[str], paths: list[Path]) -> None:
+    """Raise UserError if `cluster.container.mounts` does not have these paths at the same place."""
+    ends = [mount.split(":")[:2] for mount in mounts]
     same = [Path(end[0]) for end in ends if Path(end[0]) == Path(end[-1])]
     for path in paths:
         if not any(path.is_relative_to(mount) for mount in same):

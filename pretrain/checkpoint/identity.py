@@ -10,7 +10,8 @@ from typing import Any
 import xxhash
 
 from pretrain.checkpoint.manifest import Checkpoint
-from pretrain.config import Config, flat
+from pretrain.config import Config
+from pretrain.config_files import flat
 from pretrain.data import PLAN_VERSION, Sources
 from pretrain.masking import cached_collocations, cached_weights
 

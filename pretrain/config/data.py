@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, Discriminator, Field, Tag, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from pretrain.config.section import Section
+from pretrain.config.section import Section, SettingSchedule
 
 _OpenShare = Annotated[float, Field(gt=0, lt=1)]
 StrategyName = Literal["token", "whole_word", "span", "ngram", "collocation"]
@@ -14,6 +14,7 @@ SeqLen = Annotated[int, Field(ge=8, le=65536)]
 
 
 class SourceConfig(Section):
+    takes_text = True
     path: str = Field(description="a data set folder or its URL")
     weight: float | None = Field(None, gt=0, description="share of the rows, relative to the other sources")
     epochs: float | None = Field(None, gt=0, description="how often it is read while the others are theirs; 1")
@@ -74,8 +75,7 @@ class ReplacementConfig(Section):
         return self
 
 
-class RateSchedule(Section):
-    schedule: Literal["linear", "cosine"] = Field(description="how the value changes over the steps")
+class RateSchedule(SettingSchedule):
     start: _OpenShare = Field(description="at the first step")
     end: _OpenShare = Field(description="at the last step")
 

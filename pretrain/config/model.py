@@ -95,6 +95,11 @@ class ModelConfig(Section):
     init_size: Literal["same", "tile"] = Field("same", description="init: its size is equal, or its weights are tiled")
 
     @property
+    def rotary(self) -> bool:
+        """Whether positions are rotary, not a table."""
+        return self.arch in ROTARY_BASES
+
+    @property
     def title(self) -> str:
         """The model in a few words."""
         if self.config is not None:

@@ -8,14 +8,14 @@ from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag, model_validator
 from pydantic_core import CoreSchema, PydanticKnownError
 from pydantic_core.core_schema import no_info_after_validator_function
 
 from pretrain.config.data import MaskingConfig
-from pretrain.config.section import Section
+from pretrain.config.section import Section, SettingSchedule
 
 
 class View(Enum):
@@ -130,8 +130,7 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 _FINEST = 1024  # the largest denominator of a constant share
 
 
-class ShareSchedule(Section):
-    schedule: Literal["linear", "cosine"] = Field(description="how the value changes over the steps")
+class ShareSchedule(SettingSchedule):
     start: _Share = Field(description="at the first step")
     end: _Share = Field(description="at the last step")
 

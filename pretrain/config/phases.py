@@ -23,6 +23,7 @@ _CONSTANT = ("static_epochs",)  # of masking
 
 
 class PhaseConfig(Section):
+    of_whole = (*CHANGEABLE, "objective")
     name: str = Field(min_length=1, max_length=60, pattern=r"^\w[\w -]*$", description="its name in all messages")
     steps: int = Field(0, ge=1, description="optimizer steps of the phase")
     tokens: int | None = Field(None, ge=1, le=10**15, description="the length in slots of rows, instead of steps")

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from data_prep.common.urls import is_url, redact
-from pretrain.config.mlflow_address import DEFAULT_ADDRESS, address_problem
+from pretrain.config.mlflow_address import address_problem
 from pretrain.config.section import Section
 
 _SHORTEST_SECONDS = 0.1
@@ -72,7 +72,7 @@ class EvalConfig(Section):
 
 
 class TrackConfig(Section):
-    uri: str = Field(DEFAULT_ADDRESS, description="address of MLflow; none: send nothing")
+    uri: str = Field("sqlite:///mlflow.db", description="address of MLflow; none: send nothing")
     experiment: str = Field("maskwright", description="MLflow experiment")
     parent: str | None = Field(
         None, min_length=1, max_length=250, description="the MLflow run that this one is part of: a name, or an id"

@@ -1,9 +1,9 @@
-"""Base class of the config sections."""
+"""Base classes of the config sections."""
 
 import typing
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 
@@ -16,6 +16,8 @@ class Section(BaseModel):
     """Immutable; unknown keys, infinities, and yes or no for a number are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
+    takes_text: ClassVar[bool] = False  # whether text stands for a whole section
+    of_whole: ClassVar[tuple[str, ...]] = ()  # keys whose values are of the kind that they have in the whole config
 
     def refuse_unread(self, *names: str, why: str, section: str = "") -> None:
         """Raise ValueError if one of these keys is set, which nothing would read.
@@ -33,3 +35,11 @@ class Section(BaseModel):
         if isinstance(value, bool) and info.field_name and _is_number(cls.model_fields[info.field_name].annotation):
             raise PydanticCustomError("bool_as_number", "it must be a number")
         return value
+
+
+class SettingSchedule(Section):
+    """A setting that changes over the steps."""
+
+    schedule: Literal["linear", "cosine"] = Field(description="how the value changes over the steps")
+    start: float
+    end: float

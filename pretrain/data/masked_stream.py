@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from data_prep.common.errors import UserError
 from data_prep.common.reading import typed
-from pretrain.config import RateSchedule, flat, load_config
+from pretrain.config import SettingSchedule
+from pretrain.config_files import flat, load_config
 from pretrain.data.batch import Batch
 from pretrain.data.feed import Prefetcher
 from pretrain.data.loader import BatchStage, Loader
@@ -77,7 +78,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         }
         self._config = load_config(None, [f"{name}={json.dumps(section)}" for name, section in settings.items()])
         self._stages = BatchStage.of_run(self._config, world_size)
-        if steps is None and isinstance(self._config.masking.rate, RateSchedule):
+        if steps is None and isinstance(self._config.masking.rate, SettingSchedule):
             raise UserError("masking.rate follows a schedule, which needs its length; give steps")
         sources = Sources.open(self._config)
         sources.check(self._config)

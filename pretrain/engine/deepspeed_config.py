@@ -7,7 +7,8 @@ from deepspeed.runtime.config import DeepSpeedConfig, DeepSpeedConfigError
 from pydantic import ValidationError
 
 from data_prep.common.errors import UserError
-from pretrain.config import Config, flat, merged, value_refusal
+from pretrain.config import Config
+from pretrain.config_files import flat, merged, value_refusal
 from pretrain.engine.gradient_buckets import bucket_size, uses_flat_gradients
 
 # The keys of `deepspeed:` that are handed on, and when they have an effect. Maskwright sets the others itself.

@@ -10,7 +10,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from data_prep.common.errors import UserError
 from pretrain.checkpoint import Checkpoint
-from pretrain.config import ROTARY_BASES, Config, ObjectiveKind, View
+from pretrain.config import Config, ObjectiveKind, View
 from pretrain.engine import load_weights
 from pretrain.export.model_card import model_card
 from pretrain.export.transformers_folder import save_model
@@ -72,4 +72,4 @@ def write_model(model: PreTrainedModel, tokenizer_folder: Path, longest: int | N
 def _longest_text(model: PreTrainedModel, saved: Checkpoint) -> int | None:
     """Tokens of the longest text that the model reads. Rotary positions end only where the config sets an end."""
     config = Config.model_validate(saved.state["config"]).model
-    return None if config.arch in ROTARY_BASES and config.max_positions is None else longest_text(model)
+    return None if config.rotary and config.max_positions is None else longest_text(model)

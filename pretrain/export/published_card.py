@@ -16,7 +16,8 @@ from huggingface_hub import EvalResult, ModelCard
 from data_prep.common.errors import UserError, one_line
 from data_prep.common.urls import file_name, is_url, redact, require_trust, shown
 from data_prep.format import Dataset
-from pretrain.config import Config, load_config, on_one_line
+from pretrain.config import Config
+from pretrain.config_files import load_config, on_one_line
 from pretrain.export.model_card import PLACE
 from pretrain.run import RunFolder
 

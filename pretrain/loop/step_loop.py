@@ -87,9 +87,8 @@ class Loop:
         guard = StepGuard(config.guard, folder.path, start.history, run.hosts, run.rank == 0)
         recorder = Recorder(report, folder, run.rank, lambda: saver.busy)
         saver = Saver(folder.checkpoints, config.checkpoint, engine.snapshot, recorder.record, steps_done)
-        profile = Profile(
-            config.train.profile, folder.profile, run.marker, steps_done, run.rank, engine.wait_for_weights
-        )
+        profiled = config.train.profile.steps if config.train.profile else None
+        profile = Profile(profiled, folder.profile, run.marker, steps_done, run.rank, engine.wait_for_weights)
         feed, flops = DeviceFeed(engine.device), FlopsCounter.of(run, engine.device)
         held_out = HeldOutEvaluation(run, run.valid, feed) if run.valid else None
         batches = prefetch(loader, start, feed, flops, len(config.objective_kinds))

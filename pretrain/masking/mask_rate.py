@@ -2,7 +2,7 @@
 
 import math
 
-from pretrain.config import Config, MaskingConfig, RateSchedule, ShareSchedule
+from pretrain.config import Config, MaskingConfig, SettingSchedule
 
 
 def mask_rate(config: Config, step: int, total_steps: int | None = None) -> float:
@@ -23,7 +23,7 @@ def mask_rate(config: Config, step: int, total_steps: int | None = None) -> floa
     return scheduled(masking.rate, step - span.start, total_steps or span.steps)
 
 
-def scheduled(setting: float | RateSchedule | ShareSchedule, step: int, total_steps: int) -> float:
+def scheduled(setting: float | SettingSchedule, step: int, total_steps: int) -> float:
     """The value of a setting at a step: a number, or on the way from `start` at step 0 to `end` at the last step."""
     if isinstance(setting, float):
         return setting

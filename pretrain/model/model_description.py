@@ -8,7 +8,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import sha256_file
 from data_prep.common.reading import typed
 from data_prep.format import TokenizerInfo
-from pretrain.config import ROTARY_BASES, Config, View
+from pretrain.config import Config, View
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class EncoderShape:
     @property
     def rotary(self) -> bool:
         """Whether positions are rotary, not a table, and norms come before each part, not after its residual sum."""
-        return self.arch in ROTARY_BASES
+        return self.arch in ("modernbert", "eurobert", "esm")
 
     @property
     def biases(self) -> bool:

@@ -3,14 +3,13 @@
 Sahoo et al., "Simple and effective masked diffusion language models", NeurIPS 2024 (arXiv:2406.07524).
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.config import OBJECTIVES, DiffusionConfig, MaskingConfig, ObjectiveKind, RateMode
+from pretrain.config import OBJECTIVES, DiffusionConfig, MaskingConfig, ObjectiveKind
 from pretrain.masking import IGNORED, Masked, Rows, Vocabulary, labelled, of_rows, random_subset
 from pretrain.philox import derive_key
 
@@ -47,7 +46,7 @@ class DiffusionTokens:
         ordinary = self.vocabulary.is_ordinary[tokens]
         n_ordinary = np.count_nonzero(ordinary, axis=1)
         uniform = (self._part[0] + (of_rows(self._rate_key, rows.row_ids) + 0.5) / 2**32) / self._part[1]
-        rates, densities = drawn_rates(uniform, settings.modes)
+        rates, densities = drawn_rates(uniform, settings)
         if settings.start and rate < 1:
             rates, densities = np.full(len(tokens), rate), np.ones(len(tokens))
         counts = np.clip(np.ceil(rates * n_ordinary).astype(np.int64), np.minimum(1, n_ordinary), n_ordinary)
@@ -60,14 +59,14 @@ class DiffusionTokens:
         return replace(made, weights=of_places.astype(np.float32))
 
 
-def drawn_rates(uniform: NDArray[np.float64], modes: Sequence[RateMode]) -> NDArray[np.float64]:
+def drawn_rates(uniform: NDArray[np.float64], settings: DiffusionConfig) -> NDArray[np.float64]:
     """Rates from uniform numbers [R] in (0, 1) by the inverse of their distribution, and their densities: [2, R].
 
     Without modes, rates are uniform. Otherwise a number chooses a mode by its share, and then a rate of the mode's
     normal distribution, cut at 0 and 1; the density is that in the mode (Kosmopoulou et al., "Masked diffusion language
     models with frequency-informed training", 2025, arXiv:2509.05056).
     """
-    found, start = np.stack([uniform, np.ones_like(uniform)]), 0.0
+    found, start, modes = np.stack([uniform, np.ones_like(uniform)]), 0.0, settings.modes
     for mode in modes:
         end = 1.0 if mode is modes[-1] else start + mode.share / sum(mode.share for mode in modes)
         chosen, normal = (uniform >= start) & (uniform < end), NormalDist(mode.mean, mode.std)

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pretrain.config import Config, MaskingConfig, ObjectiveConfig, View
+from pretrain.config import Config, MaskingConfig, View
 from pretrain.masking import IGNORED, Masked, RowGroup, Rows, Vocabulary, mask_rate, of_rows, scheduled
 from pretrain.philox import derive_key
 
@@ -176,7 +176,7 @@ def loss_weights(config: Config, step: int, shares: Sequence[float]) -> tuple[fl
     """
     if not shares:
         return (1.0,)
-    own: dict[str, ObjectiveConfig] = {entry.kind: entry for entry in config.phase_at(step).config.objectives}
+    own = {entry.kind: entry for entry in config.phase_at(step).config.objectives}
     entries = [own.get(kind.name) for kind in config.objective_kinds]
     return tuple(
         (share if entry.weight is None else entry.weight) if entry else 0.0

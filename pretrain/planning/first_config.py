@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pretrain.config import Config, on_one_line
+from pretrain.config import Config
+from pretrain.config_files import on_one_line
 from pretrain.model import peak_tflops
 from pretrain.planning.run_plan import Planner
 

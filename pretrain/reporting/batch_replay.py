@@ -10,7 +10,8 @@ from data_prep.common.reading import cannot_read, typed, unusable
 from data_prep.common.urls import require_trust
 from data_prep.storage import require_run
 from pretrain.checkpoint import Identity, committed, read
-from pretrain.config import Config, load_config
+from pretrain.config import Config
+from pretrain.config_files import load_config
 from pretrain.data import BatchRows, BatchStage, Loader, MixturePosition, Sources
 from pretrain.masking import Vocabulary, largest_mask_rate
 from pretrain.run import JournalReader, RunFolder

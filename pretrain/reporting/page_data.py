@@ -12,7 +12,8 @@ import orjson
 
 from data_prep.common.errors import UserError
 from data_prep.storage import require_run
-from pretrain.config import Config, flat, on_one_line, read_yaml
+from pretrain.config import Config
+from pretrain.config_files import flat, on_one_line, read_yaml
 from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
 from pretrain.reporting.curve_points import evenly
 from pretrain.reporting.divergence import divergence

@@ -9,7 +9,6 @@ from typing import Any, get_args
 
 import torch
 
-from pretrain.config import ProfileConfig
 from pretrain.run import PhaseMarker, RunPhase
 
 _NAMES: dict[RunPhase, str] = {"collective": "counts", "step": "optimizer"}  # parts whose name differs from their phase
@@ -32,14 +31,14 @@ class Profile:
 
     def __init__(
         self,
-        wanted: ProfileConfig | None,
+        wanted: tuple[int, int] | None,
         folder: Path,
         marker: PhaseMarker,
         steps_done: int,
         rank: int,
         finish: Callable[[], None],
     ) -> None:
-        self._first, self._last = wanted.steps if wanted else (0, 0)
+        self._first, self._last = wanted or (0, 0)
         self._folder, self._marker, self._rank, self._finish = folder, marker, rank, finish
         self._profiler: torch.profiler.profile | None = None
         self._phase = contextlib.ExitStack()

@@ -7,7 +7,8 @@ from pathlib import Path
 from data_prep.common.errors import UserError
 from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint, differences
-from pretrain.config import Config, flat
+from pretrain.config import Config
+from pretrain.config_files import flat
 from pretrain.data import Sources
 from pretrain.distributed import print_on_rank_zero, run_on_all_ranks, run_on_rank_zero
 from pretrain.engine import layout_of

@@ -8,5 +8,6 @@ from .mlflow_runs import TrackedResults as TrackedResults
 from .mlflow_runs import send_results as send_results
 from .model_logger import ModelLogger as ModelLogger
 from .run_record import RunRecord as RunRecord
+from .sqlite_address import sqlite_address as sqlite_address
 from .tracking_target import Target as Target
 from .tracking_target import run_page as run_page

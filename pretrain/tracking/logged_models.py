@@ -18,7 +18,8 @@ from data_prep.common.files import file_lock, refuse_link
 from data_prep.common.urls import require_trust
 from data_prep.format import Dataset
 from pretrain import checkpoint
-from pretrain.config import Config, load_config
+from pretrain.config import Config
+from pretrain.config_files import load_config
 from pretrain.export import export_run
 from pretrain.run import JournalTable, RunFolder, step_name
 from pretrain.tracking.mlflow_runs import MODEL_TAG, MlflowRun, Point, short_errors

@@ -20,9 +20,10 @@ from urllib.parse import quote, urlsplit
 from data_prep.common.errors import UserError, first_line, one_line
 from data_prep.common.files import check_writable, file_lock, write_file
 from data_prep.common.urls import redact
-from pretrain.config import DEFAULT_ADDRESS, OFFLINE, address_problem, sqlite_address, sqlite_path
+from pretrain.config import OFFLINE, TrackConfig, address_problem
 from pretrain.run import RunFolder
 from pretrain.tracking.run_record import RunRecord
+from pretrain.tracking.sqlite_address import sqlite_address, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -38,6 +39,7 @@ _ENVIRONMENT_DEFAULTS = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
+_DEFAULT_ADDRESS = TrackConfig().uri
 _DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 _DATABASE_SECONDS = 5  # for a database to answer before training
 _TIMED_DRIVERS = ("psycopg2", "psycopg", "pymysql", "mysqldb")  # with the argument connect_timeout
@@ -74,7 +76,7 @@ class Target(NamedTuple):
 
         _refuse_password(uri)
         made_in = {record.experiment for model in models if (record := training_of(model))}
-        usual = cls.of_training(DEFAULT_ADDRESS, made_in.pop() if len(made_in) == 1 else TrackConfig().experiment)
+        usual = cls.of_training(_DEFAULT_ADDRESS, made_in.pop() if len(made_in) == 1 else TrackConfig().experiment)
         address = _absolute(uri) if uri else usual.uri
         if problem := address_problem(address):
             raise UserError(problem)
@@ -104,7 +106,7 @@ class Target(NamedTuple):
             raise UserError(problem if named else f"{path}: {problem}")
         if not named and "***" in address:
             raise UserError(f"{path} has no password for {address}. Set MLFLOW_TRACKING_URI.")
-        if not (named or trust_folder or address == _absolute(DEFAULT_ADDRESS)):
+        if not (named or trust_folder or address == _absolute(_DEFAULT_ADDRESS)):
             raise UserError(
                 f"{address} is known from {path} alone. Add --uri with this address to send data and your MLflow "
                 "credentials there, or --yes."
@@ -176,7 +178,7 @@ def _refuse_password(uri: str | None) -> None:
 def sync_command(run_dir: Path, address: str) -> str:
     """The command that sends the rest of a run to an address; a password stays out of it."""
     command = f"maskwright track sync {shlex.quote(str(run_dir))}"
-    known = address in (OFFLINE, _absolute(DEFAULT_ADDRESS)) or "MLFLOW_TRACKING_URI" in os.environ
+    known = address in (OFFLINE, _absolute(_DEFAULT_ADDRESS)) or "MLFLOW_TRACKING_URI" in os.environ
     return command if known or redact(address) != address else f"{command} --uri {shlex.quote(address)}"
 
 

@@ -7,8 +7,9 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from pretrain.config import Config, load_config, save_config
-from pretrain.config.config_files import model_in
+from pretrain.config import Config
+from pretrain.config_files import load_config, save_config
+from pretrain.config_files.load_config import model_in
 from tests.support.configs import LEAST, config_file
 from tests.support.forked import ROOT
 

@@ -14,8 +14,9 @@ import yaml
 
 from experiments.layers.__main__ import app as layers
 from launchers.app import app
-from pretrain.config import Config, load_config
+from pretrain.config import Config
 from pretrain.config.model import PRESETS
+from pretrain.config_files import load_config
 from pretrain.planning.run_warnings import settings_warnings
 from pretrain.run import EXIT_CODES
 

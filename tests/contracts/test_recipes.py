@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from data_prep.format import Dataset
 from launchers.app import app
-from pretrain.config import Config, load_config
+from pretrain.config import Config
+from pretrain.config_files import load_config
 from pretrain.data import BatchStage, DeviceFeed, Loader, Sources
 from pretrain.model import build, describe
 from pretrain.optim import build_optimizer

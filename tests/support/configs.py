@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from data_prep.common.errors import UserError
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
 

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from pretrain.checkpoint import Checkpoint, Identity
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.data import Batch, BatchStage, Loader, Sources
 from pretrain.run import Journal, RunFolder
 from tests.support.runs import tiny_config

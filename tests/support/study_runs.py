@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 from evaluation.study import Stopped, Study, define, run_study
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.run import EXIT_CODES, Entry
 from tests.support.datasets import make_dataset
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.fuzz_readers import campaign
 from data_prep.common.errors import UserError
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 
 
 def test_no_damaged_file_ends_in_a_traceback_a_hang_or_a_wrong_type(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pretrain import checkpoint
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.reporting import replay
 from pretrain.run import RunFolder
 from tests.support import runs

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard, snapshot_download
 from markdown_it import MarkdownIt
 
 from data_prep.common.errors import UserError
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.export import exported_folder, merge_models, revision_of
 from pretrain.export.export_record import ExportRecord
 from pretrain.export.published_card import published_card, training_sections

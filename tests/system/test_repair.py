@@ -13,7 +13,7 @@ from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from launchers.app import app
 from pretrain import checkpoint
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.data import Batch, BatchStage, Loader, Sources
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape, describe

@@ -10,7 +10,8 @@ from data_prep.common.errors import UserError
 from evaluation.study import Study, open_unchanged
 from evaluation.study.define_study import grid
 from launchers.app import app
-from pretrain.config import MaskingConfig, load_config
+from pretrain.config import MaskingConfig
+from pretrain.config_files import load_config
 from tests.support.study_runs import kept, study_config, study_data, study_of
 
 

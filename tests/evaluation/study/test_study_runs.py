@@ -13,7 +13,8 @@ import yaml
 from data_prep.common.errors import UserError
 from evaluation.study import Stopped, run_study, write_study_report
 from launchers.commands.study_run import study_commands
-from pretrain.config import Config, load_config
+from pretrain.config import Config
+from pretrain.config_files import load_config
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
 from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data

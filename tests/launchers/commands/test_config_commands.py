@@ -11,7 +11,7 @@ import yaml
 from typer.testing import CliRunner
 
 from launchers.app import app
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from tests.support.forked import ROOT
 from tests.support.runs import environment
 

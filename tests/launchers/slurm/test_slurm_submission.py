@@ -12,7 +12,7 @@ from launchers.slurm import node_entry
 from launchers.slurm.client import submit
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
 from launchers.slurm.submission import check_mounts, submitted_config
-from pretrain.config import ContainerConfig, load_config
+from pretrain.config_files import load_config
 from pretrain.run import RunFolder
 from tests.support.slurm_jobs import NASTY, submission
 
@@ -92,11 +92,11 @@ def test_container_is_handed_to_srun() -> None:
 
 
 def test_container_that_does_not_see_the_run_is_refused() -> None:
-    container = ContainerConfig(image="x", mounts=["/shared:/shared", "/data", "/home/me:/root"])
-    check_mounts(container, [Path("/shared/runs/x"), Path("/data")])
+    mounts = ["/shared:/shared", "/data", "/home/me:/root"]
+    check_mounts(mounts, [Path("/shared/runs/x"), Path("/data")])
     for unseen in ("/sharedx", "/home/me/runs", "/root"):
         with pytest.raises(UserError, match=f"cannot access {unseen}"):
-            check_mounts(container, [Path(unseen)])
+            check_mounts(mounts, [Path(unseen)])
 
 
 def test_no_sbatch_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

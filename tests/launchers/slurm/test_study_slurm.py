@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from launchers.slurm.study_array import study_chain
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from tests.support.in_process import command
 from tests.support.study_runs import kept, study_config, study_data
 

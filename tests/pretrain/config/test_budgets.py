@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from pretrain.config import load_config, save_config
+from pretrain.config_files import load_config, save_config
 from tests.support.configs import config_file, refusal
 
 

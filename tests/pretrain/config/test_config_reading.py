@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from data_prep.common.errors import UserError
-from pretrain.config import as_yaml, load_config, save_config
 from pretrain.config.model import PRESETS, SizeConfig
+from pretrain.config_files import as_yaml, load_config, save_config
 from tests.support.configs import LEAST, config_file, refusal
 from tests.support.hostile_json import DIGITS, NESTED
 

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from tests.support.configs import LEAST, config_file, refusal
 
 

@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
-from pretrain.config import load_config, save_config
 from pretrain.config.phases import StepSpan
+from pretrain.config_files import load_config, save_config
 from pretrain.masking import mask_rate
 from pretrain.optim import learning_rate
 from tests.support.configs import LEAST, config_file, refusal

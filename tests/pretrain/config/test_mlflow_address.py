@@ -8,8 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from data_prep.common.errors import UserError
-from pretrain.config import TrackConfig, address_problem, load_config
+from pretrain.config import TrackConfig, address_problem
 from pretrain.config.mlflow_address import DATABASES, SERVERS, plugins
+from pretrain.config_files import load_config
 from pretrain.planning import check_start, check_tracking
 from pretrain.tracking import RunRecord, Target, Tracker
 from tests.support.study_runs import study_config, study_data

@@ -9,7 +9,7 @@ import torch
 from transformers import BertConfig, ModernBertConfig, RobertaConfig
 
 from data_prep.common.errors import UserError
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.data import BatchStage, Loader, MaskedStream, MixturePosition, Sources
 from tests.support import runs
 from tests.support.datasets import make_dataset

@@ -94,7 +94,7 @@ def test_rates_have_their_distribution_and_density(modes):
     """The numerical integral of the densities up to each rate is the number that the rate was made from."""
     settings = config({"modes": modes}).masking.diffusion
     uniform = (np.arange(20_000) + 0.5) / 20_000
-    rates, densities = drawn_rates(uniform, settings.modes)
+    rates, densities = drawn_rates(uniform, settings)
     assert rates.min() >= 0
     assert rates.max() <= 1
     total = sum(mode["share"] for mode in modes) if len(modes) > 1 else 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.planning import Machine, choose_first_config, gpu_tflops
 
 LAPTOP = Machine(cores=2, memory=16 << 30, gpus=(), tflops=0.1)

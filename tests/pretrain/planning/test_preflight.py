@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from data_prep.common.errors import UserError
 from launchers.app import app
 from launchers.doctor import examine_machine
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.planning import check_start
 from pretrain.run import RunFolder, step_name
 from tests.support.runs import tiny_config, write_config

@@ -6,7 +6,6 @@ import time
 
 import torch
 
-from pretrain.config import ProfileConfig
 from pretrain.reporting import Profile
 from pretrain.run import PhaseMarker
 
@@ -31,7 +30,7 @@ def run(profile, marker, steps):
 
 def test_the_wanted_steps_alone_are_in_the_trace(tmp_path, capfd):
     marker = PhaseMarker()
-    profile = make(ProfileConfig(steps=(3, 4)), tmp_path, marker, 0, finish=lambda: torch.ones(8).prod())
+    profile = make((3, 4), tmp_path, marker, 0, finish=lambda: torch.ones(8).prod())
     assert run(profile, marker, range(1, 7)) == [3, 4]
     written = (tmp_path / "profile" / "steps-3-4.txt").read_text()
     assert capfd.readouterr().err == written
@@ -50,7 +49,7 @@ def trace(path):
 
 def test_a_run_that_goes_on_within_the_steps_and_stops_there_profiles_those_it_does(tmp_path):
     marker = PhaseMarker()
-    profile = make(ProfileConfig(steps=(3, 9)), tmp_path, marker, 4)
+    profile = make((3, 9), tmp_path, marker, 4)
     assert run(profile, marker, [5, 6]) == [5, 6]
     profile.close()
     assert marker.listener is None
@@ -59,7 +58,7 @@ def test_a_run_that_goes_on_within_the_steps_and_stops_there_profiles_those_it_d
 
 def test_steps_that_are_past_are_said_in_one_line(tmp_path, capsys):
     marker = PhaseMarker()
-    profile = make(ProfileConfig(steps=(3, 4)), tmp_path, marker, 4)
+    profile = make((3, 4), tmp_path, marker, 4)
     assert run(profile, marker, [5, 6]) == []
     profile.close()
     assert capsys.readouterr().err == "train.profile: steps 3 to 4 are past, so that nothing is profiled\n"
@@ -69,6 +68,6 @@ def test_steps_that_are_past_are_said_in_one_line(tmp_path, capsys):
 def test_a_disk_without_room_costs_the_profile_and_not_the_run(tmp_path, capsys):
     (tmp_path / "profile").write_text("a file where the folder should be")
     marker = PhaseMarker()
-    profile = make(ProfileConfig(steps=(1, 1)), tmp_path, marker, 0)
+    profile = make((1, 1), tmp_path, marker, 0)
     run(profile, marker, [1])
     assert capsys.readouterr().err.startswith(f"warning: {tmp_path}/profile was not written: ")

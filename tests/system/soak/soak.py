@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pretrain import checkpoint
-from pretrain.config import load_config
+from pretrain.config_files import load_config
 from pretrain.run import RunFolder
 from tests.support import forked, runs
 from tests.support.checkpoints import must_be_committed

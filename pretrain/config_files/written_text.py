@@ -9,9 +9,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from pretrain.config.data import SourceConfig
-from pretrain.config.phases import CHANGEABLE, PhaseConfig
-from pretrain.config.schema import Config
+from pretrain.config import Config
 
 _TAG = "tag:yaml.org,2002:"
 INT, FLOAT, MERGE = _TAG + "int", _TAG + "float", _TAG + "merge"
@@ -61,7 +59,8 @@ def _is_text(kind: Any) -> bool:
     kinds = _alternatives(kind)
     lists = [kind for kind in kinds if typing.get_origin(kind) is list]
     kinds += [item for kind in lists for item in _alternatives(_inner(kind, ""))]
-    return any(kind in (str, Path, SourceConfig) for kind in kinds) and not {int, float, bool} & {*kinds}
+    texts = any(kind in (str, Path) or getattr(kind, "takes_text", False) for kind in kinds)
+    return texts and not {int, float, bool} & {*kinds}
 
 
 def _inner(kind: Any, key: str) -> Any:
@@ -71,7 +70,7 @@ def _inner(kind: Any, key: str) -> Any:
         if origin in (list, tuple, dict):
             return parts[-1] if origin is dict else parts[0]
         if origin is None and isinstance(option, type) and issubclass(option, BaseModel):
-            model = Config if option is PhaseConfig and key in (*CHANGEABLE, "objective") else option
+            model = Config if key in getattr(option, "of_whole", ()) else option
             if key in model.model_fields:
                 return model.model_fields[key].annotation
     return Any
