@@ -14,26 +14,13 @@ PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
 NAMED_ON_PURPOSE = ("launchers/commands/", "pretrain/kernels/")
 LEFT = {
     "Check",
-    "Floats",
-    "Gpu",
-    "Ints",
-    "Item",
     "Kind",
-    "Outcome",
-    "Phase",
     "Progress",
-    "Rate",
     "Report",
-    "Sampler",
     "Seeds",
-    "Share",
     "Status",
-    "Word",
-    "check_model",
     "differences",
     "read_pairs",
-    "render",
-    "shown",
 }
 
 
