@@ -26,7 +26,7 @@ class PhaseConfig(Section):
     of_whole = (*CHANGEABLE, "objective")
     name: str = Field(min_length=1, max_length=60, pattern=r"^\w[\w -]*$", description="its name in all messages")
     steps: int = Field(0, ge=1, description="optimizer steps of the phase")
-    tokens: int | None = Field(None, ge=1, le=10**15, description="the length in slots of rows, instead of steps")
+    tokens: int | None = Field(None, ge=1, description="the length in slots of rows, instead of steps")
     data: dict[str, Any] = Field(
         {}, description="other data.train or data.seq_len; restart: read the data from a start"
     )

@@ -232,7 +232,7 @@ class Config(Section):
 
     def _steps_for(self, tokens: int) -> int:
         """The fewest steps with so many slots of rows."""
-        return math.ceil(tokens / (self.data.seq_len * self.train.global_batch_size))
+        return -(-tokens // (self.data.seq_len * self.train.global_batch_size))
 
     def _of_phase(self, base: dict[str, Any], number: int) -> "Config":
         try:

@@ -89,7 +89,7 @@ class ProfileConfig(Section):
 
 class TrainConfig(Section):
     steps: int = Field(0, ge=1, description="optimizer steps of the whole run; with phases, the sum of theirs")
-    tokens: int | None = Field(None, ge=1, le=10**15, description="the length in slots of rows, instead of steps")
+    tokens: int | None = Field(None, ge=1, description="the length in slots of rows, instead of steps")
     global_batch_size: int = Field(32, ge=1, description="rows of seq_len a step, over all ranks")
     micro_batch_size: int | None = Field(
         None, ge=1, description="rows a rank and pass; auto: the largest that fits the GPU; on a CPU no accumulation"

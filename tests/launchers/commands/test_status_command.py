@@ -111,7 +111,7 @@ def test_a_job_that_has_not_begun_to_train_is_asked(folder, queue):
         queue(now, then)
         result = CliRunner().invoke(app, ["stop", str(folder.path)])
         assert result.exit_code == 0, result.exception
-        assert "before it trains" in result.output
+        assert "before its first step" in result.output
         assert folder.is_asked_to_end()
         folder.stop.unlink()
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from data_prep.common.errors import UserError
-from pretrain.config import OBJECTIVES, ObjectiveKind
-from pretrain.config_files import json_schema, load_config
+from pretrain.config import OBJECTIVES, ObjectiveKind, json_schema
+from pretrain.config_files import load_config
 from pretrain.data import BatchStage, Loader, Sources
 from pretrain.masking import IGNORED, Masked, Rows, Vocabulary, labelled
 from pretrain.objectives import Objective, shares_at
