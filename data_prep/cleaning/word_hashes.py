@@ -68,8 +68,8 @@ def split_words(texts: Sequence[str], by_character: bool = False) -> HashedWords
     hashes, characters = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     per_text = np.zeros(len(texts), dtype=np.int64)
     for pieces, owners in _chunks(texts):
-        found, lengths, counts = _split(pieces, by_character)
-        hashes.append(found)
+        of_words, lengths, counts = _split(pieces, by_character)
+        hashes.append(of_words)
         characters.append(lengths)
         np.add.at(per_text, owners, counts)
     return HashedWords(np.concatenate(hashes), np.concatenate(characters), per_text)

@@ -71,10 +71,10 @@ class TokenizerInfo:
         ids = self.special_ids
         pairs = [("pad", "cls"), *(("mask", name) for name in ids if name != "mask")]
         if equal := [pair for pair in pairs if ids[pair[0]] == ids[pair[1]]]:
-            one, other = equal[0]
+            role, other = equal[0]
             raise UnusableInput(
-                f"The tokenizer has one token, id {ids[one]}, as its {one} and its {other} token, so the two cannot be "
-                f"distinguished. Name another {one}_token in its tokenizer_config.json."
+                f"The tokenizer has one token, id {ids[role]}, as its {role} and its {other} token, so the two cannot "
+                f"be distinguished. Name another {role}_token in its tokenizer_config.json."
             )
 
     @property

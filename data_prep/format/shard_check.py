@@ -175,10 +175,10 @@ def _tar_problem(tar: np.ndarray, table: np.ndarray, dtype: np.dtype) -> str | N
         for name, offset, kind, count in _members(record, dtype):
             file, header = member_header(key, name, kind, count)
             start, end = position + len(header), position + len(header) + count * kind.itemsize
-            found = tar[position:start].tobytes()
-            if found[:TAR_BLOCK] != header[:TAR_BLOCK]:
-                return f"{_described(found) or 'something else'} stands where {file!r} should be"
-            if found != header:
+            stored = tar[position:start].tobytes()
+            if stored[:TAR_BLOCK] != header[:TAR_BLOCK]:
+                return f"{_described(stored) or 'something else'} stands where {file!r} should be"
+            if stored != header:
                 return f"member {file!r} does not begin as the .npy array of the index"
             if offset != start:
                 return f"member {file!r} starts at {start}, in the index at {offset}"

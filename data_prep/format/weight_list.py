@@ -38,8 +38,8 @@ class WeightList:
         """Read a list. Raises UserError if it is missing, and DamagedData if it is not such a list."""
         advice = "make one with `maskwright prep weights`."
         try:
-            found: WeightList = parse_json(read_bytes(path), WeightList)
-            return found
+            weights: WeightList = parse_json(read_bytes(path), WeightList)
+            return weights
         except MissingFile:
             raise UnusableInput(f"{path}: no such weight list; {advice}") from None
         except ValueError as error:

@@ -108,15 +108,15 @@ def find_collocations(
             "lower --min-count, or raise --tokens or --size."
         )
     numbers = [
-        np.stack([frequent[_part(levels, n, word, 1)[one]] for word in range(n)], axis=1).reshape(-1)
-        for n, one in enumerate(chosen, 2)
+        np.stack([frequent[_part(levels, n, word, 1)[best]] for word in range(n)], axis=1).reshape(-1)
+        for n, best in enumerate(chosen, 2)
     ]
     ids, word_sizes = words.spellings(np.concatenate(numbers))
-    n_of = np.repeat(np.arange(2, max_words + 1), [len(one) for one in chosen])
+    n_of = np.repeat(np.arange(2, max_words + 1), [len(best) for best in chosen])
     return CollocationCounts(
         Collocations(ids, word_sizes, n_of, dataset.manifest.tokenizer.sha256),
-        np.concatenate([level.counts[one] for level, one in zip(levels[1:], chosen, strict=True)]),
-        np.concatenate([level.pmi[one] for level, one in zip(levels[1:], chosen, strict=True)]),
+        np.concatenate([level.counts[best] for level, best in zip(levels[1:], chosen, strict=True)]),
+        np.concatenate([level.pmi[best] for level, best in zip(levels[1:], chosen, strict=True)]),
         [int(np.count_nonzero(level.sizes != _NEVER)) for level in levels[1:]],
         float(np.count_nonzero(smallest <= size) / n_words),
         tokens,

@@ -103,10 +103,10 @@ def survey(inputs: Sequence[SourceInput], options: Options, cache: Cache) -> Tex
     if not counts.words:
         reason = f": {sample.first_reason}" if rejected else ""
         raise UserError(f"{shown(inputs[0].location)}: no text{reason}. Name other files, or correct --text-field.")
-    stored = [examine(one, cache, options).bytes for one in inputs]
+    stored = [examine(given, cache, options).bytes for given in inputs]
     factor = 1.0
-    if any(not one.location.endswith((".txt", ".jsonl")) for one in inputs):
+    if any(not given.location.endswith((".txt", ".jsonl")) for given in inputs):
         some = "".join(islice(sample, 100)).encode()
         factor = len(some) / len(zlib.compress(some))
     scale = max(1.0, sum(stored) * factor / counts.bytes) if cut else 1.0
-    return TextSurvey(dict(Counter(one.kind for one in inputs)), sum(stored), counts, scale, rejected)
+    return TextSurvey(dict(Counter(given.kind for given in inputs)), sum(stored), counts, scale, rejected)

@@ -81,10 +81,10 @@ class TokenWeights:
         speech.
         """
         ids = {text: id for id, text in self._texts.items()}
-        found = [ids.get(f" {word}", ids.get(f" {word.lower()}", -1)) for word, _ in pairs]
-        sums = np.bincount([id + 1 for id in found], [weight for _, weight in pairs], self._size + 1)[1:]
-        times = np.bincount([id + 1 for id in found], minlength=self._size + 1)[1:]
-        return np.where(times, sums / np.maximum(times, 1), other), found.count(-1)
+        listed = [ids.get(f" {word}", ids.get(f" {word.lower()}", -1)) for word, _ in pairs]
+        sums = np.bincount([id + 1 for id in listed], [weight for _, weight in pairs], self._size + 1)[1:]
+        times = np.bincount([id + 1 for id in listed], minlength=self._size + 1)[1:]
+        return np.where(times, sums / np.maximum(times, 1), other), listed.count(-1)
 
     def listed(self, weights: NDArray[np.float64]) -> WeightList:
         """The list of these weights. A sentence ends with a token of signs, one of them a full stop or similar."""

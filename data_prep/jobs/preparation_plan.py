@@ -158,7 +158,7 @@ def extend(
     `task_bytes` is the size of new tasks; the default gives a few hundred tasks. Raises UserError if an input of the
     plan is not in `inputs` or its content has changed.
     """
-    sizes = sum(one.bytes for one in examined)
+    sizes = sum(given.bytes for given in examined)
     task_bytes = task_bytes or max(MIN_TASK_BYTES, min(MAX_TASK_BYTES, sizes // 256))
     if sizes > MAX_TASKS * task_bytes:
         raise UserError(
@@ -170,13 +170,13 @@ def extend(
     numbers: dict[Any, list[int]] = {}
     for number, old in reversed(list(enumerate(planned))):
         numbers.setdefault((old.source, old.kind, old.bytes, old.digest), []).append(number)
-    for one, seen, name in zip(inputs, examined, _names(inputs), strict=True):
-        if same := numbers.get((one.source, one.kind, seen.bytes, seen.digest)):
-            locations[same.pop()] = one.location
+    for given, seen, name in zip(inputs, examined, _names(inputs), strict=True):
+        if same := numbers.get((given.source, given.kind, seen.bytes, seen.digest)):
+            locations[same.pop()] = given.location
             continue
         tasks += [PlannedTask(len(planned), *cut) for cut in cuts(seen, task_bytes)]
-        planned.append(Input(name, one.source, one.kind, seen.bytes, seen.digest))
-        locations.append(one.location)
+        planned.append(Input(name, given.source, given.kind, seen.bytes, seen.digest))
+        locations.append(given.location)
     for old, location in zip(planned, locations, strict=True):
         if location is None:
             raise UserError(
@@ -206,7 +206,7 @@ def cuts(examined: Examined, task_bytes: int) -> list[tuple[int, int, int]]:
 
 def _names(inputs: Sequence[SourceInput]) -> list[str]:
     """The locations without their common parent folder, so that names do not change if that folder moves."""
-    parts = [shown(one.location).split("/") for one in inputs]
+    parts = [shown(given.location).split("/") for given in inputs]
     shared = 0
     while all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
         shared += 1

@@ -178,13 +178,13 @@ def unfinished_stages(out: Path) -> dict[str, dict[int, int]]:
 
 def _is_merged(plan: PreparationPlan, out: Path) -> bool:
     """Whether all manifests are valid and have exactly the inputs of the plan."""
-    inputs = [(one.source, one.bytes, one.digest) for one in plan.inputs]
+    inputs = [(given.source, given.bytes, given.digest) for given in plan.inputs]
     try:
         for split in plan.splits:
             dataset = Dataset(out / split)
             dataset.check_files()
             dataset.check_indexes()
-            if [(one.source, one.bytes, one.digest) for one in dataset.manifest.sources] != inputs:
+            if [(source.source, source.bytes, source.digest) for source in dataset.manifest.sources] != inputs:
                 return False
     except UserError:
         return False
@@ -247,7 +247,7 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
 
 def _outside(inputs: Sequence[SourceInput], out: Path) -> list[SourceInput]:
     """The inputs that are not files of OUT. OUT may lie in a folder of inputs."""
-    outside = [one for one in inputs if one.kind in ("hub", "pair") or not _is_below(one.location, out)]
+    outside = [given for given in inputs if given.kind in ("hub", "pair") or not _is_below(given.location, out)]
     if not outside:
         raise UserError(f"All inputs lie in {out}, the folder of the output; choose another --out folder.")
     return outside

@@ -189,7 +189,7 @@ class _Task:
                 writers[split].add(ids, lengths, words, names, targets)
                 continue
             tokens = np.repeat(chosen, lengths)
-            some = names and [name for name, one in zip(names, chosen, strict=True) if one]
+            some = names and [name for name, stays in zip(names, chosen, strict=True) if stays]
             writers[split].add(ids[tokens], lengths[chosen], _at(words, tokens), some, _at(targets, tokens))
 
     def _joined(self, batch: list[SourceRow], encode: Callable[[list[str]], Arrays]) -> tuple[Arrays, np.ndarray]:

@@ -96,7 +96,7 @@ def _locations(value: str, unread: dict[str, int]) -> list[str]:
 
         return [full_location(value)]
     if value.startswith(PAIR):
-        sides = [_locations(one, unread) for one in value.removeprefix(PAIR).split(",")]
+        sides = [_locations(side, unread) for side in value.removeprefix(PAIR).split(",")]
         if len(sides) != 2 or any(len(side) != 1 or kind_of(side[0]) != "txt" for side in sides):
             raise UserError(f"{value} is not of the form pair:SOURCE,TARGET with two .txt files (also .gz or .zst).")
         return [PAIR + ",".join(location for (location,) in sides)]
@@ -186,8 +186,8 @@ def _remote(url: str, remote: Remote, unread: dict[str, int]) -> list[str]:
 
     signs = "*[" if url.startswith(("http://", "https://")) else "*?["
     if any(sign in without_query(path) for sign in signs):
-        found = fs.glob(path, detail=True).items()
-        names = sorted({one for name, info in found for one in ([name] if info["type"] == "file" else below(name))})
+        matches = fs.glob(path, detail=True).items()
+        names = sorted({file for name, info in matches for file in ([name] if info["type"] == "file" else below(name))})
     elif kind_of(url) and fs.info(path)["type"] != "directory":
         return [url]
     else:

@@ -138,9 +138,9 @@ def _lenient(line: bytes | int, error: ValueError, *getters: Callable[[Any], Any
     if not isinstance(line, int) and _NO_NUMBER.search(line) and "ecursion" not in str(error):
         with contextlib.suppress(ValueError, LookupError, TypeError, RecursionError):
             value = json.loads(line.decode())  # without an encoding, json would guess one
-            found = [get(value) for get in getters]
-            if not any(isinstance(one, str) and _SURROGATE.search(one) for one in found):
-                return found
+            fields = [get(value) for get in getters]
+            if not any(isinstance(field, str) and _SURROGATE.search(field) for field in fields):
+                return fields
     return [None] * len(getters)
 
 
@@ -154,9 +154,9 @@ def _why_not(number: int, line: bytes, options: Options) -> str:
         return f"the line is not a JSON object, but {_json_kind(value)}. {_ONE_A_LINE}"
     for field in filter(None, (options.text_field, options.other_field)):
         try:
-            if not isinstance(found := getter(field)(value), str):
-                inner = f"; to read a key of it, name {field}.KEY" if isinstance(found, dict) else ""
-                return f"field {field!r} is not a string, but {_json_kind(found)}{inner}"
+            if not isinstance(content := getter(field)(value), str):
+                inner = f"; to read a key of it, name {field}.KEY" if isinstance(content, dict) else ""
+                return f"field {field!r} is not a string, but {_json_kind(content)}{inner}"
         except (LookupError, TypeError):
             return f"field {field!r} is missing"
     try:

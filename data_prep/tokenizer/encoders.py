@@ -50,8 +50,8 @@ class TextEncoder:
         parts: list[list[str]] | None = None
         if self._preparation is not None:
             parts = [list(self._preparation.pieces(self._preparation.normalized(text))) for text in texts]
-            whole = all(len(one) == 1 for one in parts)
-            texts, parts = ([one[0] for one in parts], None) if whole else (texts, parts)
+            whole = all(len(pieces) == 1 for pieces in parts)
+            texts, parts = ([pieces[0] for pieces in parts], None) if whole else (texts, parts)
         if parts is None and sum(map(len, texts)) <= self._chunk_characters:
             return self.encode_chunk(texts)
         chunks = self._chunks(parts or [[text] for text in texts])
@@ -131,7 +131,7 @@ class HuggingFaceEncoder(TextEncoder):
     def encode_chunk(self, texts: Sequence[str]) -> Arrays:
         encodings = encode_batch(self._encode, texts)
         lengths = np.array([len(encoding) for encoding in encodings], dtype=np.int64)
-        ids = np.concatenate([np.empty(0, np.uint32), *(np.array(one.ids, np.uint32) for one in encodings)])
+        ids = np.concatenate([np.empty(0, np.uint32), *(np.array(encoding.ids, np.uint32) for encoding in encodings)])
         if callable(self._words):
             return ids, lengths, self._words(ids, lengths)
         if self._words is None:

@@ -129,7 +129,7 @@ def _alphabets(texts: Iterable[str], tokenizer: Tokenizer, least: int) -> tuple[
     ordered = sorted(counts, key=lambda character: (-counts[character], character))
     limit = max(least, alphabet_size(counts))
     frequent = sorted(ordered[:limit])
-    rare = [token for one in ordered[limit:] for token in (one, *[f"##{one}"] * (one in inside))]
+    rare = [token for char in ordered[limit:] for token in (char, *[f"##{char}"] * (char in inside))]
     return frequent, [f"##{character}" for character in frequent if character in inside], rare
 
 

@@ -38,7 +38,7 @@ class UnknownText:
         """A warning if the share is above WARN_SHARE. Raises UserError above REFUSE_SHARE unless `allow` is set."""
         if self.share <= WARN_SHARE:
             return []
-        shown = ", ".join(repr(printable(one)) for one in self.examples)
+        shown = ", ".join(repr(printable(example)) for example in self.examples)
         unknown, lost = self.unknown / max(1, self.tokens), self.lost / max(1, self.characters)
         message = (
             f"The tokenizer cannot spell parts of the text, as {shown}: {unknown:.1%} of the tokens of a sample are "

@@ -15,6 +15,7 @@ Server = TypeVar("Server", bound=http.server.ThreadingHTTPServer)
 class Web(http.server.ThreadingHTTPServer):
     """Serves `folder` at `url`. `gets` are the (path, range) asked for; a server without `ranges` sends whole files.
 
+    Files named forbidden* are refused, and those named sizeless* are sent without their size and time.
     The next `cuts` answers end after half of their bytes, the next `failures` are 503; a GET takes `delay` seconds.
     """
 
@@ -46,6 +47,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, with_body: bool) -> None:
         path = self.server.folder / self.path.partition("?")[0].lstrip("/")
+        if path.name.startswith("forbidden"):
+            self.send_error(403)
+            return
+        if path.is_dir():
+            self._list(path, with_body)
+            return
         if with_body and self._take("failures"):
             self.send_error(503)
             return
@@ -64,7 +71,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {first}-{min(last, size - 1)}/{size}")
         else:
             self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
+        if not path.name.startswith("sizeless"):
+            self.send_header("Content-Length", str(len(data)))
+            self.send_header("Last-Modified", self.date_time_string(path.stat().st_mtime))
         self.end_headers()
         if not with_body:
             return
@@ -74,6 +83,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.connection.close()
         else:
             self.wfile.write(data)
+
+    def _list(self, folder: Path, with_body: bool) -> None:
+        names = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
+        page = "".join(f'<a href="{name}">{name}</a>\n' for name in names).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(page)
 
     def _take(self, name: str) -> bool:
         with self.server.lock:

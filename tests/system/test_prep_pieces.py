@@ -37,16 +37,6 @@ def numbers(tasks) -> list[str]:
     return [str(task) for task in tasks]
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "txt"])
-def test_one_huge_file_is_many_tasks_and_the_same_documents(tmp_path, tokenizer, suffix):
-    all_texts = texts(1, 400)
-    data = jsonl(all_texts) if suffix == "jsonl" else "\n\n".join(all_texts).encode()
-    (tmp_path / f"a.{suffix}").write_bytes(data)
-    prepare_files([tmp_path / f"a.{suffix}"], tokenizer, tmp_path / "out", 2, task_bytes=3000)
-    assert len(read_plan(tmp_path / "out").tasks) > 10
-    assert documents(tmp_path / "out") == all_texts
-
-
 def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 100), *texts(0, 50)]) + b"{broken\n" + jsonl(texts(1, 50)))
     options = ["--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--valid-fraction", "0.2"]
@@ -76,16 +66,6 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     assert sorted(documents(out / "train") + documents(out / "valid")) == sorted(texts(0, 100) + texts(1, 50))
     (line,) = map(json.loads, (out / "quarantine.jsonl").open())
     assert (line["file"], line["line"]) == ("a.jsonl", 151)
-
-
-def test_lines_of_the_quarantine_count_from_the_file_s_beginning(tmp_path, tokenizer):
-    rows = jsonl(texts(0, 300)).splitlines()
-    for number in (3, 99, 250, 299):
-        rows[number] = b"{broken"
-    (tmp_path / "a.jsonl").write_bytes(b"\n".join(rows))
-    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", 1, task_bytes=2000)
-    found = [json.loads(line)["line"] for line in (tmp_path / "out/quarantine.jsonl").open()]
-    assert found == [4, 100, 251, 300]
 
 
 @pytest.mark.parametrize("deduplicate", ["none", "exact", "near"])

@@ -27,16 +27,6 @@ def tokenizer(tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_kill_between_tokenizer_and_plan_is_no_obstacle(tmp_path, tokenizer):
-    (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 20)))
-    for name in ("one", "out"):
-        plan_only(request([tmp_path / "a.jsonl"], tokenizer, tmp_path / name))
-    (tmp_path / "out/prep/plan.json").unlink()
-    for name in ("one", "out"):
-        prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / name)
-    assert tree(tmp_path / "one") == tree(tmp_path / "out")
-
-
 def test_a_corpus_without_documents_removes_only_what_this_run_made(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": " "}')
     out = tmp_path / "out"

@@ -1,7 +1,6 @@
 """Duplicate documents: against plain Python, over tasks and passes, with bounded memory."""
 
 import functools
-import random
 import tracemalloc
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 import xxhash
 
 from data_prep.cleaning.arrays import row_writer, save_array
-from data_prep.cleaning.key_passes import document_hashes, first_index, resolve_repeats
+from data_prep.cleaning.key_passes import document_hashes, resolve_repeats
 from data_prep.common.errors import DamagedData
 
 RESOLVE = {kind: functools.partial(resolve_repeats, any_column=kind == "near") for kind in ("exact", "near")}
@@ -60,17 +59,6 @@ def test_document_hashes():
     assert len(np.unique(document_hashes(["\ud800", "\ud801", "?"]), axis=0)) == 3
 
 
-@pytest.mark.parametrize("columns", [1, 2, 3])
-def test_first_index(columns):
-    rng = np.random.default_rng(columns)
-    for spread in (1, 2, 50, 2**40):
-        keys = rng.integers(0, spread, (500, columns)).astype(np.uint64)
-        seen: dict = {}
-        expected = [seen.setdefault(tuple(row), index) for index, row in enumerate(keys.tolist())]
-        assert first_index(keys).tolist() == expected
-    assert first_index(np.empty((0, columns), np.uint64)).tolist() == []
-
-
 @pytest.mark.parametrize("kind", RESOLVE)
 @pytest.mark.parametrize("max_bytes", [600, 2_000, 20_000, 1 << 20])
 def test_against_plain_python(kind, max_bytes, tmp_path):
@@ -101,11 +89,6 @@ def test_the_first_copy_stays(tmp_path):
     tasks = [document_hashes(texts), document_hashes([]), document_hashes(["four", "three", "four"])]
     assert resolved("exact", tasks, tmp_path) == [[2, 4, 5], [], [1, 2]]
     RESOLVE["exact"]([], [])
-
-
-def test_half_equal_hashes_are_no_copies(tmp_path):
-    rows = np.array([[5, 1], [5, 2], [6, 1], [0, 0], [5, 2], [0, 0]], dtype=np.uint64)
-    assert resolved("exact", [rows], tmp_path) == [[4, 5]]
 
 
 def test_a_later_document_that_links_two_does_not_drop_the_second(tmp_path):
@@ -162,17 +145,6 @@ def test_damaged_key_files(tmp_path):
         with pytest.raises(DamagedData, match=r"key\.npy"):
             RESOLVE["exact"]([other, key], [drop, drop])
     assert not drop.exists()
-
-
-def test_many_texts_end_to_end(tmp_path):
-    random.seed(2)
-    tasks = [[str(random.randrange(400)) for _ in range(200)] for _ in range(3)]
-    seen: set[str] = set()
-    expected = []
-    for texts in tasks:
-        expected.append([i for i, text in enumerate(texts) if text in seen or text in texts[:i]])
-        seen |= set(texts)
-    assert resolved("exact", [document_hashes(texts) for texts in tasks], tmp_path) == expected
 
 
 def test_rows_written_some_at_a_time_give_the_same_file(tmp_path):

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import webdataset as wds
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, ShardWriter
-from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER, RECORDS, check_index, read_index
+from data_prep.format.shard_format import check_index, read_index
 from data_prep.inspection import document, summary, verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
@@ -23,8 +20,6 @@ from launchers.app import app
 from tests.support.datasets import make_dataset
 from tests.support.prep import prepare_files
 from tests.support.wordpiece_set import wordpiece_set
-
-DOCUMENTS = st.lists(st.lists(st.integers(5, 999), min_size=1, max_size=40), min_size=1, max_size=20)
 
 
 def targets_of(documents) -> list[np.ndarray]:
@@ -51,24 +46,6 @@ def flip(path: Path, position: int) -> None:
     path.write_bytes(data)
 
 
-@settings(max_examples=25, deadline=None)
-@given(DOCUMENTS, st.sampled_from([1, 50]), st.booleans())
-def test_round_trip(tmp_path_factory, documents, block_tokens, with_words):
-    folder = tmp_path_factory.mktemp("set")
-    words = [np.array(document) % 2 == 0 for document in documents] if with_words else None
-    ids = list(range(len(documents))) if with_words else None
-    dataset = make_dataset(folder / "a", documents, 1000, block_tokens, 4000, words, ids, targets_of(documents))
-    assert dataset.manifest.format_version == 2
-    for block in range(dataset.n_blocks):
-        tokens = dataset.tokens(block)
-        np.testing.assert_array_equal(dataset.targets(block), tokens % 3 == 0)
-        if with_words:
-            np.testing.assert_array_equal(dataset.word_starts(block), tokens % 2 == 0)
-    assert [id for block in range(dataset.n_blocks) for id in dataset.ids(block) or []] == (ids or [])
-    assert list(verify_data_set(dataset.path)) == []
-    dataset.check_indexes()
-
-
 def test_targets_are_part_of_the_content(tmp_path):
     documents = [[5, 6, 7], [8, 9]]
     sets = {
@@ -83,23 +60,6 @@ def test_targets_are_part_of_the_content(tmp_path):
     assert not sets["none"].has_targets
     assert sets["none"].targets(0) is None
     assert sets["none"].manifest.format_version == 1
-
-
-def test_the_stock_reader_gets_the_bits(dataset):
-    urls = [str(dataset.path / "shards" / shard.name) for shard in dataset.manifest.shards]
-    for block, sample in enumerate(wds.WebDataset(urls, shardshuffle=False).decode()):
-        bits = np.unpackbits(sample["targets.npy"], count=dataset.n_tokens(block), bitorder="little").astype(bool)
-        np.testing.assert_array_equal(bits, dataset.targets(block))
-
-
-def test_the_index_is_that_of_version_1_and_two_fields(dataset):
-    assert RECORDS[1] == BLOCK_RECORD
-    assert RECORDS[2].names == (*BLOCK_RECORD.names, "targets_offset", "targets_xxh3")
-    assert RECORDS[2].itemsize == BLOCK_RECORD.itemsize + 16
-    shard = dataset.manifest.shards[0]
-    index = (dataset.path / "shards" / shard.index_name).read_bytes()
-    record = np.frombuffer(index, RECORDS[2], shard.blocks, INDEX_HEADER.itemsize)[0]
-    assert record["targets_offset"] == member(dataset, "targets")[1]
 
 
 def test_the_printed_reader_with_the_changes_that_the_page_names(dataset):
@@ -145,17 +105,6 @@ def test_an_index_with_a_block_without_targets_is_refused(dataset):
     table["targets_offset"][1] = shard.bytes - 1
     with pytest.raises(ValueError, match="a block's targets would lie beyond the end"):
         check_index(header, table, lengths, 2, shard.bytes)
-
-
-def test_a_tar_member_out_of_place_is_named(dataset):
-    path, position = member(dataset, "targets")
-    data = path.read_bytes()
-    header = position - 128 - 512
-    path.write_bytes(data[:header] + data[header:].replace(b".targets.npy", b".tragets.npy", 1))
-    assert any(
-        "tragets.npy" in p or "header of member '00000_000000000.targets.npy'" in p
-        for p in verify_data_set(dataset.path)
-    )
 
 
 @pytest.mark.parametrize("version, other", [(1, 2), (2, 1)])
@@ -235,35 +184,3 @@ def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
     )
     assert run("show", str(out), "0", "--tokens").endswith("\nthe (5)\n⟦ship⟧ (6)  ⟦##s⟧ (7)\nsail (8)\n")
     assert facts["targets"] == sum(int(one.targets.sum()) for one in shown) == 7
-
-
-def test_both_texts_are_normalised(tmp_path, tokenizer):
-    from data_prep.cleaning import Cleaning
-
-    rows = [{"right": "ｓhip sail", "wrong": "ship sail"}, {"right": "ship sail", "wrong": "ｓhip sail"}]
-    file = pairs(tmp_path / "pairs", "jsonl", [*rows, {"right": "the ship", "wrong": "sail ship"}])
-    settings = PreparationSettings(reading=PAIRS.reading, cleaning=Cleaning(normalize="nfkc"))
-    prepared = prepare_files([file], tokenizer, tmp_path / "out", settings=settings)
-    assert prepared.manifests[tmp_path / "out"].left_out() == {"unchanged": 2}
-
-
-def test_a_field_that_is_missing_is_named(tmp_path, tokenizer):
-    rows = [{"right": "the ship"}]
-    with pytest.raises(UserError, match=r"line 1: field 'wrong' is missing"):
-        prepare_files([pairs(tmp_path / "a", "jsonl", rows)], tokenizer, tmp_path / "one", settings=PAIRS)
-    with pytest.raises(UserError, match="no column 'wrong'; its columns are right"):
-        prepare_files([pairs(tmp_path / "a", "parquet", rows)], tokenizer, tmp_path / "two", settings=PAIRS)
-    (tmp_path / "a.txt").write_text("the ship\n")
-    with pytest.raises(UserError, match="leave out --wrong-field"):
-        prepare_files([tmp_path / "a.txt"], tokenizer, tmp_path / "three", settings=PAIRS)
-    with pytest.raises(UserError, match="both the text field and the wrong field"):
-        Options("text", wrong_field="text")
-
-
-def test_pairs_are_part_of_the_plan(tmp_path, tokenizer):
-    rows = [{"right": right, "wrong": wrong} for right, wrong in zip(RIGHT, WRONG, strict=True)]
-    file = pairs(tmp_path / "pairs", "jsonl", rows)
-    prepare_files([file], tokenizer, tmp_path / "out", settings=PAIRS)
-    assert prepare_files([file], tokenizer, tmp_path / "out", settings=PAIRS).new_tasks == 0
-    with pytest.raises(UserError, match="was prepared with --wrong-field wrong; the command has no --wrong-field"):
-        prepare_files([file], tokenizer, tmp_path / "out", settings=PreparationSettings(reading=Options("right")))

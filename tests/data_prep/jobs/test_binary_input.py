@@ -22,12 +22,6 @@ def test_a_tokenizer_on_a_binary_file(tmp_path, capsys, name):
     assert not (tmp_path / "tok").exists()
 
 
-def test_a_tokenizer_on_an_empty_file(tmp_path, capsys):
-    (tmp_path / "a.txt").write_text("\n\n")
-    ended = command(capsys, "tokenizer", "train", "--input", tmp_path / "a.txt", "--out", tmp_path / "tok")
-    assert "a.txt: no text to train a tokenizer on. Check --input and --text-field." in ended.err
-
-
 def test_a_preparation_of_a_binary_file(tmp_path, capsys):
     train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     (tmp_path / "program.txt").write_bytes(BINARY)

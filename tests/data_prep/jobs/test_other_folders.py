@@ -43,10 +43,10 @@ DATA_COMMANDS = {
 }
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch):
-    """A working directory with a folder of each kind."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A folder of each kind."""
+    tmp_path = tmp_path_factory.mktemp("place")
     for name in ("split/prep", "unfinished/prep", "unfinished/shards", "model", "tok", "study", "home", "empty"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
     make_dataset(tmp_path / "set", [[5, 6, 7]])
@@ -60,7 +60,14 @@ def place(tmp_path, monkeypatch):
         (tmp_path / run / "checkpoints/step-00000001/deepspeed").mkdir(parents=True)
         (tmp_path / run / "checkpoints/step-00000001/manifest.json").write_text("{}")
         write_config(tmp_path / run / "config.yaml", tiny_config(tmp_path, tmp_path / run))
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "label": "b"}\n')
     return tmp_path
+
+
+@pytest.fixture
+def place(folders, monkeypatch):
+    monkeypatch.chdir(folders)
+    return folders
 
 
 def everything(place):
@@ -129,7 +136,6 @@ def test_what_has_no_plan_is_named(place, capsys, words):
     ids=["evaluate", "finetune", "generate"],
 )
 def test_what_is_no_model_is_named(place, capsys, words):
-    (place / "a.jsonl").write_text('{"text": "a", "label": "b"}\n')
     before = everything(place)
     for folder in ("set", "tok", "home", "empty"):
         ended = command(capsys, *(folder if word == "FOLDER" else word for word in words))

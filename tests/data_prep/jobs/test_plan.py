@@ -103,6 +103,7 @@ def test_every_setting_is_kept_compared_and_in_the_hash(tmp_path):
     others = {
         "--text-field text; the command has --text-field body": PreparationSettings(reading=Options(text_field="body")),
         "no --id-field; the command has --id-field id": PreparationSettings(reading=Options(id_field="id")),
+        "no --wrong-field; the command has --wrong-field w": PreparationSettings(reading=Options(wrong_field="w")),
         "--separator blank; the command has --separator line": PreparationSettings(reading=Options(separator="line")),
         "no --filter; the command has --filter characters=3-": PreparationSettings(
             cleaning=Cleaning(filters=("characters=3-",))

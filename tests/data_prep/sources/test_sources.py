@@ -172,12 +172,6 @@ def test_nested_fields_and_ids(tmp_path):
     ]
 
 
-def test_invalid_utf8_in_txt(tmp_path):
-    rows = list(open_all(write(tmp_path / "a.txt", b"good\n\nbad \xff\nmore\n\ngood")))
-    assert [row.text for row in rows] == ["good", "", "good"]
-    assert (rows[1].line, "UTF-8" in rows[1].reason) == (3, True)
-
-
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.txt.zst"])
 def test_a_document_over_the_limit_is_passed_over_and_never_held(tmp_path, name):
     limit = 4_000_000

@@ -1,15 +1,9 @@
 """Input search, URLs, and the cache of remote files, with real servers and several processes."""
 
 import concurrent.futures
-import contextlib
-import functools
 import gzip
-import http.server
 import json
 import os
-import subprocess
-import sys
-import threading
 import time
 from pathlib import Path
 
@@ -23,60 +17,15 @@ from data_prep.common.urls import RemoteVersion, shown
 from data_prep.sources import Options, RowReader, examine, find_inputs
 from data_prep.sources.input_types import compression_of, kind_of
 from data_prep.storage import Cache
-
-
-class Handler(http.server.SimpleHTTPRequestHandler):
-    """Counts downloads; cuts some of them short; refuses some; says no more than it must."""
-
-    def do_GET(self):
-        server = self.server
-        server.gets.append(self.path)
-        if self.path.partition("?")[0].endswith("forbidden.jsonl"):
-            self.send_error(403)
-        elif self.path.endswith("sizeless.jsonl"):
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(Path(self.translate_path(self.path)).read_bytes())
-        elif server.cuts > 0 and not self.path.endswith("/"):
-            server.cuts -= 1
-            data = Path(self.translate_path(self.path)).read_bytes()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data[: len(data) // 2])
-            self.wfile.flush()
-            self.connection.close()
-        else:
-            time.sleep(server.delay)
-            super().do_GET()
-
-    def do_HEAD(self):
-        if self.path.partition("?")[0].endswith("forbidden.jsonl"):
-            self.send_error(403)
-        elif self.path.endswith("sizeless.jsonl"):
-            self.send_response(200)
-            self.end_headers()
-        else:
-            super().do_HEAD()
-
-    def log_message(self, *args):
-        pass
+from tests.support.web import serving
 
 
 @pytest.fixture
 def web(tmp_path):
-    """A served folder: `web.url`, `web.folder`, `web.gets`, `web.cuts`."""
-    folder = tmp_path / "served"
-    folder.mkdir()
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(folder)))
-    server.gets, server.cuts, server.delay, server.folder = [], 0, 0, folder
-    server.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    """A served folder."""
+    (tmp_path / "served").mkdir()
+    with serving(tmp_path / "served") as server:
+        yield server
 
 
 @pytest.fixture
@@ -309,7 +258,7 @@ def test_the_least_recently_used_files_make_room(web, tmp_path):
     for name in "abacacb":
         use(name)
         time.sleep(0.01)
-    assert [path[1] for path in web.gets] == ["a", "b", "c", "b"]
+    assert [path[1] for path, _ in web.gets] == ["a", "b", "c", "b"]
     refused = pytest.raises(UserError, match=r"No room for .*/d\.txt in the cache")
     with cache.local(f"{web.url}/a.txt"), cache.local(f"{web.url}/b.txt"), refused:
         use("d")
@@ -318,36 +267,6 @@ def test_the_least_recently_used_files_make_room(web, tmp_path):
     with pytest.raises(UserError, match=r"has 2501 bytes or more, and the cache .* may hold 2500"):
         use("big")
     use("d")
-
-
-PROCESS = """
-import sys, time, random
-from pathlib import Path
-from data_prep.storage import Cache
-cache = Cache(Path(sys.argv[1]), int(sys.argv[2]), wait_seconds=60)
-order = random.Random(int(sys.argv[3]))
-for _ in range(int(sys.argv[5])):
-    name = order.choice("abcdef"[: int(sys.argv[6])])
-    with cache.local(f"{sys.argv[4]}/{name}.txt") as path:
-        for _ in range(3):
-            assert path.read_bytes() == name.encode() * 1000
-            time.sleep(0.005)
-        held = sum(path.stat().st_size for path in Path(sys.argv[1], "entries").glob("[!.]*") if path.exists())
-        assert held <= int(sys.argv[2]), held
-"""
-
-
-def run_processes(cache_folder, url, bound, uses, files, count=3):
-    command = [sys.executable, "-c", PROCESS, str(cache_folder), str(bound)]
-    with contextlib.ExitStack() as stack:
-        running = [
-            stack.enter_context(
-                subprocess.Popen([*command, str(seed), url, str(uses), str(files)], stderr=subprocess.PIPE)
-            )
-            for seed in range(count)
-        ]
-        for process in running:
-            assert process.wait(60) == 0, process.stderr.read().decode()
 
 
 def test_one_of_several_users_downloads(web, cache):
@@ -360,22 +279,4 @@ def test_one_of_several_users_downloads(web, cache):
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         assert list(pool.map(use, range(4))) == [b"a" * 1000] * 4
-    assert web.gets == ["/a.txt"]
-
-
-def test_processes_that_evict_each_others_files(web, tmp_path):
-    for name in "abcdef":
-        (web.folder / f"{name}.txt").write_bytes(name.encode() * 1000)
-    run_processes(tmp_path / "cache", web.url, 4000, 20, 6)
-    assert len(web.gets) > 6
-
-
-def test_what_a_killed_download_left_is_replaced(web, cache):
-    (web.folder / "a.txt").write_bytes(b"abc")
-    url = f"{web.url}/a.txt"
-    with cache.local(url) as path:
-        pass
-    path.rename(path.with_name(f".{path.name}-1-part.{os.uname().nodename}.{2**22 + 1}.tmp"))
-    with cache.local(url) as path:
-        assert path.read_bytes() == b"abc"
-    assert len(web.gets) == 2
+    assert web.gets == [("/a.txt", None)]

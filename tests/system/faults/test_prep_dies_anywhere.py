@@ -46,16 +46,14 @@ def survived(work: Callable[[], object], out: Path, changes: int) -> bool:
 def test_a_death_before_any_change_costs_nothing(tmp_path):
     """With near duplicates, an evaluation set and a held-out part: all kinds of files that a preparation writes."""
     settings = PreparationSettings(valid_fraction=0.2, deduplicate="near")
-    rows = [*texts(0, 120), *texts(0, 40), "{broken"]
+    rows = [*texts(0, 24), *texts(0, 8), "{broken"]
     (tmp_path / "a.jsonl").write_bytes(jsonl(rows) + b"{broken\n")
     (tmp_path / "eval.txt").write_text("\n".join(texts(3, 5)))
-    train_tokenizer(texts(0, 100), "wordpiece", 300, tmp_path / "tok")
+    train_tokenizer(texts(0, 24), "wordpiece", 120, tmp_path / "tok")
     evaluation = [tmp_path / "eval.txt"]
 
     def work(out: Path) -> Callable[[], object]:
-        return lambda: prepare_files(
-            [tmp_path / "a.jsonl"], tmp_path / "tok", out, 1, settings, evaluation=evaluation, task_bytes=20_000
-        )
+        return lambda: prepare_files([tmp_path / "a.jsonl"], tmp_path / "tok", out, 1, settings, evaluation=evaluation)
 
     work(tmp_path / "undisturbed")()
     expected, out, changes = tree(tmp_path / "undisturbed"), tmp_path / "out", 0
