@@ -58,8 +58,8 @@ def _train(used: Saver, seconds: float = 30) -> int:
     return steps
 
 
-def _save(folder: Path, step: int, snapshot: Snapshot = _snapshot, asynchronous: bool = True) -> None:
-    used = checkpoints.saver(folder, snapshot, asynchronous=asynchronous)
+def _save(folder: Path, step: int, snapshot: Snapshot = _snapshot) -> None:
+    used = checkpoints.saver(folder, snapshot)
     used.begin(step, {})
     _train(used)
     used.close()
@@ -132,7 +132,7 @@ def main() -> None:
     elif what == "agree":
         agree(folder)
     elif what == "die":
-        _save(folder, 3, _snapshot_and_die, asynchronous=sys.argv[3] == "asynchronous")
+        _save(folder, 3, _snapshot_and_die)
     elif what == "full_disk":
         full_disk(folder, Path(sys.argv[3]))
     dist.barrier()

@@ -1,6 +1,5 @@
 """Checkpoints are complete and verifiable, or absent: damage, kills at every operation, lost ranks."""
 
-import json
 import shutil
 import threading
 from pathlib import Path
@@ -8,7 +7,6 @@ from typing import IO
 
 import pytest
 
-from data_prep.common.errors import UserError
 from pretrain import checkpoint
 from pretrain.checkpoint import Parts, newest_verified
 from tests.support import checkpoints, kills
@@ -62,23 +60,6 @@ def test_commit_read_and_find(folder):
     assert newest(folder) == (2, [])
 
 
-def test_no_checkpoint_at_all(tmp_path):
-    assert checkpoint.committed(tmp_path / "none") == []
-    assert newest(tmp_path) == (None, [])
-
-
-@pytest.mark.parametrize("name", [MODEL, OPTIMIZER])
-@pytest.mark.parametrize("place", [0, 1500, -1])
-def test_a_flipped_byte_is_named_and_the_older_one_taken(folder, name, place):
-    flip(folder / "step-00000002" / name, place)
-    assert checkpoint.verify(folder / "step-00000002") == f"{folder}/step-00000002/{name} differs from its checksum"
-    step, told = newest(folder)
-    assert step == 1
-    assert len(told) == 1
-    assert "step-00000002 is damaged and skipped" in told[0]
-    assert name in told[0]
-
-
 def test_a_flip_in_any_byte_of_the_manifest_is_found(folder):
     path = folder / "step-00000002"
     manifest = path / "manifest.json"
@@ -91,27 +72,30 @@ def test_a_flip_in_any_byte_of_the_manifest_is_found(folder):
     assert checkpoint.verify(path) is None
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", "7", '"x"', "[1, 2"])
-def test_a_manifest_that_is_something_else_is_named(folder, content):
-    (folder / "step-00000002/manifest.json").write_text(content)
-    assert "step-00000002/manifest.json cannot be used" in (checkpoint.verify(folder / "step-00000002") or "")
-    assert newest(folder)[0] == 1
+DAMAGE = {
+    "first byte": lambda data: bytes([data[0] ^ 1]) + data[1:],
+    "middle": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "truncated": lambda data: data[:-2],
+    "longer": lambda data: data + b"x",
+    "empty": lambda data: b"",
+    "missing": None,
+}
 
 
 @pytest.mark.parametrize("name", [MODEL, OPTIMIZER, "manifest.json"])
-@pytest.mark.parametrize("damage", ["truncated", "longer", "missing", "empty"])
-def test_truncated_and_missing_files_are_named(folder, name, damage):
-    path = folder / "step-00000002" / name
-    if damage == "missing":
-        path.unlink()
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_named_and_the_older_checkpoint_taken(folder, name, damage):
+    path, change = folder / "step-00000002" / name, DAMAGE[damage]
+    if change:
+        path.write_bytes(change(path.read_bytes()))
     else:
-        data = path.read_bytes()
-        path.write_bytes({"truncated": data[:-1], "longer": data + b"x", "empty": b""}[damage])
-    if (name, damage) == ("manifest.json", "truncated"):
-        assert json.loads(path.read_text()), "only the newline is gone"
-        return
+        path.unlink()
     assert str(path) in (checkpoint.verify(folder / "step-00000002") or "")
-    assert newest(folder)[0] == 1
+    step, told = newest(folder)
+    assert step == 1
+    assert len(told) == 1
+    assert "step-00000002 is damaged and skipped" in told[0]
+    assert name in told[0]
 
 
 def test_every_file_is_checked_by_one_rank(folder):
@@ -120,14 +104,6 @@ def test_every_file_is_checked_by_one_rank(folder):
         flip(path / name, 7)
         assert sum(checkpoint.verify(path, part, 2) is not None for part in range(2)) == 1
         flip(path / name, 7)
-
-
-def test_all_damaged_refuses(folder):
-    for step in (1, 2):
-        flip(folder / f"step-{step:08d}" / MODEL, 0)
-    with pytest.raises(UserError, match=r"no checkpoint is intact .*step-00000002/deepspeed/model\.pt") as caught:
-        newest(folder)
-    assert "\n" not in str(caught.value)
 
 
 def test_leftovers_and_strangers_are_ignored_and_later_removed(folder):
@@ -140,12 +116,15 @@ def test_leftovers_and_strangers_are_ignored_and_later_removed(folder):
     assert names(folder) == ["mine-00000009", "step-00000001", "step-00000002", "step-00000003", "step-00000007"]
 
 
-@pytest.mark.parametrize("keep", [1, 2, 5])
-def test_pruning_keeps_the_newest(tmp_path, keep):
-    for step in range(1, 5):
-        commit(tmp_path, step, keep=keep)
-        assert [found for found, _ in checkpoint.committed(tmp_path)] == list(range(step, max(0, step - keep), -1))
-    assert newest(tmp_path) == (4, [])
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [({"keep": 1}, [11]), ({"keep": 3}, [11, 10, 9]), ({"keep": 2, "every_steps": 1, "keep_every": 4}, [11, 10, 8, 4])],
+)
+def test_the_newest_and_multiples_are_kept(tmp_path, settings, kept):
+    for step in range(1, 12):
+        commit(tmp_path, step, **settings)
+    assert [step for step, _ in checkpoint.committed(tmp_path)] == kept
+    assert newest(tmp_path) == (11, [])
 
 
 @pytest.mark.parametrize("later", [2, 9])
@@ -256,23 +235,16 @@ def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
     assert newest(tmp_path) == (2, [])
 
 
-def test_steps_kept_for_ever(tmp_path):
-    for step in range(1, 12):
-        commit(tmp_path, step, keep=2, every_steps=1, keep_every=4)
-    assert [found for found, _ in checkpoint.committed(tmp_path)] == [11, 10, 8, 4]
-
-
 WORKER = "tests.pretrain.checkpoint.checkpoint_worker"
 
 
-@pytest.mark.parametrize("form", ["synchronous", "asynchronous"])
-def test_two_ranks_agree_and_a_rank_lost_before_the_commit_leaves_no_step(tmp_path, form):
+def test_two_ranks_agree_and_a_rank_lost_before_the_commit_leaves_no_step(tmp_path):
     run_ranks(WORKER, 2, "commit", str(tmp_path), timeout=60)
     assert set(checkpoint.read(tmp_path / "step-00000002").files) >= {
         f"deepspeed/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)
     }
     with pytest.raises(AssertionError, match=r"exit codes \[1, -9\]"):
-        run_ranks(WORKER, 2, "die", str(tmp_path), form, timeout=60)
+        run_ranks(WORKER, 2, "die", str(tmp_path), timeout=60)
     assert (tmp_path / "step-00000003.tmp" / OPTIMIZER).stat().st_size == 500
     assert newest(tmp_path) == (2, [])
     flip(tmp_path / "step-00000002" / "deepspeed/zero_pp_rank_1_mp_rank_00_optim_states.pt", 3)

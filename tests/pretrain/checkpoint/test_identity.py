@@ -1,6 +1,7 @@
 """Identity of a run: settings that may change at a resume, and settings that may not."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,60 +85,30 @@ DECIDING = {
     "train__z_loss": 1e-4,
     "deepspeed": {"x": 1},
 }
-FREE = {
-    "run__dir": "runs/elsewhere",
-    "model__init": "the-same/moved",
-    "run__resume": "required",
-    "run__trust_checkpoint": True,
-    "run__allow_changes": True,
-    "run__deterministic": True,
-    "data__train": "data/the-same-moved",
-    "data__valid": "data/v",
-    "data__damage_budget": 1000,
-    "data__cache_dir": "/tmp/cache",
-    "data__cache_gb": 3,
-    "train__steps": 20,
-    "train__micro_batch_size": 4,
-    "train__activation_checkpointing": True,
-    "train__compile": True,
-    "train__fused_kernels": True,
-    "train__flash_attention": 2,
-    "train__profile": {"steps": [2, 3]},
-    "zero__stage": 2,
-    "zero__offload": "cpu",
-    "zero": {"stage": 3, "offload": "cpu", "offload_parameters": True},
-    "checkpoint__every_steps": 5,
-    "checkpoint__every_minutes": 5,
-    "checkpoint__asynchronous": False,
-    "checkpoint__keep": 5,
-    "checkpoint__keep_every": 5000,
-    "checkpoint__max_failures": 5,
-    "checkpoint__remote": "s3://bucket/run",
-    "eval__every_steps": 5,
-    "eval__rows": 5,
-    "eval__samples": 5,
-    "eval__masks": "common",
-    "guard__dry_run": False,
-    "guard__max_skipped": 2,
-    "guard__spike_threshold": 5.0,
-    "guard__spike_window": 64,
-    "guard__rollback": True,
-    "guard__spike_steps": 5,
-    "guard__skip_steps": 10,
-    "guard__max_rollbacks": 1,
-    "guard__hang_seconds": 60.0,
-    "guard__slow_factor": 2.0,
-    "guard__replica_check_steps": 0,
-    "guard__gradient_check_steps": 7,
-    "guard__data_wait": 0.5,
-    "track__uri": "sqlite:///x.db",
-    "track__experiment": "x",
-    "track__parent": "study",
-    "track__models": "all",
-    "track__system_seconds": 1.0,
-    "track__group_norms_every": 7,
-    "cluster": {"nodes": 3, "gpus_per_node": 8, "partition": "gpu", "environment": {"A": "b"}},
-}
+MODERNBERT = {"arch": "modernbert", "size": "tiny"}
+NESTED = [
+    ({"optim": {"name": "muon"}}, {"muon": {"momentum": 0.9}}, "optim.muon.momentum was 0.95 and is 0.9"),
+    ({"masking": {"strategy": "ngram", "ngram": 2}}, {"ngram": 4}, "masking.ngram was 2 and is 4"),
+    ({"masking": {}}, {"replacement": {"mask": 0.7, "random": 0.1}}, "masking.replacement.mask was 0.8 and is 0.7"),
+    ({"model": {}}, {"size": {"layers": 4, "hidden": 256, "heads": 8}}, "model.size.heads was 4 and is 8"),
+    (
+        {"model": MODERNBERT},
+        {"local_attention": 64},
+        "model.local_attention was 128 and is 64",
+    ),
+    (
+        {"model": MODERNBERT},
+        {"global_rope_theta": 1e4},
+        "model.global_rope_theta was 160000.0 and is 10000.0",
+    ),
+    (
+        {"model": MODERNBERT},
+        {"local_rope_theta": 5},
+        "model.local_rope_theta was 10000.0 and is 5.0",
+    ),
+    ({"model": {"init": "bert"}}, {"init_vocabulary": "pieces"}, "model.init_vocabulary was same and is pieces"),
+    ({"model": {"init": "bert"}}, {"init_size": "tile"}, "model.init_size was same and is tile"),
+]
 
 
 @pytest.mark.parametrize(("key", "value"), DECIDING.items())
@@ -149,14 +120,10 @@ def test_a_deciding_setting_is_named(key, value):
     assert [other for other in changed(before, now) if "max_positions" not in other] == [said] or "max_pos" in name
 
 
-def test_muon_s_settings_are_named():
-    slow, fast = (identity(optim={"name": "muon", "muon": {"momentum": momentum}}) for momentum in (0.95, 0.9))
-    assert changed(slow, fast) == ["optim.muon.momentum was 0.95 and is 0.9"]
-
-
-def test_settings_of_a_strategy_are_named():
-    short, long = (identity(masking={"strategy": "ngram", "ngram": words}) for words in (2, 4))
-    assert changed(short, long) == ["masking.ngram was 2 and is 4"]
+@pytest.mark.parametrize(("before", "change", "said"), NESTED)
+def test_a_deciding_setting_of_a_part_is_named(before, change, said):
+    ((section, values),) = before.items()
+    assert changed(identity(**before), identity(**{section: values | change})) == [said]
 
 
 def test_the_objective_decides_batches():
@@ -177,39 +144,6 @@ def test_only_begun_stages_are_fixed():
     assert changed(before, at(100, 128, 256, micro_batch_size=8)) == []
 
 
-def test_nested_settings_are_named():
-    size = {"layers": 4, "hidden": 256, "heads": 8}
-    assert changed(identity(), identity(model__size=size)) == ["model.size.heads was 4 and is 8"]
-    shares = {"mask": 0.7, "random": 0.1}
-    assert changed(identity(), identity(masking__replacement=shares)) == ["masking.replacement.mask was 0.8 and is 0.7"]
-
-
-def test_what_a_modernbert_computes_is_named():
-    given = {"arch": "modernbert", "size": "tiny"}
-    for name, value, now in (
-        ("local_attention", 64, 64),
-        ("global_rope_theta", 1e4, 1e4),
-        ("local_rope_theta", 5, 5.0),
-    ):
-        before, after = identity(model=given), identity(model=given | {name: value})
-        assert changed(before, after) == [f"model.{name} was {before.settings[f'model.{name}']} and is {now}"]
-
-
-def test_how_initial_weights_are_adapted_is_named():
-    """An older checkpoint recorded neither setting, and has the default of both."""
-    first = {"init": "bert"}
-    recorded = identity(model=first).settings
-    for name, value in (("init_vocabulary", "pieces"), ("init_size", "tile")):
-        assert changed(identity(model=first), identity(model=first | {name: value})) == [
-            f"model.{name} was same and is {value}"
-        ]
-        del recorded[f"model.{name}"]
-    config = Config.model_validate(LEAST | {"model": first}).model_dump(mode="json")
-    del config["model"]["init_vocabulary"], config["model"]["init_size"]
-    saved = Checkpoint(Path("step-00000005"), 5, {"identity": recorded, "config": config}, {})
-    assert changed(Identity.stored(saved), identity(model=first)) == []
-
-
 def test_the_order_of_a_mix_is_named():
     """Rows draw a strategy by its place in the mix, so other masks follow from another order."""
     before, now = (identity(masking__strategy=mix) for mix in ({"token": 1, "span": 3}, {"span": 3, "token": 1}))
@@ -219,9 +153,27 @@ def test_the_order_of_a_mix_is_named():
     assert before.of_batches() != now.of_batches()
 
 
-@pytest.mark.parametrize(("key", "value"), FREE.items())
-def test_a_free_setting_changes_nothing(key, value):
-    assert changed(identity(), identity(**{key: value})) == []
+def test_other_settings_are_free():
+    """Sections that are left out whole, and what is taken of others."""
+    sections = {"data", "deepspeed", "indexes of data", "masking", "model", "objective", "optim", "plan version"}
+    names = identity().settings
+    assert {name.partition(".")[0] for name in names} == sections | {"batches", "run", "schedule", "train"}
+    taken = {name for name in names if re.match(r"(run|train|data)\.", name)}
+    assert taken == {
+        "data.train (fingerprint)",
+        "data.train (shares)",
+        "data.train (tokenizer)",
+        "data.seq_len",
+        "data.packing",
+        "data.window_blocks",
+        "data.shuffled_ngrams",
+        "run.seed",
+        "train.global_batch_size",
+        "train.precision",
+        "train.label_smoothing",
+        "train.z_loss",
+    }
+    assert not {"model.init", "model.config"} & set(names)
 
 
 def test_initial_weights_count_by_content():
