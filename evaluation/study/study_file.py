@@ -13,7 +13,7 @@ from data_prep.common.files import sha256_file, write_json
 from data_prep.common.reading import json_or_none, parse_json, read_bytes
 from data_prep.common.urls import redact
 from data_prep.storage import not_a
-from pretrain.checkpoint import differences
+from pretrain.checkpoint import changed_settings
 from pretrain.config import Config
 from pretrain.config_files import flat, save_config
 from pretrain.run import RunFolder
@@ -208,7 +208,7 @@ def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
 
     Raises UserError with the problem, the first difference, and the advice.
     """
-    if changed := [*differences(_settings(before), _settings(now)).values()]:
+    if changed := [*changed_settings(_settings(before), _settings(now)).values()]:
         more = f" (and {len(changed) - 1} more)" if changed[1:] else ""
         raise UserError(redact(f"{problem}: {changed[0]}{more}; {advice}"))
 

@@ -1,7 +1,7 @@
 from .choose_checkpoint import first_intact as first_intact
 from .choose_checkpoint import newest_verified as newest_verified
 from .identity import Identity as Identity
-from .identity import differences as differences
+from .identity import changed_settings as changed_settings
 from .identity import first_of as first_of
 from .manifest import Checkpoint as Checkpoint
 from .manifest import manifest_sha256 as manifest_sha256

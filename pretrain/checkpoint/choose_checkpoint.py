@@ -10,11 +10,11 @@ from pretrain.checkpoint.manifest import Checkpoint, condition, read, verify
 from pretrain.checkpoint.retention import committed
 from pretrain.distributed import all_gather_json
 
-Check = Callable[[Checkpoint], str | None]
+StateCheck = Callable[[Checkpoint], str | None]
 
 
 def newest_verified(
-    folder: Path, report: Callable[[str], None], check: Check = lambda found: None
+    folder: Path, report: Callable[[str], None], check: StateCheck = lambda found: None
 ) -> Checkpoint | None:
     """The newest checkpoint that every rank finds intact, or None if there is no checkpoint; a collective.
 
@@ -41,7 +41,7 @@ def newest_verified(
 
 
 def first_intact(
-    folder: Path, names: Sequence[str], check: Check, skip: Callable[[Path, str], object] = lambda *_: None
+    folder: Path, names: Sequence[str], check: StateCheck, skip: Callable[[Path, str], object] = lambda *_: None
 ) -> Checkpoint | None:
     """The first intact checkpoint of these in a folder, as rank 0 lists them; a collective.
 

@@ -101,7 +101,7 @@ class Identity:
 
         Fingerprints of indexes are compared only if both sides have one and the data are the same.
         """
-        found = differences(self.settings, now.settings)
+        found = changed_settings(self.settings, now.settings)
         if _DATA in found or None in (self.settings.get(_INDEXES), now.settings.get(_INDEXES)):
             found.pop(_INDEXES, None)
         return found
@@ -134,7 +134,7 @@ def _sections(config: Config) -> dict[str, Any]:
     return flat(values)
 
 
-def differences(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
+def changed_settings(before: dict[str, Any], now: dict[str, Any]) -> dict[str, str]:
     """A phrase for each setting that differs: "masking.rate was 0.15 and is 0.3". Digests are shortened."""
     names = dict.fromkeys([*before, *now])
     pairs = {n: (before.get(n), now.get(n)) for n in names if before.get(n) != now.get(n)}

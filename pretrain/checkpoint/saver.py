@@ -31,7 +31,7 @@ from pretrain.run import step_name
 Parts = dict[str, Callable[[IO[bytes]], None]]
 """The files of a rank: the name relative to the checkpoint's folder, and the function that writes the file."""
 Snapshot = Callable[[Path, bool], Parts]
-Report = Callable[[int, dict[str, float]], None]
+ReportSaved = Callable[[int, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Saver:
         folder: Path,
         settings: CheckpointConfig,
         snapshot: Snapshot,
-        report: Report,
+        report: ReportSaved,
         saved_step: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ):

@@ -26,7 +26,7 @@ from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_fla
 from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
 from pretrain.engine.flat_step import FlatGradientStep
 from pretrain.engine.gradient_buckets import matrix_groups
-from pretrain.engine.gradient_check import GradientCheck, Report, checked_parameters
+from pretrain.engine.gradient_check import GradientCheck, ReportDifferences, checked_parameters
 from pretrain.engine.gradient_norms import GroupNorms
 from pretrain.engine.host_copy import StatesInMemory
 from pretrain.engine.process_group import make_deterministic, slow_precision
@@ -109,7 +109,7 @@ class Engine:
         weights: Tensor,
         lr: float,
         group_norms: bool = False,
-        report_gradients: Report | None = None,
+        report_gradients: ReportDifferences | None = None,
         objectives: Sequence[float] = (1.0,),
     ) -> Tensor:
         """One optimizer step over the global batch.
@@ -141,7 +141,7 @@ class Engine:
             group["lr"] = lr
         return self._take_step(batches, weights.reshape(-1), objectives, report_gradients, group_norms)
 
-    def rehearse(self, batches: Sequence[DeviceBatch], report_gradients: Report) -> None:
+    def rehearse(self, batches: Sequence[DeviceBatch], report_gradients: ReportDifferences) -> None:
         """Run a whole step without changing weights, optimizer state or counts; `report_gradients` as in `step`."""
         counts = {name: getattr(self.deepspeed, name) for name in _COUNTS}
         scaler = getattr(self.deepspeed.optimizer, "loss_scaler", None)  # fp16
@@ -163,7 +163,7 @@ class Engine:
         batches: Sequence[DeviceBatch],
         weights: Tensor,
         objectives: Sequence[float],
-        report_gradients: Report | None,
+        report_gradients: ReportDifferences | None,
         group_norms: bool = False,
         skip: bool = False,
     ) -> Tensor:
@@ -350,7 +350,7 @@ class Engine:
         get_accelerator().empty_cache()
 
     @contextlib.contextmanager
-    def _checked(self, report: Report | None) -> Iterator[None]:
+    def _checked(self, report: ReportDifferences | None) -> Iterator[None]:
         """Compare the gradients of the backward passes within, if there is a `report`."""
         if report is None:
             yield

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
 from torch import Tensor, nn
 
-Report = Callable[[dict[str, float]], None]
+ReportDifferences = Callable[[dict[str, float]], None]
 
 _ELEMENTS = 1 << 20  # compared of a parameter, evenly spaced: the check hardly adds to the memory of a step
 _TOLERANCE = 1e-4  # relative, for sums in fp32: only their order differs
@@ -69,7 +69,7 @@ class GradientCheck:
 
         return record
 
-    def report_differences(self, report: Report) -> None:
+    def report_differences(self, report: ReportDifferences) -> None:
         """Report the relative differences that are too large, by parameter; a collective that blocks the host.
 
         After the last backward pass of a step and before clipping. All ranks report the same, or nothing.

@@ -7,10 +7,9 @@ from typing import Any
 
 from data_prep.common.errors import UserError
 from pretrain.guards import GuardHistory
-from pretrain.run import RunFolder
+from pretrain.run import RecordEntry, RunFolder
 
 _STATUS_SECONDS = 5.0
-Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
 
 
 class Recorder:
@@ -21,7 +20,7 @@ class Recorder:
         is_saving: whether a save is in progress. It may fill the disk for a while, so a failed write is no problem.
     """
 
-    def __init__(self, report: Report, folder: RunFolder, rank: int, is_saving: Callable[[], bool]):
+    def __init__(self, report: RecordEntry, folder: RunFolder, rank: int, is_saving: Callable[[], bool]):
         self._report = report
         self._folder = folder
         self._is_rank_zero = rank == 0

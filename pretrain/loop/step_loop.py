@@ -18,14 +18,14 @@ from pretrain.guards import EndOfRun, StepGuard, StepResult, check_replicas, end
 from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.loaded_steps import LoadedStep, prefetch
-from pretrain.loop.progress_records import Recorder, Report, StatusWriter
+from pretrain.loop.progress_records import Recorder, StatusWriter
 from pretrain.loop.step_clock import StepClock
 from pretrain.loop.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.objectives import loss_weights
 from pretrain.optim import learning_rate
 from pretrain.reporting import Profile
 from pretrain.resuming import ResumeState, checkpoint_state
-from pretrain.run import State, StopRequest
+from pretrain.run import RecordEntry, State, StopRequest
 from pretrain.setup import RunParts
 
 LoopEnd = State | Literal["spike"]
@@ -80,7 +80,7 @@ class Loop:
 
     @classmethod
     def of(
-        cls, run: RunParts, engine: Engine, loader: Loader, start: ResumeState, stop: StopRequest, report: Report
+        cls, run: RunParts, engine: Engine, loader: Loader, start: ResumeState, stop: StopRequest, report: RecordEntry
     ) -> "Loop":
         """The loop of a run with its usual parts. `report`: see Recorder."""
         config, folder, steps_done = run.config, run.folder, start.steps_done

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from data_prep.common.errors import UserError
 from pretrain import checkpoint
-from pretrain.checkpoint import Checkpoint, differences
+from pretrain.checkpoint import Checkpoint, changed_settings
 from pretrain.config import Config
 from pretrain.config_files import flat
 from pretrain.data import Sources
@@ -56,7 +56,7 @@ def _allowed_changes(config: Config, saved: Checkpoint, data: Sources) -> Iterat
             f"Changed schedule: {now:,} steps instead of {then:,}; the learning rate of step {saved.step + 1:,} is "
             f"{rates[0]} instead of {rates[1]}, at the last step it is {learning_rate(config, now - 1):.3g}"
         )
-    if changed := differences(saved.state["layout"], layout_of(config)):
+    if changed := changed_settings(saved.state["layout"], layout_of(config)):
         yield f"{saved.path.name} is resharded: {'; '.join(changed.values())}"
 
 
@@ -71,7 +71,7 @@ def _changed_phases(config: Config, before: Config, saved: Checkpoint, data: Sou
         }
         for settings in (before, config)
     )
-    changed = differences(then, now)
+    changed = changed_settings(then, now)
     stored, read = saved.state["data_of_phases"], data_of_phases(config, data)
     for phase in config.run_phases:
         key, known = f"phases.{phase.name}.data.train", phase.name in stored and phase.name in read

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from data_prep.common.errors import UserError
-from pretrain.checkpoint import Checkpoint, Identity, committed, differences, first_of, read, verify
+from pretrain.checkpoint import Checkpoint, Identity, changed_settings, committed, first_of, read, verify
 from pretrain.config import Config
 from pretrain.data import Sources
 from pretrain.model import describe, read_description, weights_digest
@@ -55,7 +55,7 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
             f"{saved.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
             "go on with that version, or choose another run.dir"
         )
-    shape = differences(read_description(saved.state["shape"]), describe(config, data.tokenizer, saved.step))
+    shape = changed_settings(read_description(saved.state["shape"]), describe(config, data.tokenizer, saved.step))
     for view in ("causal", "sep_id"):  # the weights fit all views: a run may go from one objective to the other
         shape.pop(view, None)
     if shape:

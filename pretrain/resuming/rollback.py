@@ -5,10 +5,8 @@ the batches around it; the spike did not return.
 """
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch.distributed as dist
 
@@ -19,12 +17,11 @@ from pretrain.distributed import print_on_rank_zero, run_on_all_ranks, run_on_ra
 from pretrain.guards import GuardHistory, Rollback
 from pretrain.resuming.resume_state import ResumeState, state_problem
 from pretrain.resuming.start_state import first_state
-
-Report = Callable[[int, dict[str, float], dict[str, Any] | None], None]
+from pretrain.run import RecordEntry
 
 
 def roll_back(
-    config: Config, folder: Path, start: Checkpoint | None, history: GuardHistory, loader: Loader, report: Report
+    config: Config, folder: Path, start: Checkpoint | None, history: GuardHistory, loader: Loader, report: RecordEntry
 ) -> tuple[Checkpoint | None, ResumeState]:
     """Go back to the checkpoint before a spike; a collective. Later checkpoints no longer count.
 
@@ -72,7 +69,7 @@ def _state_after(then: ResumeState, history: GuardHistory, loader: Loader, skip_
     return replace(then, position=position, history=replace(then.history, rollbacks=(*history.rollbacks, made)))
 
 
-def _report(state: ResumeState, report: Report) -> None:
+def _report(state: ResumeState, report: RecordEntry) -> None:
     made = state.history.rollbacks[-1]
     print_on_rank_zero(f"warning: went back {made} left out (guard.rollback)")
     if dist.get_rank() == 0:

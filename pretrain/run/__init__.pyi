@@ -9,6 +9,7 @@ from .folder import step_name as step_name
 from .journal import Entry as Entry
 from .journal import Journal as Journal
 from .journal import JournalReader as JournalReader
+from .journal import RecordEntry as RecordEntry
 from .journal_table import JournalTable as JournalTable
 from .phases import PhaseMarker as PhaseMarker
 from .phases import RunPhase as RunPhase

@@ -9,7 +9,7 @@ import hashlib
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from data_prep.common.files import AppendLog, limited_lines, open_plain
 from data_prep.common.reading import MAX_NUMBER, YEAR_9999
 
 _NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+RecordEntry = Callable[[int, dict[str, float], dict[str, Any] | None], None]
+"""Records an entry: its step, its metrics and, of a training step, its batch."""
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,10 @@ from tests.support.forked import ROOT
 PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
 NAMED_ON_PURPOSE = ("launchers/commands/", "pretrain/kernels/")
 LEFT = {
-    "Check",
     "Kind",
     "Progress",
-    "Report",
     "Seeds",
     "Status",
-    "differences",
     "read_pairs",
 }
 
