@@ -1,4 +1,4 @@
-"""The ranks of benchmarks/engine.py and measuring.py: the same model and batches for the engine and for plain DDP."""
+"""The ranks of benchmarks/engine.py: the same model and batches for the engine and for plain DDP."""
 
 import os
 import socket
