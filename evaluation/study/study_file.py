@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from data_prep.common.errors import MissingFile, UserError
 from data_prep.common.files import sha256_file, write_json
@@ -214,16 +214,7 @@ def check_same(before: Study, now: Study, problem: str, advice: str) -> None:
 
 
 def _settings(study: Study) -> dict[str, Any]:
-    """All settings except the seeds, by name. Keys missing in a config of an earlier version get defaults."""
+    """All settings except the seeds, by name."""
+    masking = {arm.name: arm.masking for arm in study.arms}
     values = study.model_dump(mode="json", exclude={"seeds", "arms", "config"})
-    parts = {"run": {"dir": "."}, **study.config}
-    try:
-        configs = {arm.name: Config.model_validate(parts | {"masking": arm.masking}) for arm in study.arms}
-    except ValidationError as error:
-        key = ".".join(map(str, error.errors()[0]["loc"]))
-        raise UserError(
-            f"The study was made by another version of Maskwright, whose config has another {key}. Continue with that "
-            "version, or choose another run.dir."
-        ) from None
-    masking = {name: config.masking.model_dump(mode="json") for name, config in configs.items()}
-    return flat(values | {"arms": [*configs]} | deciding(next(iter(configs.values()))) | masking)
+    return flat(values | {"arms": [*masking]} | study.config | masking)

@@ -10,7 +10,6 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from data_prep.common.errors import UserError
 from experiments.mean_of_embeddings import save_word_vectors
 from experiments.word2vec import (
-    Similarities,
     bootstrap_p,
     cosines,
     embeddings_of,
@@ -105,8 +104,3 @@ def test_the_classifier_reads_the_mean_whatever_the_order_and_padding(folder):
     torch.testing.assert_close(alone.logits[0], first)
     expected = torch.nn.functional.cross_entropy(alone.logits, torch.tensor([0, 0, 1]))
     torch.testing.assert_close(alone.loss, expected)
-
-
-def test_similarities_keep_the_order_of_scores():
-    pairs = Similarities("x", ("a", "b", "c"), ("b", "c", "a"), np.array([1.0, 2.0, 3.0]))
-    assert pairs.among({"a": 1, "c": 1}).human.tolist() == [3.0]

@@ -384,16 +384,12 @@ def test_a_password_on_the_command_line_is_refused(model, files):
         call(model, files, "--uri", "http://me:secret@host")
 
 
-def test_mlflow_that_is_away_costs_a_warning(model, files, caplog):
-    call(model, files, "--seeds", 1, "--epochs", "1", "--limit", 8, "--uri", "http://127.0.0.1:9")
-    assert len(json.loads((files / "out.json").read_text())["scores"]) == 1
-    assert "did not take the results" in caplog.text
-
-
-def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, files, monkeypatch):
-    """And its parameters are the names of model and files, without what opens them."""
+def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, files, monkeypatch, caplog):
+    """After a warning. Its parameters are the names of model and files, without what opens them."""
     options = ("--seeds", 1, "--epochs", "1", "--limit", 8)
     call(model, files, *options, "--uri", "http://127.0.0.1:9")
+    assert len(json.loads((files / "out.json").read_text())["scores"]) == 1
+    assert "did not take the results" in caplog.text
     monkeypatch.setattr(Finetuning, "run_seed", lambda *_: pytest.fail("all seeds are there"))
     write_config(files / "config.yaml", {"track": {"uri": f"sqlite:///{files}/mlflow.db"}})  # for its empty database
     train = f"file://{files}/train.tsv?token=abc"

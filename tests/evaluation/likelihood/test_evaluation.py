@@ -27,7 +27,7 @@ from evaluation.likelihood.predictors import Unigram, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
 from launchers.app import app
 from pretrain.masking import IGNORED, Vocabulary
-from tests.support.evaluated import corpora, save_model
+from tests.support.evaluated import save_model
 from tests.support.hostile_json import DEEPEST, HOSTILE
 from tests.support.web import serving
 
@@ -36,11 +36,6 @@ PAIRS = [
     {"sentence_good": "a sailor found a coin.", "sentence_bad": "a sailor found a the.", "UID": "noun"},
     {"sentence_good": "the king feared her.", "sentence_bad": "the king feared.", "UID": "\x1b[2Jlength"},
 ]
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> dict[str, Path]:
-    return corpora(tmp_path_factory.mktemp("corpora"))
 
 
 @pytest.fixture(scope="module")

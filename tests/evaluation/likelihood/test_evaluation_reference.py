@@ -14,7 +14,7 @@ from data_prep.format import Dataset
 from evaluation.likelihood.held_out_loss import HeldOut, Masks, measure
 from evaluation.likelihood.predictors import EncoderLogits, PaddedLogits, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
-from tests.support.evaluated import corpora, save_model
+from tests.support.evaluated import save_model
 
 MASKED = {
     "bert": "wordpiece",
@@ -35,11 +35,6 @@ TEXTS = [
     "The captain saw the red ship.",
 ]
 TOLERANCE = 1e-4
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory) -> dict[str, Path]:
-    return corpora(tmp_path_factory.mktemp("corpora"))
 
 
 @pytest.fixture(scope="module")

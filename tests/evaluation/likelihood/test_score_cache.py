@@ -13,12 +13,7 @@ from evaluation.likelihood.predictors import FinishedModel
 from evaluation.likelihood.sentence_scores import ScoreCache, model_identity
 from launchers.app import app
 from tests.support import text_data
-from tests.support.evaluated import corpora, save_model
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return corpora(tmp_path_factory.mktemp("corpora"))["wordpiece"]
+from tests.support.evaluated import save_model
 
 
 @pytest.fixture
@@ -43,7 +38,7 @@ def evaluate(*words):
 
 
 def test_a_stopped_evaluation_goes_on(corpus, asked, tmp_path):
-    models = [save_model("bert", corpus, tmp_path / f"bert-{seed}", seed) for seed in (0, 1)]
+    models = [save_model("bert", corpus["wordpiece"], tmp_path / f"bert-{seed}", seed) for seed in (0, 1)]
     texts = [text.split(".")[0] for text in text_data.sentences(30)]
     pairs, out, scores = tmp_path / "pairs.jsonl", tmp_path / "found.json", tmp_path / "found.json.scores"
     lines = [{"sentence_good": good, "sentence_bad": bad} for good, bad in zip(texts[::2], texts[1::2], strict=True)]
@@ -68,7 +63,7 @@ def test_a_stopped_evaluation_goes_on(corpus, asked, tmp_path):
 
 
 def test_scores_belong_to_weights_and_form(corpus, tmp_path):
-    first, same, other = (save_model("bert", corpus, tmp_path / f"bert-{n}", n % 2) for n in (0, 2, 1))
+    first, same, other = (save_model("bert", corpus["wordpiece"], tmp_path / f"bert-{n}", n % 2) for n in (0, 2, 1))
     assert model_identity(first) == model_identity(same) != model_identity(other)
     path = tmp_path / "scores"
     cache = ScoreCache(path, "original a")

@@ -1,6 +1,5 @@
 """`maskwright study masking` before training: its dry run, and options that are checked early."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,21 +7,10 @@ import yaml
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from evaluation.study import Study
 from launchers.app import app
 from launchers.commands.study_masking import finetune_parameters
 from tests.support.finetuning import tiny_tokenizer
-from tests.support.study_runs import kept, run, study_config, study_data, study_of
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return study_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture
-def config(data, tmp_path):
-    return study_config(tmp_path, data)
+from tests.support.study_runs import kept, run, study_of
 
 
 def test_a_dry_run_tells_arms_and_steps(config, tmp_path):
@@ -31,31 +19,18 @@ def test_a_dry_run_tells_arms_and_steps(config, tmp_path):
     assert kept(config, seeds=2).describe()[-1] == "4 runs, 2 of them done"
 
 
-def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
-    words = [
-        "study",
-        "masking",
-        str(config),
-        "--strategies",
-        "token,span",
-        "--rates",
-        "0.15",
-        "--seeds",
-        "1",
-        "--steps",
-        "9",
-    ]
-    result = CliRunner().invoke(app, [*words, "--dry-run"])
-    assert result.exit_code == 0, result.output
-    assert "token-0.15  9 steps" in result.output
-    assert "2 runs" in result.output
-    assert not (tmp_path / "study").exists()
-
-
 def asked(config, *options: str):
     """The output of `study masking` for a study of two arms at 9 steps."""
     words = ["--strategies", "token,span", "--rates", "0.15", "--steps", "9", "--dry-run", *options]
     return CliRunner().invoke(app, ["study", "masking", str(config), *words])
+
+
+def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
+    result = asked(config, "--seeds", "1")
+    assert result.exit_code == 0, result.output
+    assert "token-0.15  9 steps" in result.output
+    assert "2 runs" in result.output
+    assert not (tmp_path / "study").exists()
 
 
 def test_a_dry_run_refuses_what_the_study_would(config):
@@ -66,15 +41,6 @@ def test_a_dry_run_refuses_what_the_study_would(config):
     assert "6 runs, 4 of them done" in done.output
     assert "holds a study of 2 seeds" in str(asked(config, "--seeds", "1").exception)
     assert "holds another study" in str(asked(config, "--rates", "0.3").exception)
-
-
-def test_the_command_goes_on_with_a_study_of_a_version_with_fewer_settings(config):
-    study = kept(config, "train.steps=9", seeds=2)
-    values = json.loads((study.folder / "study.json").read_text())
-    del values["config"]["train"]["z_loss"]
-    (study.folder / "study.json").write_text(json.dumps(values))
-    run(Study.open(study.folder))
-    assert "6 runs, 4 of them done" in asked(config, "--seeds", "3").output
 
 
 def test_options_of_a_fine_tuning_are_checked_before_anything_is_trained():
@@ -100,7 +66,6 @@ def test_options_of_a_fine_tuning_are_checked_before_anything_is_trained():
             ["--finetune", "--task classification --train rows --valid rows --columns text"],
             "--columns text is not TEXT,LABEL",
         ),
-        (["--finetune", "--task questions --train rows --valid rows"], "rows, line 1 is not JSON"),
         (
             ["--finetune", "--task classification --train rows --valid rows --lr 0"],
             "--lr must be more than 0 and finite, not 0.",

@@ -11,20 +11,10 @@ from data_prep.common.errors import UserError
 from evaluation.study import Study
 from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD
 from evaluation.study.study_results import figures
-from tests.support.study_runs import Pretended, kept, run, study_config, study_data
+from tests.support.study_runs import Pretended, kept, run
 
 DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return study_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture
-def config(data, tmp_path):
-    return study_config(tmp_path, data)
 
 
 def _with_files(place: Path, files: Any) -> None:

@@ -1,6 +1,5 @@
 """Definition of a study: its runs, refused options, and permitted changes at a resume."""
 
-import json
 import re
 
 import pytest
@@ -12,17 +11,7 @@ from evaluation.study.define_study import grid
 from launchers.app import app
 from pretrain.config import MaskingConfig
 from pretrain.config_files import load_config
-from tests.support.study_runs import kept, study_config, study_data, study_of
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return study_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture
-def config(data, tmp_path):
-    return study_config(tmp_path, data)
+from tests.support.study_runs import kept, study_of
 
 
 @pytest.mark.parametrize(
@@ -111,19 +100,6 @@ def test_a_config_that_was_altered_since_is_not_gone_on_with(config, data, tmp_p
     assert own.read_text() != true
     assert open_unchanged(folder).baseline == "token-0.15"
     assert not (folder / "runs").exists()
-
-
-def test_a_study_of_a_version_with_fewer_settings_is_gone_on_with(config):
-    study = kept(config)
-    values = json.loads((study.folder / "study.json").read_text())
-    del values["config"]["train"]["z_loss"], values["arms"][0]["masking"]["static_epochs"]
-    (study.folder / "study.json").write_text(json.dumps(values))
-    earlier = Study.open(study.folder)
-    assert open_unchanged(study.folder).digest == earlier.digest
-    later = kept(config, seeds=3)
-    assert later.digest == earlier.digest != study.digest
-    with pytest.raises(UserError, match=r"train.z_loss was 0.0 and is 0.1"):
-        kept(config, "train.z_loss=0.1", seeds=3)
 
 
 def test_a_run_folder_is_no_study(config, tmp_path):

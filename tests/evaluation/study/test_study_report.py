@@ -3,17 +3,10 @@
 import json
 import re
 
-import pytest
-
 from evaluation.study import write_study_report
 from evaluation.study.comparison_report import cell, conclusion
 from evaluation.study.study_results import METRICS, compare_arms, curve
-from tests.support.study_runs import Pretended, kept, run, study_config, study_data
-
-
-@pytest.fixture
-def config(tmp_path):
-    return study_config(tmp_path, study_data(tmp_path))
+from tests.support.study_runs import Pretended, kept, run
 
 
 def test_the_report_says_no_more_than_the_intervals(config):

@@ -17,17 +17,7 @@ from pretrain.config import Config
 from pretrain.config_files import load_config
 from tests.support.forked import ROOT
 from tests.support.runs import wait_for
-from tests.support.study_runs import Pretended, kept, run, settings, study_config, study_data
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return study_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture
-def config(data, tmp_path):
-    return study_config(tmp_path, data)
+from tests.support.study_runs import Pretended, kept, run, settings, study_config
 
 
 def test_a_training_is_told_all_that_its_arm_changes(data, tmp_path):

@@ -247,3 +247,26 @@ def test_a_very_long_text_is_not_filled(tmp_path):
     tiny_model(tmp_path)
     with pytest.raises(UserError, match="The text has 70,006 characters; at most 65,536 are read"):
         Writer(tmp_path).fill("[MASK]" + "a" * 70_000)
+
+
+def test_what_a_model_is_follows_from_its_config(tmp_path):
+    for config, causal in [
+        ({"architectures": ["BertForMaskedLM"], "is_decoder": False}, False),
+        ({"architectures": ["BertLMHeadModel"], "is_decoder": True}, True),
+        ({"architectures": ["GPT2LMHeadModel"]}, True),
+        ({"architectures": ["RobertaForCausalLM"]}, True),
+        ({"is_decoder": True}, True),
+    ]:
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert is_causal(tmp_path) is causal
+    for config in ({}, {"architectures": ["BertModel"]}):  # transformers would draw a head at random
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(UserError, match="without a language model head"):
+            is_causal(tmp_path)
+    for config in ({"architectures": "BertModel"}, {"architectures": [7]}, {"is_decoder": "no"}, []):
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        with pytest.raises(UserError, match="cannot be used"):
+            is_causal(tmp_path)
+    (tmp_path / "config.json").write_text("[")
+    with pytest.raises(UserError, match=r"config\.json cannot be used"):
+        is_causal(tmp_path)
