@@ -8,7 +8,7 @@ SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 # One process more than cores: many tests wait for servers and processes.
 SHARED_OUT_WAITING := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-all soak check docs lowest wheel
+.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-experiments test-all soak check docs lowest wheel
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -28,6 +28,10 @@ test-quick: install
 test-conformance: install
 	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
 	HF_HUB_OFFLINE=1 $(PYTEST) $(SHARED_OUT) tests/conformance
+
+# Each experiment with tiny models, from its inputs to its page.
+test-experiments: install
+	$(PYTEST) tests/experiments/test_quick_runs.py
 
 test-slurm: install
 	$(PYTEST) -m 'slurm and slow' -n 3 --dist loadfile tests/system/cluster

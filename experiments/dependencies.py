@@ -29,7 +29,6 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import minimum_spanning_tree
 
-from benchmarks.harness import options, run, table, write_page
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_json
@@ -38,6 +37,7 @@ from evaluation.finetuning.label_tasks import first_tokens
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from evaluation.likelihood.sentence_scores import model_identity
 from experiments.charts import COLOURS, chart
+from experiments.common import options, parsed, run, table, write_page
 from experiments.paired import compare, share
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
 from pretrain.model import native_encoder
@@ -93,14 +93,13 @@ def main() -> None:
     for name in args.models:
         file = args.work / f"{key(args, name)}.json"
         if not file.exists():
-            args.work.mkdir(parents=True, exist_ok=True)
             write_json(file, [asdict(arm) for arm in arms_of(Path(name), sentences, args.samples)])
         arms += read_json(file, list[Arm])
     report(args, sentences, arms)
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "dependencies", "experiments")
+    parser = options(__doc__, "dependencies", "dependencies")
     parser.add_argument("models", nargs="+", help="masked models: Hugging Face folders or runs")
     parser.add_argument("--treebank", required=True, type=Path, help="a CoNLL-U file, also compressed")
     parser.add_argument("--sentences", type=int, default=400, help="evenly spaced among sentences of the right length")
@@ -108,8 +107,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--longest", type=int, default=12)
     parser.add_argument("--samples", type=int, default=4, help="draws of a word for the mutual information")
     parser.add_argument("--about", default="", help="a sentence about the models, for the page")
-    parser.add_argument("--work", type=Path, default=Path("runs/dependencies"), help="folder of finished results")
-    return parser.parse_args()
+    return parsed(parser, "treebank", sentences=3, longest=6, samples=1)
 
 
 def key(args: argparse.Namespace, name: str) -> str:

@@ -15,14 +15,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import yaml
 
-from benchmarks.harness import options, run, table, write_page
 from data_prep.common.files import write_json
 from data_prep.format import Dataset
-from evaluation.study.paired_statistics import Seeds, differences
-from experiments.books import maskwright, prepare
-from experiments.small_models import CONFIG, SEQ_LEN, absolute, add_options, config_of, run_minutes
+from evaluation.study.paired_statistics import BySeed, paired_differences
+from experiments import small_models
+from experiments.common import maskwright, prepare, run, run_minutes, table, write_page
+from experiments.small_models import CONFIG, SEQ_LEN, VALID_FRACTION, options, parsed
 
 TRUNK, STABLE, DECAY = "trunk", "stable", "decay"
 WARMUP = 50  # steps
@@ -36,8 +35,7 @@ MERGES = {  # (weights, share of the last steps)
 
 def main() -> None:
     args = arguments()
-    args.work.mkdir(parents=True, exist_ok=True)
-    prepare(args, valid_fraction="0.03")
+    prepare(args, VALID_FRACTION)
     if not train_missing(args):
         print("more trainings are to be done: run the same command again")
         return
@@ -45,18 +43,14 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "merges", "experiments")
-    add_options(parser)
+    parser = options(__doc__, "merges")
     parser.add_argument("--steps", type=int, default=800, help="of each model")
     parser.add_argument("--last-steps", type=int, default=200, help="with a falling rate, or with merged checkpoints")
     parser.add_argument("--every", type=int, default=20, help="steps between the merged checkpoints")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=1000, help="of held-out text")
     parser.add_argument("--trainings", type=int, help="stop after so many new trainings (default: do all)")
-    args = parser.parse_args()
-    absolute(args)
-    args.out = args.out.absolute()
-    return args
+    return parsed(parser, steps=8, last_steps=4, every=2, seeds=1, rows=8)
 
 
 def seeds_of(args: argparse.Namespace) -> range:
@@ -82,24 +76,21 @@ def train(args: argparse.Namespace, part: str, seed: int) -> None:
         shutil.rmtree(runs / f"{name}.tmp", ignore_errors=True)
         shutil.copytree(runs / f"{TRUNK}-{seed}", runs / f"{name}.tmp")
         (runs / f"{name}.tmp").rename(runs / name)
-    (args.work / f"{name}.yaml").write_text(yaml.safe_dump(config(args, part, seed)))
-    maskwright(args, "train", f"{name}.yaml", "--procs", str(args.procs))
-    maskwright(args, "export", f"runs/{name}", "--out", f"models/{name}")
+    small_models.train(args, name, changes(args, part, seed))
 
 
-def config(args: argparse.Namespace, part: str, seed: int) -> dict[str, Any]:
-    """Config of one training. The decay changes the schedule of its run, which needs allow_changes."""
-    name, begin = f"{part}-{seed}", args.steps - args.last_steps
-    falls = {"kind": "wsd", "warmup_steps": WARMUP, "decay_steps": args.last_steps}
+def changes(args: argparse.Namespace, part: str, seed: int) -> dict[str, Any]:
+    """Sections of the config of one training. The decay changes the schedule of its run, which needs allow_changes."""
+    name, warmup = f"{part}-{seed}", min(WARMUP, args.steps // 4)
+    falls = {"kind": "wsd", "warmup_steps": warmup, "decay_steps": args.last_steps}
     keeps = {"every_steps": args.every, "keep": 1} | ({} if part == TRUNK else {"keep_every": args.every})
-    own = {
+    return {
         "run": {"dir": f"runs/{name}", "seed": seed, "allow_changes": part == DECAY},
         "masking": MASKING,
-        "schedule": falls if part == DECAY else {"kind": "constant", "warmup_steps": WARMUP},
-        "train": CONFIG["train"] | {"steps": begin if part == TRUNK else args.steps},
+        "schedule": falls if part == DECAY else {"kind": "constant", "warmup_steps": warmup},
+        "train": CONFIG["train"] | {"steps": args.steps - (args.last_steps if part == TRUNK else 0)},
         "checkpoint": keeps,
     }
-    return config_of(name, own)
 
 
 def losses(args: argparse.Namespace, seed: int) -> dict[str, float]:
@@ -110,7 +101,7 @@ def losses(args: argparse.Namespace, seed: int) -> dict[str, float]:
             models[f"{part}, merged ({merge})"] = merged(args, part, seed, merge)
     file = args.work / f"evaluation-{seed}.json"
     if not file.exists():
-        text = ["--data", "data/valid", "--rows", str(args.rows), "--seq-len", str(SEQ_LEN)]
+        text = ["--data", "data/valid", "--rows", args.rows, "--seq-len", str(SEQ_LEN)]
         maskwright(args, "evaluate", *models.values(), *text, "--json", file.name)
     found = json.loads(file.read_text(encoding="utf-8"))["models"]
     return {name: found[model]["held_out"]["loss"] for name, model in models.items()}
@@ -129,12 +120,12 @@ def merged(args: argparse.Namespace, part: str, seed: int, merge: str) -> str:
 
 def report(args: argparse.Namespace, by_seed: Mapping[int, dict[str, float]]) -> None:
     names = list(next(iter(by_seed.values())))
-    values: dict[str, Seeds] = {name: {seed: found[name] for seed, found in by_seed.items()} for name in names}
+    values: dict[str, BySeed] = {name: {seed: found[name] for seed, found in by_seed.items()} for name in names}
     write_page(args.out, page(args, values), ("torch", "deepspeed", "transformers"))
     write_json(args.out.with_suffix(".json"), {"held_out_loss": values})
 
 
-def page(args: argparse.Namespace, values: Mapping[str, Seeds]) -> str:
+def page(args: argparse.Namespace, values: Mapping[str, BySeed]) -> str:
     size, batch = CONFIG["model"]["size"], CONFIG["train"]["global_batch_size"]
     tokens = Dataset(args.work / "data/train").manifest.totals.tokens
     minutes = [
@@ -179,7 +170,7 @@ Values of each seed: [{args.out.stem}.json]({args.out.stem}.json).
 """
 
 
-def means(values: Mapping[str, Seeds]) -> str:
+def means(values: Mapping[str, BySeed]) -> str:
     rows = []
     for name, of_seeds in values.items():
         losses = [*of_seeds.values()]
@@ -188,10 +179,12 @@ def means(values: Mapping[str, Seeds]) -> str:
     return table(["model", "held-out loss", "standard deviation", "of each seed"], *rows)
 
 
-def compared(values: Mapping[str, Seeds], pairs: list[tuple[str, str]]) -> str:
+def compared(values: Mapping[str, BySeed], pairs: list[tuple[str, str]]) -> str:
     """A table of differences, each the first of a pair minus the second."""
     rows = []
-    for names, one in zip(pairs, differences([(values[name], values[other]) for name, other in pairs]), strict=True):
+    for names, one in zip(
+        pairs, paired_differences([(values[name], values[other]) for name, other in pairs]), strict=True
+    ):
         low, high = one.interval or (one.mean, one.mean)
         verdict = "significant" if one.significant else "not significant"
         numbers = [f"{one.mean:+.4f}", f"{one.sd or 0:.4f}", f"{low:+.4f} to {high:+.4f}"]

@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.harness import run, table, write_page
 from data_prep.format import Dataset
-from evaluation.study.paired_statistics import Seeds, differences, mean_of
+from evaluation.study.paired_statistics import BySeed, mean_of, paired_differences
 from experiments import sst2_finetuning
-from experiments.books import maskwright, prepare
-from experiments.small_models import CONFIG, SEQ_LEN, config_of, parsed, step_seconds, task_options
+from experiments.common import maskwright, prepare, run, step_seconds, table, write_page
+from experiments.small_models import CONFIG, SEQ_LEN, VALID_FRACTION, config_of, parsed_with_tasks, task_options
 from experiments.sst2_finetuning import fine_tune
 
 MASKED = "masked"
@@ -44,14 +43,13 @@ RECIPES: dict[str, dict[str, Any]] = {
 VIEWS: dict[str, tuple[str, ...]] = {name: ("causal",) if name == "causal" else ("bidirectional",) for name in RECIPES}
 VIEWS |= {name: ("bidirectional", "causal") for name in RECIPES if " and " in name}
 _FINE_TUNING = threading.Lock()  # it seeds the generator of this process
-Measured = dict[str, dict[str, Seeds]]
+Measured = dict[str, dict[str, BySeed]]
 """By measure and recipe: the values of its seeds."""
 
 
 def main() -> None:
     args = arguments()
-    args.work.mkdir(parents=True, exist_ok=True)
-    prepare(args, valid_fraction="0.03")
+    prepare(args, VALID_FRACTION)
     seeds = range(1, args.pretrainings + 1)
     steps = dict.fromkeys(RECIPES, CONFIG["train"]["steps"])
     make(args, steps, seeds)
@@ -66,7 +64,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=2000, help="of each recipe, at equal tokens")
     parser.add_argument("--jobs", type=int, default=1, help="models trained at the same time")
     parser.add_argument("--pretrainings", type=int, default=3, help="seeds of each recipe")
-    args = parsed(parser)
+    args = parsed_with_tasks(parser, steps=4, pretrainings=1)
     CONFIG["train"]["steps"] = args.steps
     return args
 
@@ -97,7 +95,7 @@ def pretrain(args: argparse.Namespace, name: str, seed: int, steps: int) -> None
     missing = [view for view in VIEWS[name] if not (args.work / "models" / f"{folder}-{view}").exists()]
     if missing:
         (args.work / f"{folder}.yaml").write_text(yaml.safe_dump(config))
-        maskwright(args, "train", f"{folder}.yaml", "--procs", str(args.procs))
+        maskwright(args, "train", f"{folder}.yaml", "--procs", args.procs)
     for view in missing:
         maskwright(args, "export", f"runs/{folder}", "--view", view, "--out", f"models/{folder}-{view}")
 
@@ -128,7 +126,7 @@ def of_run(args: argparse.Namespace, folder: str, views: tuple[str, ...]) -> dic
     """The measures of a run, by name."""
     file, found = args.work / f"{folder}-evaluation.json", {}
     if not file.exists():
-        pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit)]
+        pairs = ["--pairs", args.pairs, "--limit", args.pairs_limit]
         data = ["--data", "data/valid", "--likelihood", "4", "--rows", "300", "--seq-len", str(SEQ_LEN)]
         models = [f"models/{folder}-{view}" for view in views]
         maskwright(args, "evaluate", *models, *pairs, *data, "--json", file.name)
@@ -181,7 +179,7 @@ def results(found: Measured) -> str:
     rows = []
     for measure, by_recipe in found.items():
         others = [name for name in by_recipe if name != MASKED] if MASKED in by_recipe else []
-        minus = differences([(by_recipe[name], by_recipe[MASKED]) for name in others])
+        minus = paired_differences([(by_recipe[name], by_recipe[MASKED]) for name in others])
         against = dict(zip(others, minus, strict=True))
         for name, by_seed in by_recipe.items():
             mean = mean_of([*by_seed.values()])

@@ -14,10 +14,17 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.harness import run, write_page
 from experiments import small_models, sst2_finetuning
-from experiments.books import maskwright, prepare
-from experiments.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
+from experiments.common import maskwright, prepare, run, write_page
+from experiments.small_models import (
+    CONFIG,
+    NATURAL,
+    VALID_FRACTION,
+    evaluate_pairs,
+    parsed_with_tasks,
+    task_options,
+    train_all,
+)
 from experiments.sst2_finetuning import Tuned, accuracy_table, fine_tune
 from experiments.word_order import blimp, credits_of, losses
 
@@ -31,9 +38,9 @@ SELECTIONS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
-    args = parsed(task_options(__doc__, "selected_tokens"))
-    (args.work / "lists").mkdir(parents=True, exist_ok=True)
-    prepare(args, valid_fraction="0.03")
+    args = parsed_with_tasks(task_options(__doc__, "selected_tokens"))
+    (args.work / "lists").mkdir(exist_ok=True)
+    prepare(args, VALID_FRACTION)
     for name, how in LISTS.items():
         if not (args.work / f"lists/{name}.json").exists():
             maskwright(args, "prep", "weights", "data/train", "--out", f"lists/{name}.json", *how)

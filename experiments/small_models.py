@@ -7,11 +7,9 @@ from typing import Any
 
 import yaml
 
-from benchmarks.harness import options
 from data_prep.format import Dataset
-from experiments import sst2_finetuning
-from experiments.books import maskwright, prepare
-from pretrain.run import JournalReader
+from experiments import common, sst2_finetuning
+from experiments.common import maskwright, prepare, run_minutes
 
 SEQ_LEN = 128
 CONFIG: dict[str, Any] = {
@@ -25,45 +23,56 @@ CONFIG: dict[str, Any] = {
     "eval": {"every_steps": 200, "rows": 256},
     "track": {"uri": "none"},
 }
+QUICK: dict[str, dict[str, Any]] = {  # what --quick changes in CONFIG
+    "model": {"size": {"layers": 2, "hidden": 16, "heads": 2, "intermediate": 16}},
+    "schedule": {"warmup_steps": 1},
+    "train": {"steps": 4, "global_batch_size": 4, "micro_batch_size": 4, "precision": "fp32"},
+    "checkpoint": {"every_steps": 2},
+    "eval": {"every_steps": 2, "rows": 4},
+}
+VALID_FRACTION = 0.03
 NATURAL = "natural"  # the masked model of text in its order
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def options(doc: str | None, name: str) -> argparse.ArgumentParser:
+    """Options of a page about models of a text; see `parsed`."""
+    parser = common.options(doc, name)
     parser.add_argument("--input", required=True, type=Path, help="a file of text, or a quoted glob")
     parser.add_argument("--vocab-size", type=int, default=8192)
-    parser.add_argument("--procs", type=int, default=1, help="processes of one thread")
-    parser.add_argument("--work", type=Path, default=Path("runs/small"), help="folder of data, runs and models")
+    return parser
 
 
 def task_options(doc: str | None, name: str) -> argparse.ArgumentParser:
-    """Options of a page with BLiMP and SST-2; see `parsed`."""
-    parser = options(doc, name, "experiments")
-    add_options(parser)
+    """Options of a page with BLiMP and SST-2; see `parsed_with_tasks`."""
+    parser = options(doc, name)
     parser.add_argument("--pairs", required=True, type=Path, help="BLiMP as jsonl")
     parser.add_argument("--pairs-limit", type=int, default=50, help="pairs of each of its sets")
     sst2_finetuning.add_options(parser)
     return parser
 
 
-def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The arguments of `task_options`."""
-    args = parser.parse_args()
-    absolute(args, "pairs", "train", "valid")
+def parsed(parser: argparse.ArgumentParser, *files: str, **quick: Any) -> argparse.Namespace:
+    """`common.parsed`. With --quick, CONFIG describes tiny models."""
+    args = common.parsed(parser, *files, **{"vocab_size": 300} | quick)
+    if "input" in args:  # a file, or a glob
+        args.input = args.input.absolute()
+    if args.quick:
+        for section, values in QUICK.items():
+            CONFIG[section] |= values
     return args
+
+
+def parsed_with_tasks(parser: argparse.ArgumentParser, **quick: Any) -> argparse.Namespace:
+    """The arguments of `task_options`."""
+    return parsed(parser, "pairs", "train", "valid", pairs_limit=4, **sst2_finetuning.QUICK | quick)
 
 
 def evaluate_pairs(args: argparse.Namespace, names: Iterable[str]) -> None:
     """Measure BLiMP of models/NAME, and of a unigram model, for evaluation.json in --work, unless it exists."""
     if not (args.work / "evaluation.json").exists():
         models = [f"models/{name}" for name in names]
-        pairs = ["--pairs", str(args.pairs), "--limit", str(args.pairs_limit), "--baseline", "unigram"]
+        pairs = ["--pairs", args.pairs, "--limit", args.pairs_limit, "--baseline", "unigram"]
         maskwright(args, "evaluate", *models, *pairs, "--counts", "data/train", "--json", "evaluation.json")
-
-
-def absolute(args: argparse.Namespace, *names: str) -> None:
-    """Make paths absolute, because commands run in --work."""
-    for name in ("input", "work", *names):
-        setattr(args, name, getattr(args, name).absolute())
 
 
 def train_all(args: argparse.Namespace, changes: dict[str, dict[str, Any]]) -> None:
@@ -71,14 +80,15 @@ def train_all(args: argparse.Namespace, changes: dict[str, dict[str, Any]]) -> N
 
     changes: see config_of.
     """
-    args.work.mkdir(parents=True, exist_ok=True)
-    prepare(args, valid_fraction="0.03")
+    prepare(args, VALID_FRACTION)
     for name, own in changes.items():
-        if not (args.work / "models" / name).exists():
-            file = args.work / f"{name}.yaml"
-            file.write_text(yaml.safe_dump(config_of(name, own)))
-            maskwright(args, "train", file.name, "--procs", str(args.procs))
-            maskwright(args, "export", f"runs/{name}", "--out", f"models/{name}")
+        train(args, name, own)
+
+
+def train(args: argparse.Namespace, name: str, own: dict[str, Any]) -> None:
+    """Train runs/NAME and export models/NAME, unless it exists. own: see config_of."""
+    (args.work / f"{name}.yaml").write_text(yaml.safe_dump(config_of(name, own)))
+    common.train(args, f"{name}.yaml", name)
 
 
 def config_of(name: str, own: dict[str, Any]) -> dict[str, Any]:
@@ -98,14 +108,3 @@ def about(args: argparse.Namespace, names: list[str]) -> str:
 tokens of text: {steps["steps"]:,} steps of {steps["global_batch_size"]} rows of {SEQ_LEN} tokens,
 {took} minutes each in bf16 on one core that other work shared. There is one training run
 each, so the results describe these models."""
-
-
-def run_minutes(run: Path) -> float:
-    """Minutes of a run's steps."""
-    return sum(step_seconds(run)) / 60
-
-
-def step_seconds(run: Path) -> list[float]:
-    """Seconds of each step of a run."""
-    journal = JournalReader(run / "journal.jsonl").entries()
-    return [entry.metrics.get("speed/step_seconds", 0.0) for entry in journal]

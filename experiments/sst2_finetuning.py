@@ -1,18 +1,24 @@
-"""SST-2 fine-tuning for word_order.py and word2vec.py: every model with the same data, seeds and search of the rate."""
+"""Fine-tuning on SST-2: every model of an experiment with the same data, seeds and search of the learning rate."""
 
 import argparse
 import json
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from benchmarks.harness import table
+from data_prep.common.files import write_file
 from evaluation.finetuning import FinetuneSettings, Finetuning
-from evaluation.study.paired_statistics import differences, mean_of
-from experiments.sst2_sentences import write_parts
+from evaluation.finetuning.example_files import read_table
+from evaluation.finetuning.label_tasks import find_columns
+from evaluation.study.paired_statistics import mean_of, paired_differences
+from experiments.common import table
 
 Init = Literal["pretrained", "random"]
+Row = tuple[str, str]
+Text = tuple[str, ...]
+QUICK = {"examples": 40, "held_out": 10, "epochs": 1, "seeds": 1}  # values with --quick
 _SEED_OF_SEARCH = 1
 
 
@@ -44,7 +50,7 @@ def fine_tune(args: argparse.Namespace, name: str, folder: Path, init: Init = "p
     """
     rate = args.lr[0]
     if len(args.lr) > 1:
-        (search,) = write_parts(args.train, args.held_out, [args.work / "sst2-search"])
+        search = write_split(args.train, args.held_out, args.work / "sst2-search")
         trials = {
             rate: _run(args, f"{name}-{rate:g}-search", folder, init, rate, search, [_SEED_OF_SEARCH])
             for rate in args.lr
@@ -76,7 +82,7 @@ def _run(
 def accuracy_table(tuned: Mapping[str, Tuned], reference: str) -> str:
     """Mean accuracy of each model, and the reference minus it: one family of differences, paired by seed."""
     others = [name for name in tuned if name != reference]
-    minus = differences([(tuned[reference].by_seed, tuned[name].by_seed) for name in others])
+    minus = paired_differences([(tuned[reference].by_seed, tuned[name].by_seed) for name in others])
     against = {
         name: [f"{100 * one.mean:+.1f}{_between(one.interval)}", _verdict(one.p_adjusted, one.significant)]
         for name, one in zip(others, minus, strict=True)
@@ -113,7 +119,8 @@ def settings_of(args: argparse.Namespace) -> str:
     """Settings of the fine-tuning, as sentences."""
     searched = f"""The learning rate ({", ".join(f"{rate:g}" for rate in args.lr)}) is the best for one seed on
   {args.held_out:,} held-out sentences of the training file."""
-    return f"""{args.examples:,} examples of the training file, {args.epochs} epochs, batches of 32, dropout
+    examples = f"{args.examples:,}" if args.examples else "All"
+    return f"""{examples} examples of the training file, {args.epochs} epochs, batches of 32, dropout
   {args.dropout:g}, seeds 1 to {args.seeds}, accuracy on the development set after the last epoch.
   {searched if len(args.lr) > 1 else "All have the same learning rate."}"""
 
@@ -124,3 +131,33 @@ def _between(interval: tuple[float, float] | None, sign: str = "+") -> str:
 
 def _verdict(p: float, significant: bool) -> str:
     return f"p = {p:.4f}" if significant else "not significant"
+
+
+def write_split(path: Path, count: int, folder: Path) -> dict[str, str]:
+    """Write the parts of `split` of a training file in `folder`, unless they exist. Returns their paths by name."""
+    files = {name: folder / f"{name}.tsv" for name in ("train", "valid")}
+    if not all(file.exists() for file in files.values()):
+        rows = [(row.cells[0], row.cells[1]) for row in read_table(str(path), find_columns(str(path)))]
+        folder.mkdir(exist_ok=True)
+        for file, part in zip(files.values(), split(rows, count), strict=True):
+            write_file(file, "".join(f"{text}\t{label}\n" for text, label in [("sentence", "label"), *part]).encode())
+    return {name: str(file) for name, file in files.items()}
+
+
+def split(rows: Sequence[Row], count: int, seed: int = 0) -> tuple[list[Row], list[Row]]:
+    """(training rows, held-out rows) of rows (text, label) of SST-2, whose training file also has phrases of sentences.
+
+    Whole sentences are texts that are part of no other text; `count` of them are held out. The training rows contain no
+    part of a held-out sentence.
+    """
+    texts = {tuple(text.split()) for text, _ in rows}
+    inner = {part for text in texts for part in _parts(text) if part != text}
+    chosen = set(random.Random(seed).sample(sorted(texts - inner), count))
+    parts = {part for text in chosen for part in _parts(text)}
+    words = [tuple(text.split()) for text, _ in rows]
+    train = [row for row, text in zip(rows, words, strict=True) if text not in parts]
+    return train, [row for row, text in zip(rows, words, strict=True) if text in chosen]
+
+
+def _parts(text: Text) -> Iterator[Text]:
+    return (text[first:last] for first in range(len(text)) for last in range(first + 1, len(text) + 1))

@@ -16,19 +16,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import yaml
 
-from benchmarks.harness import existing, options, run, table, write_page
 from data_prep.common.files import write_json
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import open_model
 from evaluation.likelihood.sentence_scores import Form, sentence_scores
-from evaluation.study.paired_statistics import Seeds
-from experiments.books import maskwright
+from evaluation.study.paired_statistics import BySeed
+from experiments import common, small_models
+from experiments.common import (
+    held_out_losses,
+    make_tokenizer,
+    read_text_lines,
+    run,
+    step_seconds,
+    table,
+    write_page,
+)
 from experiments.merges import compared
-from experiments.small_models import CONFIG, SEQ_LEN, config_of, step_seconds
-from experiments.translation import lines
-from pretrain.run import JournalReader
+from experiments.small_models import CONFIG, SEQ_LEN, VALID_FRACTION
 
 SCRATCH, GENERAL, PIECES = "random weights", "general model", "general model, new tokenizer"
 VOCABULARY = {SCRATCH: "domain", GENERAL: "general", PIECES: "domain"}
@@ -48,7 +53,6 @@ class Training(NamedTuple):
 
 def main() -> None:
     args = arguments()
-    args.work.mkdir(parents=True, exist_ok=True)
     prepare(args)
     steps = equal_time_steps(args)
     tries = [Training(start, lr, 1) for start in VOCABULARY for lr in args.lr]
@@ -61,7 +65,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "starting_points", "experiments")
+    parser = common.options(__doc__, "starting_points", "starting_points")
     parser.add_argument("--train", required=True, type=Path, help="domain text, a document a line")
     parser.add_argument("--valid", required=True, type=Path, help="domain text to measure on, a document a line")
     parser.add_argument("--general", required=True, type=Path, help="a general model: a Hugging Face folder")
@@ -70,24 +74,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=90, help="of steps of each training")
     parser.add_argument("--lr", type=float, nargs="+", default=[1e-3, 2e-3], help="rates to choose from")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--procs", type=int, default=1, help="processes of one thread")
     parser.add_argument("--trainings", type=int, help="stop after so many new trainings (default: do all)")
-    parser.add_argument("--work", type=Path, default=Path("runs/starting_points"), help="folder of data and runs")
-    args = parser.parse_args()
-    args.train, args.valid = existing(args.train), existing(args.valid)
-    args.general, args.work, args.out = args.general.absolute(), args.work.absolute(), args.out.absolute()
+    args = small_models.parsed(parser, "train", "valid", seconds=0.1, seeds=1, lr=[1e-3])
+    args.general = args.general.absolute()
     return args
 
 
 def prepare(args: argparse.Namespace) -> None:
     """The domain tokenizer, and the training file as a data set of each tokenizer. 3% are held out to choose rates."""
-    text, tokenizers = ["--input", str(args.train), "--separator", "line"], args.work / "tokenizer"
-    if not tokenizers.exists():
-        maskwright(args, "tokenizer", "train", *text, "--vocab-size", str(args.vocab_size), "--out", "tokenizer")
-    for name, tokenizer in (("domain", tokenizers), ("general", args.general)):
-        if not (args.work / name / "valid/manifest.json").exists():
-            data = ["--tokenizer", str(tokenizer), "--out", name, "--valid-fraction", "0.03"]
-            maskwright(args, "prep", "run", *text, *data)
+    text = ["--input", args.train, "--separator", "line"]
+    make_tokenizer(args, *text)
+    for name, tokenizer in (("domain", "tokenizer"), ("general", args.general)):
+        common.prepare(args, VALID_FRACTION, *text, out=name, tokenizer=tokenizer)
 
 
 def equal_time_steps(args: argparse.Namespace) -> dict[str, int]:
@@ -97,8 +95,9 @@ def equal_time_steps(args: argparse.Namespace) -> dict[str, int]:
         found = {}
         for start in VOCABULARY:
             timed = Training(start, args.lr[0], 0)
-            train(args, timed, TIMED_STEPS)
-            found[start] = round(args.seconds / float(np.quantile(step_seconds(args.work / "runs" / timed.name), 0.25)))
+            train(args, timed, 6 if args.quick else TIMED_STEPS)
+            seconds = float(np.quantile(step_seconds(args.work / "runs" / timed.name), 0.25))
+            found[start] = max(2, round(args.seconds / seconds))
         write_json(file, found)
     steps: dict[str, int] = json.loads(file.read_text(encoding="utf-8"))
     return steps
@@ -110,7 +109,6 @@ def train_missing(args: argparse.Namespace, steps: Mapping[str, int], wanted: li
     now = missing[: args.trainings]
     for one in now:
         train(args, one, steps[one.start])
-        maskwright(args, "export", f"runs/{one.name}", "--out", f"models/{one.name}")
         measured(args, args.work / "models" / one.name)
     if len(now) < len(missing):
         print("more trainings are to be done: run the same command again")
@@ -129,16 +127,14 @@ def train(args: argparse.Namespace, one: Training, steps: int) -> None:
         "optim": CONFIG["optim"] | {"lr": one.lr},
         "train": CONFIG["train"] | {"steps": steps},
     }
-    (args.work / f"{one.name}.yaml").write_text(yaml.safe_dump(config_of(one.name, own)))
-    maskwright(args, "train", f"{one.name}.yaml", "--procs", str(args.procs))
+    small_models.train(args, one.name, own)
 
 
 def best_rate(args: argparse.Namespace, start: str) -> float:
     """The rate whose first seed has the lowest last loss on held-out lines of the training file."""
 
     def last_loss(lr: float) -> float:
-        entries = JournalReader(args.work / "runs" / Training(start, lr, 1).name / "journal.jsonl").entries()
-        return [entry.metrics["eval/loss"] for entry in entries if "eval/loss" in entry.metrics][-1]
+        return [*held_out_losses(args.work / "runs" / Training(start, lr, 1).name).values()][-1]
 
     return min(args.lr, key=last_loss)
 
@@ -147,7 +143,7 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     """Bits a byte of the held-out file by each form of the score, and its tokens and [UNK]."""
     file = args.work / "scores" / f"{folder.name}.json"
     if not file.exists():
-        model, texts = open_model(folder), lines(args.valid)
+        model, texts = open_model(folder), read_text_lines(args.valid)
         bytes_of_text = sum(len(text.encode()) for text in texts)
         unknown, sentences = model.tokenizer.vocabulary()["[UNK]"], model.tokenizer(texts)
         found = {"tokens": sum(len(one.ids) for one in sentences)}
@@ -160,7 +156,7 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, float]:
 
 
 def report(args: argparse.Namespace, trainings: list[Training]) -> None:
-    values: dict[str, dict[str, Seeds]] = {form: {} for form in FORMS}
+    values: dict[str, dict[str, BySeed]] = {form: {} for form in FORMS}
     for form in FORMS:
         for start in VOCABULARY:
             of_start = [one for one in trainings if one.start == start]
@@ -169,8 +165,8 @@ def report(args: argparse.Namespace, trainings: list[Training]) -> None:
     write_json(args.out.with_suffix(".json"), values)
 
 
-def page(args: argparse.Namespace, trainings: list[Training], values: Mapping[str, Mapping[str, Seeds]]) -> str:
-    size, batch, texts = CONFIG["model"]["size"], CONFIG["train"]["global_batch_size"], lines(args.valid)
+def page(args: argparse.Namespace, trainings: list[Training], values: Mapping[str, Mapping[str, BySeed]]) -> str:
+    size, batch, texts = CONFIG["model"]["size"], CONFIG["train"]["global_batch_size"], read_text_lines(args.valid)
     length, untrained = sum(len(text.encode()) for text in texts), measured(args, args.general)
     general = f", trained on {args.general_tokens / 1e6:.2f} M tokens of books" if args.general_tokens else ""
     rows = [[f"{GENERAL}, not trained", "", "", "", *(f"{untrained[form]:.4f}" for form in FORMS)]]
@@ -216,7 +212,7 @@ def rates(args: argparse.Namespace) -> str:
     return f"Each has the best rate of {args.lr}, by the loss of one seed on 3% of the training file, held out."
 
 
-def mean(of_seeds: Seeds) -> str:
+def mean(of_seeds: BySeed) -> str:
     found = [*of_seeds.values()]
     return f"{np.mean(found):.4f}" + (f" ({np.std(found, ddof=1):.4f})" if len(found) > 1 else "")
 
@@ -237,7 +233,7 @@ def tokens(args: argparse.Namespace, data: str) -> str:
     return f"{totals.tokens / 1e6:.2f} M tokens; held out {held_out['tokens']:,}, {held_out['unknown']:,} of them [UNK]"
 
 
-def differences_of(values: Mapping[str, Mapping[str, Seeds]]) -> str:
+def differences_of(values: Mapping[str, Mapping[str, BySeed]]) -> str:
     """A table for each form: the starts from a model minus random weights, and the new tokenizer minus the old one."""
     pairs = [(GENERAL, SCRATCH), (PIECES, SCRATCH), (PIECES, GENERAL)]
     return "\n\n".join(f"### {form.capitalize()}\n\n{compared(of_form, pairs)}" for form, of_form in values.items())

@@ -12,25 +12,25 @@ import json
 import time
 from pathlib import Path
 
-from benchmarks.harness import existing, maskwright, options, run, table, warn_if_busy, write_page
+import yaml
+
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_json
-from data_prep.storage import decompressed_chunks
 from data_prep.tokenizer import Spelling
 from evaluation.generation import GenerationRequest, Writer
+from experiments import small_models
+from experiments.common import (
+    make_tokenizer,
+    maskwright,
+    options,
+    read_text_lines,
+    run,
+    table,
+    write_page,
+)
+from experiments.small_models import CONFIG
+from pretrain.run import JournalReader
 
-CONFIG = """
-run: {{dir: run}}
-data: {{train: data/train, valid: data/valid, seq_len: {slots}}}
-objective: prefix
-model: {{arch: modernbert, size: {{layers: {layers}, hidden: {hidden}, heads: 4, intermediate: {intermediate}}}}}
-optim: {{name: muon, lr: 2.0e-3, betas: [0.9, 0.98], weight_decay: 0.01}}
-schedule: {{kind: wsd, warmup_steps: {warmup}, decay_fraction: 0.4}}
-train: {{steps: {steps}, global_batch_size: 16}}
-checkpoint: {{every_steps: 200, keep: 2}}
-eval: {{every_steps: 200}}
-track: {{models: none}}
-"""
 _SLOTS = 128  # of a row
 _SHOWN = 5  # examples
 _LAST = 50  # steps
@@ -38,13 +38,11 @@ _LAST = 50  # steps
 
 def main() -> None:
     args = arguments()
-    warn_if_busy()
     from sacrebleu.metrics import BLEU, CHRF  # fails before the training, not after it
 
-    args.work.mkdir(parents=True, exist_ok=True)
     prepare(args)
     train(args)
-    sources, references = (lines(path) for path in args.valid)
+    sources, references = (read_text_lines(path) for path in args.valid)
     found = translations(args, sources)
     bleu, chrf = BLEU(), CHRF()
     scores = [
@@ -58,49 +56,48 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "translation", "experiments")
+    parser = options(__doc__, "translation", "translation")
     parser.add_argument("--train", required=True, nargs=2, type=Path, help="two text files, source and target")
     parser.add_argument("--valid", required=True, nargs=2, type=Path, help="two text files to measure on")
     parser.add_argument("--steps", type=int, default=2400)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--vocab-size", type=int, default=6000, help="of the tokenizer of both languages")
-    parser.add_argument("--work", type=Path, default=Path("runs/translation"), help="folder of data, run and model")
-    args = parser.parse_args()
-    args.train, args.valid = ([existing(path) for path in paths] for paths in (args.train, args.valid))
-    args.work = args.work.absolute()
-    return args
+    return small_models.parsed(parser, "train", "valid", steps=4, layers=1, hidden=16)
 
 
 def prepare(args: argparse.Namespace) -> None:
     """A tokenizer that loses nothing (byte-level BPE), and data sets of the pairs."""
     files = {"train": args.train, "valid": args.valid}
     pairs = {name: ("--input", f"pair:{source},{target}") for name, (source, target) in files.items()}
-    tokenizer = ("--tokenizer", args.work / "tokenizer")
-    if not tokenizer[1].exists():
-        size = ("--vocab-size", args.vocab_size)
-        maskwright("tokenizer", "train", *pairs["train"], "--kind", "bpe", *size, "--out", tokenizer[1])
+    make_tokenizer(args, *pairs["train"], "--kind", "bpe")
     for name, pair in pairs.items():
-        out = ("--max-pair-tokens", _SLOTS - 2, "--out", args.work / "data" / name)
-        maskwright("prep", "run", *pair, *tokenizer, *out)
+        out = ("--max-pair-tokens", _SLOTS - 2, "--out", f"data/{name}")
+        maskwright(args, "prep", "run", *pair, "--tokenizer", "tokenizer", *out)
 
 
 def train(args: argparse.Namespace) -> None:
     """Train and export; seconds of the training go to train.json."""
     if (args.work / "model").exists():
         return
-    sizes = {"layers": args.layers, "hidden": args.hidden, "intermediate": 3 * args.hidden // 2}
-    config = CONFIG.format(**sizes, slots=_SLOTS, steps=args.steps, warmup=args.steps // 12)
-    (args.work / "config.yaml").write_text(config, encoding="utf-8")
+    size = {"layers": args.layers, "hidden": args.hidden, "heads": 4, "intermediate": 3 * args.hidden // 2}
+    config = {
+        "run": {"dir": "run"},
+        "data": {"train": "data/train", "valid": "data/valid", "seq_len": _SLOTS},
+        "objective": "prefix",
+        "model": {"arch": "modernbert", "size": size},
+        "optim": CONFIG["optim"],
+        "schedule": {"kind": "wsd", "warmup_steps": args.steps // 12, "decay_fraction": 0.4},
+        "train": {"steps": args.steps, "global_batch_size": 16},
+        "checkpoint": {"every_steps": 200, "keep": 2},
+        "eval": {"every_steps": 200},
+        "track": {"uri": "none"},
+    }
+    (args.work / "config.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
     begin = time.perf_counter()
-    maskwright("train", "config.yaml", "--procs", 1, cwd=args.work)
+    maskwright(args, "train", "config.yaml", "--procs", args.procs)
     write_json(args.work / "train.json", {"seconds": round(time.perf_counter() - begin)})
-    maskwright("export", "run", "--out", "model", cwd=args.work)
-
-
-def lines(path: Path) -> list[str]:
-    with path.open("rb") as file:
-        return b"".join(decompressed_chunks(file, path.name)).decode().splitlines()
+    maskwright(args, "export", "run", "--out", "model")
 
 
 def translations(args: argparse.Namespace, sources: list[str]) -> list[str]:
@@ -123,9 +120,9 @@ def translate(writer: Writer, spelling: Spelling, source: str) -> str:
 
 
 def page(args: argparse.Namespace, scores: list[list[str]], how: str, sources: int, examples: list[list[str]]) -> str:
-    journal = [json.loads(line) for line in (args.work / "run/journal.jsonl").read_text().splitlines()]
-    last = [one["metrics"] for one in journal if "eval/loss" in one.get("metrics", {})][-1]
-    trained = [one["metrics"]["train/loss"] for one in journal if "train/loss" in one.get("metrics", {})][-_LAST:]
+    metrics = [entry.metrics for entry in JournalReader(args.work / "run/journal.jsonl").entries()]
+    last = [values for values in metrics if "eval/loss" in values][-1]
+    trained = [values["train/loss"] for values in metrics if "train/loss" in values][-_LAST:]
     facts = json.loads((args.work / "data/train/manifest.json").read_text())["totals"]
     minutes = json.loads((args.work / "train.json").read_text())["seconds"] / 60
     epochs = args.steps * 16 * _SLOTS / (facts["tokens"] + 2 * facts["documents"])

@@ -23,13 +23,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from benchmarks.harness import options, run, table, write_page
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.storage import read_lines
 from evaluation.study.paired_statistics import ALPHA, holm
 from experiments import sst2_finetuning
 from experiments.charts import COLOURS, chart
+from experiments.common import options, parsed, run, table, write_page
 from experiments.mean_of_embeddings import save_word_vectors
 from experiments.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
@@ -59,7 +59,6 @@ class Similarities:
 
 def main() -> None:
     args = arguments()
-    args.work.mkdir(parents=True, exist_ok=True)
     dataset = Dataset(args.data)
     tokenizer = load_tokenizer(model_folder(Path(args.models[0])))
     text = words_of(dataset, tokenizer)
@@ -84,7 +83,7 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "word2vec", "experiments")
+    parser = options(__doc__, "word2vec", "word2vec")
     parser.add_argument("models", nargs="+", help="masked models of one tokenizer: Hugging Face folders or runs")
     parser.add_argument("--data", required=True, type=Path, help="the data set they were trained on")
     parser.add_argument("--similarity", required=True, type=Path, help="files of WORD WORD SCORE, a quoted glob")
@@ -93,9 +92,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--min-count", type=int, default=5, help="occurrences of a word that has a vector")
     parser.add_argument("--contexts", type=int, default=10, help="occurrences over which a model's states are averaged")
     parser.add_argument("--about", default="", help="a sentence about the models, for the page")
-    parser.add_argument("--work", type=Path, default=Path("runs/word2vec"), help="folder of vectors and results")
     sst2_finetuning.add_options(parser)
-    return parser.parse_args()
+    quick = {"size": 8, "epochs_of_vectors": 1, "contexts": 1}
+    return parsed(parser, "train", "valid", **sst2_finetuning.QUICK | quick)
 
 
 def words_of(dataset: Dataset, tokenizer: Any) -> list[list[str]]:

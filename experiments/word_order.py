@@ -17,20 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import run, table, write_page
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from experiments import small_models, sst2_finetuning
-from experiments.books_page import held_out_losses
 from experiments.charts import COLOURS, chart
+from experiments.common import held_out_losses, run, table, write_page
 from experiments.paired import compare, share
-from experiments.small_models import CONFIG, NATURAL, evaluate_pairs, parsed, task_options, train_all
+from experiments.small_models import CONFIG, NATURAL, evaluate_pairs, parsed_with_tasks, task_options, train_all
 from experiments.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 
 NGRAMS = {NATURAL: 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
 
 
 def main() -> None:
-    args = parsed(task_options(__doc__, "word_order"))
+    args = parsed_with_tasks(task_options(__doc__, "word_order"))
     train_all(args, {name: {"data": CONFIG["data"] | {"shuffled_ngrams": n}} for name, n in NGRAMS.items()})
     evaluate_pairs(args, NGRAMS)
     tuned = {name: fine_tune(args, name, args.work / "models" / name) for name in NGRAMS}

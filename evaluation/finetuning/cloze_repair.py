@@ -36,7 +36,7 @@ MOST_TOKENS = 8  # that replace a word
 KEEP = 0  # detector labels: KEEP, or 1 + the number of replacement tokens
 LABELS = ["keep", "remove", *(f"replace by {n}" for n in range(1, MOST_TOKENS + 1))]
 
-Word = tuple[int, ...]
+WordIds = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,16 @@ class Edit:
 
     begin: int
     end: int
-    right: Word
+    right: WordIds
 
 
 @dataclass(frozen=True)
 class RepairPair:
     """A wrong text (words as token ids), its edits, and the right text (tokens)."""
 
-    words: list[Word]
+    words: list[WordIds]
     edits: list[Edit]
-    right: Word
+    right: WordIds
 
     @property
     def labels(self) -> list[int]:
@@ -82,8 +82,8 @@ class RepairTask:
         columns = settings.columns or ("wrong", "right")
         if len(columns) != 2:
             raise UserError(f"--columns {','.join(columns)} is not WRONG,RIGHT. Name these two columns.")
-        pairs = read_pairs(train, columns, settings.limit, tokenizer)
-        self._pairs = read_pairs(valid, columns, settings.limit_valid, tokenizer)
+        pairs = read_repair_pairs(train, columns, settings.limit, tokenizer)
+        self._pairs = read_repair_pairs(valid, columns, settings.limit_valid, tokenizer)
         self._row = RepairRow.of(tokenizer, settings.max_length)
         detecting = [self._row.detecting(pair.words, pair.labels) for pair in pairs]
         filling = [self._row.filling(pair.words, pair.labels, pair.edits) for pair in pairs]
@@ -130,8 +130,8 @@ class RepairTask:
 class RepairRow:
     """Row layout: `first`, the words that fit into `max_length`, `last`."""
 
-    first: Word
-    last: Word
+    first: WordIds
+    last: WordIds
     mask: int
     max_length: int
 
@@ -145,12 +145,12 @@ class RepairRow:
             )
         return cls((specials[0],), tuple(specials[1:]), tokenizer.mask_token_id, max_length)
 
-    def places(self, words: Sequence[Word]) -> list[int]:
+    def places(self, words: Sequence[WordIds]) -> list[int]:
         """First slot of each word that fits."""
         begins = np.cumsum([len(self.first), *map(len, words)]).tolist()
         return [begin for begin, end in pairwise(begins) if end + len(self.last) <= self.max_length]
 
-    def detecting(self, words: Sequence[Word], labels: Sequence[int] = ()) -> Example:
+    def detecting(self, words: Sequence[WordIds], labels: Sequence[int] = ()) -> Example:
         """The example of the detector. The label is at the first token of each word."""
         places = self.places(words)
         ids = self._ids(words[: len(places)])
@@ -159,12 +159,12 @@ class RepairRow:
             targets[place] = label
         return {"input_ids": ids, "labels": targets}
 
-    def labels(self, words: Sequence[Word], found: np.ndarray) -> list[int]:
+    def labels(self, words: Sequence[WordIds], found: np.ndarray) -> list[int]:
         """Labels of the words from token labels. Words that do not fit are kept."""
         labels = [int(found[place]) for place in self.places(words)]
         return labels + [KEEP] * (len(words) - len(labels))
 
-    def filling(self, words: Sequence[Word], labels: Sequence[int], edits: Sequence[Edit] = ()) -> Example:
+    def filling(self, words: Sequence[WordIds], labels: Sequence[int], edits: Sequence[Edit] = ()) -> Example:
         """The example of the filler. The targets are the right tokens of the edits."""
         masked = self._masked(words, labels)
         places = self.places(masked)
@@ -176,7 +176,7 @@ class RepairRow:
                 targets[places[edit.begin] : places[edit.begin] + len(wanted)] = wanted
         return {"input_ids": ids, "labels": targets}
 
-    def filled(self, words: Sequence[Word], labels: Sequence[int], found: np.ndarray) -> list[Word]:
+    def filled(self, words: Sequence[WordIds], labels: Sequence[int], found: np.ndarray) -> list[WordIds]:
         """The words after repair: predicted tokens replace the masks."""
         result = self._masked(words, labels)
         for number, place in enumerate(self.places(result)):
@@ -184,16 +184,16 @@ class RepairRow:
                 result[number] = tuple(found[place : place + len(result[number])].tolist())
         return result
 
-    def _masked(self, words: Sequence[Word], labels: Sequence[int]) -> list[Word]:
+    def _masked(self, words: Sequence[WordIds], labels: Sequence[int]) -> list[WordIds]:
         return [
             word if label == KEEP else (self.mask,) * (label - 1) for word, label in zip(words, labels, strict=True)
         ]
 
-    def _ids(self, words: Sequence[Word]) -> list[int]:
+    def _ids(self, words: Sequence[WordIds]) -> list[int]:
         return [*self.first, *chain(*words), *self.last]
 
 
-def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: list[list[Word]]) -> dict[str, float]:
+def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: list[list[WordIds]]) -> dict[str, float]:
     """Metrics of detection and repair.
 
     Args:
@@ -226,26 +226,26 @@ def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: l
     }
 
 
-def read_pairs(path: str, columns: Sequence[str], limit: int | None, tokenizer: Any) -> list[RepairPair]:
+def read_repair_pairs(path: str, columns: Sequence[str], limit: int | None, tokenizer: Any) -> list[RepairPair]:
     """Read pairs from a table with the columns wrong and right."""
     rows = spread(read_table(path, columns), limit)
     wrong, right = (_words([row.cells[place] for row in rows], tokenizer) for place in (0, 1))
     return [pair_of(*both) for both in zip(wrong, right, strict=True)]
 
 
-def pair_of(wrong: list[Word], right: list[Word]) -> RepairPair:
+def pair_of(wrong: list[WordIds], right: list[WordIds]) -> RepairPair:
     """Align the words of both texts with the algorithm of `maskwright prep`."""
     edits = [Edit(j, j_end, tuple(chain(*right[i:i_end]))) for i, i_end, j, j_end in word_differences(right, wrong)]
     return RepairPair(wrong, edits, tuple(chain(*right)))
 
 
-def _words(texts: list[str], tokenizer: Any) -> list[list[Word]]:
+def _words(texts: list[str], tokenizer: Any) -> list[list[WordIds]]:
     """Words of each text as tokens. Each token of a very long word counts as a word."""
     encoded = tokenizer(texts, add_special_tokens=False, verbose=False)
     return [list(_split(ids, encoded.word_ids(number))) for number, ids in enumerate(encoded["input_ids"])]
 
 
-def _split(ids: list[int], owners: list[int | None]) -> Iterator[Word]:
+def _split(ids: list[int], owners: list[int | None]) -> Iterator[WordIds]:
     for _, group in groupby(zip(owners, ids, strict=True), key=lambda pair: pair[0]):
         word = tuple(id for _, id in group)
         yield from [(id,) for id in word] if len(word) > LONG_WORD else [word]

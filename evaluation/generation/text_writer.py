@@ -16,13 +16,13 @@ from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask
 from pretrain.export import ids_around, load_language_model, load_tokenizer, prediction_lag
 from pretrain.model import longest_text, native_encoder
 
-Sampler = Literal["mask-predict", "diffusion", "random-order"]
+SamplerName = Literal["mask-predict", "diffusion", "random-order"]
 
 MASK = "[MASK]"  # in a prompt, for every tokenizer
 _MOST_CHARACTERS = 1 << 16  # of a prompt: more than the longest models read
 LENGTH = 16  # default number of tokens to write
 ITERATIONS = 10  # of mask-predict, at most the number of tokens to write
-_SAMPLERS: dict[Sampler, Callable[..., Iterator[Tensor]]] = {
+_SAMPLERS: dict[SamplerName, Callable[..., Iterator[Tensor]]] = {
     "mask-predict": mask_predict,
     "diffusion": diffusion,
     "random-order": functools.partial(diffusion, confident=False),
@@ -41,7 +41,7 @@ class GenerationRequest:
 
     prompt: str = ""
     length: int | None = None
-    sampler: Sampler | None = None
+    sampler: SamplerName | None = None
     iterations: int | None = None
     temperature: float = 1.0
     top_k: int = 0

@@ -22,7 +22,7 @@ _SEQ_LEN = 128
 _RESAMPLES = 2000
 LEAST = 20  # units of a bootstrap; percentiles of fewer are far too narrow
 
-Progress = Callable[[int, int, str], None]
+EvaluationProgress = Callable[[int, int, str], None]
 """(units done, units in total, name of the current task)"""
 
 
@@ -51,7 +51,7 @@ class EvaluationRequest:
     limit: int | None = None
 
 
-def evaluate(task: EvaluationRequest, progress: Progress, cache: Path | None = None) -> dict[str, Any]:
+def evaluate(task: EvaluationRequest, progress: EvaluationProgress, cache: Path | None = None) -> dict[str, Any]:
     """Return all results as JSON values (docs/evaluation.md).
 
     cache: a file of sentence scores; known scores are not computed again.
@@ -124,7 +124,7 @@ def check_pairs(path: str, limit: int | None, tokenizer: Path, causal: bool, lon
     check_lengths(path, open_tokenizer(load_tokenizer(tokenizer), tokenizer, causal), longest, sentences)
 
 
-def _named(progress: Progress, line: str) -> Callable[[int, int], None]:
+def _named(progress: EvaluationProgress, line: str) -> Callable[[int, int], None]:
     return lambda done, of: progress(done, of, line)
 
 

@@ -26,7 +26,7 @@ from data_prep.common.reading import parse_json, read_bytes, shown_path
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
 
 Form = Literal["original", "within-word"]
-Progress = Callable[[int, int], None]
+ScoreProgress = Callable[[int, int], None]
 """(tokens scored, tokens in total)"""
 
 _MAX_SCORES_BYTES = 4 << 30
@@ -38,7 +38,7 @@ def sentence_scores(
     predictor: Predictor,
     texts: Sequence[str],
     form: Form,
-    progress: Progress = lambda done, total: None,
+    progress: ScoreProgress = lambda done, total: None,
     cache: "ScoreCache | None" = None,
     slots: int = _SLOTS,
 ) -> NDArray[np.float64]:

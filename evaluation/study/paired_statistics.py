@@ -15,7 +15,7 @@ from scipy.special import stdtr, stdtrit
 ALPHA = 0.05
 _ROUNDING = 1e-9  # relative to the values: a smaller deviation is rounding error
 
-Seeds = Mapping[int, float]
+BySeed = Mapping[int, float]
 """A value for each seed."""
 
 
@@ -73,7 +73,7 @@ def mean_of(values: Sequence[float]) -> Mean:
     return Mean(mean, _interval(mean, sd, n, ALPHA), n)
 
 
-def differences(pairs: Sequence[tuple[Seeds, Seeds]]) -> list[Difference]:
+def paired_differences(pairs: Sequence[tuple[BySeed, BySeed]]) -> list[Difference]:
     """Difference (first minus second) of each pair over their common seeds, at least one. All pairs are one family."""
     moments = []
     for one, two in pairs:
@@ -88,14 +88,14 @@ def differences(pairs: Sequence[tuple[Seeds, Seeds]]) -> list[Difference]:
     return found
 
 
-def verdict_of(values: Mapping[str, Seeds], higher_is_better: bool) -> Verdict | None:
+def verdict_of(values: Mapping[str, BySeed], higher_is_better: bool) -> Verdict | None:
     """Compare arms by their values per seed; None if no two arms share a seed."""
     arms = _complete(values)
     if not arms:
         return None
     pairs = [*itertools.combinations(arms, 2)]
     found: dict[str, dict[str, Difference]] = {name: {} for name in arms}
-    for (one, two), minus in zip(pairs, differences([(arms[a], arms[b]) for a, b in pairs]), strict=True):
+    for (one, two), minus in zip(pairs, paired_differences([(arms[a], arms[b]) for a, b in pairs]), strict=True):
         swapped = minus.interval and (-minus.interval[1], -minus.interval[0])
         found[one][two], found[two][one] = minus, replace(minus, mean=-minus.mean, interval=swapped)
     sign = 1 if higher_is_better else -1
@@ -145,7 +145,7 @@ def _interval(mean: float, sd: float | None, n: int, alpha: float) -> tuple[floa
     return mean - half, mean + half
 
 
-def _complete(values: Mapping[str, Seeds]) -> dict[str, dict[int, float]]:
+def _complete(values: Mapping[str, BySeed]) -> dict[str, dict[int, float]]:
     """Choose arms and their common seeds for the most degrees of freedom; empty if no two arms share a seed.
 
     Without this choice, one arm with few seeds would limit the comparison of all others. The choice depends only on

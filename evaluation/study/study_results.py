@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.common.reading import MAX_FLOAT
-from evaluation.study.paired_statistics import Difference, Mean, Seeds, Verdict, mean_of, verdict_of
+from evaluation.study.paired_statistics import BySeed, Difference, Mean, Verdict, mean_of, verdict_of
 from evaluation.study.study_file import EVALUATION, FINETUNING, Study
 from evaluation.study.study_runner import read_result
 from pretrain.reporting import line_of
@@ -109,7 +109,7 @@ def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def compare_arms(metric: Metric, values: Mapping[str, Seeds], baseline: str) -> Comparisons:
+def compare_arms(metric: Metric, values: Mapping[str, BySeed], baseline: str) -> Comparisons:
     """Compare the arms by one metric. The differences from the baseline are part of the verdict's family."""
     means = {arm: mean_of(list(seeds.values())) for arm, seeds in values.items()}
     verdict = verdict_of(values, metric.better == "higher") if metric.better else None

@@ -19,13 +19,12 @@ from typing import Any
 
 from scipy.special import stdtr
 
-from benchmarks.harness import options, run, table, write_page
 from data_prep.common.errors import UserError
 from evaluation.study.paired_statistics import ALPHA, holm
 from experiments import small_models
-from experiments.books import maskwright
+from experiments.common import make_tokenizer, maskwright, prepare, run, table, write_page
 from experiments.layers.measures import GROUPS, JACKKNIFE_T
-from experiments.small_models import CONFIG, NATURAL, SEQ_LEN, absolute, train_all
+from experiments.small_models import CONFIG, NATURAL, SEQ_LEN, VALID_FRACTION, options, parsed, train_all
 from experiments.word_order import losses
 
 TRANSLATION = "translation"
@@ -44,38 +43,33 @@ def main() -> None:
         prepare_pairs(args)
     train_all(args, {name: OBJECTIVES[name] for name in args.train})
     models = [f"models/{name}" for name in args.train] + args.also
-    text = ["--data", args.data, "--seq-len", str(SEQ_LEN)] + (["--shuffled-ngrams", "1"] if args.shuffled else [])
+    text = ["--data", args.data, "--seq-len", SEQ_LEN] + (["--shuffled-ngrams", 1] if args.shuffled else [])
+    text += ["--positions", 300, "--tokens", 4, "--clusters", 8] if args.quick else []
     maskwright(args, *models, *text, "--out", "layers", "--json", "layers.json", module="experiments.layers")
     report(args)
 
 
 def arguments() -> argparse.Namespace:
-    parser = options(__doc__, "layers", "experiments")
-    small_models.add_options(parser)
+    parser = options(__doc__, "layers")
     parser.add_argument("--train", nargs="+", choices=list(OBJECTIVES), help="default: all that the text allows")
     parser.add_argument("--target", type=Path, help="a text file with a translation of each line of --input")
     parser.add_argument("--also", nargs="*", default=[], help="models of the same tokenizer, as paths in --work")
     parser.add_argument("--data", default="data/valid", help="data set to analyze, as a path in --work")
     parser.add_argument("--shuffled", action="store_true", help="also analyze text with shuffled words")
-    args = parser.parse_args()
+    args = parsed(parser)
     args.train = args.train or [name for name in OBJECTIVES if args.target or name != TRANSLATION]
     if TRANSLATION in args.train and not args.target:
         raise UserError(f"--train {TRANSLATION} needs --target, a translation of each line of --input")
-    absolute(args, *(["target"] if args.target else []))
+    args.target = args.target and args.target.absolute()
     return args
 
 
 def prepare_pairs(args: argparse.Namespace) -> None:
     """A tokenizer of both languages, the pairs, and the sources alone for the models that do not translate."""
-    args.work.mkdir(parents=True, exist_ok=True)
-    pair, size = ["--input", f"pair:{args.input},{args.target}"], ["--vocab-size", str(args.vocab_size)]
-    if not (args.work / "tokenizer").exists():
-        maskwright(args, "tokenizer", "train", *pair, *size, "--out", "tokenizer")
-    common = ["--tokenizer", "tokenizer", "--valid-fraction", "0.03"]
-    sources = ["--input", str(args.input), "--separator", "line"]
-    for out, text in (("pairs", [*pair, "--max-pair-tokens", str(SEQ_LEN - 2)]), ("data", sources)):
-        if not (args.work / out / "valid/manifest.json").exists():
-            maskwright(args, "prep", "run", *text, *common, "--out", out)
+    pair = ["--input", f"pair:{args.input},{args.target}"]
+    make_tokenizer(args, *pair)
+    prepare(args, VALID_FRACTION, *pair, "--max-pair-tokens", SEQ_LEN - 2, out="pairs")
+    prepare(args, VALID_FRACTION, "--input", args.input, "--separator", "line")
 
 
 def report(args: argparse.Namespace) -> None:

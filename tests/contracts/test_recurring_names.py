@@ -14,10 +14,7 @@ PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
 NAMED_ON_PURPOSE = ("launchers/commands/", "pretrain/kernels/")
 LEFT = {
     "Kind",
-    "Progress",
-    "Seeds",
     "Status",
-    "read_pairs",
 }
 
 

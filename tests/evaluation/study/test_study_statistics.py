@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluation.study.paired_statistics import (
-    differences,
     holm,
     mean_of,
+    paired_differences,
     verdict_of,
 )
 from evaluation.study.study_results import METRICS, compare_arms
@@ -33,20 +33,20 @@ def test_a_mean_has_students_interval(values, mean, sd):
 def test_one_seed_and_equal_values_have_no_interval():
     assert mean_of([2.0]).interval is None
     assert mean_of([2.0, 2.0, 2.0]).interval is None
-    (found,) = differences([(seeds(2.0), seeds(1.0))])
+    (found,) = paired_differences([(seeds(2.0), seeds(1.0))])
     assert (found.mean, found.sd, found.interval, found.p, found.significant) == (1.0, None, None, 1.0, False)
 
 
 def test_differences_that_are_equal_but_for_rounding_claim_nothing():
     one, two = seeds(0.53, 0.31, 0.12), seeds(0.52, 0.30, 0.11)
     assert len({one[seed] - two[seed] for seed in one}) > 1
-    (found,) = differences([(one, two)])
+    (found,) = paired_differences([(one, two)])
     assert (found.sd, found.interval, found.significant) == (0.0, None, False)
 
 
 def test_differences_are_paired_by_seed():
     """Differences 1, 2, 3: mean 2, sd 1, t = 2 / (1 / sqrt 3) = 3.464 with 2 degrees of freedom, p = 0.0742."""
-    (found,) = differences([({1: 11, 2: 22, 3: 33, 4: 0}, {3: 30, 2: 20, 1: 10, 9: 5})])
+    (found,) = paired_differences([({1: 11, 2: 22, 3: 33, 4: 0}, {3: 30, 2: 20, 1: 10, 9: 5})])
     assert (found.mean, found.sd, found.n) == (2, 1, 3)
     assert found.p == pytest.approx(0.0742, abs=5e-5)
     assert found.interval == pytest.approx((2 - 4.3027 / 3**0.5, 2 + 4.3027 / 3**0.5), rel=1e-4)
@@ -76,7 +76,7 @@ def test_holm_never_contradicts_itself(p_values):
 @given(st.lists(st.lists(st.floats(-5, 5).map(lambda v: round(v, 3)), min_size=4, max_size=4), min_size=2, max_size=5))
 def test_an_interval_excludes_zero_just_where_arms_are_told_apart(arms):
     base, *others = [seeds(*values) for values in arms]
-    for found in differences([(other, base) for other in others]):
+    for found in paired_differences([(other, base) for other in others]):
         excludes = found.interval is not None and not found.interval[0] <= 0 <= found.interval[1]
         assert excludes == found.significant
 
