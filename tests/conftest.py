@@ -62,7 +62,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by their folder and by the helpers that their module imports."""
+    """Mark tests by their folder and by the helpers that their module imports; put whole runs first.
+
+    Whole runs take longest. If they come first, workers that share the tests have work until all end together.
+    """
+    items.sort(key=lambda item: not item.path.is_relative_to(item.config.rootpath / "tests/system"))
     for item in items:
         path = item.path.relative_to(item.config.rootpath).as_posix()
         module = getattr(item, "module", None)

@@ -1,6 +1,10 @@
 """A tokenizer and data sets made from generated sentences, through the command line."""
 
+import atexit
+import functools
 import json
+import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -39,8 +43,17 @@ def train_tokenizer(text: Path, out: Path, vocab_size: int = 150) -> Path:
 
 
 def text_data(folder: Path) -> Path:
-    """folder/data with train and valid; folder also gets text.jsonl and the tokenizer tok."""
+    """folder/data with train and valid; folder also gets text.jsonl and the tokenizer tok. Made once a process."""
+    shutil.copytree(_prepared(), folder, dirs_exist_ok=True)
+    return folder / "data"
+
+
+@functools.cache
+def _prepared() -> Path:
+    made = tempfile.TemporaryDirectory()
+    atexit.register(made.cleanup)
+    folder = Path(made.name)
     text = corpus(folder / "text.jsonl", 500)
     tokenizer = train_tokenizer(text, folder / "tok")
     make("prep", "run", "--input", text, "--tokenizer", tokenizer, "--out", folder / "data", "--valid-fraction", "0.1")
-    return folder / "data"
+    return folder

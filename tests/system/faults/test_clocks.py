@@ -16,11 +16,6 @@ from tests.system.soak.soak import assert_tracked_once
 DAY, STEPS = 86_400, 400
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
 def set_clock(clocks: Path, rank: int, seconds: int) -> None:
     """In one call, so that no clock is read half written."""
     temporary = clocks / "new"

@@ -13,11 +13,6 @@ STEPS = (8, 16, 24)
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
 def whole(data, tmp_path_factory) -> Path:
     """A run of 24 steps with a checkpoint every 8."""
     run = tmp_path_factory.mktemp("whole") / "run"

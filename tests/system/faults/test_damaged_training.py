@@ -13,15 +13,10 @@ from tests.support import runs
 STEPS = 6
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory) -> Path:
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.fixture
-def data(sound, tmp_path) -> Path:
+def data(data, tmp_path) -> Path:
     """A copy to damage."""
-    shutil.copytree(sound, tmp_path / "data")
+    shutil.copytree(data, tmp_path / "data")
     return tmp_path / "data"
 
 

@@ -14,11 +14,6 @@ from tests.support import faulty, runs
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.fixture
 def switch(tmp_path) -> Path:
     """While it is there, the disk fails."""

@@ -17,11 +17,6 @@ from pretrain.run import JournalReader
 from tests.support import fault_injection, runs
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.fixture
 def harm(monkeypatch):
     """Set the faults of the runs that follow."""

@@ -13,11 +13,6 @@ QUICK_SECONDS = 3.0
 """How long the command may take to end; more on a machine that is busy with other work, see `assert_quick`."""
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
 def assert_quick(since: float) -> None:
     """The command ended without waiting for anything; imports alone take longer than this on a busy machine."""
     assert time.monotonic() - since < 2 * QUICK_SECONDS

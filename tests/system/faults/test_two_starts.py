@@ -8,11 +8,6 @@ from pretrain.run import RunFolder
 from tests.support import runs
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
 @pytest.mark.parametrize("moment", ["start", "step"])
 def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_path, moment):
     run = tmp_path / "run"
