@@ -148,12 +148,12 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120) -> None:
 
 def ranks_of(config: Path) -> dict[int, psutil.Process]:
     """The training processes of a config, by local rank."""
-    found = {}
+    ranks = {}
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []
         if "pretrain.train" in command and str(config) in command and "--num_gpus" not in command:
-            found |= {int(part.split("=")[1]): process for part in command if part.startswith("--local_rank=")}
-    return found
+            ranks |= {int(part.split("=")[1]): process for part in command if part.startswith("--local_rank=")}
+    return ranks
 
 
 def kill(process: psutil.Process) -> None:

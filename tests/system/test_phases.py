@@ -45,18 +45,18 @@ def whole(data, tmp_path_factory) -> Path:
 
 def test_each_phase_is_trained_with_its_settings(whole, data):
     metrics = [entry.metrics for entry in runs.journal(whole)]
-    assert [one["train/phase"] for one in metrics] == [0] * 8 + [1] * 9 + [2] * 7
-    assert [one["data/seq_len"] for one in metrics] == [32] * 8 + [64] * 9 + [16] * 7
+    assert [values["train/phase"] for values in metrics] == [0] * 8 + [1] * 9 + [2] * 7
+    assert [values["data/seq_len"] for values in metrics] == [32] * 8 + [64] * 9 + [16] * 7
     assert [entry.batch["rows"] for entry in runs.journal(whole)] == [8] * 17 + [24] * 7
     rates = [0.3 - 0.1 * step / 16 for step in range(17)] + [0.15] * 7
-    assert [one["train/mask_rate"] for one in metrics] == pytest.approx(rates)
+    assert [values["train/mask_rate"] for values in metrics] == pytest.approx(rates)
     warmup = [2e-3 * done / 4 for done in (1, 2, 3)]
     rates = warmup + [2e-3] * 14 + [1e-3 * left / 7 for left in range(7, 0, -1)]
-    assert [one["train/learning_rate"] for one in metrics] == pytest.approx(rates)
-    assert ["train/loss/clm" in one for one in metrics] == [False] * 8 + [True] * 9 + [False] * 7
+    assert [values["train/learning_rate"] for values in metrics] == pytest.approx(rates)
+    assert ["train/loss/clm" in values for values in metrics] == [False] * 8 + [True] * 9 + [False] * 7
     epochs = {name for name in metrics[0] if name.startswith("data/epoch/")}
     assert epochs == {f"data/epoch/{data.name}", "data/epoch/other"}
-    assert all(math.isfinite(one["train/loss"]) and one["train/loss"] > 0 for one in metrics)
+    assert all(math.isfinite(values["train/loss"]) and values["train/loss"] > 0 for values in metrics)
 
 
 def test_data_of_a_phase_go_on_where_an_earlier_one_stopped_or_restart(whole, data):
@@ -79,8 +79,8 @@ def test_status_names_the_phase(whole):
 
 def test_every_step_is_replayed_with_the_name_of_its_phase(whole):
     for step in (1, 8, 9, 17, 18, STEPS):
-        found = replay(whole, step)
-        assert found.phase == ("stable" if step < 9 else "context" if step < 18 else "decay")
+        phase = replay(whole, step).phase
+        assert phase == ("stable" if step < 9 else "context" if step < 18 else "decay")
 
 
 def test_only_a_phase_that_has_not_begun_may_change(whole, data, tmp_path):
@@ -107,9 +107,9 @@ def test_a_checkpoint_has_the_rotary_base_of_its_last_step(whole):
 
 def test_phases_are_equal_to_the_settings_of_one_phase(data, tmp_path):
     """A recipe whose phases change nothing trains as the config without phases."""
-    one = {"name": "one", "steps": 3}
+    first = {"name": "one", "steps": 3}
     plain = {"train": {"steps": 6, "global_batch_size": 8, "precision": "fp32"}, "schedule": {"warmup_steps": 2}}
-    for name, recipe in (("without", []), ("with", [one, one | {"name": "two"}])):
+    for name, recipe in (("without", []), ("with", [first, first | {"name": "two"}])):
         settings = copy.deepcopy(plain)
         if recipe:
             del settings["train"]["steps"]

@@ -150,9 +150,9 @@ def train(data: Path, run: Path, settings: dict[str, Any], parts: Sequence[Part]
 
 def assert_same_training(run: Path, whole: Path) -> None:
     """The same global batches, bit for bit, and losses within the tolerance."""
-    wanted, found = runs.losses(whole), runs.losses(run)
+    wanted, losses = runs.losses(whole), runs.losses(run)
     assert sorted(wanted) == list(range(1, STEPS + 1))
-    assert found == pytest.approx(wanted, rel=TOLERANCE)
+    assert losses == pytest.approx(wanted, rel=TOLERANCE)
     assert runs.batches(run) == runs.batches(whole)
 
 

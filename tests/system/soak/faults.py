@@ -63,16 +63,16 @@ def draw_fault(seed: int, number: int, steps: int) -> Fault:
 def find_family(command: Forked, processes: int) -> Family | None:
     """Wait for the ranks of a command; None if it exits before."""
     parent = psutil.Process(command.pid)
-    found: list[psutil.Process] = []
+    children: list[psutil.Process] = []
 
     def complete() -> bool:
-        found[:] = [child for child in parent.children(recursive=True) if "-m" in child.cmdline()]
-        return len(found) == processes + 1
+        children[:] = [child for child in parent.children(recursive=True) if "-m" in child.cmdline()]
+        return len(children) == processes + 1
 
     if not _wait(complete, command):
         return None
-    launcher = next(child for child in found if "launchers.local.start_ranks" in child.cmdline())
-    ranks = sorted((child for child in found if child != launcher), key=lambda child: child.cmdline()[3])
+    launcher = next(child for child in children if "launchers.local.start_ranks" in child.cmdline())
+    ranks = sorted((child for child in children if child != launcher), key=lambda child: child.cmdline()[3])
     return Family(command, launcher, ranks)
 
 

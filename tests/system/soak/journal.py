@@ -18,8 +18,8 @@ def last_step(journal: Path, since: float = 0.0) -> int:
             lines = file.read().splitlines(keepends=True)
     except FileNotFoundError:
         return 0
-    found = [Entry.from_line(line) for line in lines if line.endswith(b"\n")]
-    return max((entry.step for entry in found if entry and entry.batch and entry.time >= since), default=0)
+    entries = [Entry.from_line(line) for line in lines if line.endswith(b"\n")]
+    return max((entry.step for entry in entries if entry and entry.batch and entry.time >= since), default=0)
 
 
 def read_lines(journal: Path) -> list[Entry]:
@@ -27,9 +27,9 @@ def read_lines(journal: Path) -> list[Entry]:
     if not journal.exists():
         return []
     lines = journal.read_bytes().splitlines(keepends=True)
-    found = [Entry.from_line(line) for line in lines if line.endswith(b"\n")]
-    assert None not in found, f"{journal} has an invalid line"
-    return [entry for entry in found if entry]
+    entries = [Entry.from_line(line) for line in lines if line.endswith(b"\n")]
+    assert None not in entries, f"{journal} has an invalid line"
+    return [entry for entry in entries if entry]
 
 
 def training_steps(entries: Iterable[Entry]) -> list[int]:

@@ -148,13 +148,13 @@ class Soaked:
 
     def _newest(self) -> int:
         """The step to resume after; every committed checkpoint must be whole."""
-        found = checkpoint.committed(self.folder.checkpoints)
-        for _, path in found:
+        committed = checkpoint.committed(self.folder.checkpoints)
+        for _, path in committed:
             assert (problem := checkpoint.verify(path)) is None, problem
         for _, path in checkpoint.committed(self._remote):
             if (path / "manifest.json").exists():  # a copy without one does not count yet
                 assert (problem := checkpoint.verify(path)) is None, problem
-        return found[0][0] if found else 0
+        return committed[0][0] if committed else 0
 
     def _check_end(self, fault: Fault, code: int, start: int) -> str:
         end = self._check_steps(start)
