@@ -34,33 +34,57 @@ def start(command: Sequence[str], config: Path, **variables: str) -> "subprocess
     )
 
 
-@pytest.mark.parametrize("launcher", ["one host", "two hosts", "PyTorchJob"])
-def test_the_losses_are_those_of_maskwright_train(launcher: str, tmp_path: Path) -> None:
-    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), tmp_path / "run", train__steps=4, track__uri="none")
-    path, port = runs.write_config(tmp_path / "c.yaml", config), free_port()
-    agent = (*TORCHRUN, "--master-addr", "127.0.0.1", "--master-port", port)
+LAST = 4
+
+
+def config_of(data: Path, run: Path, steps: int = LAST) -> Path:
+    """A run whose steps do not depend on their number."""
+    values = runs.tiny_config(data, run, train__steps=steps, track__uri="none", schedule__kind="constant")
+    return runs.write_config(run.with_suffix(".yaml"), values)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return runs.tiny_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def usual(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """The losses of a run of `maskwright train`."""
+    run = tmp_path_factory.mktemp("usual") / "run"
+    runs.succeed("train", config_of(data, run), "--procs", "2")
+    return runs.losses(run)
+
+
+@pytest.mark.parametrize("launcher", ["two hosts", "PyTorchJob"])
+def test_the_losses_are_those_of_maskwright_train(
+    launcher: str, data: Path, usual: dict[int, float], tmp_path: Path
+) -> None:
+    path, port = config_of(data, tmp_path / "run"), str(free_port())
+    agent = (*TORCHRUN, "--master-addr", "127.0.0.1", "--master-port", port, "--nnodes", "2", "--node-rank")
     started = {
-        "one host": lambda: [start((*agent, "--nproc-per-node", "2"), path)],
-        "two hosts": lambda: [start((*agent, "--nnodes", "2", "--node-rank", rank), path) for rank in "01"],
+        "two hosts": lambda: [start((*agent, rank), path) for rank in "01"],
         "PyTorchJob": lambda: [start([sys.executable], path, **pod(rank, port)) for rank in (0, 1)],
     }[launcher]()
     printed = "".join(process.communicate(timeout=120)[0] for process in started)
-    assert [process.returncode for process in started] == [0] * len(started), printed
+    assert [process.returncode for process in started] == [0, 0], printed
     assert "Warning" not in printed.replace("NumaWarning", "")
-    runs.succeed("train", path, "--procs", "2", f"run.dir={tmp_path}/usual")
-    assert runs.losses(tmp_path / "run") == runs.losses(tmp_path / "usual")
+    assert runs.losses(tmp_path / "run") == usual
 
 
-def test_ranks_of_torchrun_listen_on_loopback_alone_and_save_when_it_is_ended(tmp_path: Path) -> None:
-    """On one host. torchrun's own store listens on all addresses."""
-    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), tmp_path / "run", train__steps=100_000)
-    agent = start((*TORCHRUN, "--standalone", "--nproc-per-node", "2"), runs.write_config(tmp_path / "c.yaml", config))
-    runs.wait_for_step(tmp_path / "run", 2)
+def test_ranks_of_torchrun_listen_on_loopback_alone_and_save_when_it_is_ended(
+    data: Path, usual: dict[int, float], tmp_path: Path
+) -> None:
+    """On one host, with the losses of `maskwright train`. torchrun's own store listens on all addresses."""
+    run = tmp_path / "run"
+    agent = start((*TORCHRUN, "--standalone", "--nproc-per-node", "2"), config_of(data, run, 100_000))
+    runs.wait_for_step(run, LAST)
     ranks = psutil.Process(agent.pid).children(recursive=True)
     addresses = [address for rank in ranks for address in listening(rank)]
     agent.terminate()
     printed = agent.communicate(timeout=60)[0]
     assert addresses, printed
     assert all(ipaddress.ip_address(address).is_loopback for address in addresses), addresses
-    status = runs.status(tmp_path / "run")
+    status = runs.status(run)
     assert (status["state"], status["reason"]) == ("stopped", "received SIGTERM"), printed
+    assert {step: loss for step, loss in runs.losses(run).items() if step <= LAST} == usual
