@@ -23,6 +23,7 @@ from pretrain.planning import check_tracking
 from pretrain.run import Journal
 from pretrain.tracking import RunRecord, Tracker, sync
 from pretrain.tracking.journal_forwarder import Sender
+from tests.support import runs
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Forked
 from tests.support.mlflow_server import Proxy, Server, all_runs, history
@@ -218,9 +219,7 @@ def test_a_server_down_at_start_loses_nothing_as_a_later_sync_fills_the_gap(
     assert sync(run_dir) == len(expected(run_dir))
     assert stored(server.database, run_dir) == expected(run_dir)
     assert sync(run_dir) == 0
-    command = [sys.executable, "-m", "launchers.cli", "track", "sync", str(run_dir)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout == "MLflow already has every point\n"
+    assert runs.succeed("track", "sync", run_dir).stdout == "MLflow already has every point\n"
     assert status(server.database, run_dir) == "FINISHED"
 
 

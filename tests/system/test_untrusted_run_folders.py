@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from data_prep.common.errors import UserError
 from pretrain.tracking import copy_journal
+from tests.support import runs
 from tests.support.mlflow_server import Server, ask
 from tests.support.tracked import append, start
 
@@ -57,13 +57,6 @@ def planted(tmp_path: Path, uri: str, *artifacts: str) -> Path:
     return run
 
 
-def track_sync(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "launchers.cli", "track", "sync", *map(str, words)]
-    return subprocess.run(
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, env=os.environ | environment
-    )
-
-
 def received(server: Server) -> str:
     return "\n".join(path.read_text() for path in server.files.rglob("*") if path.is_file())
 
@@ -79,7 +72,7 @@ def test_no_file_outside_the_run_folder_is_sent(tmp_path: Path, key: Path, serve
     (run / "link").symlink_to(key)
     (run / "folder").symlink_to(key.parent)
     os.mkfifo(run / "pipe")
-    done = track_sync(run, "--uri", server.uri)
+    done = runs.maskwright("track", "sync", run, "--uri", server.uri)
     assert done.returncode == 0, done.stderr
     assert SECRET not in received(server)
     assert "run: {seed: 7}" in received(server)
@@ -103,23 +96,26 @@ def test_a_resumed_training_sends_no_file_that_the_folder_named_and_keeps_its_ow
     assert (record["uri"], record["artifacts"]) == (server.uri, [])
 
 
-def test_an_address_of_the_folder_is_used_only_if_the_user_agrees(tmp_path: Path, server: Server) -> None:
+def test_an_address_of_the_folder_is_used_only_if_the_user_agrees(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = planted(tmp_path, server.uri)
-    done = track_sync(run)
+    done = runs.maskwright("track", "sync", run)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert all(words in line for words in (server.uri, "--uri", "--yes"))
     assert len(line) <= 300
     assert not has_experiment(server, tmp_path)
     for words in (("models", run), ("models", run, "--register", "m")):
-        command = [sys.executable, "-m", "launchers.cli", "track", *map(str, words)]
-        refused = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+        refused = runs.maskwright("track", *words)
         assert refused.returncode == 1
         assert "--yes" in refused.stderr
     assert not has_experiment(server, tmp_path)
-    assert track_sync(run, MLFLOW_TRACKING_URI=server.uri).returncode == 0
+    with monkeypatch.context() as named:
+        named.setenv("MLFLOW_TRACKING_URI", server.uri)
+        runs.succeed("track", "sync", run)
     assert has_experiment(server, tmp_path)
-    assert track_sync(run, "--yes").returncode == 0
+    runs.succeed("track", "sync", run, "--yes")
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
