@@ -8,6 +8,7 @@ import pytest
 from pretrain.run import JournalReader, RunFolder
 from pretrain.tracking import RunRecord
 from tests.support import runs
+from tests.support.in_process import command
 from tests.system.soak.soak import assert_same_checkpoint
 
 TRUNK, DECAY = {"name": "stable", "steps": 12}, {"name": "decay", "steps": 6, "schedule": {"kind": "linear"}}
@@ -80,10 +81,10 @@ def test_status_and_mlflow_know_the_parent(folder, trunk):
         ("{trunk}@8", ["phases.stable.steps=1", "phases.decay.steps=1"], "phases.decay (first step) was None and is 2"),
     ],
 )
-def test_mistakes_have_one_message(folder, trunk, parent, settings, wanted):
+def test_mistakes_have_one_message(folder, trunk, capsys, parent, settings, wanted):
     config = config_of(folder, "mistake", [TRUNK, DECAY])
     settings = [setting.format(trunk=trunk) for setting in settings]
-    done = runs.maskwright("branch", parent.format(trunk=trunk), config, *settings, "--procs", "1")
-    assert done.returncode != 0
-    assert wanted in done.stderr
-    assert "Traceback" not in done.stderr
+    ended = command(capsys, "branch", parent.format(trunk=trunk), config, *settings, "--procs", "1")
+    assert ended.code == 1
+    assert wanted in ended.err
+    assert "Traceback" not in ended.err
