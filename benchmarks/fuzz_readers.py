@@ -47,7 +47,6 @@ from data_prep.storage import Cache
 from data_prep.tokenizer import describe_tokenizer
 from evaluation.finetuning import FinetuneResults
 from evaluation.finetuning.example_files import read_table
-from evaluation.finetuning.questions import read_questions
 from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.likelihood.minimal_pairs import MinimalPair, read_pairs
 from evaluation.likelihood.sentence_scores import ScoreCache
@@ -278,10 +277,6 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
     table = folder / "table.jsonl"
     table.write_text('{"text": "a b", "label": 1}\n' * 3)
     yield Reader("fine-tuning table", table, lambda: read_table(str(table), ["text", "label"]), "lines")
-    questions = folder / "questions.json"
-    asked = {"question": "c", "answers": [{"text": "b", "answer_start": 2}]}
-    questions.write_text(json.dumps({"data": [{"paragraphs": [{"context": "a b", "qas": [asked]}]}]}))
-    yield Reader("fine-tuning questions", questions, lambda: read_questions(str(questions)))
     report, identity = folder / "report.json", {"task": "x"}
     FinetuneResults("f1", identity, {}, [SeedResult(0, 1.5, [Epoch(1.0, {"m": 0.5}, {"f1": 0.5})])]).write(report)
 

@@ -1,4 +1,4 @@
-"""Fine-tune exported models on sentences, words, questions and cloze repair, with several seeds.
+"""Fine-tune exported models on sentences, words and cloze repair, with several seeds.
 
 `Finetuning` trains and saves the models of one task with `FinetuneSettings`. `FinetuneResults` stores the scores by
 seed and resumes from them. `open_task` reads and checks the examples of a task.

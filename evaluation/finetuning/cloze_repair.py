@@ -120,10 +120,10 @@ class RepairTask:
     def _labels(self, detected: HeadOutputs) -> list[list[int]]:
         return [self._row.labels(pair.words, ids) for pair, ids in zip(self._pairs, detected, strict=True)]
 
-    def _ordinary(self, logits: tuple[Tensor, ...]) -> Tensor:
+    def _ordinary(self, logits: Tensor) -> Tensor:
         """The most likely ordinary token of each place, int64 [batch, longest]."""
-        logits[0][..., self._specials] = -float("inf")
-        return logits[0].argmax(-1)
+        logits[..., self._specials] = -float("inf")
+        return logits.argmax(-1)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.head_training import TrainedHead, head_steps, train_head
 from evaluation.finetuning.heads import FinetuneSettings
 from evaluation.finetuning.label_tasks import Classification, TokenTask
-from evaluation.finetuning.questions import Questions
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult, model_digest
 from pretrain.export import load_tokenizer, model_config, model_folder, save_model
 from pretrain.model import longest_text
@@ -33,7 +32,7 @@ OnProgress = Callable[[int, int, str], None]
 """Called with the steps done, the total steps of a seed, and the current task."""
 
 
-FinetuneTask = Classification | TokenTask | Questions | RepairTask
+FinetuneTask = Classification | TokenTask | RepairTask
 """Encoded training and held-out examples, and their metrics.
 
 metric: the main one. heads: the models to train. baseline: metrics without a model, described by `without_model`.
@@ -43,7 +42,6 @@ head.
 _TASKS: dict[str, type[FinetuneTask]] = {
     "classification": Classification,
     "tokens": TokenTask,
-    "questions": Questions,
     "repair": RepairTask,
 }
 

@@ -72,7 +72,7 @@ def train_head(
             _arguments(scratch, settings, len(head.examples), seed),
             _collator(tokenizer, head.examples[0]),
             head.examples,
-            preprocess_logits_for_metrics=lambda logits, _: head.read(logits if type(logits) is tuple else (logits,)),
+            preprocess_logits_for_metrics=lambda logits, _: head.read(logits[0] if type(logits) is tuple else logits),
         )
 
         def predict() -> HeadOutputs:

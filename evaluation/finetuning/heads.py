@@ -10,7 +10,7 @@ from torch import Tensor
 IGNORED = -100  # label of tokens without a prediction
 
 Example = dict[str, Any]
-"""Arguments of a model for one text or window: inputs, [length] each, and targets, an integer or one per token."""
+"""Arguments of a model for one text: inputs, [length] each, and targets, an integer or one per token."""
 
 HeadOutputs = list[np.ndarray]
 """What a head reads from the logits of each held-out example, without padding."""
@@ -20,8 +20,8 @@ HeadOutputs = list[np.ndarray]
 class FinetuneSettings:
     """Settings of a fine-tuning that affect its result, except the model and the data.
 
-    batch_size: in examples; for questions, in windows.
-    max_length: in tokens, specials included. Longer texts are truncated; questions use windows.
+    batch_size: in examples.
+    max_length: in tokens, specials included. Longer texts are truncated.
     dropout: of the encoder and the head; None: as in the model's config.
     init: "random" trains the same architecture from random weights.
     limit, limit_valid: number of evenly spaced examples to use of each file; None: all.
@@ -54,13 +54,13 @@ class Head:
     auto_class: Any
     examples: list[Example]
     held_out: Callable[[Sequence[HeadOutputs]], list[Example]]
-    read: Callable[[tuple[Tensor, ...]], Tensor]
+    read: Callable[[Tensor], Tensor]
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def most_likely(logits: tuple[Tensor, ...]) -> Tensor:
+def most_likely(logits: Tensor) -> Tensor:
     """Number of the largest logit: int64 [batch, ...]."""
-    return logits[0].argmax(-1)
+    return logits.argmax(-1)
 
 
 def with_targets(examples: Sequence[Example]) -> list[Example]:

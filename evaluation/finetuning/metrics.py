@@ -1,13 +1,9 @@
 """Metrics of the fine-tuning tasks, as shares from 0 to 1 (Matthews correlation: -1 to 1)."""
 
 import re
-import string
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
-
-import numpy as np
 
 _FIRST, _INSIDE, _LAST = {"B", "S", "U"}, {"I", "E", "L"}, {"E", "L", "S", "U"}  # label prefixes of entity words
 
@@ -80,35 +76,3 @@ def precision_recall(right: int, found: int, wanted: int) -> dict[str, float]:
     """Precision right/found, recall right/wanted, and F1; a ratio with denominator 0 is 0."""
     precision, recall = share(right, found), share(right, wanted)
     return {"precision": precision, "recall": recall, "f1": f_beta(precision, recall)}
-
-
-def question_metrics(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
-    """SQuAD's exact match and F1. An empty list in `gold` marks an unanswerable question; its correct prediction is "".
-
-    If there are answerable and unanswerable questions, also F1 of each kind. Source: evaluation script of SQuAD 2.0
-    (Rajpurkar et al., "Know what you don't know", 2018).
-    """
-    answers = [[answer for answer in known if normalized(answer)] or [""] for known in gold]
-    pairs = [*zip(answers, predicted, strict=True)]
-    exact = [max(float(normalized(answer) == normalized(text)) for answer in known) for known, text in pairs]
-    f1 = [max(word_f1(answer, text) for answer in known) for known, text in pairs]
-    metrics = {"exact_match": float(np.mean(exact)), "f1": float(np.mean(f1))}
-    kinds = {"f1_answerable": [bool(known) for known in gold], "f1_unanswerable": [not known for known in gold]}
-    if all(any(chosen) for chosen in kinds.values()):
-        metrics |= {name: float(np.mean(np.array(f1)[chosen])) for name, chosen in kinds.items()}
-    return metrics
-
-
-def normalized(answer: str) -> str:
-    """Normalise an answer: lower case, no ASCII punctuation, no articles (a, an, the), single spaces."""
-    kept = "".join(sign for sign in answer.lower() if sign not in string.punctuation)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", kept).split())
-
-
-def word_f1(gold: str, predicted: str) -> float:
-    """F1 of the words (multisets) of two normalised answers. If one is empty: 1 if both are, else 0."""
-    wanted, found = normalized(gold).split(), normalized(predicted).split()
-    if not wanted or not found:
-        return float(wanted == found)
-    common = (Counter(wanted) & Counter(found)).total()
-    return precision_recall(common, len(found), len(wanted))["f1"]

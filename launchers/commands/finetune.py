@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evaluation.finetuning import FinetuneResults
 
 
-TaskName = Literal["classification", "tokens", "questions", "repair"]
+TaskName = Literal["classification", "tokens", "repair"]
 
 
 def _above_zero(lr: float) -> float:
@@ -48,9 +48,7 @@ def finetune(
     epochs: Annotated[int, typer.Option(min=1)] = 3,
     lr: Annotated[float, typer.Option(callback=_above_zero, help="peak learning rate")] = 5e-5,
     batch_size: Annotated[int, typer.Option(min=1, help="examples per step")] = 32,
-    max_length: Annotated[
-        int | None, typer.Option(min=8, help="tokens per text  [default: 128; questions: 384]")
-    ] = None,
+    max_length: Annotated[int, typer.Option(min=8, help="tokens per text")] = 128,
     dropout: Annotated[
         float | None, typer.Option(callback=_share, help="dropout of encoder and head  [default: the model's own]")
     ] = None,
@@ -81,7 +79,6 @@ def finetune(
         maskwright finetune runs/demo --task classification --columns text,author --seeds 1 \\
             --train configs/demo/books.jsonl.zst --valid configs/demo/books.jsonl.zst
         maskwright finetune runs/demo --task tokens --train train.conll --valid dev.conll --seeds 5 --json ner.json
-        maskwright finetune models/bert --task questions --train train-v2.0.json --valid dev-v2.0.json --out models/qa
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
     require_inputs([model], files=(train, valid))
@@ -93,7 +90,7 @@ def finetune(
         epochs=epochs,
         lr=lr,
         batch_size=batch_size,
-        max_length=max_length or (384 if task == "questions" else 128),
+        max_length=max_length,
         dropout=dropout,
         init=init,
         columns=tuple(columns.split(",")) if columns else (),

@@ -15,7 +15,6 @@ _LEVEL = 0.95
 _TASKS = {
     "classification": "text-classification",
     "tokens": "token-classification",
-    "questions": "question-answering",
     "repair": "fill-mask",
 }
 

@@ -239,7 +239,7 @@ MISTAKES = {
         Mistake(f"{FINETUNE} dev.tsv --columns sentence", "--columns sentence", "TEXT,LABEL"),
         Mistake("finetune model --task classification --train odd.tsv --valid odd.tsv", "'a', 'b', 'c'", "--columns"),
         Mistake(f"{FINETUNE} dev.tsv --lr 0", "--lr", "more than 0"),
-        Mistake("finetune model --train train.tsv --valid dev.tsv", "'--task'", "classification, tokens, questions", 2),
+        Mistake("finetune model --train train.tsv --valid dev.tsv", "'--task'", "classification, tokens, repair", 2),
         Mistake("finetune model --task sentiment --train train.tsv --valid dev.tsv", "--task", "classification", 2),
         Mistake(
             "finetune model --task tokens --train train.tsv --valid dev.tsv", "line 1 is a header", "classification"
@@ -248,7 +248,6 @@ MISTAKES = {
             "finetune model --task tokens --train bare.tsv --valid dev.tsv", "a text of several words", "classification"
         ),
         Mistake("finetune model --task tokens --train text.jsonl --valid dev.tsv", "text.jsonl: ", "classification"),
-        Mistake("finetune model --task questions --train train.tsv --valid dev.tsv", "train.tsv", "SQuAD"),
         Mistake("generate damaged", "damaged holds no tokenizer", "Export or copy it again"),
         Mistake("evaluate headless --data data/valid", "language model head", "maskwright export"),
         Mistake("generate none", "none", "run"),

@@ -125,9 +125,9 @@ def test_padding_is_seen_by_nobody_and_outputs_are_in_the_order_of_the_examples(
     """Also with a tokenizer that pads on the left, and names no mask of attention."""
 
     def by_token(logits):
-        return logits[0][:, :1].expand(-1, 6)
+        return logits[:, :1].expand(-1, 6)
 
-    both, alone = (trained(model, of=head(texts, lambda logits: logits[0])) for texts in ((LONG, SHORT), (SHORT,)))
+    both, alone = (trained(model, of=head(texts, lambda logits: logits)) for texts in ((LONG, SHORT), (SHORT,)))
     assert same(both, alone)
     np.testing.assert_allclose(both.outputs[1][1], alone.outputs[1][0], atol=1e-6)
     assert [len(values) for values in trained(model, of=head((LONG, SHORT), by_token)).outputs[1]] == [6, 4]
@@ -173,7 +173,7 @@ def test_a_causal_model_whose_config_names_no_padding_learns_where_texts_end(mod
     torch.manual_seed(0)
     LlamaForCausalLM(LlamaConfig(vocab_size=len(WORDS), **sizes)).save_pretrained(tmp_path)
     texts = [[2, *[5 + n % 9] * (1 + n % 3), 3] for n in range(10)]
-    of = [head(some, lambda logits: logits[0]) for some in (texts, texts[:1])]
+    of = [head(some, lambda logits: logits) for some in (texts, texts[:1])]
     both, alone = (trained(tmp_path, of=one, tokenizer=model, init=init) for one in of)
     assert min(both.losses) > 0
     np.testing.assert_allclose(both.outputs[1][0], alone.outputs[1][0], atol=1e-5)

@@ -1,7 +1,6 @@
 """Example files for fine-tuning: known layouts, and messages for files that do not fit."""
 
 import gzip
-import json
 
 import pytest
 
@@ -9,7 +8,6 @@ from data_prep.common.errors import UserError
 from data_prep.storage import load_text, spread
 from evaluation.finetuning.example_files import TableRow, read_columns, read_table
 from evaluation.finetuning.label_tasks import COLA, find_columns
-from evaluation.finetuning.questions import Question, read_questions
 from tests.support.hostile_json import HOSTILE
 from tests.support.web import serving
 
@@ -100,8 +98,6 @@ def test_json_that_python_stumbles_over_is_a_sentence_with_file_and_line(tmp_pat
     path = write(tmp_path / "a.jsonl", f'{{"text": "x"}}\n{{"text": {value}}}\n')
     with pytest.raises(UserError, match=r"a\.jsonl, line 2 is not JSON"):
         read_table(path, ("text",))
-    with pytest.raises(UserError, match=r"a\.json, line 2 is not JSON"):
-        read_questions(write(tmp_path / "a.json", f'{{"data":\n{value}}}'))
 
 
 def test_a_table_of_unknown_columns_asks_for_them(tmp_path):
@@ -175,57 +171,6 @@ def test_ranges_and_empty_nodes_of_conllu_are_no_words(tmp_path):
 def test_what_looks_like_a_range_elsewhere_is_a_word(tmp_path, text, columns):
     (one,) = read_columns(write(tmp_path / "a.conll", text), columns)
     assert one.words == ["1-2", "3.1"]
-
-
-def squad(*questions):
-    return json.dumps({"data": [{"paragraphs": [{"context": "The ship is in York.", "qas": list(questions)}]}]})
-
-
-def test_questions(tmp_path):
-    entries = [
-        {"question": " where? ", "answers": [{"text": "York", "answer_start": 15}]},
-        {"question": "who?", "answers": [], "is_impossible": True},
-    ]
-    context = "The ship is in York."
-    assert read_questions(write(tmp_path / "a.json", squad(*entries))) == [
-        Question("where?", context, [("York", 15)]),
-        Question("who?", context, []),
-    ]
-
-
-@pytest.mark.parametrize(
-    "text, said",
-    [
-        (
-            squad({"question": "q", "answers": [{"text": "York", "answer_start": 14}]}),
-            r"qas\[0\]: the answer 'York' is not",
-        ),
-        (squad({"question": "q", "answers": []}), r"data\[0\]\.paragraphs\[0\]\.qas\[0\] has no answers"),
-        (squad({"question": "q"}), "not of SQuAD's form"),
-        *(
-            (squad(entry), "not of SQuAD's form")
-            for entry in (
-                {"question": 7, "answers": [], "is_impossible": True},
-                {"question": "q", "answers": [], "is_impossible": "yes"},
-                {"question": "q", "answers": [{"text": ["York"], "answer_start": 15}]},
-                {"question": "q", "answers": [{"text": "York", "answer_start": "15"}]},
-                {"question": "q", "answers": [{"text": "York", "answer_start": -5}]},
-                {"question": "q", "answers": "York"},
-                {"question": "q", "answers": [7]},
-            )
-        ),
-        (
-            '{"data": [{"paragraphs": [{"context": 7, "qas": [{"question": "q", "answers": []}]}]}]}',
-            "7, not a text",
-        ),
-        (squad(), "no questions"),
-        ("[]", "not of SQuAD's form"),
-        ('{"data":\n [}', "line 2 is not JSON"),
-    ],
-)
-def test_bad_questions_are_a_sentence(tmp_path, text, said):
-    with pytest.raises(UserError, match=said):
-        read_questions(write(tmp_path / "a.json", text))
 
 
 def test_a_limit_spreads_over_the_file():

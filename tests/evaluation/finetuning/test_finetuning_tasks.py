@@ -12,7 +12,6 @@ from evaluation.finetuning import FinetuneSettings, open_task
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
 from evaluation.finetuning.heads import IGNORED
 from evaluation.finetuning.label_tasks import Classification, TokenTask, first_tokens, number_labels
-from evaluation.finetuning.questions import Questions, best_span
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
 CLS, SEP, MASK = 2, 3, 4
@@ -128,9 +127,6 @@ def test_labels_that_are_not_all_integers_are_in_the_order_of_names(labels, want
         ("tokens", "a.conll", "the O\n"),
         ("tokens", "a.conll", "\u00a0 O\n\u00a0 B-X\n"),
         ("tokens", "a.conll", "the\n"),
-        ("questions", "a.json", "{}"),
-        ("questions", "a.json", '{"data": []}'),
-        ("questions", "a.json", '{"data": [{"paragraphs": [{"context": "x", "qas": [{"answers": []}]}]}]}'),
         ("repair", "a.tsv", "a\tb\n"),
         ("repair", "a.tsv", "wrong\tright\nthe\tthe\n"),
     ],
@@ -179,102 +175,6 @@ def test_a_label_of_words_that_is_new_is_refused(tmp_path, tokenizer):
         TokenTask(FinetuneSettings("tokens"), train, valid, tokenizer)
     with pytest.raises(UserError, match="all words have the label 'O'"):
         TokenTask(FinetuneSettings("tokens"), write(tmp_path / "c", "the O\n"), valid, tokenizer)
-
-
-def squad(path, context, *answers):
-    entries = [
-        {"question": "where is the ship", "answers": [{"text": a, "answer_start": context.index(a)}] if a else [],
-         "is_impossible": not a}
-        for a in answers
-    ]  # fmt: skip
-    return write(path, json.dumps({"data": [{"paragraphs": [{"context": context, "qas": entries}]}]}))
-
-
-def test_windows_cover_the_context_and_hold_the_answer_or_point_to_cls(tmp_path, tokenizer):
-    context = " ".join(["the old ship"] * 12 + ["is in new york"] + ["the red ship"] * 5)
-    path = squad(tmp_path / "a.json", context, "new york", "")
-    task = Questions(FinetuneSettings("questions", max_length=32), path, path, tokenizer)
-    seen = [set(), set()]
-    spans = []
-    for window in task.windows:
-        seen[window.question] |= {place for place in window.offsets if place}
-        begin, end = (window.example[name] for name in ("start_positions", "end_positions"))
-        if begin:
-            assert context[window.offsets[begin][0] : window.offsets[end][1]] == "new york"
-            spans.append(window.question)
-        else:
-            assert window.question == 1 or " ".join(ids_of(window)).find("new york") < 0
-            assert end == 0
-        assert len(window.example["input_ids"]) <= 32
-    assert seen[0] == seen[1]
-    assert len(seen[0]) == len(context.split())
-    assert set(spans) == {0}
-
-
-@pytest.mark.parametrize("answer", [" new york", "new york ", " new york "])
-def test_white_space_around_an_answer_is_not_learnt(tmp_path, tokenizer, answer):
-    path = squad(tmp_path / "a.json", "the ship is in new york where is", answer)
-    (window,) = Questions(FinetuneSettings("questions", max_length=32), path, path, tokenizer).windows
-    begin, end = (window.example[name] for name in ("start_positions", "end_positions"))
-    assert ids_of(window)[begin : end + 1] == ["new", "york"]
-
-
-def ids_of(window):
-    return [WORDS[id] for id in window.example["input_ids"]]
-
-
-def scores_for(task, wanted, none=0.0):
-    """Scores that answer question 0 with the words `wanted`; no answer has the score `none`."""
-    found = []
-    for window in task.windows:
-        scores = np.full((len(window.example["input_ids"]), 2), -5.0)
-        scores[0] = none / 2
-        words = ids_of(window)
-        scores[0 if wanted[0] not in words else words.index(wanted[0]), 0] += 10 if wanted[0] in words else 0
-        scores[0 if wanted[1] not in words else words.index(wanted[1]), 1] += 10 if wanted[1] in words else 0
-        found.append(scores)
-    return found
-
-
-def test_the_best_part_of_all_windows_is_the_answer_unless_none_scores_more(tmp_path, tokenizer):
-    context = " ".join(["the old ship"] * 12 + ["is in new york"])
-    with_none = squad(tmp_path / "a.json", context, "new york", "")
-    answered = squad(tmp_path / "b.json", context, "new york")
-    task = Questions(FinetuneSettings("questions", max_length=32), with_none, answered, tokenizer)
-    scores = scores_for(task, ("new", "york"))
-    assert len(scores) > 1
-    assert task.evaluate([answers(scores)]) == {"exact_match": 1.0, "f1": 1.0}  # 5 + 5 against 0
-    assert task.evaluate([answers(scores_for(task, ("new", "york"), none=11.0))])["f1"] == 0.0
-    certain = Questions(FinetuneSettings("questions", max_length=32), answered, answered, tokenizer)
-    assert certain.evaluate([answers(scores_for(certain, ("new", "york"), none=11.0))])["exact_match"] == 1.0
-    one_refuses = scores_for(task, ("new", "york"), none=11.0)
-    one_refuses[0][0] = 0.0  # in another window there is little to say for silence
-    assert task.evaluate([answers(one_refuses)])["exact_match"] == 1.0
-
-
-def test_the_best_span_against_all_of_them():
-    rng = np.random.default_rng(0)
-    offsets = [None, *((n, n + 1) for n in range(40)), None]
-    for _ in range(20):
-        scores = rng.normal(size=(42, 2))
-        wanted = max((scores[i, 0] + scores[j, 1], i, j) for i in range(1, 41) for j in range(i, min(i + 30, 41)))
-        assert best_span(scores, offsets) == (pytest.approx(wanted[0]), wanted[1] - 1, wanted[2])
-    assert best_span(scores, [None] * 42)[0] == -np.inf
-    for last, wanted in ((30, (10.0, 0, 30)), (31, (5.0, 0, 1))):  # 30 tokens are an answer, 31 are not
-        scores = np.zeros((42, 2))
-        scores[1, 0] = scores[last, 1] = 5.0
-        assert best_span(scores, offsets) == wanted
-
-
-def test_questions_need_room(tmp_path, tokenizer):
-    path = squad(tmp_path / "a.json", "the ship is in york", "york")
-    with pytest.raises(UserError, match="windows of 16 tokens are too short"):
-        Questions(FinetuneSettings("questions", max_length=16), path, path, tokenizer)
-    with pytest.raises(UserError, match="--columns is not for questions"):
-        Questions(FinetuneSettings("questions", columns=("a",)), path, path, tokenizer)
-    long = write(tmp_path / "b.json", (tmp_path / "a.json").read_text().replace("where", "where is " * 40))
-    task = Questions(FinetuneSettings("questions", max_length=32), long, long, tokenizer)
-    assert all(len(window.example["input_ids"]) <= 32 for window in task.windows)
 
 
 def words(text):
@@ -400,7 +300,7 @@ def test_a_repair_goes_through_both_models(tmp_path, tokenizer):
     assert [len(head.examples) for head in task.heads] == [2, 1]
     logits = torch.zeros(1, 1, len(WORDS))
     logits[0, 0, [MASK, SEP, 7, 8]] = torch.tensor([9.0, 8.0, 2.0, 3.0])
-    assert filler.read((logits,)).tolist() == [[8]]  # no special token
+    assert filler.read(logits).tolist() == [[8]]  # no special token
 
 
 def test_pairs_that_teach_nothing_are_refused(tmp_path, tokenizer):
