@@ -1,6 +1,6 @@
 """Weights of tokens for masking: by frequency, of listed words, and of content words."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,6 @@ from data_prep.format import Dataset, WeightList
 from data_prep.tokenizer import Spelling
 
 _SENTENCE_ENDS = frozenset(".!?…。！？")
-_SAMPLE = 4_000_000  # tokens whose neighbours are counted: 32 bytes of memory for each and each place of the window
 
 
 class TokenWeights:
@@ -44,35 +43,6 @@ class TokenWeights:
         weights[np.argsort(-counts, kind="stable")[:most_frequent]] = 0
         weights[self._signs] = 0
         return weights
-
-    def by_dependence(self, window: int) -> NDArray[np.float64]:
-        """How much the tokens at most `window` places away say about a token, in nats; 0 for signs.
-
-        This is the mean over its occurrences of the pointwise mutual information with each of these tokens, in a sample
-        of the data. Pairs that occur fewer than five times count as independent. Zhang and Hashimoto, "On the inductive
-        bias of masked language modeling: From statistical to syntactic dependencies", NAACL 2021, explain by such
-        dependencies what random masks teach.
-        """
-        pairs, times = np.unique(np.concatenate([*self._pairs(window)]), return_counts=True)
-        ones, others = np.divmod(pairs, self._size)
-        left, right = (np.bincount(ids, times, self._size) for ids in (ones, others))
-        said = np.where(times < 5, 0, times * np.log(times * times.sum() / (left[ones] * right[others])))
-        sums = np.bincount(ones, said, self._size) + np.bincount(others, said, self._size)
-        weights = np.round(np.maximum(sums / np.maximum(left + right, 1), 0), 6)
-        weights[self._signs] = 0
-        return weights
-
-    def _pairs(self, window: int) -> Iterator[NDArray[np.int64]]:
-        """Pairs of neighbours within documents, each as one number, from evenly spread blocks."""
-        totals = self._dataset.manifest.totals
-        step = -(-totals.tokens // _SAMPLE)
-        for block in range(0, totals.blocks, step):
-            self._progress(block, totals.blocks)
-            tokens, lengths = self._dataset.tokens(block).astype(np.int64), self._dataset.document_lengths(block)
-            document = np.repeat(np.arange(len(lengths)), lengths)
-            for distance in range(1, window + 1):
-                same = document[distance:] == document[:-distance]
-                yield (tokens[:-distance] * self._size + tokens[distance:])[same]
 
     def of_words(self, pairs: Sequence[tuple[str, float]], other: float) -> tuple[NDArray[np.float64], int]:
         """The mean of the weights of each word that is one token, `other` for others; and the number of pairs left out.

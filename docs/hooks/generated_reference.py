@@ -1,5 +1,6 @@
 """mkdocs hook: pages with all commands (from typer) and all configuration keys (from the pydantic models)."""
 
+import inspect
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from typer.cli import get_docs_for_click
 
+from data_prep.cleaning import filter_forms, known_filters
 from launchers.app import app
 from pretrain.config import Config
 
@@ -36,7 +38,15 @@ def commands_page() -> str:
     """The help of every command, as Markdown."""
     command = typer.main.get_command(app)
     page = get_docs_for_click(obj=command, ctx=typer.Context(command), name="maskwright", title="Commands")
-    return page.replace("\b\n", "")  # marks for the help in a terminal
+    return page.replace("\b\n", "") + filters_table()  # without marks for the help in a terminal
+
+
+def filters_table() -> str:
+    """The filters of text, as Markdown."""
+    text = "\n## Filters of `maskwright prep run`\n\n| option | leaves out | counted as |\n|---|---|---|\n"
+    for form, kind in zip(filter_forms(), known_filters().values(), strict=True):
+        text += f"| `--filter {form}` | {inspect.cleandoc(kind.__doc__ or '')} | {', '.join(kind.reasons)} |\n"
+    return text
 
 
 def configuration_page() -> str:

@@ -15,7 +15,6 @@ def prep_weights(
     out: Annotated[Path, typer.Option(parser=local, metavar="FILE", help="list to write, a JSON file")],
     frequency: Annotated[float | None, typer.Option(min=0.01, max=4, metavar="POWER", help="count ** -POWER")] = None,
     content: Annotated[int | None, typer.Option(min=0, metavar="N", help="1; 0 for signs and N frequent words")] = None,
-    dependence: Annotated[int | None, typer.Option(min=1, max=20, metavar="N", help="what N neighbours say")] = None,
     words: Annotated[Path | None, typer.Option(metavar="FILE", help="lines: a word, or word, tab, weight")] = None,
     other: Annotated[
         float | None, typer.Option(min=0, help="with --words: weight of what FILE does not list  [default: 0]")
@@ -23,7 +22,7 @@ def prep_weights(
 ) -> None:
     """Write the weights of tokens, so that masking selects some tokens more often than others.
 
-    Give one of --frequency, --content, --dependence and --words.
+    Give one of --frequency, --content and --words.
 
     Example:
 
@@ -32,8 +31,8 @@ def prep_weights(
     from data_prep.format import Dataset
     from data_prep.inspection import TokenWeights
 
-    if sum(option is not None for option in (frequency, content, dependence, words)) != 1 or (other and not words):
-        raise UserError("Give one of --frequency, --content, --dependence and --words; --other is for --words.")
+    if sum(option is not None for option in (frequency, content, words)) != 1 or (other and not words):
+        raise UserError("Give one of --frequency, --content and --words; --other is for --words.")
     check_new_file(out)
     left_out = 0
     with CommandProgress() as line:
@@ -42,8 +41,6 @@ def prep_weights(
             weights = maker.by_frequency(frequency)
         elif content is not None:
             weights = maker.of_content(content)
-        elif dependence is not None:
-            weights = maker.by_dependence(dependence)
         elif words is not None:
             weights, left_out = maker.of_words(_read(words), other or 0)
     if not weights.any():

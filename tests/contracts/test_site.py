@@ -60,3 +60,4 @@ def test_the_reference_has_every_command_with_its_options(reference):
     for name in COMMANDS:
         assert f"# `maskwright {name}`" in page, name
     assert "* `--vocab-size" in page
+    assert "| `--filter repetitive` | Documents that repeat lines, paragraphs or n-grams" in page

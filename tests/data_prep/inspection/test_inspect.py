@@ -120,13 +120,6 @@ def test_packed_fill(tmp_path):
     assert Filling.of(dataset, 6).fill == (4 + 2 + 4 + 2 + 2 + 10) / 30
 
 
-def test_lengths_of_many_blocks_are_counted_in_parts(tmp_path):
-    dataset = make_dataset(tmp_path / "set", [[7] * (n % 5 + 1) for n in range(150)], block_tokens=1)
-    assert dataset.n_blocks == 150
-    bins = summary(dataset)["length_histogram"]
-    assert [bin["documents"] for bin in bins] == [30, 60, 60]
-
-
 def test_info_prints_tables_and_json(books):
     code, text = run("prep", "info", books.path, "--seq-len", 8)
     assert code == 0

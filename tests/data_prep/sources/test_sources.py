@@ -297,14 +297,6 @@ def test_json_and_compression_of_other_programs_are_read(tmp_path):
     assert [row.text for row in open_all(tmp_path / "a.jsonl.zst")] == ["one", "two"]
 
 
-def test_only_a_damaged_stream_counts_as_damage(tmp_path):
-    """Another ValueError is a bug, and must not drop the rest of a file."""
-    rows = iter(open_all(write(tmp_path / "a.jsonl.gz", jsonl(TEXTS))))
-    next(rows)
-    with pytest.raises(ValueError, match="a bug"):
-        rows.throw(ValueError("a bug"))
-
-
 def test_frames_members_padding_and_skippable_frames(tmp_path):
     frame = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc"  # a skippable frame, as pzstd and seekable zstd write
     (tmp_path / "a.jsonl.zst").write_bytes(
@@ -371,19 +363,6 @@ def test_the_ranges_of_any_cut_are_the_whole(tmp_path_factory, drawn, how, max_b
     if how == "jsonl" and len(cuts) > 2:
         starts = [0] + [index + 1 for index, byte in enumerate(data[:-1]) if byte == 10]
         assert part.lines == sum(cuts[-2] <= start for start in starts if data)
-
-
-@pytest.mark.parametrize("blank", [b"   ", b"    "])
-def test_a_blank_line_over_the_limit_ends_no_document_for_any_cut(tmp_path, blank):
-    data = b"a\n" + blank + b"\nb\n\n" + blank + b"\nc"
-    path = write(tmp_path / "a.txt", data)
-    whole = list(open_all(path, max_bytes=3))
-    assert [row.text for row in whole] == (["a", "b", "c"] if len(blank) == 3 else ["", ""])
-    for cut in range(len(data) + 1):
-        found, cache = SourceInput("", str(path), "txt"), Cache(tmp_path, 0)
-        first, second = (RowReader(found, *span, Options(), cache, 3) for span in ((0, cut), (cut, len(data))))
-        before = list(first)
-        assert before + [row._replace(line=row.line + first.lines) for row in second] == whole
 
 
 @settings(max_examples=100, deadline=None)

@@ -1,7 +1,6 @@
 """Tokenizers: reproducible training, loading in transformers, refusals, fetching, and special tokens in text."""
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -270,20 +269,16 @@ def test_a_hub_tokenizer_is_downloaded_without_code(folders, tmp_path, monkeypat
     assert not (tmp_path / "slow").exists()
 
 
-def test_a_hub_that_cannot_help_is_named(tmp_path):
-    code = "import pathlib; from data_prep.tokenizer import fetch; fetch('owner/name', pathlib.Path('into'))"
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PYTHONPATH": os.getcwd()}
-    result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert result.returncode == 1
-    assert "UnusableInput: No tokenizer at owner/name (working directory:" in result.stderr
-    assert not (tmp_path / "into").exists()
-
-
 def test_an_unknown_hub_tokenizer_is_refused(tmp_path, monkeypatch):
     from huggingface_hub import errors
 
-    for kind, sentence in (("GatedRepoError", "needs permission"), ("RepositoryNotFoundError", "none of that name")):
-        fake = type(kind, (getattr(errors, kind),), {"__init__": lambda self: None})
+    refusals = {
+        errors.GatedRepoError: "owner/name on the hub needs permission",
+        errors.RepositoryNotFoundError: r"No tokenizer at owner/name \(working directory:.*none of that name",
+        OSError: "the Hugging Face hub cannot be reached",
+    }
+    for kind, sentence in refusals.items():
+        fake = type(kind.__name__, (kind,), {"__init__": lambda self: None})
 
         def snapshot_download(repo_id, allow_patterns, fake=fake):
             raise fake

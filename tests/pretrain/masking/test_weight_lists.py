@@ -1,8 +1,6 @@
 """Weight lists: counted and looked up as by hand, refused if they are not sound, and used by runs that need them."""
 
 import json
-import math
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,46 +85,12 @@ def test_content_words_are_neither_frequent_nor_signs(signs, tmp_path):
     assert found.sentence_ends == [8, 9, 13]
 
 
-def dependence(documents: list[list[int]], window: int, size: int, signs: list[int]) -> list[float]:
-    """The mean information between a token and each of its neighbours, counted pair by pair."""
-    pairs = Counter(
-        (document[at], document[at + distance])
-        for document in documents
-        for distance in range(1, window + 1)
-        for at in range(len(document) - distance)
-    )
-    left, right, found = Counter(), Counter(), Counter()
-    for (one, other), times in pairs.items():
-        left[one] += times
-        right[other] += times
-    for (one, other), times in pairs.items():
-        if times >= 5:
-            said = times * math.log(times * pairs.total() / (left[one] * right[other]))
-            found[one] += said
-            found[other] += said
-    return [0.0 if id in signs else max(0.0, found[id] / max(left[id] + right[id], 1)) for id in range(size)]
-
-
-@pytest.mark.parametrize("window", [1, 3])
-def test_dependence_is_the_information_in_the_neighbours(signs, tmp_path, window):
-    rng = np.random.default_rng(0)
-    documents = [
-        [one for word in rng.integers(0, 4, 12) for one in ([5, 6], [11], [12, 7], [8])[word]] for _ in range(60)
-    ]
-    dataset = wordpiece.wordpiece_set(tmp_path / "pairs", [documents], [])
-    weights, _, _ = made(dataset, tmp_path, "--dependence", window)
-    wanted = dependence(documents, window, len(STOPS), [8, 9, 10, 13])
-    assert weights == pytest.approx(wanted, abs=2e-6)
-    if window == 1:
-        assert min(weights[id] for id in (5, 6, 12, 7)) > max(weights[11], 0.1)
-
-
 def test_what_cannot_be_made_is_refused(ships, tmp_path):
     out, words = tmp_path / "w.json", tmp_path / "words.txt"
     words.write_text("ship\tmuch\n")
     base = ("prep", "weights", ships.path, "--out", out)
     for options, wanted in (
-        ((), "Give one of --frequency, --content, --dependence and --words; --other is"),
+        ((), "Give one of --frequency, --content and --words; --other is"),
         (("--content", 5, "--other", 1), "--other is for --words"),
         (("--content", 5, "--frequency", 1), "Give one of"),
         (("--words", words), "has a weight that is not a number"),
