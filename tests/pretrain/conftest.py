@@ -3,8 +3,6 @@
 import pytest
 import torch.distributed as dist
 
-from tests.support.disks import mounted
-
 
 @pytest.fixture(scope="module")
 def one_rank(tmp_path_factory):
@@ -12,10 +10,3 @@ def one_rank(tmp_path_factory):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
     yield
     dist.destroy_process_group()
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of half a megabyte."""
-    with mounted(tmp_path / "disk", "512k") as folder:
-        yield folder

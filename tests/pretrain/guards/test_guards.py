@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from data_prep.common.errors import UserError
 from pretrain.config import GuardConfig
 from pretrain.data import MixturePosition
-from pretrain.engine.deepspeed_state import all_finite
 from pretrain.guards import StepGuard, StepResult
 from pretrain.guards.replicas import checksum, odd_ones
 from pretrain.guards.slow_ranks import StepTimes, slow_ranks
@@ -115,27 +113,6 @@ def test_a_history_survives_json_and_decides_the_same():
     assert str(GuardHistory()) == ""
 
 
-def test_the_guard_ends_a_run_of_skipped_steps_with_their_rows(tmp_path, capsys):
-    guard = StepGuard(GUARD, tmp_path / "run", GuardHistory(), ["a", "b"], prints=True)
-    for step in (7, 8, 9):
-        guard.check()
-        assert guard.record(result(step, None)) == {"train/skipped": 1.0}
-    rows = r"7 \(from row 48 on\), 8 \(from row 56 on\), 9 \(from row 64 on\)"
-    said = rf"3 steps in a row .*: {rows}; .*replay .*run --step 7"
-    with pytest.raises(UserError, match=said):
-        guard.check()
-    assert "step 8 was skipped" in capsys.readouterr().err
-
-
-def test_the_guard_says_a_spike_once_with_the_step_to_replay(tmp_path, capsys):
-    guard = StepGuard(GUARD, tmp_path / "run", run_through([5.0] * 40)[-1], ["a", "b"], prints=True)
-    assert [guard.record(result(step, 9.0)) for step in (41, 42, 43)] == [{"train/spike": 1.0}, {}, {}]
-    assert guard.rollback_due
-    said = capsys.readouterr().err
-    assert said.count("warning") == 1
-    assert f"maskwright replay {tmp_path / 'run'} --step 41" in said
-
-
 def test_what_is_read_back_after_a_rollback_was_decided_does_not_undo_it(tmp_path):
     """On a GPU losses are read back two steps late: the spike may be over by then."""
     guard = StepGuard(GUARD, tmp_path, run_through([5.0] * 40)[-1], ["a", "b"], prints=False)
@@ -196,16 +173,3 @@ def test_a_checksum_sees_every_bit(dtype):
         assert checksum(tensor) != before
         integers[7] ^= 1 << bit if bit < bits - 1 else -(1 << bit)
     assert checksum(tensor) == before
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_all_finite(dtype, value):
-    large = torch.full((7,), min(1e18, torch.finfo(dtype).max)).to(dtype)
-    sound = [large, torch.zeros(2, 3, dtype=dtype), -large]
-    assert all_finite(sound, torch.device("cpu"))
-    assert all_finite([], torch.device("cpu"))
-    for tensor in sound:
-        spoiled = tensor.clone()
-        spoiled.view(-1)[-1] = value
-        assert not all_finite([t if t is not tensor else spoiled for t in sound], torch.device("cpu"))
