@@ -17,7 +17,6 @@ from evaluation.likelihood.predictors import open_model
 from evaluation.likelihood.text_likelihood import RowLikelihoods, row_likelihoods
 from launchers.app import app
 from pretrain.export import load_language_model
-from pretrain.objectives import DiffusionTokens
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import source, wordpiece_set
 
@@ -116,20 +115,6 @@ def test_figures_are_of_a_token(repeated):
     assert results["perplexity"] == pytest.approx(math.exp(results["nats_per_token"]))
     assert results["standard_error"] == pytest.approx(np.sqrt(first.variance.sum()) / 11)
     assert (results["value"], results["tokens"]) == ("upper bound", 11)
-
-
-def test_each_half_of_the_draws_takes_each_range_of_the_rate_once(folder, held_out, monkeypatch):
-    made = []
-
-    def noted(*settings):
-        made.append(settings)
-        return DiffusionTokens(*settings)
-
-    monkeypatch.setattr(text_likelihood, "DiffusionTokens", noted)
-    row_likelihoods(held_out, open_model(folder / "mlm"), 6)
-    parts = [part for *_, part in made]
-    assert parts[::2] == parts[1::2] == [(0, 3), (1, 3), (2, 3)]
-    assert len({purpose for *_, purpose, _ in made}) == 6
 
 
 def test_a_causal_model_gives_the_sum_over_the_same_tokens(folder, held_out):

@@ -48,35 +48,6 @@ def test_they_equal_plain_implementations():
         assert linear_cka(of(x, y)) == pytest.approx(cka_by_the_paper(x, y), abs=1e-9)
 
 
-@pytest.mark.parametrize("measure", MEASURES)
-def test_the_same_states_are_alike_and_unrelated_ones_are_not(measure):
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(20_000, 6))
-    assert measure(of(x, x)) == pytest.approx(1, abs=1e-9)
-    assert measure(of(x, -4 * x + 11)) == pytest.approx(1, abs=1e-9)
-    assert measure(of(x, rng.normal(size=(20_000, 6)))) < 0.05
-    assert 0.05 < measure(of(*related())) < 0.98
-
-
-@pytest.mark.parametrize("measure", MEASURES)
-def test_rotation_scale_and_shift_change_nothing(measure):
-    x, y = related()
-    rotation = np.linalg.qr(np.random.default_rng(2).normal(size=(9, 9)))[0]
-    expected = measure(of(x, y))
-    assert measure(of(0.01 * x - 9, y @ rotation * 50 + 2)) == pytest.approx(expected, abs=1e-9)
-    assert measure(of(x[:, ::-1], y)) == pytest.approx(expected, abs=1e-9)
-
-
-def test_of_the_two_pwcca_alone_stands_any_linear_map_of_y_and_cka_alone_a_rotation_of_x():
-    x, y = related()
-    rng = np.random.default_rng(3)
-    mapped, rotation = y @ rng.normal(size=(9, 9)), np.linalg.qr(rng.normal(size=(7, 7)))[0]
-    assert pwcca(of(x, mapped)) == pytest.approx(pwcca(of(x, y)), abs=1e-9)
-    assert abs(linear_cka(of(x, mapped)) - linear_cka(of(x, y))) > 1e-3
-    assert linear_cka(of(x @ rotation, y)) == pytest.approx(linear_cka(of(x, y)), abs=1e-9)
-    assert abs(pwcca(of(x @ rotation, y)) - pwcca(of(x, y))) > 1e-3
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_units_that_repeat_others_or_never_change_do_no_harm(dtype):
     x, y = related(2000)
