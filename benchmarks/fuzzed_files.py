@@ -52,7 +52,6 @@ from pretrain.model.families import shape_of
 from pretrain.model.head import LossOptions
 from pretrain.model.padded_model import padded_config, padded_model
 from pretrain.model.pretrained_init import initial_state
-from pretrain.planning.hardware import Constants
 from pretrain.reporting.node_metrics import SystemMetrics
 from tests.support import report_runs
 from tests.support.mutations import Reader
@@ -353,11 +352,6 @@ def _of_clusters(folder: Path) -> Iterator[Reader]:
     study = folder / "study" / "study.json"
     _written(study, json.dumps(values | {"contents": {"data": "0"}, "config": {"train": {"steps": 5}}}))
     yield Reader("study.json", study, lambda: Study.open(study.parent))
-    rate = {"layers": 12, "hidden": 768, "seq_len": 512, "TFLOP/s": 300.0}
-    links = {"2": {"bytes per second": 1e11, "seconds per hop": 1e-5, "slowdown": 0.1}}
-    result = {"rates": {"a": rate}, "ranks": links, "memory bytes per second": 3e12}
-    constants = _written(folder / "constants.json", json.dumps({"phases": {"constants": {"result": result}}}))
-    yield Reader("measured constants", constants, lambda: Constants.read(constants))
 
 
 def _of_streams(folder: Path) -> Iterator[Reader]:

@@ -1,4 +1,4 @@
-"""The phase `constants` of benchmarks/gpu_table.py: what `maskwright plan --constants` reads.
+"""The phase `constants` of benchmarks/gpu_table.py: figures of the scaling model.
 
 Rates of the models, bandwidth of an optimizer step, and with several ranks the bandwidth and latency of a node's
 collectives and how much they slow down compute.

@@ -341,7 +341,7 @@ def ranks(request: Request) -> Results:
 
 
 def constants(request: Request) -> Results:
-    """Constants of the scaling model, for `maskwright plan --constants`."""
+    """Figures of the scaling model of `maskwright plan`."""
     torch.set_num_threads(request.threads)
     cases = [case for case in request.cases if case in (*SCALED_CASES, *CPU_CASES)]
     most = torch.cuda.device_count() if request.device == "cuda" else 2

@@ -28,9 +28,7 @@ _HEADER = (
 )
 
 
-def print_scaling(
-    config: "Config", planner: "Planner", asked: "ScalingRequest", rate: "Rate | None", as_json: bool
-) -> None:
+def print_scaling(config: "Config", planner: "Planner", asked: "ScalingRequest", rate: "Rate", as_json: bool) -> None:
     """Print a table for the unchanged config, and one with everything that hides communication.
 
     Raises:

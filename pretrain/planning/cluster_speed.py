@@ -8,8 +8,7 @@ from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.engine import MATRIX_GROUPS, group_buckets
 from pretrain.model import Sizes
-from pretrain.planning.collectives import Cluster
-from pretrain.planning.hardware import Hardware
+from pretrain.planning.collectives import Cluster, GpuLinks
 from pretrain.planning.run_plan import Planner
 from pretrain.planning.scaling import Communication, Compute, StepTime, Transfer, step_time
 from pretrain.planning.training_memory import element_size, groups, optimizer_state
@@ -56,6 +55,22 @@ class Scheme:
         names = [f"ZeRO {zero.stage}", f"gradients sent in {dtype}", "overlapped" if overlap else "not overlapped"]
         flags = zero.stage != 1, zero.stage > 0, overlap or zero.stage == 2, overlap
         return cls(", ".join(names), *flags, MATRIX_GROUPS if zero.stage else 1, 2 if dtype == "bf16" else _FP32)
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Speed of one GPU, and its links.
+
+    Attributes:
+        source: where the figures come from.
+        tflops: achieved at this model, in 10**12 operations per second.
+        data_wait: seconds per step.
+    """
+
+    source: str
+    tflops: float
+    gpu: GpuLinks
+    data_wait: float = 0.0
 
 
 # Everything that hides or shrinks communication.
@@ -137,7 +152,7 @@ def scaled(
     """Predict the step of a config on a cluster."""
     passes = step.flops / (hardware.tflops * 1e12)
     optimizer = optimizer_bytes(config, sizes, cluster.ranks) / cluster.gpu.memory + _LAUNCHES
-    compute = Compute(passes, step.passes, optimizer, hardware.data_wait, hardware.slowdown)
+    compute = Compute(passes, step.passes, optimizer, hardware.data_wait)
     sent = communication(sizes, scheme, element_size(config.train.precision), cluster)
     return Scaled(cluster.nodes, cluster.ranks, step.tokens * cluster.ranks, step_time(compute, sent))
 

@@ -1,6 +1,4 @@
-"""The scaling table of `maskwright plan`: its figures, its two batches, measured constants, and refusals."""
-
-import json
+"""The scaling table of `maskwright plan`: its figures, its two batches, and refusals."""
 
 import pytest
 
@@ -71,41 +69,6 @@ def test_a_given_rate_and_a_wait_for_data():
     (row,) = facts(*LARGE, *options, "--data-wait", "0.5")["schemes"][PLAIN]
     (other,) = facts(*LARGE, *options, "--network", "10g")["schemes"][PLAIN]
     assert row["seconds"] == pytest.approx(other["seconds"] + 0.5)
-
-
-def constants(**changes) -> dict:
-    rates = {"large-512": {"layers": 24, "hidden": 1024, "seq_len": 512, "TFLOP/s": 300.0}, "failed": {"failed": "x"}}
-    links = {"2": {"bytes per second": 1.0}, "8": {"bytes per second": 2e11, "seconds per hop": 1e-5, "slowdown": 0.1}}
-    result = {"memory bytes per second": 2e12, "ranks": links, "rates": rates} | changes
-    return {"device": "cuda", "phases": {"constants": {"seconds": 1.0, "result": result}}}
-
-
-def test_measured_constants(tmp_path):
-    path = tmp_path / "gpu_table.json"
-    path.write_text(json.dumps(constants()))
-    options = ["--constants", path, *FIXED, "--nodes", "1,16", "--network", "400g"]
-    found = facts(*LARGE, *options)
-    row, _ = found["schemes"][PLAIN]
-    assert str(path) in found["source"]
-    assert row["compute"] == pytest.approx(0.0733 * 0.45 * 989 / 300, rel=0.01)
-    assert row["reduce"] == pytest.approx(4 * 335.2e6 * 7 / 8 / 2e11 + 8 * (7e-5 + 8.4e-6), rel=1e-3)
-    faster = facts(*LARGE, *options, "--tflops", "600")["schemes"][PLAIN][0]
-    assert faster["compute"] == pytest.approx(row["compute"] / 2)
-    path.write_text(json.dumps(constants(ranks={})))
-    assert "Write --gpu" in refusal(*LARGE, *options)
-    by_sheet = facts(*LARGE, *options, "--gpu", "H100")["schemes"][PLAIN][0]
-    assert by_sheet["optimizer"] == pytest.approx(row["optimizer"])
-
-
-def test_damaged_constants(tmp_path):
-    path = tmp_path / "gpu_table.json"
-    options = ["--constants", path, "--nodes", "1,2", "--network", "400g", "--gpu", "H100"]
-    assert "there is no such file" in refusal(*LARGE, *options)
-    for text in ("{", "[]", '{"phases": {"constants": {"failed": "x"}}}', json.dumps(constants(rates=3))):
-        path.write_text(text)
-        assert "gpu_table --only constants" in refusal(*LARGE, *options)
-    path.write_text(json.dumps(constants(rates={})))
-    assert "no rate of a model of this size" in refusal(*LARGE, *options)
 
 
 def test_the_measured_h100_and_one_network_are_defaults_that_the_table_names():

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from pretrain.config import Config
 from pretrain.model import Sizes
-from pretrain.planning.cluster_speed import OVERLAPPED, RankStep, Scheme, communication, scaled
+from pretrain.planning.cluster_speed import OVERLAPPED, Hardware, RankStep, Scheme, communication, scaled
 from pretrain.planning.collectives import NETWORKS, Cluster, GpuLinks, Network, ring_seconds
-from pretrain.planning.hardware import Hardware
 from pretrain.planning.scaling import Communication, Compute, Transfer, step_time
 
 SIZES = Sizes({"matrix": (600_000, 300_000), "embedding": (90_000,), "vector": (10_000,)}, layers=(0, 1))
