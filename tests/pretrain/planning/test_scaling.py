@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pretrain.config import Config
 from pretrain.model import Sizes
 from pretrain.planning.cluster_speed import OVERLAPPED, Hardware, RankStep, Scheme, communication, scaled
-from pretrain.planning.collectives import NETWORKS, Cluster, GpuLinks, Network, ring_seconds
+from pretrain.planning.collectives import Cluster, GpuLinks, Network
 from pretrain.planning.scaling import Communication, Compute, Transfer, step_time
 
 SIZES = Sizes({"matrix": (600_000, 300_000), "embedding": (90_000,), "vector": (10_000,)}, layers=(0, 1))
@@ -43,16 +43,6 @@ def exposed(kind: str, groups: tuple[Transfer, ...], passes: float, slowdown: fl
 # Collectives
 
 
-def test_a_ring_passes_all_but_one_part_over_each_link():
-    """Simulated: in each of n - 1 steps every rank sends a part of 1 / n to the next rank."""
-    ranks, size, bandwidth = 8, 1000.0, 50.0
-    sent = [0.0] * ranks
-    for _ in range(ranks - 1):
-        for rank in range(ranks):
-            sent[rank] += size / ranks
-    assert ring_seconds(size, ranks, bandwidth) == pytest.approx(max(sent) / bandwidth)
-
-
 def test_the_slowest_link_of_the_ring_decides():
     assert cluster(nodes=4).bandwidth == 1e8
     assert cluster(nodes=1).bandwidth == 1e9  # inside the node
@@ -76,20 +66,6 @@ def test_without_overlap_all_parts_add_up():
     assert (found.compute, found.reduce, found.gather, found.small) == (8.0, 3.0, 4.0, 0.25)
     assert found.seconds == 8 + 3 + 4 + 0.25 + 0.5 + 0.125
     assert found.efficiency == pytest.approx(8 / found.seconds)
-
-
-def test_overlap_by_hand():
-    """The backward pass of the last of 2 micro-batches takes 6 / 2 * 2 / 3 = 2 seconds, the first forward pass 1."""
-    halves = Transfer(0.5, 0.5), Transfer(0.75, 0.5)
-    sent = Communication(halves, halves, 0.0, True, True)
-    found = step_time(Compute(6.0, 2, 0.0), sent)
-    assert found.reduce == pytest.approx(0.75)  # the first is sent in [1, 1.5], the second in [2, 2.75]
-    assert found.gather == pytest.approx(0.75)  # computed in [0.5, 1] and, after 1.25, in [1.25, 1.75]
-
-
-def test_a_slow_network_hides_at_most_the_compute_beside_it():
-    groups = transfers([(10.0, 1), (10.0, 1)])
-    assert exposed("reduce", groups, 3.0) == pytest.approx(20 - 1)  # of 2 seconds one half is before the first sum
 
 
 def test_compute_slows_down_while_a_collective_runs():
@@ -226,18 +202,3 @@ def test_more_bandwidth_is_never_slower(nodes, gpus, network, factor, scheme):
     )
     assert fast.time.seconds <= slow.time.seconds * (1 + 1e-12)
     assert 0 < slow.time.efficiency <= 1
-
-
-@given(st.integers(1, 64))
-def test_more_nodes_are_never_more_efficient_at_the_same_work(nodes):
-    step = RankStep(flops=1e12, tokens=1000.0, passes=1)
-    few, many = (communication(SIZES, Scheme.of(config()), 2, cluster(count, 8)) for count in (nodes, nodes + 1))
-    work = Compute(step.flops / 1e12, 1, 0.0)
-    assert step_time(work, many).efficiency <= step_time(work, few).efficiency
-
-
-def test_faster_networks_have_more_bandwidth():
-    order = ["10g", "25g", "100g", "200g", "400g", "8x200g", "8x400g"]
-    assert list(NETWORKS) == order
-    assert [NETWORKS[name].bandwidth for name in order] == sorted(NETWORKS[name].bandwidth for name in order)
-    assert NETWORKS["400g"].bandwidth < 400e9 / 8

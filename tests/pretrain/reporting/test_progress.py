@@ -112,13 +112,6 @@ def test_a_log_file_has_no_control_characters(monkeypatch, variable, value):
     assert all(character.isprintable() or character == "\n" for character in out.getvalue())
 
 
-def test_a_terminal_without_control_sequences_gets_plain_lines(monkeypatch):
-    monkeypatch.setenv("TERM", "dumb")
-    out = io.StringIO()
-    run(Console(file=out, force_terminal=True, soft_wrap=True), total=3, done=0, seconds_a_step=0.1)
-    assert len(out.getvalue().splitlines()) == 2
-
-
 def test_a_single_step_and_a_resumed_finished_run_divide_by_nothing() -> None:
     out = io.StringIO()
     run(Console(file=out), total=1, done=0, seconds_a_step=0.0)

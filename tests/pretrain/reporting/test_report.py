@@ -201,14 +201,6 @@ def test_what_is_missing_is_said(tmp_path, missing):
     assert ("not recorded any step" if missing == "journal.jsonl" else missing) in said
 
 
-@pytest.mark.parametrize("damaged", ["config.yaml", "environment.json", "status.json", "predictions.jsonl"])
-@pytest.mark.parametrize("content", [b"", b"\xff\x00{", b"[1, 2]", b'{"a": [}', b"null"])
-def test_damaged_files_do_not_end_the_report(tmp_path, damaged, content):
-    run = write_run(tmp_path / "run", eventful())
-    (run / damaged).write_bytes(content)
-    assert page(collect(run, tmp_path / "page.html"))
-
-
 def test_torn_lines_of_the_journal_are_said(tmp_path):
     run = write_run(tmp_path / "run", [*eventful(), b'{"step": 31, "tim\n', line(30, START, {"eval/loss": 5.0})])
     assert collect(run, tmp_path / "p.html")["notices"] == ["Damaged lines of journal.jsonl are left out: 1."]
@@ -220,11 +212,6 @@ def test_a_run_without_steps_is_one_sentence(tmp_path):
     assert found["notices"] == ["This run has not recorded any step yet."]
     assert (found["charts"], found["spent"], found["headline"], found["predictions"]) == ([], {}, [], None)
     assert page(found)
-
-
-def test_no_run_folder(tmp_path):
-    with pytest.raises(UserError, match="nothing does not exist"):
-        collect(tmp_path / "nothing", tmp_path / "page.html")
 
 
 def test_losses_that_are_not_finite(tmp_path):

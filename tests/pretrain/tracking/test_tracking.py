@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from data_prep.common.errors import UserError
 from data_prep.common.files import file_lock
 from data_prep.common.urls import hide_secrets, redact
-from data_prep.format import Dataset
 from launchers.app import app
 from pretrain.config import TrackConfig
 from pretrain.planning import check_tracking
@@ -27,9 +26,8 @@ from pretrain.run import Entry
 from pretrain.tracking import Point, RunRecord, Target, Tracker, sync
 from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
 from pretrain.tracking.mlflow_runs import metric_name
-from pretrain.tracking.run_record import describe_input, run_tags
+from pretrain.tracking.run_record import run_tags
 from pretrain.tracking.tracking_target import page_of_record
-from tests.support.datasets import make_dataset
 from tests.support.empty_store import copy_empty_store
 
 
@@ -237,19 +235,6 @@ def test_the_page_of_a_run_opens_on_mlflow_s_pages_for_training() -> None:
     assert page("javascript:alert(1)") is None
     assert page("http://host", run_id=None) is None
     assert page("http://host", experiment_id="7/../../x") is None
-
-
-def test_data_sets_are_described_for_mlflow(tmp_path: Path) -> None:
-    make_dataset(tmp_path / "books" / "train", [[5, 6, 7], [8, 9]], 100)
-    data = Dataset(tmp_path / "books" / "train")
-    found = describe_input(data, "training")
-    assert (found["name"], found["context"]) == ("books/train", "training")
-    assert data.manifest.fingerprint.startswith(found["digest"])
-    assert len(found["digest"]) == 36
-    assert json.loads(found["source"]) == {"uri": str(tmp_path / "books" / "train")}
-    profile = json.loads(found["profile"])
-    assert (profile["documents"], profile["tokens"]) == (2, 5)
-    assert profile["fingerprint"] == data.manifest.fingerprint
 
 
 def test_an_offline_run_says_how_it_is_sent(tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch) -> None:
