@@ -56,7 +56,7 @@ class ScalingRequest:
     def table(self, config: Config, planner: Planner, rate: Rate) -> tuple[str, dict[str, list[Scaled]]]:
         """The source of the speeds, and the rows of the unchanged config and of one that hides communication, by name.
 
-        Both the request and the rate are those of `with_defaults`.
+        Call it on what `with_defaults` returns, with the rate that it returns.
 
         Raises:
             UserError: if the network is not known, or the batch does not divide.

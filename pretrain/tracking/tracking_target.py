@@ -72,8 +72,6 @@ class Target(NamedTuple):
         Raises:
             UserError: for an address with a password, or one that MLflow cannot have.
         """
-        from pretrain.config import TrackConfig
-
         _refuse_password(uri)
         made_in = {record.experiment for model in models if (record := training_of(model))}
         usual = cls.of_training(_DEFAULT_ADDRESS, made_in.pop() if len(made_in) == 1 else TrackConfig().experiment)
