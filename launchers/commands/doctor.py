@@ -62,7 +62,7 @@ def doctor(
     if nodes is not None:
         sys.exit(_allocate(nodes, gpus_per_node, [*words, *["--yes"] * yes, *["--json"] * as_json]))
     if cluster:
-        from launchers.doctor import examine_cluster  # imports torch
+        from launchers.doctor import examine_cluster
 
         works = print_report(*examine_cluster(words), as_json=as_json)
     else:

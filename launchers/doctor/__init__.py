@@ -6,5 +6,5 @@ node makes a `node_report`.
 """
 
 from launchers.doctor.check_list import examine_machine
+from launchers.doctor.cluster_checks import examine_cluster
 from launchers.doctor.gpu_checks import list_gpus
-from launchers.doctor.network_test import examine_cluster

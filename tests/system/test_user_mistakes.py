@@ -42,22 +42,16 @@ FINETUNE = "finetune model --task classification --seeds 1 --train train.tsv --v
 
 MISTAKES = {
     "Commands and options": [
-        Mistake("trian run.yaml", "trian", "Did you mean 'train'", 2),
         Mistake("--help-me", "--help-me", "--help", 2),
         Mistake("prep tokenize text.jsonl", "tokenize", "--help", 2),
-        Mistake("train", "CONFIG", "Example: maskwright train", 2),
-        Mistake("train run.yaml --procs two", "--procs", "whole number", 2),
         Mistake("train run.yaml --procs -1", "--procs", "1 or more", 2),
         Mistake("train run.yaml --gpu 0", "--gpu", "--help", 2),
-        Mistake("train run.yaml --train.steps 5", "--train.steps", "train.steps=VALUE", 2),
         Mistake("tokenizer train --input text.jsonl --out new --vocab-size 30k", "--vocab-size", "30000", 2),
         Mistake("tokenizer train --input text.jsonl --out new --kind sentencepiece", "--kind", "'wordpiece', 'bpe'", 2),
         Mistake("export", "RUN", "Example: maskwright export", 2),
-        Mistake("replay runs/r", "--step", "Example: maskwright replay", 2),
         Mistake("export runs/r --step last", "--step", "whole number", 2),
         Mistake("evaluate model --data", "--data", "requires an argument", 2),
         Mistake("train --config run.yaml", "--config", "without an option: maskwright train run.yaml", 2),
-        Mistake("train run.yaml -p 2", "-p", "--help", 2),
         Mistake("report runs/r runs/r", "runs/r", "--help", 2),
     ],
     "Config files": [
@@ -127,6 +121,7 @@ MISTAKES = {
         Mistake(f"{TRAIN} data.train=nothing/train", "nothing/train (working directory", "maskwright prep run"),
         Mistake(f"{TRAIN} data.train=data", "data holds two data sets", "data/train"),
         Mistake(f"{TRAIN} data.train=tok", "tok", "prep run"),
+        Mistake(f"{TRAIN} data.train=unfinished", "is an unfinished data set folder", "Finish it"),
         Mistake(f"{TRAIN} data.train=text.jsonl", "text.jsonl", "prep run"),
         Mistake(f"{TRAIN} data.valid=foreign", "foreign was made with another tokenizer", "same --tokenizer"),
         Mistake("prep info tok", "tok", "prep run"),
@@ -146,6 +141,7 @@ MISTAKES = {
         Mistake(f"{PREP} letter.docx", "letter.docx: .docx", "pandoc letter.docx"),
         Mistake(f"{PREP} docs", "notes.md: .md", "mv docs/notes.md docs/notes.txt"),
         Mistake(f"{PREP} empty.txt", "no document", "text"),
+        Mistake(f"{PREP} blank.jsonl", "no document", "text"),
         Mistake(f"{PREP} zipped.txt", "zipped.txt", "add .gz to its name"),
         Mistake(f"{PREP} latin1.txt", "latin1.txt", "UTF-8"),
         Mistake(f"{PREP} text.jsonl --text-field body", "body", "--text-field"),
@@ -263,6 +259,9 @@ MISTAKES = {
         Mistake("plan run.yaml --nodes 1,8", "the speed of one GPU", "--gpu with one of"),
         Mistake("plan rum.yaml", "rum.yaml", "run.yaml"),
         Mistake("doctor rum.yaml", "rum.yaml", "run.yaml"),
+        Mistake("doctor --gpus-per-node 8", "--gpus-per-node", "Add --nodes N"),
+        Mistake("doctor --cluster --full", "--full", "Remove --cluster and --nodes"),
+        Mistake("doctor --cluster", "--cluster", "give --nodes N"),
         Mistake("launch slurm run.yaml run.dir=new --nodes two", "--nodes", "whole number", 2),
         Mistake("launch slurm run.yaml run.dir=new --time 24h --dry-run", "24h", "HH:MM:SS"),
         Mistake("launch slurm run.yaml run.dir=new --gpus-per-node 3 --dry-run", "global_batch_size", "3"),
@@ -320,6 +319,7 @@ def world(tmp_path_factory) -> Path:
         "runs/odd/status.json": "{",
         "runs/odd/config.yaml": "run: {dir: x",
         "empty.txt": "",
+        "blank.jsonl": '{"text": ""}\n\n{"text": "  "}\n',
         "empty.tsv": "",
         "train.tsv": "sentence\tlabel\ngood ship\t1\nbad ship\t0\n" * 4,
         "dev.tsv": "sentence\tlabel\ngood ship\t1\nbad ship\t0\n",
@@ -331,6 +331,8 @@ def world(tmp_path_factory) -> Path:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)
     (folder / "void").mkdir()
+    shutil.copytree(folder / "data" / "train", folder / "unfinished")
+    (folder / "unfinished" / "manifest.json").unlink()
     pq.write_table(pa.table({"content": ["hello"]}), folder / "other.parquet")
     (folder / "zipped.txt").write_bytes(gzip.compress(b"hello there\n"))
     (folder / "latin1.txt").write_bytes("déjà vu\n".encode("latin-1"))

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from launchers.doctor.network_test import judge_figures, judge_rates, rounds
+from launchers.doctor.cluster_checks import judge_figures, judge_rates
+from launchers.doctor.network_test import rounds
 from launchers.doctor.node_report import judge_likeness, merge_findings, print_value, values_by_task
 from launchers.local import Finding
 

@@ -1,10 +1,59 @@
-"""Slurm's programs are called in one module."""
+"""Output of squeue as jobs and their runs. Slurm's programs are called in one module."""
 
+import os
 import re
+import stat
 from pathlib import Path
 
-ROOT = Path(__file__).parents[3]
+import pytest
+
+from launchers.slurm import client
+from tests.support.forked import ROOT
+
 CALL = re.compile(r'"(sbatch|squeue|srun|salloc|sacct|scontrol|sinfo|scancel)"\s*[,\]]')
+
+
+def line(**fields: str) -> str:
+    values = dict.fromkeys(client.FIELDS, "x") | {"comment": "(null)"} | fields
+    return client.SEPARATOR.join(values.values())
+
+
+def test_runs_are_found_by_comment():
+    named = client.parse_job(line(id="12", comment="maskwright:/runs/a | b", state="RUNNING"))
+    assert (named.id, named.run, named.waits) == ("12", Path("/runs/a | b"), False)
+    pending = client.parse_job(line(id="13", comment="maskwright:/runs/s", state="PENDING"))
+    assert (pending.run, pending.waits) == (Path("/runs/s"), True)
+    other = client.parse_job(line(comment="maskwright:"))
+    assert other is not None
+    assert other.run is None
+
+
+@pytest.mark.parametrize("text", ["", "slurm_load_jobs error", line(), line() + "\x1f"])
+def test_other_jobs_are_left_out(text):
+    assert client.parse_job(text) is None
+
+
+def fake_squeue(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "squeue").write_text(f"#!/bin/sh\n{text}\n")
+    (folder / "squeue").chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_a_controller_that_is_down_or_silent(tmp_path, monkeypatch):
+    fake_squeue(tmp_path, "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1", monkeypatch)
+    assert client.own_jobs() == ([], "slurm_load_jobs error: Unable to contact slurm controller")
+    fake_squeue(tmp_path, "exec sleep 5", monkeypatch)
+    assert "did not answer" in client.own_jobs(seconds=0.2)[1]
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    assert client.own_jobs() == ([], "squeue was not found: run this on a login node of a Slurm cluster")
+
+
+def test_jobs_come_in_order(tmp_path, monkeypatch):
+    rows = "\\n".join(
+        line(id=name, comment=f"maskwright:/{name}").replace("\x1f", "\\037") for name in ("10_2", "9", "10_1")
+    )
+    fake_squeue(tmp_path, f"printf '{rows}\\n'", monkeypatch)
+    assert [job.id for job in client.own_jobs()[0]] == ["9", "10_1", "10_2"]
 
 
 def test_only_the_slurm_client_calls_slurm():

@@ -38,7 +38,7 @@ def _damage(path: Path, text: str) -> None:
     os.mkfifo(path) if text == "pipe" else path.write_text(text)
 
 
-DAMAGED = ["pipe", DEEP, LONG, "null", '{"a": 1, "a": 2}', f'{{"job_id": {LONG}}}', '{"job_id": NaN}']
+DAMAGED = ["pipe", "", DEEP, LONG, "null", '{"a": 1, "a": 2}', f'{{"job_id": {LONG}}}', '{"job_id": NaN}']
 
 
 @pytest.mark.parametrize("text", DAMAGED, ids=lambda text: text[:20])

@@ -1,6 +1,5 @@
 """Edge cases of the supervisor: its history, reports of nodes, and answers of Slurm."""
 
-import json
 import os
 import shutil
 import signal
@@ -59,13 +58,6 @@ def test_the_record_round_trips_for_its_own_job(tmp_path: Path) -> None:
         assert read_history(path, 7) == history
     write_history(path, HISTORY)
     assert read_history(path, 8) == LaunchHistory(8)
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"job_id": 7}', '{"job_id": 7, "failure": 3}', "\0" * 50])
-def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "supervisor.json").write_text(text)
-    assert read_history(tmp_path / "supervisor.json", 7) == LaunchHistory(7)
-    assert "cannot be used" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -269,16 +261,6 @@ def test_the_last_step_is_read_from_the_end(tmp_path: Path) -> None:
     path.write_bytes(lines + b'{"step": 6000, "ti')
     assert len(lines) > 1 << 16
     assert JournalReader(path).last_step() == 4999
-
-
-def test_a_status_without_retry_is_read(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path)
-    run.write_status("failed", 1, 2, "x", "y", retry=False)
-    assert not run.read_status().retry
-    values = json.loads(run.status.read_text())
-    del values["retry"]
-    run.status.write_text(json.dumps(values))
-    assert run.read_status().retry
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1"])

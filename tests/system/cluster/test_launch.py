@@ -103,7 +103,7 @@ def test_a_site_of_its_own_ways(cluster: Cluster, folder: Path) -> None:
 
 def ranks(cluster: Cluster) -> list[str]:
     """Process ids of training processes."""
-    return cluster.run("pgrep", "--full", "-m pretrain.train", check=False).split()
+    return cluster.run("pgrep", "--full", "pretrain.train", check=False).split()
 
 
 ARRAY = """\
