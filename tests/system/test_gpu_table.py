@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks import gpu_table
 from benchmarks.gpu_phases import Phase, Request
-from data_prep.common.errors import UserError
 
 REQUEST = Request(Path("unused"), "cpu", 1, True)
 STEPS = {
@@ -58,10 +57,3 @@ def test_a_phase_saves_each_value_as_soon_as_it_is_known(monkeypatch, tmp_path):
     with pytest.raises(RuntimeError):
         gpu_table.measure_here(arguments)
     assert json.loads(path.read_text()) == {"plain": 1}
-
-
-def test_phases_are_chosen_by_name_or_first_word():
-    assert [phase.name for phase in gpu_table.wanted(REQUEST, ["versions", "steps"])] == ["versions", "steps mini-128"]
-    assert [phase.name for phase in gpu_table.wanted(REQUEST, ["steps mini-128"])] == ["steps mini-128"]
-    with pytest.raises(UserError, match=r"^--only has no phase step; phases are attention, constants, "):
-        gpu_table.wanted(REQUEST, ["step", "versions"])

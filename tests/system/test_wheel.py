@@ -78,13 +78,3 @@ def test_init_writes_a_config_from_the_wheel(installed, tmp_path):
     assert "Next:" in run(installed / "maskwright", "init", text, "--minutes", "0.1", "--yes", cwd=tmp_path)
     assert "data/my-model/train" in run(installed / "maskwright", "config", "show", "my-model.yaml", cwd=tmp_path)
     assert (tmp_path / "data/my-model/train").is_dir()
-
-
-@pytest.mark.slow
-def test_demo_and_training_run_from_the_wheel(installed, tmp_path):
-    """Slow: each command of the demo imports torch."""
-    few = ("train.steps=4", "eval.every_steps=4", "checkpoint.every_steps=4", "track.models=none")
-    assert "Emerald [MASK]" in run(installed / "maskwright", "demo", *few, cwd=tmp_path)
-    config = next(installed.parent.glob("lib/python*/site-packages/configs/demo.yaml"))
-    run(installed / "maskwright", "train", config, "run.dir=runs/second", *few, cwd=tmp_path)
-    assert (tmp_path / "runs/second/report.html").exists()
