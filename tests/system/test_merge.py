@@ -11,6 +11,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from pretrain.export import export_run
 from tests.support import runs, text_data
+from tests.support.in_process import command
 
 STEPS = (4, 6, 10)
 
@@ -58,7 +59,7 @@ def test_checkpoints_are_averaged_and_evaluated(run, tmp_path):
         assert f"{results['held_out']['loss']:.4f}" in shown
 
 
-def test_views_folders_and_no_evaluation(run, tmp_path):
+def test_views_folders_and_no_evaluation(run, tmp_path, capsys):
     """The parts are checkpoints of one view, and the merge is in turn merged with an export."""
     checkpoints = [run / "checkpoints" / f"step-{step:08d}" for step in (2, 6)]
     shown = merge(*checkpoints, "--view", "causal", "--data", "none", "--out", tmp_path / "causal")
@@ -77,8 +78,8 @@ def test_views_folders_and_no_evaluation(run, tmp_path):
         ((export, tmp_path / "two", "--decay", "0.5"), "--decay is used only with --weights ema"),
         ((export, tmp_path / "two", "--data", tmp_path / "none"), "No data set at"),
     ):
-        result = runs.maskwright("merge", *arguments, "--out", tmp_path / "no")
-        assert result.returncode == 1
-        (line,) = runs.complaints(result.stderr)
+        ended = command(capsys, "merge", *arguments, "--out", tmp_path / "no")
+        assert ended.code == 1
+        (line,) = runs.complaints(ended.err)
         assert re.search(said, line), line
     assert not (tmp_path / "no").exists()
