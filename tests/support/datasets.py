@@ -45,3 +45,10 @@ def make_dataset(
 def tar_member(name: str, payload: bytes) -> bytes:
     """A member of a tar, filled up to a multiple of 512 bytes."""
     return tar_header(name, len(payload)) + payload + bytes(-len(payload) % 512)
+
+
+def flip(path: Path, position: int) -> None:
+    """Change a bit of a byte of a file."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 4
+    path.write_bytes(data)

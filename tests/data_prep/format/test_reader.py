@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, Manifest
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER
-from tests.support.datasets import make_dataset, tokenizer_info
+from tests.support.datasets import flip, make_dataset, tokenizer_info
 from tests.support.wordpiece_set import SHIP, WORDS, wordpiece_set
 
 
@@ -35,12 +35,6 @@ def read(dataset: Dataset, block: int) -> np.ndarray:
     out = np.empty(dataset.n_tokens(block), dataset.dtype)
     dataset.read_tokens(block, out)
     return out
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 4
-    path.write_bytes(data)
 
 
 def test_opening_touches_no_shard(dataset):

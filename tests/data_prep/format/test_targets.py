@@ -17,7 +17,7 @@ from data_prep.inspection import document, summary, verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
 from launchers.app import app
-from tests.support.datasets import make_dataset
+from tests.support.datasets import flip, make_dataset
 from tests.support.prep import prepare_files
 from tests.support.wordpiece_set import wordpiece_set
 
@@ -38,12 +38,6 @@ def member(dataset: Dataset, name: str) -> tuple[Path, int]:
     path = dataset.path / "shards" / dataset.manifest.shards[0].name
     with tarfile.open(path) as tar:
         return path, tar.getmember(f"00000_000000000.{name}.npy").offset_data + 128
-
-
-def flip(path: Path, position: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[position] ^= 1
-    path.write_bytes(data)
 
 
 def test_targets_are_part_of_the_content(tmp_path):

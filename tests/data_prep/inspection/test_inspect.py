@@ -196,19 +196,6 @@ def test_show_prints_json(books):
     assert "\x1b" not in text
 
 
-def test_verify_prints_json(books):
-    words = ["prep", "verify", str(books.path), "--json"]
-    sound = CliRunner().invoke(app, words)
-    assert json.loads(sound.stdout) == {"folder": str(books.path), "problems": []}
-    shard = min(books.path.rglob("*.tar"))
-    shard.write_bytes(shard.read_bytes()[:-600])
-    damaged = CliRunner().invoke(app, words)
-    assert "is damaged" in str(damaged.exception)
-    problems = json.loads(damaged.stdout)["problems"]
-    assert problems
-    assert all(shard.name in problem for problem in problems)
-
-
 def test_show_prints_no_control_characters(books):
     code, text = run("prep", "show", books.path, 10)
     assert code == 0

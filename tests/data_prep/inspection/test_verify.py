@@ -15,7 +15,7 @@ from data_prep.common.processes import ordered_map
 from data_prep.format import Dataset, Manifest, data_set_problems
 from data_prep.format.shard_format import index_name
 from data_prep.inspection import verify_data_set
-from tests.support.datasets import make_dataset, tar_member, tokenizer_info
+from tests.support.datasets import flip, make_dataset, tar_member, tokenizer_info
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
 
@@ -26,12 +26,6 @@ def dataset(tmp_path) -> Dataset:
     dataset = make_dataset(tmp_path / "set", documents, block_tokens=1000, shard_bytes=8000)
     assert list(verify_data_set(dataset.path)) == []
     return dataset
-
-
-def flip(path, position):
-    data = bytearray(path.read_bytes())
-    data[position] ^= 4
-    path.write_bytes(data)
 
 
 def reseal(dataset, shard=0):

@@ -13,7 +13,6 @@ from data_prep.jobs.preparation_plan import plan_path
 from data_prep.storage import Cache
 from data_prep.tokenizer import train_tokenizer
 from pretrain.run import RunFolder
-from tests.support.datasets import make_dataset
 from tests.support.durable import recorded
 from tests.support.prep import jsonl, prepare_files, request, texts
 
@@ -48,15 +47,6 @@ def test_a_folder_is_synced_with_all_that_is_in_it(tmp_path):
         (folder / "below" / "it" / "b").write_bytes(b"b")
     assert (tmp_path / "new" / "folder" / "below" / "it" / "b").read_bytes() == b"b"
     assert writes.problems() == []
-
-
-def test_a_data_set_is_durable(tmp_path):
-    """Shards, indexes and manifest, which a reader trusts by their names."""
-    with recorded(tmp_path) as writes:
-        make_dataset(tmp_path / "set", [[7] * 20] * 40, block_tokens=100, shard_bytes=4000, ids=list(range(40)))
-    made = {"set", "set/shards"}  # by the test itself
-    assert writes.problems(lambda path: path.relative_to(tmp_path).as_posix() in made) == []
-    assert len(list((tmp_path / "set" / "shards").iterdir())) > 2
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.cleaning import Cleaning, count_words
+from data_prep.cleaning import count_words
 from data_prep.common.errors import DamagedData
 from data_prep.format import Dataset
 from data_prep.inspection import summary
-from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only, resolve_tasks, run_tasks
+from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import read_plan
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
 from data_prep.tokenizer import train_tokenizer
 from tests.support.in_process import command
-from tests.support.prep import jsonl, prepare_files, request, texts
+from tests.support.prep import jsonl, prepare_files, texts
 
 SPACES = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()]
 
@@ -68,26 +68,6 @@ def test_totals_of_one_task_and_of_several(tmp_path, tokenizer, task_bytes):
     record_path(tmp_path / "out", 0).unlink()
     prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", task_bytes=task_bytes)
     assert found(tmp_path / "out") == counts(documents)
-
-
-def test_splits_and_dropped_documents_in_stages(tmp_path, tokenizer):
-    (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 100), *texts(0, 30), "\uff41", *texts(1, 100)]))
-    settings = PreparationSettings(
-        valid_fraction=0.3, deduplicate="exact", cleaning=Cleaning("nfkc", ("characters=2-",))
-    )
-    out = tmp_path / "out"
-    given = request([tmp_path / "a.jsonl"], tokenizer, out, settings, task_bytes=4000)
-    prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "whole", settings=settings, task_bytes=4000)
-    plan, _ = plan_only(given)
-    with Workers(1) as workers:
-        run_tasks("scan", out, range(len(plan.tasks)), workers)
-        resolve_tasks(out, 1 << 30)
-        run_tasks("task", out, range(len(plan.tasks)), workers)
-        merge_tasks(out, workers)
-    splits = [found(out / split) for split in ("train", "valid")]
-    assert splits == [found(tmp_path / "whole" / split) for split in ("train", "valid")]
-    assert tuple(map(sum, zip(*splits, strict=True))) == counts(texts(0, 100) + texts(1, 100))
-    assert all(words for words, _ in splits)
 
 
 @pytest.mark.parametrize("field", ["target_field", "wrong_field"])
