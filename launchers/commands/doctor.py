@@ -17,9 +17,9 @@ from launchers.arguments import JsonFlag, Overrides, YesOption, load_trusted_con
 from launchers.display import text_console
 
 if TYPE_CHECKING:
-    from launchers.local import Finding, Status
+    from launchers.local import Finding, FindingStatus
 
-_COLORS: "dict[Status, str]" = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "bright_black"}
+_COLORS: "dict[FindingStatus, str]" = {"ok": "green", "warn": "yellow", "fail": "red", "skipped": "bright_black"}
 
 
 def doctor(

@@ -5,6 +5,7 @@
 node makes a `node_report`.
 """
 
-from launchers.doctor.check_list import examine_machine
-from launchers.doctor.cluster_checks import examine_cluster
-from launchers.doctor.gpu_checks import list_gpus
+import lazy_loader
+
+# nodes run `python -m launchers.doctor.node_report`, so that names are imported only when they are used.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,9 +7,7 @@ A check of the machine returns a `Finding`: name, status, measured value and adv
 `check_node` makes all checks before a run starts on a node of Slurm. The doctor makes more.
 """
 
-from launchers.local.gpus import gpu_count
-from launchers.local.local_launch import train_locally
-from launchers.local.node_checks import GIB, Finding, Status, check_memory, check_node, check_room, check_writes, judge
-from launchers.local.run_commands import child_commands, run_command
-from launchers.local.start_ranks import rank_variables
-from launchers.local.stop_signals import StopSignals, end_on_stop_signals, on_stop_signals
+import lazy_loader
+
+# `python -m launchers.local.start_ranks` imports this room, so that names are imported only when they are used.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -17,7 +17,7 @@ from data_prep.common.errors import one_line
 from data_prep.common.files import write_file
 from data_prep.common.processes import ask_program
 
-Status = Literal["ok", "warn", "fail", "skipped"]
+FindingStatus = Literal["ok", "warn", "fail", "skipped"]
 
 GIB = 1 << 30
 _LEAST_MEMORY = 0.02
@@ -29,13 +29,13 @@ class Finding:
     """The result of one check. advice: what to do about a problem. group: the section of the report."""
 
     name: str
-    status: Status
+    status: FindingStatus
     value: str
     advice: str = ""
     group: str = ""
 
 
-def judge(name: str, value: str, *rules: tuple[bool, Status, str]) -> Finding:
+def judge(name: str, value: str, *rules: tuple[bool, FindingStatus, str]) -> Finding:
     """The finding with the status and the advice of the first rule that holds; "ok" if none does."""
     for holds, status, advice in rules:
         if holds:

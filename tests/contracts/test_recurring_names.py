@@ -14,7 +14,6 @@ PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
 NAMED_ON_PURPOSE = ("launchers/commands/", "pretrain/kernels/")
 LEFT = {
     "Kind",
-    "Status",
 }
 
 

@@ -152,3 +152,12 @@ def test_a_message_is_one_line_and_shows_text_as_it_is(capsys, tmp_path):
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert "b [red] :smile:.yaml" in line
+
+
+def test_a_room_does_not_import_the_programs_in_it():
+    """Otherwise `python -m` warns on standard error, in every run, that the module is imported already."""
+    programs = {"launchers.local.start_ranks", "launchers.doctor.node_report", "launchers.doctor.network_test"}
+    programs |= {f"launchers.slurm.{name}" for name in ("supervisor", "node_entry", "node_health")}
+    code = "import sys, launchers.local, launchers.doctor, launchers.slurm; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert programs & {*done.stdout.split()} == set()

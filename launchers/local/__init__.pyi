@@ -1,0 +1,16 @@
+from .gpus import gpu_count as gpu_count
+from .local_launch import train_locally as train_locally
+from .node_checks import GIB as GIB
+from .node_checks import Finding as Finding
+from .node_checks import FindingStatus as FindingStatus
+from .node_checks import check_memory as check_memory
+from .node_checks import check_node as check_node
+from .node_checks import check_room as check_room
+from .node_checks import check_writes as check_writes
+from .node_checks import judge as judge
+from .run_commands import child_commands as child_commands
+from .run_commands import run_command as run_command
+from .start_ranks import rank_variables as rank_variables
+from .stop_signals import StopSignals as StopSignals
+from .stop_signals import end_on_stop_signals as end_on_stop_signals
+from .stop_signals import on_stop_signals as on_stop_signals
