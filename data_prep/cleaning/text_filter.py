@@ -41,12 +41,15 @@ class TextFilter:
 
 
 def known_filters() -> dict[str, type[TextFilter]]:
-    """All filters by name, in the order of their application."""
+    """All filters by name, in the order of their application. Raises ValueError if two have one name."""
     folder = importlib.import_module("data_prep.cleaning.filters")
     for module in pkgutil.iter_modules(folder.__path__):
         importlib.import_module(f"{folder.__name__}.{module.name}")
     kinds = sorted(TextFilter.__subclasses__(), key=lambda kind: (kind.order, kind.name))
-    return {kind.name: kind for kind in kinds}
+    known = {kind.name: kind for kind in kinds}
+    if len(known) < len(kinds):
+        raise ValueError(f"two filters have one name: {[kind.name for kind in kinds]}")
+    return known
 
 
 def filter_forms() -> list[str]:

@@ -69,9 +69,9 @@ def _content(opened: Callable[[], BinaryIO], path: Path, limit: int, hint: str) 
     return data
 
 
-def read_below(folder: Path, name: str, limit: int = MAX_JSON_BYTES) -> bytes:
-    """The content of a file that open_below opens, of at most `limit` bytes. Raises as read_bytes."""
-    return _content(lambda: open_below(folder, name), folder / name, limit, "")
+def read_below(folder: Path, name: str) -> bytes:
+    """The content of a file that open_below opens, of at most MAX_JSON_BYTES. Raises as read_bytes."""
+    return _content(lambda: open_below(folder, name), folder / name, MAX_JSON_BYTES, "")
 
 
 def require_own_files(folder: Path) -> None:

@@ -84,6 +84,12 @@ def last_word() -> Iterator[None]:
     assert "last-word" not in known_filters()
 
 
+def test_two_filters_with_one_name_are_refused(monkeypatch):
+    monkeypatch.setattr(known_filters()["repetitive"], "name", "characters")
+    with pytest.raises(ValueError, match="two filters have one name"):
+        known_filters()
+
+
 @pytest.mark.usefixtures("last_word")
 def test_a_filter_from_outside_has_option_check_counts_and_plan(tmp_path, capsys):
     documents = [*texts(0, 60), "x7"]
