@@ -14,7 +14,7 @@ StateCheck = Callable[[Checkpoint], str | None]
 
 
 def newest_verified(
-    folder: Path, report: Callable[[str], None], check: StateCheck = lambda found: None
+    folder: Path, report: Callable[[str], None], check: StateCheck = lambda checkpoint: None
 ) -> Checkpoint | None:
     """The newest checkpoint that every rank finds intact, or None if there is no checkpoint; a collective.
 
@@ -32,12 +32,12 @@ def newest_verified(
         if dist.get_rank() == 0:
             report(f"checkpoint {path.name} is {condition(problem)} and skipped: {problem}")
 
-    found = first_intact(folder, [path.name for _, path in committed(folder)], check, skip)
-    if problems and found is None:
+    checkpoint = first_intact(folder, [path.name for _, path in committed(folder)], check, skip)
+    if problems and checkpoint is None:
         raise UserError(
             f"{folder}: no checkpoint is intact ({problems[0]}); restore one, or move the folder away to start again"
         )
-    return found
+    return checkpoint
 
 
 def first_intact(
@@ -50,7 +50,7 @@ def first_intact(
     for path in [folder / name for name in all_gather_json(names)[0]]:
         problems = all_gather_json(verify(path, dist.get_rank(), dist.get_world_size()))  # each rank reads some files
         problem = next((problem for problem in problems if problem), None)
-        if problem is None and (problem := check(found := read(path))) is None:
-            return found
+        if problem is None and (problem := check(checkpoint := read(path))) is None:
+            return checkpoint
         skip(path, problem)
     return None

@@ -101,15 +101,15 @@ class Identity:
 
         Fingerprints of indexes are compared only if both sides have one and the data are the same.
         """
-        found = changed_settings(self.settings, now.settings)
-        if _DATA in found or None in (self.settings.get(_INDEXES), now.settings.get(_INDEXES)):
-            found.pop(_INDEXES, None)
-        return found
+        changed = changed_settings(self.settings, now.settings)
+        if _DATA in changed or None in (self.settings.get(_INDEXES), now.settings.get(_INDEXES)):
+            changed.pop(_INDEXES, None)
+        return changed
 
 
 def _later(config: Config, steps_done: int) -> dict[str, Any]:
     """What decides the steps of later phases, if they have begun; their data excepted."""
-    found: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "batches": [
             {"after_step": stage.after_step, "seq_len": stage.seq_len, "global_batch_size": stage.global_batch_size}
             for stage in config.stages[1:]
@@ -119,9 +119,9 @@ def _later(config: Config, steps_done: int) -> dict[str, Any]:
     for phase in config.run_phases[1:]:
         if phase.start < steps_done:
             changes = {key: value for key, value in phase.changes.items() if key not in _IN_BATCHES}
-            found |= {f"phases.{phase.name}.{key}": value for key, value in flat(changes).items()}
-            found[f"phases.{phase.name} (first step)"] = phase.start + 1
-    return found
+            settings |= {f"phases.{phase.name}.{key}": value for key, value in flat(changes).items()}
+            settings[f"phases.{phase.name} (first step)"] = phase.start + 1
+    return settings
 
 
 def _sections(config: Config) -> dict[str, Any]:

@@ -20,12 +20,12 @@ def step_of(name: str) -> int | None:
 
 def committed(folder: Path) -> list[tuple[int, Path]]:
     """(step, path) of the committed checkpoints in RUN/checkpoints, newest first. Raises UserError if it is a link."""
-    found = []
+    checkpoints = []
     for path in refuse_link(folder).iterdir() if folder.is_dir() else ():
         step = step_of(path.name)
         if step is not None and path.is_dir():
-            found.append((step, path))
-    return sorted(found, reverse=True)
+            checkpoints.append((step, path))
+    return sorted(checkpoints, reverse=True)
 
 
 def retained(steps: Sequence[int], settings: CheckpointConfig) -> dict[int, str]:

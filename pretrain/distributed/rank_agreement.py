@@ -34,7 +34,7 @@ def all_gather_json(value: Any) -> list[Any]:
     padded[: len(own)] = own
     received = [torch.empty_like(padded) for _ in sizes]
     dist.all_gather(received, padded)
-    return [_decoded(one[: int(size)], rank) for rank, (one, size) in enumerate(zip(received, sizes, strict=True))]
+    return [_decoded(text[: int(size)], rank) for rank, (text, size) in enumerate(zip(received, sizes, strict=True))]
 
 
 def _encoded(value: Any) -> Tensor:
@@ -62,8 +62,8 @@ def run_on_all_ranks(function: Callable[[], T]) -> T:
     error: Exception | None = None
     try:
         result = function()
-    except Exception as found:
-        error = found
+    except Exception as raised:
+        error = raised
     said, expected = _said(error)
     everyone = all_gather_json((said, expected))
     if error and not isinstance(error, UserError):
@@ -108,7 +108,7 @@ def require_equal_on_ranks(value: str, what: str) -> None:
     """
     values = all_gather_json(value)
     if len(set(values)) > 1:
-        other = next(rank for rank, found in enumerate(values) if found != values[0])
+        other = next(rank for rank, other_value in enumerate(values) if other_value != values[0])
         raise UserError(f"rank {other} has another {what} than rank 0; give every node the same files")
 
 

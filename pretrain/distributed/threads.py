@@ -42,7 +42,7 @@ class Cores:
             granted.append((int(quota), f"a CPU quota of {quota:g}"))
         if job is not None:
             granted.append((job, f"{job} of Slurm's cores"))
-        number, source = min(granted, key=lambda one: one[0])
+        number, source = min(granted, key=lambda limit: limit[0])
         return cls(max(1, number), source)
 
 
@@ -102,13 +102,13 @@ def limits_of(name: str) -> list[str]:
 
 def control_groups(table: str) -> list[Path]:
     """The folders of this process's control groups and of those around them, from /proc/self/cgroup; both versions."""
-    found = []
+    folders = []
     for line in table.splitlines():
         _, controllers, path = line.split(":", 2)
         root = Path("/sys/fs/cgroup", *([controllers] if controllers else []))
         inner = root / path.lstrip("/")
-        found += [inner, *(folder for folder in inner.parents if folder.is_relative_to(root))]
-    return found
+        folders += [inner, *(folder for folder in inner.parents if folder.is_relative_to(root))]
+    return folders
 
 
 def cpu_quota() -> float | None:

@@ -28,15 +28,15 @@ def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
     elif stage < 3:
         for number, parameters in enumerate(optimizer.bit16_groups):
             held = [parameter for parameter in parameters if parameter._hp_mapping is not None]
-            found = [g for g in optimizer.averaged_gradients[number] if not hasattr(g, "_zero_padding")]
+            kept = [g for g in optimizer.averaged_gradients[number] if not hasattr(g, "_zero_padding")]
             sizes = [parameter._hp_mapping.hp_fragment_address.numel for parameter in held]
             # DeepSpeed does not mark padding at the end of every partition.
-            if not 0 <= len(found) - len(held) <= 1 or [g.numel() for g in found[: len(held)]] != sizes:
+            if not 0 <= len(kept) - len(held) <= 1 or [g.numel() for g in kept[: len(held)]] != sizes:
                 raise UserError(
                     f"DeepSpeed {version('deepspeed')} keeps gradients in an unknown order (group {number}: "
-                    f"{len(found)} gradients of {len(held)} parameters, or of other sizes): install DeepSpeed 0.19"
+                    f"{len(kept)} gradients of {len(held)} parameters, or of other sizes): install DeepSpeed 0.19"
                 )
-            yield from ((names[parameter], gradient) for parameter, gradient in zip(held, found, strict=False))
+            yield from ((names[parameter], gradient) for parameter, gradient in zip(held, kept, strict=False))
     else:
         for number, parameters in enumerate(optimizer.fp16_groups):
             for parameter, gradient in zip(parameters, optimizer.averaged_gradients[number], strict=True):

@@ -291,9 +291,9 @@ class Engine:
         self.deepspeed.eval()
         with torch.no_grad():
             self.marker.enter("evaluation")
-            found: tuple[Tensor, Tensor, Tensor] = self.deepspeed(**batch.inputs, top=top)
+            choices: tuple[Tensor, Tensor, Tensor] = self.deepspeed(**batch.inputs, top=top)
         self.deepspeed.train()
-        return found
+        return choices
 
     def snapshot(self, folder: Path, copy: bool) -> Parts:
         """The parts of weights and optimizer state that this rank writes; a collective.
@@ -394,8 +394,8 @@ class Engine:
 
 def _add_by_objective(sums: Tensor, batch: DeviceBatch, *values: Tensor) -> None:
     """Add values of a micro-batch, each [] or [groups], to sums [values, objectives]."""
-    found = torch.stack(values).double().reshape(len(sums), -1)
+    stacked = torch.stack(values).double().reshape(len(sums), -1)
     if not batch.groups:
-        sums += found
+        sums += stacked
     for number, group in enumerate(batch.groups):
-        sums[:, group.objective] += found[:, number]
+        sums[:, group.objective] += stacked[:, number]

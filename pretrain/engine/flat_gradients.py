@@ -69,13 +69,13 @@ class _GradientGroup:
 
     def add(self) -> None:
         """Take the gradients that the parameters have."""
-        found = [(view, p.grad) for view, p in zip(self.views, self.parameters, strict=True) if p.grad is not None]
-        views, gradients = [view for view, _ in found], [gradient for _, gradient in found]
-        if self._empty and len(found) < len(self.views):
+        arrived = [(view, p.grad) for view, p in zip(self.views, self.parameters, strict=True) if p.grad is not None]
+        views, gradients = [view for view, _ in arrived], [gradient for _, gradient in arrived]
+        if self._empty and len(arrived) < len(self.views):
             self.flat.zero_()
-        if found and self._empty:
+        if arrived and self._empty:
             torch._foreach_copy_(views, gradients)
-        elif found:
+        elif arrived:
             torch._foreach_add_(views, gradients)
         self._empty = False
         for parameter in self.parameters:

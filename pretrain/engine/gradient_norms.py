@@ -40,10 +40,10 @@ class GroupNorms:
 
         After the last backward pass of a step and before clipping; the host does not wait for it.
         """
-        found: dict[str, list[Tensor]] = {group: [] for group in self.groups}
+        by_group: dict[str, list[Tensor]] = {group: [] for group in self.groups}
         for name, gradient in named_gradients(self._engine):
-            found[group_of(name)].append(gradient)
-        sums = torch.stack([sum_of_squares(found[group], self._engine.device) for group in self.groups])
+            by_group[group_of(name)].append(gradient)
+        sums = torch.stack([sum_of_squares(by_group[group], self._engine.device) for group in self.groups])
         return sums / self._scale() ** 2
 
     def _scale(self) -> float:

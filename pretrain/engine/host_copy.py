@@ -38,17 +38,17 @@ class HostCopies:
         if id(value) in seen:
             return seen[id(value)]
         if torch.is_tensor(value):
-            found: Any = self._tensor(value, storages)
-            found.__dict__.update(copy.deepcopy(value.__dict__, seen))  # DeepSpeed numbers tensors by attributes
+            copied: Any = self._tensor(value, storages)
+            copied.__dict__.update(copy.deepcopy(value.__dict__, seen))  # DeepSpeed numbers tensors by attributes
         elif isinstance(value, dict):
-            found = copy.copy(value)  # keeps the attributes of a state_dict
-            found.update({key: self._walk(inner, storages, seen) for key, inner in value.items()})
+            copied = copy.copy(value)  # keeps the attributes of a state_dict
+            copied.update({key: self._walk(inner, storages, seen) for key, inner in value.items()})
         elif type(value) in (list, tuple):
-            found = type(value)(self._walk(inner, storages, seen) for inner in value)
+            copied = type(value)(self._walk(inner, storages, seen) for inner in value)
         else:
-            found = copy.deepcopy(value, seen)
-        seen[id(value)] = found
-        return found
+            copied = copy.deepcopy(value, seen)
+        seen[id(value)] = copied
+        return copied
 
     def _tensor(self, value: Tensor, storages: dict[int, Tensor]) -> Tensor:
         storage = value.untyped_storage()
@@ -57,11 +57,11 @@ class HostCopies:
             host = storages[storage._cdata] = self._buffer(storage.nbytes(), pinned=value.is_cuda)
             source = torch.empty(0, dtype=torch.uint8, device=value.device).set_(storage)
             host.copy_(source, non_blocking=True)
-        found = torch.empty(0, dtype=value.dtype)
-        found.set_(host.untyped_storage(), value.storage_offset(), value.shape, value.stride())
+        tensor = torch.empty(0, dtype=value.dtype)
+        tensor.set_(host.untyped_storage(), value.storage_offset(), value.shape, value.stride())
         if isinstance(value, torch.nn.Parameter):
-            return torch.nn.Parameter(found, value.requires_grad)
-        return found.requires_grad_(value.requires_grad)
+            return torch.nn.Parameter(tensor, value.requires_grad)
+        return tensor.requires_grad_(value.requires_grad)
 
     def _buffer(self, size: int, pinned: bool) -> Tensor:
         if self._used == len(self._buffers) or self._buffers[self._used].numel() != size:

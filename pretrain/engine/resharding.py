@@ -299,8 +299,8 @@ def load_file(path: Path, mmap: bool = False) -> Any:
     except (OSError, EOFError, RuntimeError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise UserError(f"{shown_path(path)} is not a file of a checkpoint ({type(error).__name__})") from None
     except pickle.UnpicklingError as error:
-        found = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
-        what = f"it asks for {found[1]}, which no checkpoint needs" if found else "it is not a checkpoint's"
+        match = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
+        what = f"it asks for {match[1]}, which no checkpoint needs" if match else "it is not a checkpoint's"
         raise UserError(one_line(f"{shown_path(path)} is not loaded, as it could run code: {what}")) from None
 
 

@@ -127,5 +127,7 @@ def _readers(model: nn.Module) -> dict[nn.Module, list[nn.Parameter]]:
     """The parameters that the model itself, its children and its layers read."""
     children = [*model.children()]
     layers = [layer for child in children if isinstance(child, nn.ModuleList) for layer in child]
-    found = {model: [*model.parameters(recurse=False)]}
-    return found | {part: [*part.parameters()] for part in [*children, *layers] if not isinstance(part, nn.ModuleList)}
+    readers = {model: [*model.parameters(recurse=False)]}
+    return readers | {
+        part: [*part.parameters()] for part in [*children, *layers] if not isinstance(part, nn.ModuleList)
+    }

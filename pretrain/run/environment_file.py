@@ -45,15 +45,15 @@ def read_environment(path: Path) -> dict[str, Any] | None:
 
 def _sound(kinds: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
     """The values of the right kinds; a list in `kinds` means a list of objects."""
-    found: dict[str, Any] = {}
+    sound: dict[str, Any] = {}
     for name, kind in kinds.items():
         value = values.get(name)
         if isinstance(kind, list):
             if isinstance(value, list):
-                found[name] = [_sound(kind[0], one) for one in value if isinstance(one, dict)]
+                sound[name] = [_sound(kind[0], item) for item in value if isinstance(item, dict)]
         elif value is not None and _is(kind, value):
-            found[name] = value
-    return found
+            sound[name] = value
+    return sound
 
 
 def _is(kind: Any, value: Any) -> bool:

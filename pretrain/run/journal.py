@@ -95,14 +95,14 @@ class JournalReader:
 
     def training_step(self, step: int) -> tuple[Entry | None, list[int]]:
         """The entry of a training step, with its `batch`, and the steps that have one."""
-        found: Entry | None = None
+        joined: Entry | None = None
         steps = set()
         for _, entry in self.lines():
             if entry and entry.batch:
                 steps.add(entry.step)
             if entry and entry.step == step:
-                found = _joined(found, entry)
-        return found if step in steps else None, sorted(steps)
+                joined = _joined(joined, entry)
+        return joined if step in steps else None, sorted(steps)
 
     def latest(self, size: int = 1 << 18) -> list[Entry]:
         """The entries in the last `size` bytes, unchanged, without their `batch`; none if they cannot be read."""
@@ -117,8 +117,8 @@ class JournalReader:
 
     def last_step(self) -> int:
         """The step of the last line, read from the end of the file; -1 if no line is readable."""
-        found = self.latest(1 << 16)
-        return found[-1].step if found else -1
+        entries = self.latest(1 << 16)
+        return entries[-1].step if entries else -1
 
     def lines(self, start: int = 0, stop: float = math.inf) -> Iterator[tuple[int, Entry | None]]:
         """(end, entry) of the whole lines that begin between two byte offsets; None for a damaged line.

@@ -82,11 +82,11 @@ class JournalTable:
 
     def on_lines(self, name: str) -> Floats:
         """A metric on each line [L]; NaN where it is not."""
-        found = np.full(len(self.steps), np.nan)
+        column = np.full(len(self.steps), np.nan)
         if name in self.columns:
             lines, values = self.columns[name]
-            found[lines] = values
-        return found
+            column[lines] = values
+        return column
 
     @property
     def trained(self) -> Ints:

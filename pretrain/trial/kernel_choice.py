@@ -28,7 +28,7 @@ def choose_kernels(
         The run, and the choice as values of environment.json.
     """
     device = engine.device.type
-    newest = {FlashAttention(*one) for one in all_gather_json(_installed_flash_attention())}
+    newest = {FlashAttention(*installed) for installed in all_gather_json(_installed_flash_attention())}
     flash = newest.pop() if len(newest) == 1 else FlashAttention()  # a version that every rank has
     flash.require(run.given.train.flash_attention)
     candidates = Candidates.of(run.given, device, flash.version)

@@ -88,11 +88,11 @@ class PassResult:
 
         limit: distances below it are not compared.
         """
-        of_loss = [abs(one.loss - exact.loss) / max(abs(exact.loss), 1e-30) for one in (self, plain)]
+        of_loss = [abs(result.loss - exact.loss) / max(abs(exact.loss), 1e-30) for result in (self, plain)]
         pairs = [(*of_loss, limit / _OF_LOSS)]
         own, of_plain = self.distances(exact), plain.distances(exact)
         pairs += [(own[name], of_plain[name], limit) for name in own]
-        return all(found <= max(_TIMES * allowed, least) for found, allowed, least in pairs)
+        return all(distance <= max(_TIMES * allowed, least) for distance, allowed, least in pairs)
 
 
 def run_pass(model: nn.Module, inputs: dict[str, Any], rows: int) -> PassResult:
@@ -124,13 +124,13 @@ def first_rows(inputs: dict[str, Any], rows: int) -> dict[str, Any]:
 
 def _first_groups(groups: tuple[RowGroup, ...], rows: int) -> tuple[RowGroup, ...]:
     """The groups of the first rows."""
-    found = []
+    first = []
     for group in groups:
         kept = min(group.rows, rows)
         if kept:
-            found.append(group._replace(rows=kept, places=group.places // group.rows * kept))
+            first.append(group._replace(rows=kept, places=group.places // group.rows * kept))
         rows -= kept
-    return tuple(found)
+    return tuple(first)
 
 
 def fp32_copy(model: Encoder) -> Encoder:
@@ -181,16 +181,16 @@ class PathComparison:
             if self._plain is None:
                 return "memory does not suffice for a plain step of one row"
             use_path(self._model, self._config, path)
-            found = run_pass(self._model, self._inputs, self._plain.rows)
-            problem = found.difference_from(self._plain, self._limit)
-            return None if problem and self._is_as_exact(found, self._plain) else problem
+            result = run_pass(self._model, self._inputs, self._plain.rows)
+            problem = result.difference_from(self._plain, self._limit)
+            return None if problem and self._is_as_exact(result, self._plain) else problem
         except Exception as error:  # of a compiler, a kernel or memory: a slower path may work
             said = one_line(str(error), 200)
             return said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"
         finally:
             free_memory()
 
-    def _is_as_exact(self, found: PassResult, plain: PassResult) -> bool:
+    def _is_as_exact(self, result: PassResult, plain: PassResult) -> bool:
         """Whether both passes are about as far from one in fp32: weights may make rounding errors grow.
 
         Not known with dropout, which drops other values in fp32, and where memory does not suffice.
@@ -203,7 +203,7 @@ class PathComparison:
             if not is_out_of_memory(error):
                 raise
             return False
-        return found.is_as_exact(plain, exact, self._limit)
+        return result.is_as_exact(plain, exact, self._limit)
 
     @property
     def extent(self) -> str:
