@@ -134,11 +134,6 @@ def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(tmp_path
         assert "went on" not in broken.stdout
 
 
-def test_script_is_valid_bash() -> None:
-    assert "@{" not in submission().render()
-    subprocess.run(["bash", "-n"], input=submission().render(), text=True, check=True)
-
-
 def test_sbatch_values_are_quoted_by_sbatch_rules() -> None:
     assert sbatch_quote("job-name", 'a "b" \\ c # d') == '"a \\"b\\" \\\\ c # d"'
 

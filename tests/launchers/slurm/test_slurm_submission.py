@@ -12,7 +12,6 @@ from launchers.slurm import node_entry
 from launchers.slurm.client import submit
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
 from launchers.slurm.submission import check_mounts, submitted_config
-from pretrain.config_files import load_config
 from pretrain.run import RunFolder
 from tests.support.slurm_jobs import NASTY, submission
 
@@ -46,12 +45,6 @@ def test_a_task_becomes_its_rank(
     assert started == [[sys.executable, "-m", "pretrain.train", "--config", config]]
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_SIZE", "MASTER_ADDR", "MASTER_PORT", "NCCL_SOCKET_IFNAME")
     assert [os.environ[name] for name in names] == [str(rank), str(local), "8", "4", "n1", "12007", "ib0"]
-
-
-def test_a_job_that_waits_trains_what_was_submitted(tmp_path: Path) -> None:
-    asked = submission(tmp_path / "run", environment={"A": "b"}, time="24:00:00", container={"image": "x"})
-    asked.write()
-    assert load_config(RunFolder(tmp_path / "run").job_config) == asked.config
 
 
 def test_percent_in_the_run_folder_is_not_a_pattern() -> None:

@@ -72,11 +72,6 @@ class Corpus:
     def log(self, job_id: str) -> str:
         return (self.out / "prep" / "slurm" / f"{job_id}.log").read_text()
 
-    def starts(self) -> int:
-        """Number of starts of an element."""
-        logs = (self.out / "prep" / "slurm").glob("*_*.log")
-        return sum(log.read_text().count("(start ") for log in logs)
-
     def wait(self, cluster: Cluster, seconds: float) -> tuple[str, str]:
         """The final state and the log of the last submission's merge job."""
         (merge,) = self.ids("merge")
@@ -175,50 +170,3 @@ def test_duplicates_are_resolved_when_all_is_scanned(small_arrays: Cluster, tmp_
     assert state == "COMPLETED", log
     assert "duplicate" in log
     corpus.check_complete(small_arrays, "--deduplicate", "exact")
-
-
-@pytest.mark.slow
-def test_only_added_inputs_are_submitted(small_arrays: Cluster, tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "corpus", files=3)
-    corpus.prep(corpus.out, "--plan-only")
-    corpus.launch(small_arrays)
-    state, log = corpus.wait(small_arrays, 60)
-    assert state == "COMPLETED", log
-    (corpus.folder / "text" / "added.jsonl").write_text('{"text": "the little wells"}\n')
-    corpus.prep(corpus.out, "--plan-only")
-    corpus.launch(small_arrays)
-    assert corpus.lists("task") == [[3]]
-    state, log = corpus.wait(small_arrays, 60)
-    assert state == "COMPLETED", log
-    assert len(json.loads((corpus.out / "manifest.json").read_text())["sources"]) == 4
-    assert "is complete" in corpus.launch(small_arrays)
-
-
-@pytest.mark.slow
-def test_two_thousand_tasks(cluster: Cluster, tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / "corpus", files=2000)
-    corpus.prep(corpus.out, "--plan-only")
-    per_element = 8  # starting an element takes about a second of a core
-    begin = time.monotonic()
-    corpus.launch(cluster, "--tasks-per-job", str(per_element))
-    lost = 0
-    for _ in range(5):
-        time.sleep(3)
-        killed, cancelled = list(begun := running(cluster, 2))[:2]
-        cluster.run("kill", "-KILL", begun[killed])
-        cluster.run("scancel", cancelled)
-        lost += 2 * per_element
-    state, log = corpus.wait(cluster, 7200)
-    assert state == "FAILED", log
-    missing = list(unfinished_stages(corpus.out)["task"])
-    assert 0 < len(missing) <= lost
-    assert f"{len(missing)} of 2000 tasks" in log
-    first = time.monotonic() - begin
-
-    corpus.launch(cluster, "--tasks-per-job", str(per_element))
-    assert [task for line in corpus.lists("task") for task in line] == missing
-    state, log = corpus.wait(cluster, 600)
-    assert state == "COMPLETED", log
-    second = time.monotonic() - begin - first
-    print(f"{corpus.starts()} elements; {first:.0f} s, then {second:.0f} s for {len(missing)} lost tasks")
-    corpus.check_complete(cluster)
