@@ -20,7 +20,7 @@ LOG = "study.log"  # in a run folder: output of its commands
 _LOG_LINES = 3  # of a failed command, quoted in the error message
 
 Maskwright = Callable[[Sequence[str], Path, Callable[[], None]], int]
-"""(words, log, look): run `maskwright WORDS` and return the exit code. Call `look` every second meanwhile."""
+"""(words, log, poll): run `maskwright WORDS` and return the exit code. Call `poll` every second meanwhile."""
 Say = Callable[[str], None]
 """Called with a line for the user."""
 Show = Callable[[int, int, str], None]
@@ -168,11 +168,11 @@ def call(
     maskwright: Maskwright,
     words: list[str],
     log: Path,
-    look: Callable[[], None] = lambda: None,
+    poll: Callable[[], None] = lambda: None,
     accepted: Sequence[int] = (0,),
 ) -> int:
     """Run a command and return its exit code. Raise UserError, with the end of its log, for one not in `accepted`."""
-    code = maskwright(words, log, look)
+    code = maskwright(words, log, poll)
     if code not in accepted:
         try:
             lines = read_bytes(log).decode(errors="replace").splitlines()[-_LOG_LINES:]

@@ -94,11 +94,11 @@ def _repeat(folder: "RunFolder", plan: "AuditPlan", work: Path, processes: int) 
     words = ["train", str(folder.config), *repeat_settings(plan, work), "--procs", str(processes)]
     with child_commands() as maskwright, CommandProgress() as line:
 
-        def look() -> None:
+        def poll() -> None:
             line.show(max(journal.last_step(), plan.start) - plan.start, plan.end - plan.start, "repeating steps")
 
         try:
-            code = maskwright(words, log, look)
+            code = maskwright(words, log, poll)
         except Stopped:
             print("stopped; run the same command to start again", file=sys.stderr)
             sys.exit(EXIT_CODES["stopped"])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pretrain.data import MaskedVisit
     from pretrain.masking import Vocabulary
 
-_FATES = {"mask": "[MASK]", "random": "random", "kept": "kept"}
+_REPLACEMENTS = {"mask": "[MASK]", "random": "random", "kept": "kept"}
 
 
 def mask_show(
@@ -114,8 +114,8 @@ def _counts(visit: "MaskedVisit") -> str:
     units = len({visit.units[prediction.place] for prediction in predictions})
     selected = f"{len(predictions)} of {_plural(visit.ordinary, 'ordinary token')}"
     share = f"{len(predictions) / max(visit.ordinary, 1):.1%}"
-    fates = ", ".join(f"{kinds[kind]} {name}" for kind, name in _FATES.items())
-    return f"{selected} ({share}) in {_plural(units, 'unit')}: {fates}"
+    drawn = ", ".join(f"{kinds[kind]} {name}" for kind, name in _REPLACEMENTS.items())
+    return f"{selected} ({share}) in {_plural(units, 'unit')}: {drawn}"
 
 
 def _plural(count: int, noun: str) -> str:

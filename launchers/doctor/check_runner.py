@@ -22,7 +22,7 @@ class Check:
 
     group: str
     name: str
-    look: Callable[[], Iterable[Finding]] = field(repr=False)
+    findings: Callable[[], Iterable[Finding]] = field(repr=False)
     seconds: float = 10.0
 
 
@@ -75,7 +75,7 @@ def _child(check: Check, answers: Connection) -> None:
     for descriptor in (0, 1, 2):  # libraries must not print into the report
         os.dup2(null, descriptor)
     try:
-        for finding in check.look():
+        for finding in check.findings():
             answers.send(finding)
     except UserError as error:
         answers.send(Finding(check.name, "fail", str(error)))

@@ -61,7 +61,7 @@ def child_commands(program: Sequence[str] | None = None) -> Iterator[Callable[..
             child.terminate()
         requests.append(number)
 
-    def run(words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
+    def run(words: Sequence[str], log: Path, poll: Callable[[], None] = lambda: None) -> int:
         nonlocal child
         if requests:
             raise Stopped
@@ -81,7 +81,7 @@ def child_commands(program: Sequence[str] | None = None) -> Iterator[Callable[..
                 with suppress(subprocess.TimeoutExpired):
                     code = child.wait(_POLL_SECONDS)
                     break
-                look()
+                poll()
         if requests:
             raise Stopped
         return code

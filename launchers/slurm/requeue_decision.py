@@ -162,16 +162,16 @@ def _after_failure(
     outcome: Outcome, hosts: Sequence[str], problems: Mapping[str, str], history: LaunchHistory, cluster: ClusterConfig
 ) -> tuple[Decision, LaunchHistory]:
     failure = Failure(outcome.step, outcome.reason)
-    ill = _named({host: problem for host, problem in problems.items() if host in outcome.hosts})
+    unhealthy = _named({host: problem for host, problem in problems.items() if host in outcome.hosts})
     # An unhealthy node explains the error; a start without it may succeed.
-    if not ill and failure.is_like(history.failure):
+    if not unhealthy and failure.is_like(history.failure):
         return End("failed", f"the same error twice, with no checkpoint in between: {outcome.reason}"), history
     if history.restarts >= cluster.max_restarts:
         again = f"{history.restarts} restarts without a new checkpoint" if history.restarts else "no restart is allowed"
         return End("failed", f"{outcome.reason} ({again})"), history
     history = replace(history, restarts=history.restarts + 1, failure=failure)
     if healthy := _healthy(hosts, problems, cluster.nodes):
-        why = f"{ill}; {outcome.reason}" if ill else outcome.reason
+        why = f"{unhealthy}; {outcome.reason}" if unhealthy else outcome.reason
         return Restart(healthy, pause(history), why), history
     return _without(hosts, problems, f"{_named(problems)}; {outcome.reason}", history, cluster), history
 

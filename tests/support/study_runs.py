@@ -32,14 +32,14 @@ class Pretended:
         self.stop_after: int | None = None  # steps, as by a signal to the study
         self.stop_itself_after: int | None = None  # as by `maskwright stop` of the run
 
-    def __call__(self, words: Sequence[str], log: Path, look: Callable[[], None] = lambda: None) -> int:
+    def __call__(self, words: Sequence[str], log: Path, poll: Callable[[], None] = lambda: None) -> int:
         words = list(words)
         self.called.append(words)
         log.parent.mkdir(parents=True, exist_ok=True)
         if self.fails(words):
             log.write_text("first line\nerror: it went wrong\n")
             return 1
-        look()
+        poll()
         return {"train": self._train, "export": self._export, "evaluate": self._evaluate, "finetune": self._finetune}[
             words[0]
         ](words)

@@ -125,7 +125,7 @@ def test_a_log_that_is_a_pipe_is_not_opened(config) -> None:
     log = study.runs[0].folder / "study.log"
 
     class Failing(Pretended):
-        def __call__(self, words, log, look=lambda: None):
+        def __call__(self, words, log, poll=lambda: None):
             log.parent.mkdir(parents=True, exist_ok=True)
             os.mkfifo(log)
             return 1

@@ -89,7 +89,7 @@ def test_the_command_imports_no_torch():
         from launchers.local import Finding
         from pretrain.config import Config
         def watched(check):
-            yield from check.look()
+            yield from check.findings()
             if "torch" in sys.modules:
                 yield Finding(check.name, "fail", "TORCH")
         required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
