@@ -71,14 +71,13 @@ _FIXED = len(fields(StepSums)) - 3  # numbers that are there for any number of o
 class StepOutput:
     """The output of an engine step, summed over all ranks.
 
-    cross_entropy: of each objective, the weighted sum over its predictions. correct: of each, right predictions.
+    losses: of each objective.
     grad_norm: before clipping. group_norms: norms of the parts of the model, if measured.
     skipped: 1 if loss or gradients were not finite, so the optimizer skipped the step.
     sums: of the batches of all ranks.
     """
 
-    cross_entropy: tuple[float, ...]
-    correct: tuple[float, ...]
+    losses: tuple[LossSums, ...]
     grad_norm: float
     skipped: float
     group_norms: tuple[float, ...]
@@ -89,6 +88,6 @@ class StepOutput:
         """Unpack a vector of a step: the numbers of this output, then the packed sums."""
         numbers = _FIXED + 2 * objectives + ranks  # of the sums
         sums = StepSums.unpack(values[-numbers:], objectives)
-        cross_entropy, correct = tuple(values[:objectives]), tuple(values[objectives : 2 * objectives])
+        losses = map(LossSums, values[:objectives], values[objectives:], sums.predictions, sums.weights)
         grad_norm, skipped, *group_norms = values[2 * objectives : -numbers]
-        return cls(cross_entropy, correct, grad_norm, skipped, tuple(group_norms), sums)
+        return cls(tuple(losses), grad_norm, skipped, tuple(group_norms), sums)

@@ -1,4 +1,4 @@
-"""What the loop records on rank 0: metrics, and the progress in status.json."""
+"""Records of the loop on rank 0: metrics, and the progress in status.json."""
 
 import sys
 import time

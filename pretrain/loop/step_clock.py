@@ -40,7 +40,7 @@ class StepClock:
 
     @contextlib.contextmanager
     def wait(self) -> Iterator[None]:
-        """Measure a wait for data, with which a step begins."""
+        """Measure a wait for data: a step begins."""
         start = time.monotonic()
         self._since = self._since or Instant(self._device)
         yield

@@ -136,8 +136,7 @@ def step_metrics(info: StepInfo, output: StepOutput, groups: Sequence[str], conf
         groups: names of the parts of the model whose gradient norms may be in the output.
     """
     sums = output.sums
-    by_objective = map(LossSums, output.cross_entropy, output.correct, sums.predictions, sums.weights)
-    metrics = objective_metrics("train", config, info.step - 1, info.shares, list(by_objective)) | {
+    metrics = objective_metrics("train", config, info.step - 1, info.shares, output.losses) | {
         "train/learning_rate": info.lr,
         "train/mask_rate": info.mask_rate,
         "train/grad_norm": output.grad_norm,

@@ -53,7 +53,7 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
     if "plan version" in changed:
         raise UserError(
             f"{saved.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
-            "go on with that version, or choose another run.dir"
+            "use that version, or choose another run.dir"
         )
     shape = changed_settings(read_description(saved.state["shape"]), describe(config, data.tokenizer, saved.step))
     for view in ("causal", "sep_id"):  # the weights fit all views: a run may go from one objective to the other
@@ -70,7 +70,7 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
             "pass run.allow_changes=true"
         )
     if saved.step > config.train.steps:
-        raise UserError(f"{saved.path} is past train.steps ({config.train.steps}); raise train.steps to go on")
+        raise UserError(f"{saved.path} is past train.steps ({config.train.steps}); raise train.steps to continue")
 
 
 def _init_digest(config: Config, then: Identity) -> str | None:

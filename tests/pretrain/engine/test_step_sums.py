@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import torch
 
-from pretrain.engine import StepOutput, StepSums
+from pretrain.engine import LossSums, StepOutput, StepSums
 
 OBJECTIVES = 2
 SUMS = StepSums(
@@ -31,6 +31,7 @@ def test_sums_of_ranks_are_sums_of_each_number():
 
 def test_a_step_is_unpacked_with_and_without_group_norms():
     for norms in ((), (0.1, 0.2, 0.3)):
-        output = StepOutput((2.5, 1.5), (3.0, 4.0), 0.75, 0.0, norms, SUMS)
+        losses = LossSums(2.5, 3.0, 5.0, 2.5), LossSums(1.5, 4.0, 9.0, 9.0)
+        output = StepOutput(losses, 0.75, 0.0, norms, SUMS)
         values = [2.5, 1.5, 3.0, 4.0, 0.75, 0.0, *norms, *SUMS.pack()]
         assert StepOutput.unpack(values, ranks=2, objectives=OBJECTIVES) == output

@@ -302,7 +302,7 @@ def test_a_checkpoint_of_another_version_is_refused(run, refusal):
         checkpoint.Checkpoint(run / f"checkpoints/step-{step:08d}", step, state, old.files).write()
     for allow_changes in (False, True):
         message = refusal(run, allow_changes=allow_changes)
-        assert "of another version of Maskwright (plan version was 1 and is 3); go on with that version" in message
+        assert "of another version of Maskwright (plan version was 1 and is 3); use that version" in message
 
 
 def test_a_model_of_another_shape_is_refused_even_with_changes_allowed(run, data):
