@@ -98,7 +98,7 @@ def _arguments(scratch: str, settings: FinetuneSettings, examples: int, seed: in
         weight_decay=_WEIGHT_DECAY,
         warmup_steps=settings.epochs * head_steps(examples, settings) // _WARMUP,
         seed=seed,
-        bf16=has_gpu,
+        bf16=has_gpu and torch.cuda.is_bf16_supported(),
         use_cpu=not has_gpu,
         dataloader_pin_memory=has_gpu,
         train_sampling_strategy="group_by_length",

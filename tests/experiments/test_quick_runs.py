@@ -32,6 +32,7 @@ def folder(tmp_path_factory):
         "books.jsonl": "".join(json.dumps({"text": document}) + "\n" for document in documents),
         "source.txt": "\n".join(lines) + "\n",
         "target.txt": "\n".join(line[::-1] for line in lines) + "\n",
+        "few.txt": "\n".join(lines[:5]) + "\n",
         "sst2.tsv": "sentence\tlabel\n" + "".join(f"{n} ships\t{n // 3 % 2}\n" for n in range(80)),
         "blimp.jsonl": "".join(
             json.dumps({"sentence_good": f"the {word} is", "sentence_bad": f"{word} the is", "UID": uid, "field": uid})
@@ -69,7 +70,7 @@ EXPERIMENTS = [  # in this order: later ones use models of earlier ones
         "CBOW",
     ),
     ("starting_points", "--train source.txt --valid target.txt --general small/models/natural --work start", "bits a"),
-    ("translation", "--train source.txt target.txt --valid source.txt target.txt --work translation", "BLEU"),
+    ("translation", "--train source.txt target.txt --valid few.txt few.txt --work translation", "BLEU"),
     ("books", f"--input books.jsonl --work books {TASKS} 2e-3", "unigram model"),
 ]
 
