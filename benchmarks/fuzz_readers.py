@@ -17,7 +17,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -28,7 +27,7 @@ from benchmarks.harness import options, warn_if_busy, write_page
 from benchmarks.harness import table as markdown_table
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_json
-from data_prep.format import Collocations, Dataset, WeightList
+from data_prep.format import Dataset, WeightList
 from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import (
     Input,
@@ -254,10 +253,6 @@ def _of_data(folder: Path) -> Iterator[Reader]:
     none = dict.fromkeys(["quarantine_sha256", "first_unreadable", "drop_sha256"])
     write_json(record_path(out, 0), {**done, **none, "left_out": {"a": 1}, "encoder": "x", "note": ""})
     yield Reader("task record", record_path(out, 0), lambda: read_record(plan, 0, out), kind=TaskRecord | None)
-    listed = folder / "list.parquet"
-    ones = np.ones(2, np.int64)
-    Collocations(np.array([5, 6]), ones, 2 * ones[:1], "0" * 64).write(listed, {"count": [3]}, {})
-    yield Reader("collocation list", listed, lambda: Collocations.read(listed), "bytes")
     weights = folder / "weights.json"
     WeightList("0" * 64, [1], [1.0, 0.5]).write(weights)
     yield Reader("weight list", weights, lambda: WeightList.read(weights), kind=WeightList)

@@ -4,7 +4,6 @@
 its documents from a folder or a URL and checks every byte. docs/data-format.md is the specification.
 """
 
-from data_prep.format.collocation_list import Collocations, SpanHashes
 from data_prep.format.manifest import Manifest, ShardInfo, SourceInfo, TokenizerInfo
 from data_prep.format.reader import Dataset
 from data_prep.format.shard_check import data_set_problems

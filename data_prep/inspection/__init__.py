@@ -1,8 +1,9 @@
-"""Inspect finished data sets, for `prep info`, `prep show`, `prep verify`, `prep collocations`
-and `prep weights`; `survey` samples raw text, for `init`.
+"""Inspect finished data sets, for `prep info`, `prep show`, `prep verify` and `prep weights`.
+
+`survey` samples raw text, for `init`.
 
 `verify_data_set` checks all checksums, `summary` counts documents and tokens, `document` decodes one document, and
-`find_collocations` makes the list of collocations for masking, and `TokenWeights` weights of tokens.
+`TokenWeights` weights tokens for masking.
 """
 
 import lazy_loader

@@ -1,5 +1,3 @@
-from .collocation_search import CollocationCounts as CollocationCounts
-from .collocation_search import find_collocations as find_collocations
 from .show_document import document as document
 from .summarize import summary as summary
 from .text_survey import TextSurvey as TextSurvey

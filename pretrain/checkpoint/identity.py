@@ -13,7 +13,7 @@ from pretrain.checkpoint.manifest import Checkpoint
 from pretrain.config import Config
 from pretrain.config_files import flat
 from pretrain.data import PLAN_VERSION, Sources
-from pretrain.masking import cached_collocations, cached_weights
+from pretrain.masking import cached_weights
 
 _DATA = "data.train (fingerprint)"
 _INDEXES = "indexes of data.train (fingerprint)"
@@ -69,8 +69,6 @@ class Identity:
                 settings[f"phases.{phase.name}.data.train (shares)"] = read.shares()
         if len(config.masking.weights) > 1:
             settings["masking.strategy (order)"] = [*config.masking.weights]  # rows draw by place in it
-        if config.masking.collocations:
-            settings["masking.collocations (content)"] = cached_collocations(config.masking.collocations).digest
         if listed := config.masking.selection.weights:
             settings["masking.selection.weights (content)"] = cached_weights(listed).digest
         settings["model.max_positions"] = config.model.max_positions or config.longest_row
@@ -129,8 +127,7 @@ def _sections(config: Config) -> dict[str, Any]:
     values = config.model_dump(mode="json", include={"masking", "model", "optim", "schedule"})
     del values["model"]["config"]  # the stored shape covers it
     del values["model"]["init"]  # the digest of the weights replaces their path
-    del values["masking"]["collocations"]  # the digest of the list replaces its path
-    del values["masking"]["selection"]["weights"]
+    del values["masking"]["selection"]["weights"]  # the digest of the list replaces its path
     return flat(values)
 
 

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from pretrain.config.section import Section, SettingSchedule
 
 _OpenShare = Annotated[float, Field(gt=0, lt=1)]
-StrategyName = Literal["token", "whole_word", "span", "ngram", "collocation"]
+StrategyName = Literal["token", "whole_word", "span", "ngram"]
 SeqLen = Annotated[int, Field(ge=8, le=65536)]
 
 
@@ -140,7 +140,6 @@ class MaskingConfig(Section):
     replacement: ReplacementConfig = ReplacementConfig()
     span: SpanConfig = SpanConfig()
     ngram: int = Field(3, ge=1, le=64, description="words of an n-gram")
-    collocations: Path | None = Field(None, description="a list written by `maskwright prep collocations`")
     selection: SelectionConfig = SelectionConfig()
     static_epochs: int = Field(0, ge=0, description="n: rows and masks of the first n epochs come again; 0: never")
     diffusion: DiffusionConfig = DiffusionConfig()
@@ -156,16 +155,6 @@ class MaskingConfig(Section):
     def weights(self) -> dict[StrategyName, float]:
         """The strategies, each with its weight."""
         return self.strategy if isinstance(self.strategy, dict) else {self.strategy: 1.0}
-
-    @model_validator(mode="after")
-    def _collocations(self) -> "MaskingConfig":
-        if "collocation" in self.weights and self.collocations is None:
-            raise ValueError(
-                "strategy collocation needs masking.collocations, a list that `maskwright prep collocations` writes"
-            )
-        if self.collocations is not None and "collocation" not in self.weights:
-            raise ValueError("collocations is a list for strategy collocation; set masking.strategy, or remove it")
-        return self
 
     @model_validator(mode="after")
     def _of_a_strategy(self) -> "MaskingConfig":

@@ -18,7 +18,7 @@ CHANGEABLE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is 
     "schedule": (),
     "train": ("global_batch_size", "micro_batch_size"),
 }
-_OF_STRATEGIES = ("span", "ngram", "collocations")
+_OF_STRATEGIES = ("span", "ngram")
 _CONSTANT = ("static_epochs",)  # of masking
 
 

@@ -1,11 +1,10 @@
 """Masking: which tokens of a row are predicted, and what the model sees instead.
 
-`MaskedTokens` draws the masks of rows in units of a strategy: tokens, words, n-grams, spans or collocations, with equal
+`MaskedTokens` draws the masks of rows in units of a strategy: tokens, words, n-grams or spans, with equal
 chances or by weight. Each mask is keyed by seed and position (Philox), so every epoch draws new masks and any step can
 be repeated. `mask_rate` is the schedule of the mask rate.
 """
 
-from pretrain.masking.collocation_units import cached_collocations
 from pretrain.masking.mask_rate import largest_mask_rate, mask_rate, scheduled
 from pretrain.masking.masked_tokens import MaskedTokens
 from pretrain.masking.rows import IGNORED, Masked, RowGroup, Rows, TokenFlag, Vocabulary, labelled

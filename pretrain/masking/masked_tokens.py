@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.config import MaskingConfig
-from pretrain.masking.collocation_units import collocations_of
 from pretrain.masking.mask_rate import largest_mask_rate
 from pretrain.masking.rows import IGNORED, Masked, Rows, TokenFlag, Vocabulary, compact
 from pretrain.masking.selection import (
@@ -134,7 +133,7 @@ class MaskedTokens:
         Raises:
             UserError: if a list is missing, damaged, or made with another tokenizer.
         """
-        strategies = [(_strategy(masking, name, vocabulary), weight) for name, weight in masking.weights.items()]
+        strategies = [(_strategy(masking, name), weight) for name, weight in masking.weights.items()]
         shares = masking.replacement
         replacement = Replacement(shares.mask, shares.random, shares.per)
         weights = UnitWeights.of(masking.selection, vocabulary)
@@ -203,7 +202,7 @@ class MaskedTokens:
         return begins
 
 
-def _strategy(masking: MaskingConfig, name: str, vocabulary: Vocabulary) -> Strategy:
+def _strategy(masking: MaskingConfig, name: str) -> Strategy:
     """Create a strategy with its settings."""
     if name == "whole_word":
         return WholeWords()
@@ -211,9 +210,6 @@ def _strategy(masking: MaskingConfig, name: str, vocabulary: Vocabulary) -> Stra
         return SpanUnits(masking.span.p, masking.span.max_words)
     if name == "ngram":
         return NGrams(masking.ngram)
-    if name == "collocation":
-        assert masking.collocations is not None  # the configuration was checked
-        return collocations_of(masking.collocations, vocabulary)
     return TokenUnits()
 
 

@@ -128,7 +128,7 @@ MISTAKES = {
         Mistake("prep show data/train 100000", "100000", "it has 451"),
         Mistake("prep show data/train first", "N must be", "whole number", 2),
         Mistake("prep verify runs/r", "runs/r", "data set"),
-        Mistake("prep collocations data/train --out text.jsonl", "text.jsonl exists", "another --out"),
+        Mistake("prep weights data/train --frequency 1 --out text.jsonl", "text.jsonl exists", "another --out"),
         Mistake("prep info text.jsonl", "text.jsonl", "prep run"),
     ],
     "Text to prepare": [

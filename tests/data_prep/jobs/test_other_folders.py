@@ -39,7 +39,7 @@ DATA_COMMANDS = {
     "prep info": ["prep", "info", "FOLDER"],
     "prep verify": ["prep", "verify", "FOLDER"],
     "prep show": ["prep", "show", "FOLDER", "0"],
-    "collocations": ["prep", "collocations", "FOLDER", "--out", "c"],
+    "prep weights": ["prep", "weights", "FOLDER", "--out", "w", "--frequency", "1"],
 }
 
 

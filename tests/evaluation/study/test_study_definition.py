@@ -146,7 +146,6 @@ def test_an_arm_is_a_whole_masking_section():
         ((["token"], ["0.15"], ["80/10"]), "--replacements '80/10'"),
         ((["token", "token"], ["0.15"], ["80/10/10"]), "--strategies token token: give each once"),
         ((["token"], ["0.15", "0.150"], ["80/10/10"]), "two arms of the study are the same"),
-        ((["collocation"], ["0.15"], ["80/10/10"]), "0.15, 80/10/10: masking: strategy collocation needs"),
     ],
 )
 def test_what_is_no_arm_is_refused(axes, words):

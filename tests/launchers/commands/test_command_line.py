@@ -81,7 +81,7 @@ def test_the_help_fits_one_screen(words, capsys, monkeypatch):
 
 WITHOUT_JSON = {
     *("demo", "init", "train", "branch", "stop", "export", "publish", "logs", "tokenizer train"),
-    *("prep run", "prep task", "prep merge", "prep collocations", "prep weights", "mask show"),
+    *("prep run", "prep task", "prep merge", "prep weights", "mask show"),
     *("study masking", "study run", "track models", "track export", "launch slurm", "launch prep"),
 }
 """Commands that do something, or print a text."""

@@ -9,7 +9,7 @@ from launchers.app import app
 from launchers.arguments import local
 
 COMMANDS = (
-    *("prep run", "prep collocations", "prep weights"),
+    *("prep run", "prep weights"),
     *("tokenizer train", "export", "merge", "evaluate", "finetune", "report"),
 )
 OPTIONS = [

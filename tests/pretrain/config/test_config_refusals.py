@@ -99,7 +99,7 @@ def test_unknown_key_names_the_nearest(write, override, wanted):
         ("cluster.modules=3.10", "cluster.modules must be a list, not '3.10'. Write it in brackets: [3.10]."),
         (
             "masking.strategy={tokn: 1}",
-            "A key of masking.strategy must be token, whole_word, span, ngram or collocation",
+            "A key of masking.strategy must be token, whole_word, span or ngram",
         ),
         ("cluster.account=''", "cluster.account must not be empty."),
     ],
@@ -181,8 +181,6 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["schedule={kind: constant, min_ratio: 0.1}"], "schedule: min_ratio is for rates that fall"),
         (["model.max_positions=64"], "model.max_positions (64) must be at least the longest data.seq_len (128)"),
         (["masking.replacement={mask: 0.8, random: 0.3}"], "mask + random is 1.1; the two shares may add up to 1"),
-        (["masking.strategy=collocation"], "masking: strategy collocation needs masking.collocations, a list that"),
-        (["masking.collocations=c"], "masking: collocations is a list for strategy collocation; set masking.strategy"),
         (
             ["masking.selection.per=sentence"],
             "masking.selection: per sentence needs weights, a list of `mask",

@@ -15,7 +15,6 @@ from pretrain.masking import cached_weights
 from pretrain.model import weights_digest
 from pretrain.resuming import ResumeState, checkpoint_state, find_start, start_state
 from pretrain.run import RunFolder
-from tests.pretrain.masking.test_collocations import written
 from tests.support.checkpoints import commit
 from tests.support.datasets import make_dataset
 
@@ -194,13 +193,6 @@ def test_a_remote_with_checkpoints_is_never_passed_over_silently(run, tmp_path, 
     assert "there is no checkpoint in it" in refusal(again, remote=f"file://{tmp_path}/empty", resume="required")
 
 
-def masked_by(run: Path, path: Path, second: int) -> Config:
-    """Collocations are masked: (6, 7), and 8 with `second`."""
-    written(path, [((6,), (7,)), ((8,), (second,))], "0" * 64)
-    masking = {"strategy": "collocation", "collocations": str(path)}
-    return config_of(run).model_copy(update={"masking": MaskingConfig.model_validate(masking)})
-
-
 def weighted_by(run: Path, path: Path, weight: float) -> Config:
     """Token 6 is selected with this weight."""
     cached_weights.cache_clear()
@@ -219,16 +211,14 @@ def begun_from(run: Path, folder: Path, weights: bytes) -> tuple[Config, str]:
     return config.model_copy(update={"model": model}), weights_digest(folder)
 
 
-@pytest.mark.parametrize("kind", ["seed and rate", "collocation list", "weight list", "model.init"])
+@pytest.mark.parametrize("kind", ["seed and rate", "weight list", "model.init"])
 def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, data, kind):
     """tests/pretrain/checkpoint/test_identity.py has the other settings and the data."""
     folder = RunFolder(tmp_path / "run")
     folder.create()
     run, init = folder.path, None
     before = config_of(run)
-    if kind == "collocation list":
-        before = masked_by(run, tmp_path / "list", 9)
-    elif kind == "weight list":
+    if kind == "weight list":
         before = weighted_by(run, tmp_path / "list", 2.0)
     elif kind == "model.init":
         before, init = begun_from(run, tmp_path / "bert", b"one")
@@ -238,7 +228,6 @@ def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, dat
             config_of(run, rate=0.3, seed=8),
             ["masking.rate was 0.15 and is", "run.seed was "],
         ),
-        "collocation list": lambda: (masked_by(run, tmp_path / "list", 10), ["masking.collocations (content) was "]),
         "weight list": lambda: (weighted_by(run, tmp_path / "list", 3.0), ["masking.selection.weights (content) was "]),
         "model.init": lambda: (begun_from(run, tmp_path / "bert", b"another")[0], ["model.init (weights) was "]),
     }[kind]()
