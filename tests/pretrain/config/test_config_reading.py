@@ -220,3 +220,16 @@ def test_text_keys_leave_numbers_null_and_aliases_alone(write):
     assert config.deepspeed == {"raw": 83, "off": True, "text": "1e3", "010": 1}
     assert (config.data.valid, config.cluster.qos, config.cluster.account) == (None, None, "0123")
     assert load_config(write(as_yaml(config))) == config
+
+
+def test_a_mixture_is_a_list_of_paths_with_shares(write):
+    config = load_config(write(LEAST), ["data.train=[{path: a, weight: 2}, {path: s3://b/c, weight: 1}]"])
+    assert [(source.path, source.weight) for source in config.data.train] == [("a", 2), ("s3://b/c", 1)]
+    plain = load_config(write(LEAST), ["data.train=[a, b]"]).data
+    assert [(source.path, source.weight, source.epochs) for source in plain.train] == [
+        ("a", None, None),
+        ("b", None, None),
+    ]
+    assert "give every source a weight" in refusal(write(LEAST), "data.train=[a, b]", "data.packing=none")
+    single = load_config(write(LEAST)).data
+    assert [(source.path, source.weight) for source in single.train] == [("data/x", 1)]

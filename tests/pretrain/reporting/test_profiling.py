@@ -56,15 +56,6 @@ def test_a_run_that_goes_on_within_the_steps_and_stops_there_profiles_those_it_d
     assert (tmp_path / "profile" / "steps-5-6.txt").exists()
 
 
-def test_steps_that_are_past_are_said_in_one_line(tmp_path, capsys):
-    marker = PhaseMarker()
-    profile = make((3, 4), tmp_path, marker, 4)
-    assert run(profile, marker, [5, 6]) == []
-    profile.close()
-    assert capsys.readouterr().err == "train.profile: steps 3 to 4 are past, so that nothing is profiled\n"
-    assert not (tmp_path / "profile").exists()
-
-
 def test_a_disk_without_room_costs_the_profile_and_not_the_run(tmp_path, capsys):
     (tmp_path / "profile").write_text("a file where the folder should be")
     marker = PhaseMarker()
