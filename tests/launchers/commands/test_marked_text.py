@@ -123,16 +123,10 @@ def test_byte_level_text_is_whole_again(byte_level, text):
         assert f"⟦{pieces[place].lstrip()}⟧" in bare
 
 
-def test_white_space_alone_is_named(byte_level):
+def test_white_space_alone_is_named_and_parts_of_a_character_are_replaced(byte_level):
     spelling, tokenizer = byte_level
-    newline = tokenizer.token_to_id("Ċ")
-    found = made([newline], [newline], [(0, newline, "kept")])
-    assert plain_text(marked(found, spelling, OUTSIDE)) == "\n⟦Ċ=⟧"
-
-
-def test_parts_of_a_character_are_replaced(byte_level):
-    spelling, tokenizer = byte_level
-    tokens = tokenizer.encode("🙂", add_special_tokens=False).ids
+    newline, tokens = tokenizer.token_to_id("Ċ"), tokenizer.encode("🙂", add_special_tokens=False).ids
+    assert plain_text(marked(made([newline], [newline], [(0, newline, "kept")]), spelling, OUTSIDE)) == "\n⟦Ċ=⟧"
     assert len(tokens) > 1
     found = made(tokens, tokens, [(0, tokens[0], "kept")])
     assert plain_text(marked(found, spelling, OUTSIDE)).startswith("⟦\ufffd=⟧\ufffd")
@@ -161,9 +155,9 @@ def test_colours_on_a_terminal_and_no_markup(wordpiece):
     terminal = io.StringIO()
     Console(file=terminal, force_terminal=True, color_system="standard", width=200).print(coloured(segments))
     assert terminal.getvalue().count("\x1b[1;3") == 3
-    terminal = io.StringIO()
-    Console(file=terminal, force_terminal=True, color_system="standard", width=200).print(listed(segments))
-    assert terminal.getvalue().startswith("\x1b[2m- \x1b[0m\x1b[1;33m⟦the⟧\x1b[0m ")
+    shown = io.StringIO()
+    Console(file=shown, force_terminal=True, color_system="standard", width=200).print(listed(segments))
+    assert shown.getvalue().startswith("\x1b[2m- \x1b[0m\x1b[1;33m⟦the⟧\x1b[0m ")
     pipe = io.StringIO()
     Console(file=pipe, width=200).print(coloured(segments))
     assert pipe.getvalue() == "⟦the⟧ ⟦fox→jumps⟧ [UNK] ⟦jumps=⟧\n"

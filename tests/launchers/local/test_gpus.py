@@ -56,51 +56,30 @@ def nvml(folder: Path, result: int) -> str:
     return str(library)
 
 
-def test_nvml_counts_gpus_without_device_files(tmp_path):
-    """As in WSL2, which has only /dev/dxg."""
-    assert gpus.gpu_count(tmp_path, nvml(tmp_path, result=0)) == 3
-
-
-def test_device_files_are_counted_if_nvml_cannot_start(tmp_path):
+def test_nvml_counts_before_device_files(tmp_path):
+    """WSL2 has only /dev/dxg. A library that cannot start, or is not NVML, counts nothing."""
+    (tmp_path / "sound").mkdir()
+    assert gpus.gpu_count(tmp_path, nvml(tmp_path / "sound", result=0)) == 3
+    assert gpus.gpu_count(tmp_path, "libc.so.6") == 0
     touch(tmp_path / "dev/nvidia0")
     assert gpus.gpu_count(tmp_path, nvml(tmp_path, result=9)) == 1
 
 
-def test_a_library_that_is_not_nvml_counts_nothing(tmp_path):
-    assert gpus.gpu_count(tmp_path, "libc.so.6") == 0
-
-
-def amd_nodes(root: Path, *numbers: int) -> None:
-    touch(root / "dev/kfd")
-    for place, number in enumerate(numbers):
-        touch(file := root / f"sys/class/kfd/kfd/topology/nodes/{place}/gpu_id")
+def test_gpus_of_amd_are_counted_for_a_rocm_build_alone(tmp_path, monkeypatch):
+    """Numbers of 0 are processors. A container without GPUs lacks the device file."""
+    touch(tmp_path / "dev/kfd")
+    for place, number in enumerate((0, 0, 51110, 22683)):
+        touch(file := tmp_path / f"sys/class/kfd/kfd/topology/nodes/{place}/gpu_id")
         file.write_text(f"{number}\n")
-
-
-ROCM = "hip: Optional[str] = '7.0.1'"
-
-
-def test_gpus_of_amd_are_counted_for_a_rocm_build(tmp_path, monkeypatch):
-    """Nodes 0 and 1 are processors."""
-    torch_of(tmp_path, monkeypatch, ROCM)
-    amd_nodes(tmp_path, 0, 0, 51110, 22683)
+    torch_of(tmp_path, monkeypatch, "cuda: Optional[str] = None")
+    assert gpus.gpu_count(tmp_path, NO_NVML) == 0
+    torch_of(tmp_path, monkeypatch, "hip: Optional[str] = '7.0.1'")
     assert gpus.gpu_count(tmp_path, NO_NVML) == 2
     assert gpus.check_device(tmp_path, NO_NVML) == ""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     assert gpus.gpu_count(tmp_path, NO_NVML) == 1
-
-
-def test_no_gpu_of_amd_is_counted_without_its_device_file(tmp_path, monkeypatch):
-    """As in a container without GPUs."""
-    torch_of(tmp_path, monkeypatch, ROCM)
-    amd_nodes(tmp_path, 0, 51110)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     (tmp_path / "dev/kfd").unlink()
-    assert gpus.gpu_count(tmp_path, NO_NVML) == 0
-
-
-def test_a_graphics_unit_of_amd_does_not_count_for_other_builds(tmp_path, monkeypatch):
-    torch_of(tmp_path, monkeypatch, "cuda: Optional[str] = None")
-    amd_nodes(tmp_path, 51110)
     assert gpus.gpu_count(tmp_path, NO_NVML) == 0
 
 
@@ -166,7 +145,7 @@ def test_a_cpu_build_on_a_machine_with_gpus_is_an_error(tmp_path, monkeypatch):
 def torch_of(folder: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     """Have the first torch of the search path state this in its file of versions."""
     package = folder / "packages/torch"
-    package.mkdir(parents=True)
+    package.mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").touch()
     (package / "version.py").write_text(f"__version__ = '2.13.0'\n{line}\nxpu: Optional[str] = None\n")
     monkeypatch.setattr("sys.path", [str(package.parent)])
