@@ -99,28 +99,8 @@ class SelectionConfig(Section):
         return self
 
 
-class RateMode(Section):
-    mean: float = Field(ge=0, le=1, description="the most frequent rate")
-    std: float = Field(ge=0.01, le=1, description="standard deviation, before the normal distribution is cut to 0..1")
-    share: float = Field(1.0, gt=0, description="of the rows, relative to the other modes")
-
-
-class FixedStart(Section):
-    rate: _OpenShare = Field(description="of all rows of the first steps")
-    steps: int = Field(ge=1, description="number of these steps")
-
-
 class DiffusionConfig(Section):
-    modes: list[RateMode] = Field([], description="distribution of the mask rates of rows; none: uniform from 0 to 1")
     weight: Literal["inverse_rate", "constant"] = Field("inverse_rate", description="how much a prediction counts")
-    density_power: float = Field(0, ge=0, le=1, description="p: weights are divided by (density of the rate)^p")
-    start: FixedStart | None = Field(None, description="one rate for all rows of the first steps")
-
-    @model_validator(mode="after")
-    def _density(self) -> "DiffusionConfig":
-        if not self.modes:
-            self.refuse_unread("density_power", why="is for rates with modes")
-        return self
 
 
 class MaskingConfig(Section):
@@ -141,7 +121,6 @@ class MaskingConfig(Section):
     span: SpanConfig = SpanConfig()
     ngram: int = Field(3, ge=1, le=64, description="words of an n-gram")
     selection: SelectionConfig = SelectionConfig()
-    static_epochs: int = Field(0, ge=0, description="n: rows and masks of the first n epochs come again; 0: never")
     diffusion: DiffusionConfig = DiffusionConfig()
 
     @property

@@ -19,7 +19,6 @@ CHANGEABLE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is 
     "train": ("global_batch_size", "micro_batch_size"),
 }
 _OF_STRATEGIES = ("span", "ngram")
-_CONSTANT = ("static_epochs",)  # of masking
 
 
 class PhaseConfig(Section):
@@ -62,8 +61,6 @@ class PhaseConfig(Section):
             changed = getattr(self, section)
             if names and (other := next((name for name in changed if name not in names), None)):
                 raise ValueError(f"a phase cannot change {section}.{other}; it may change {section}.{', '.join(names)}")
-        if constant := next((name for name in _CONSTANT if name in self.masking), None):
-            raise ValueError(f"a phase cannot change masking.{constant}; set it for the whole run")
         return self
 
     @property
@@ -82,7 +79,7 @@ class StepSpan:
     steps: int
 
 
-_SCHEDULED = ("schedule", "masking.rate", "masking.diffusion", "objective")
+_SCHEDULED = ("schedule", "masking.rate", "objective")
 
 
 def spans(phases: list[PhaseConfig], number: int) -> dict[str, StepSpan]:

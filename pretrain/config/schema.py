@@ -36,7 +36,7 @@ class Phase:
         name: "" for the only phase of a run without phases.
         config: the config of this phase alone, with all that it inherits; its train.steps are those of the run.
         restart: whether its data are read from a start.
-        spans: of the settings that may follow a schedule: "schedule", "masking.rate", "masking.diffusion", "objective".
+        spans: of the settings that may follow a schedule: "schedule", "masking.rate", "objective".
         changes: see PhaseConfig.
     """
 
@@ -87,7 +87,7 @@ class Config(Section):
         """
         if not self.phases:
             everything = StepSpan(0, self.train.steps)
-            whole = dict.fromkeys(("schedule", "masking.rate", "masking.diffusion", "objective"), everything)
+            whole = dict.fromkeys(("schedule", "masking.rate", "objective"), everything)
             return (Phase(0, "", 0, self.train.steps, self, False, whole, {}),)
         phases: list[Phase] = []
         start, train = 0, self.train
@@ -276,8 +276,6 @@ class Config(Section):
         self._shares_add_up()
         unread = [setting for setting in kinds[0].unread if all(setting in kind.unread for kind in kinds)]
         self.masking.refuse_unread(*unread, section="masking.", why=f"is not read by objective {name}")
-        if self.masking.diffusion.start and any("rate" not in kind.unread for kind in kinds):
-            raise ValueError(f"masking.diffusion.start is for objectives without masking.rate, not {name}; remove it")
         if any(kind.draws_masks for kind in kinds):
             self._predicts()
         elif self.eval.masks == "common":

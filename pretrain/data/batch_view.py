@@ -178,7 +178,7 @@ def masked_visits(
 ) -> Iterator[MaskedVisit]:
     """Mask the first row of a text of ids [T] for `number` epochs from 0, with the masks that training draws.
 
-    A changing rate reaches `end` at the last visit. With masking.static_epochs, the masks of the first epochs repeat.
+    A changing rate reaches `end` at the last visit.
     """
     reader = BlockReader(_OneDocument(ids), flags=lambda tokens, block: word_starts * np.uint8(TokenFlag.WORD_START))
     stream = RowStream(reader, config.run.seed, 1, config.data.packing, look_ahead=False)
@@ -186,10 +186,9 @@ def masked_visits(
         (row,) = first.take(1)
     objective = MaskedTokens.of(config.masking, vocabulary, config.run.seed, "train")
     ordinary = vocabulary.is_ordinary[row.rows.tokens]
-    for visit in range(number):
-        epoch = visit % (config.masking.static_epochs or number)
+    for epoch in range(number):
         rows = replace(row.rows, row_ids=row.rows.row_ids + np.array([epoch, 0, 0]))
-        rate = mask_rate(config, visit, number)
+        rate = mask_rate(config, epoch, number)
         masked = BatchRows.of([replace(row, rows=rows).masked(objective, rate)])
         units = objective.units(rows, ordinary)
         begins = ordinary if units is None else units.begins

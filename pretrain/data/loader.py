@@ -64,19 +64,19 @@ class BatchStage:
         Raises:
             UserError: if the batch of a stage does not divide over the processes, or its micro-batch over objectives.
         """
-        found = []
+        stages = []
         for stage in config.stages:
             phase = config.run_phases[stage.phase]
-            made, block = cls.divided(world_size, stage), phase.config.block_rows
-            if made.micro % block:
+            divided, block = cls.divided(world_size, stage), phase.config.block_rows
+            if divided.micro % block:
                 of = f" of phase {phase.name}" if phase.name else ""
                 raise UserError(
-                    f"a micro-batch of {made.micro} rows cannot be split into objective "
+                    f"a micro-batch of {divided.micro} rows cannot be split into objective "
                     f"{phase.config.objective_text}{of}; make train.global_batch_size and train.micro_batch_size "
                     f"multiples of {block}, or choose shares that give whole rows, such as 0.25 and 0.75"
                 )
-            found.append(replace(made, restart=phase.restart and stage.after_step == phase.start))
-        return tuple(found)
+            stages.append(replace(divided, restart=phase.restart and stage.after_step == phase.start))
+        return tuple(stages)
 
     @classmethod
     def divided(cls, world_size: int, stage: StageSettings) -> "BatchStage":
@@ -162,7 +162,8 @@ class Loader:
         """
         data, seed = config.data, config.run.seed
         vocabulary = Vocabulary.of(sources.tokenizer)
-        objectives = [objective_of(config, vocabulary, seed, "train", phase=one.number) for one in config.run_phases]
+        numbers = range(len(config.run_phases))
+        objectives = [objective_of(config, vocabulary, seed, "train", phase=number) for number in numbers]
         flags = functools.reduce(operator.or_, (objective.flags for objective in objectives))
         streams = [
             row_stream(
@@ -175,7 +176,6 @@ class Loader:
                 shuffled_ngrams=data.shuffled_ngrams,
                 substitute=derive_key(seed, "substitutes") if data.damage_budget else None,
                 look_ahead=True,
-                static_epochs=config.masking.static_epochs,
             )
             for number, dataset in enumerate(sources.datasets)
         ]
@@ -192,7 +192,7 @@ class Loader:
         masking apply, so the masks are the same for every run.
         """
         phases = config.run_phases
-        phase = next((one for one in reversed(phases) if one.config.masks_at_a_rate), phases[-1])
+        phase = next((phase for phase in reversed(phases) if phase.config.masks_at_a_rate), phases[-1])
         rate, masking = mask_rate(config, phase.end - 1), phase.config.masking
         if config.eval.masks == "common":
             rate, masking = COMMON_RATE, MaskingConfig(rate=COMMON_RATE)

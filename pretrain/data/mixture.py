@@ -48,7 +48,7 @@ class MixturePosition:
     def restarted(self, sources: Sequence[int]) -> "MixturePosition":
         """The next beginning of these sources."""
         return replace(
-            self, sources=tuple(one.restarted() if n in sources else one for n, one in enumerate(self.sources))
+            self, sources=tuple(source.restarted() if n in sources else source for n, source in enumerate(self.sources))
         )
 
     def after_seq_len(self, seq_len: int) -> "MixturePosition":

@@ -47,7 +47,7 @@ class Position:
 class Part:
     """Consecutive rows of a global batch that come from one window.
 
-    source, epoch, window_number: origin of the rows; the epoch is the one that keys the draws.
+    source, epoch, window_number: origin of the rows, which keys their draws.
     numbers [R] int64: row numbers in the window.
     """
 
@@ -78,7 +78,6 @@ class RowStream:
         packing: how documents share rows.
         source: number of the data set in a mixture; two sources never share an order.
         look_ahead: prepare the next window in the background; False if only the first rows are read.
-        static_epochs: after this many epochs, rows and masks repeat; 0: never.
     """
 
     def __init__(
@@ -89,10 +88,9 @@ class RowStream:
         packing: Mode,
         source: int = 0,
         look_ahead: bool = True,
-        static_epochs: int = 0,
     ):
-        self._prepares, self._static_epochs = look_ahead, static_epochs
         self.reader, self._window_blocks, self._packing, self._source = reader, window_blocks, packing, source
+        self._prepares = look_ahead
         self._block_key = derive_key(seed, f"blocks of source {source}")
         self._row_key = derive_key(seed, f"rows of source {source}")
         self.n_windows = -(-reader.blocks.n_blocks // window_blocks)
@@ -108,7 +106,7 @@ class RowStream:
                 raise UserError(f"{_FOREIGN} row {position.row} of a window that ends at {window.end_row}")
             here = min(rows, window.end_row - position.row)
             numbers = window.in_reading_order(position.row, here)
-            parts.append(Part(self._source, self._drawn(position), position.window, window, numbers))
+            parts.append(Part(self._source, position.epoch, position.window, window, numbers))
             rows -= here
             position = replace(position, row=position.row + here)
             if position.row == window.end_row:
@@ -147,9 +145,8 @@ class RowStream:
             raise UserError(f"{_FOREIGN} window {position.window} of {self.n_windows}")
         first = position.window * self._window_blocks
         places = np.arange(first, min(first + self._window_blocks, n_blocks))
-        epoch = self._drawn(position)
-        ids = permute(places, n_blocks, self._block_key, epoch)
-        counter = epoch * self.n_windows + position.window
+        ids = permute(places, n_blocks, self._block_key, position.epoch)
+        counter = position.epoch * self.n_windows + position.window
         return ShuffleWindow(self.reader, ids, seq_len, self._packing, self._row_key, counter, position.past)
 
     def _look_ahead(self, window: ShuffleWindow, position: Position, seq_len: int) -> None:
@@ -167,10 +164,6 @@ class RowStream:
                 return ahead
 
             self.ahead = at, self.reader.in_background(planned)
-
-    def _drawn(self, position: Position) -> int:
-        """The epoch that keys all random numbers."""
-        return position.epoch % self._static_epochs if self._static_epochs else position.epoch
 
     def _next_window(self, position: Position) -> Position:
         last = position.window + 1 == self.n_windows

@@ -47,22 +47,23 @@ class Sources:
         Raises:
             UserError: for a data set that is missing or unfinished, or data sets made with different tokenizers.
         """
-        found: dict[tuple[str, int], Dataset] = {}  # by path, and by how often the list of a phase had it before
+        datasets: dict[tuple[str, int], Dataset] = {}  # by path, and by how often the list of a phase had it before
         weights = []
         for phase in config.run_phases:
             train, of_phase = phase.config.data.train, dict[tuple[str, int], float]()
             of = f"phases.{phase.name}.data.train" if "data.train" in phase.changes else "data.train"
             for number, source in enumerate(train):
-                place = source.path, [one.path for one in train[:number]].count(source.path)
-                if place not in found:
-                    found[place] = _open(config.data, source.path, of if len(train) == 1 else f"{of}.{number}.path")
-                    _check_tokenizer(found[place], source.path, *next((one, at) for (at, _), one in found.items()))
-                of_phase[place] = source.weight or (source.epochs or 1) * _slots(found[place])
+                place = source.path, [other.path for other in train[:number]].count(source.path)
+                if place not in datasets:
+                    datasets[place] = _open(config.data, source.path, of if len(train) == 1 else f"{of}.{number}.path")
+                    (first_path, _), first = next(iter(datasets.items()))
+                    _check_tokenizer(datasets[place], source.path, first, first_path)
+                of_phase[place] = source.weight or (source.epochs or 1) * _slots(datasets[place])
             weights.append(of_phase)
         return cls(
-            _names([path for path, _ in found]),
-            tuple(found.values()),
-            tuple(tuple(of_phase.get(place, 0.0) for place in found) for of_phase in weights),
+            _names([path for path, _ in datasets]),
+            tuple(datasets.values()),
+            tuple(tuple(of_phase.get(place, 0.0) for place in datasets) for of_phase in weights),
         )
 
     def shares(self, phase: int = 0) -> list[int]:
@@ -96,8 +97,8 @@ class Sources:
     @property
     def index_fingerprint(self) -> str | None:
         """The index fingerprints of the data sets, in order; None if one was made by a version without them."""
-        found = [dataset.manifest.index_fingerprint for dataset in self.datasets]
-        return None if None in found else " ".join(map(str, found))
+        fingerprints = [dataset.manifest.index_fingerprint for dataset in self.datasets]
+        return None if None in fingerprints else " ".join(map(str, fingerprints))
 
     def open_held_out(self, config: DataConfig) -> Dataset | None:
         """Open the data set of `data.valid`, if set.
@@ -186,7 +187,6 @@ def row_stream(
     shuffled_ngrams: int = 0,
     substitute: Key | None = None,
     look_ahead: bool = False,
-    static_epochs: int = 0,
 ) -> RowStream:
     """The rows of a data set; see RowStream and BlockReader.
 
@@ -198,7 +198,7 @@ def row_stream(
     """
     order = word_order(dataset, shuffled_ngrams, seed)
     reader = BlockReader(dataset, substitute, order, flag_reader(dataset, flags))
-    return RowStream(reader, seed, window_blocks, packing, source, look_ahead, static_epochs)
+    return RowStream(reader, seed, window_blocks, packing, source, look_ahead)
 
 
 class FirstRows:

@@ -117,14 +117,14 @@ def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, 
     log_total = largest + total.log()
     plain = log_total - of_label
     loss = plain + smoothing * (of_label - average) + z_loss * log_total.square()
-    found = torch.cat([loss, plain, (choice == label).float()], dim=1).mul_(used)
+    results = torch.cat([loss, plain, (choice == label).float()], dim=1).mul_(used)
     if learns:
         exponentials.mul_((1 + 2 * z_loss * log_total) / total)
         if smoothing:
             exponentials[:, :n_ids].sub_(smoothing / n_ids)
         exponentials.scatter_add_(1, label, torch.full_like(of_label, smoothing - 1.0))
         logits.copy_(exponentials.mul_(used))
-    return found
+    return results
 
 
 class Operations(NamedTuple):

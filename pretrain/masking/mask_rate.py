@@ -16,11 +16,10 @@ def mask_rate(config: Config, step: int, total_steps: int | None = None) -> floa
     train faster than constant ones (Ankner et al., "Dynamic masking rate schedules for MLM pretraining", EACL 2024).
     """
     phase = config.phase_at(0 if total_steps else step)
-    masking, span = phase.config.masking, phase.spans["masking.rate"]
+    span = phase.spans["masking.rate"]
     if not phase.config.masks_at_a_rate:
-        start = masking.diffusion.start
-        return start.rate if start and step - phase.spans["masking.diffusion"].start < start.steps else 1.0
-    return scheduled(masking.rate, step - span.start, total_steps or span.steps)
+        return 1.0
+    return scheduled(phase.config.masking.rate, step - span.start, total_steps or span.steps)
 
 
 def scheduled(setting: float | SettingSchedule, step: int, total_steps: int) -> float:

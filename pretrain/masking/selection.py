@@ -64,11 +64,11 @@ def order(draws: NDArray[np.uint16]) -> NDArray[np.uint32]:
     does not need its draw.
     """
     n_rows, seq_len = draws.shape
-    found = np.empty((n_rows, seq_len), dtype="<u4")
-    halves = found.view("<u2").reshape(n_rows, seq_len, 2)
+    numbers = np.empty((n_rows, seq_len), dtype="<u4")
+    halves = numbers.view("<u2").reshape(n_rows, seq_len, 2)
     np.bitwise_xor(np.arange(seq_len, dtype="<u2"), draws[:, :1], out=halves[..., 0])
     halves[..., 1] = draws
-    return found
+    return numbers
 
 
 def select_tokens(
@@ -183,8 +183,8 @@ def _first_units(
 
     sizes [R, S]: tokens of the unit that begins at a slot; at least 1, except for one unit of a row.
     """
-    found = order(draws)
-    queue = np.where(is_unit, found, np.uint32(2**32 - 1))
+    numbers = order(draws)
+    queue = np.where(is_unit, numbers, np.uint32(2**32 - 1))
     queue.sort(axis=1)
     last_goal = max(0, int(goal.max(initial=0)))
     # A unit's slot is the lower half of its order, flipped back. Slots without a unit come last. They are reached only
@@ -193,7 +193,7 @@ def _first_units(
     ends = np.cumsum(np.take_along_axis(sizes, slots.astype(np.int64), axis=1), axis=1)
     taken = (goal > 0) + np.count_nonzero(ends < goal[:, None], axis=1)
     last = queue[np.arange(len(queue)), np.maximum(taken, 1) - 1]
-    return is_unit & (found <= last[:, None]) & (taken > 0)[:, None]
+    return is_unit & (numbers <= last[:, None]) & (taken > 0)[:, None]
 
 
 def _across(

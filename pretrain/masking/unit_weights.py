@@ -73,8 +73,8 @@ class UnitWeights:
             weights = np.where(rows.targets, weights, weights * self.unmarked)
         if self.per == "row":
             return select_weighted(ordinary, units, weights, np.indices(weights.shape)[0], counts, numbers, row_draws)
-        one = np.ones_like(counts)
-        chosen = select_weighted(ordinary, units, weights, self._sentences(rows.tokens), one, numbers, 0 * one)
+        sentences, one_unit = self._sentences(rows.tokens), np.ones_like(counts)
+        chosen = select_weighted(ordinary, units, weights, sentences, one_unit, numbers, 0 * one_unit)
         counts = np.minimum(counts, np.count_nonzero(chosen, axis=1))
         if begins is None:
             return select_tokens(chosen, counts, draws)

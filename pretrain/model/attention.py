@@ -140,8 +140,9 @@ class DocumentBounds:
             if banded and reach is not None:
                 return band_mask(document, reach)
             if lengths:
-                one = _row_mask(torch.zeros_like(document[: max(lengths)]), max(lengths), True, causal, reach)
-                return None if one is None else one[0, 0]
+                longest = max(lengths)
+                row_mask = _row_mask(torch.zeros_like(document[:longest]), longest, True, causal, reach)
+                return None if row_mask is None else row_mask[0, 0]
             return _row_mask(document, seq_len, single, causal, reach, sources)
 
         masks = {reach: mask(reach) for reach in reaches}

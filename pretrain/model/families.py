@@ -300,7 +300,7 @@ def _names(state: Weights, shape: EncoderShape) -> Iterator[tuple[str, str | tup
             continue
         _, number, part = module.split(".", 2)
         name = in_layer[part]
-        parts = tuple(f"{layers}.{number}.{one}.{kind}" for one in ((name,) if isinstance(name, str) else name))
+        parts = tuple(f"{layers}.{number}.{part}.{kind}" for part in ((name,) if isinstance(name, str) else name))
         yield native, parts[0] if isinstance(name, str) else parts
 
 

@@ -142,6 +142,7 @@ def _encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
     """The shape of a configuration's encoder, for the vocabulary of a data set."""
     model, size = config.model, config.model.size
     modern = model.arch == "modernbert"
+    has_sources = any(kind.view is View.PREFIX for kind in config.objective_kinds)
     return EncoderShape(
         arch=model.arch,
         vocab_size=tokenizer.vocab_size,
@@ -158,7 +159,7 @@ def _encoder_shape(config: Config, tokenizer: TokenizerInfo) -> EncoderShape:
         rope_theta=model.global_rope_theta,
         local_rope_theta=model.local_rope_theta,
         scaled_init=model.scaled_init,
-        sep_id=tokenizer.special_ids["sep"] if any(one.view is View.PREFIX for one in config.objective_kinds) else None,
+        sep_id=tokenizer.special_ids["sep"] if has_sources else None,
         kv_heads=size.kv_heads,
         mask_id=tokenizer.special_ids["mask"] if model.arch == "esm" else None,
     )

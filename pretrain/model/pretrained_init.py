@@ -101,10 +101,10 @@ def initial_state(
     if vocabulary == "pieces":
         assert tokenizer is not None  # which a run always has
         pieces = token_pieces(folder, tokenizer)
-        one, several = sum(len(ids) == 1 for ids in pieces), sum(len(ids) > 1 for ids in pieces)
+        copied, averaged = sum(len(ids) == 1 for ids in pieces), sum(len(ids) > 1 for ids in pieces)
         say(
-            f"model.init: of {len(pieces)} tokens, {one} start with one embedding of {folder}, {several} with the mean "
-            f"of several, {len(pieces) - one - several} with the mean of all"
+            f"model.init: of {len(pieces)} tokens, {copied} start with one embedding of {folder}, {averaged} with the "
+            f"mean of several, {len(pieces) - copied - averaged} with the mean of all"
         )
         state = transferred(state, pieces, own, shape)
     elif own.vocab_size > shape.vocab_size:
@@ -167,11 +167,11 @@ def _shape_of(folder: Path, arch: str) -> EncoderShape:
 def _problems(model: EncoderShape, shape: EncoderShape, same_vocabulary: bool, same_size: bool) -> Iterator[str]:
     """Differences between the shapes of the model and the run that matter for the weights."""
     sizes = {name: (getattr(model, name), getattr(shape, name)) for name in _SIZES}
-    refused = [name for name, (found, wanted) in sizes.items() if found > wanted or (same_size and found < wanted)]
+    refused = [name for name, (given, wanted) in sizes.items() if given > wanted or (same_size and given < wanted)]
     for name in refused:
         hugging_face, key = _SIZES[name]
         yield f"its {hugging_face} is {sizes[name][0]} and {key} is {sizes[name][1]}"
-    if refused and all(found <= wanted for found, wanted in sizes.values()):
+    if refused and all(given <= wanted for given, wanted in sizes.values()):
         yield "to start a larger model from it, set model.init_size to tile"
     elif refused and not same_size:
         yield "only a larger model can start from it"
@@ -191,8 +191,8 @@ def _problems(model: EncoderShape, shape: EncoderShape, same_vocabulary: bool, s
             f"{shape.max_positions}: learned positions cannot be added to"
         )
     for name in ("norm_eps", "global_every", *["first_position", "mask_id"] * same_vocabulary):
-        if (found := getattr(model, name)) != (wanted := getattr(shape, name)):
-            yield f"its {name} is {found}, and only {wanted} can be trained"
+        if (given := getattr(model, name)) != (wanted := getattr(shape, name)):
+            yield f"its {name} is {given}, and only {wanted} can be trained"
 
 
 def _check_tokenizer(folder: Path, model: EncoderShape) -> None:

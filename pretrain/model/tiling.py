@@ -22,12 +22,12 @@ def tiled(state: _Weights, small: EncoderShape, large: EncoderShape) -> _Weights
     with torch.device("meta"):
         names = [*Encoder(large).state_dict()]
     wide = _Widening(small, large)
-    found = {}
+    weights = {}
     for name in names:
         source = _source(name, small, large)
         # ModernBERT's first layer has no norm before its attention: the norm of the embeddings precedes it.
-        found[name] = wide.widened(name, state[source if source in state else "embedding_norm.weight"])
-    return found
+        weights[name] = wide.widened(name, state[source if source in state else "embedding_norm.weight"])
+    return weights
 
 
 def with_noise(state: _Weights, seed: int) -> _Weights:
@@ -68,7 +68,7 @@ class _Widening:
             return tensor[:, self._stream] if tensor.ndim == 2 else tensor
         part = name.split(".")[-2]
         rows, columns = self._outputs.get(part, self._stream), self._inputs.get(part, self._stream)
-        tensor = torch.cat([one[rows] for one in tensor.split(self._parts.get(part, len(tensor)))])
+        tensor = torch.cat([part_rows[rows] for part_rows in tensor.split(self._parts.get(part, len(tensor)))])
         if tensor.ndim == 2:
             return tensor[:, columns] / _copies(columns)
         return tensor / _copies(rows) if part == "head_norm" else tensor  # it feeds the decoder, whose table is tied

@@ -50,7 +50,7 @@ def token_pieces(old: Path, new: Path) -> PieceLists:
         try:
             return cut(text.decode())
         except UnicodeDecodeError:  # a part of a character
-            return [by_text[one] for one in (bytes([byte]) for byte in text) if one in by_text]
+            return [by_text[byte] for byte in (bytes([byte]) for byte in text) if byte in by_text]
 
     return [pieces(id) for id in range(after.vocab_size)]
 
@@ -61,15 +61,15 @@ def transferred(state: Weights, pieces: PieceLists, old: EncoderShape, new: Enco
     def means(table: Tensor) -> Tensor:
         rows = table[: old.vocab_size]
         mean = rows.mean(0)
-        found = table.new_zeros(new.padded_vocab_size, *table.shape[1:])
-        found[: len(pieces)] = torch.stack([rows[ids].mean(0) if ids else mean for ids in pieces])
-        return found
+        weights = table.new_zeros(new.padded_vocab_size, *table.shape[1:])
+        weights[: len(pieces)] = torch.stack([rows[ids].mean(0) if ids else mean for ids in pieces])
+        return weights
 
-    found = state | {name: means(state[name]) for name in VOCABULARY if name in state}
+    weights = state | {name: means(state[name]) for name in VOCABULARY if name in state}
     if old.first_position != new.first_position:  # RoBERTa's table begins after the id of the padding token
         used = state["position_embedding"][old.first_position :]
-        found["position_embedding"] = torch.cat([used.new_zeros(new.first_position, old.hidden), used])
-    return found
+        weights["position_embedding"] = torch.cat([used.new_zeros(new.first_position, old.hidden), used])
+    return weights
 
 
 def _cutter(tokenizer: Tokenizer) -> Callable[[str], list[int]]:

@@ -15,7 +15,7 @@ def depth_slices(layers: Sequence[int], parts: int) -> list[slice]:
     """
     if not layers:
         return []
-    numbers = [*accumulate((one != other for one, other in pairwise(layers)), initial=0)]
+    numbers = [*accumulate((layer != following for layer, following in pairwise(layers)), initial=0)]
     chosen = [_slice_of(number, numbers[-1] + 1, parts) for number in numbers]
     ends = [at for at in range(1, len(chosen) + 1) if at == len(chosen) or chosen[at] != chosen[at - 1]]
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]

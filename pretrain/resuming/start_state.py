@@ -18,7 +18,6 @@ _ROW_SETTINGS = {
     "data.seq_len",
     "data.packing",
     "data.window_blocks",
-    "masking.static_epochs",
     "batches",
     "run.seed",
     "plan version",

@@ -58,12 +58,10 @@ def memory_loader(
     weights: Sequence[float] = (1.0,),
     rate: float = 0.15,
     flags: ReadFlags | None = None,
-    static_epochs: int = 0,
 ) -> Loader:
     """The loader of one rank over data sets in memory."""
     streams = [
-        RowStream(BlockReader(blocks, flags=flags), seed, window_blocks, packing, n, static_epochs=static_epochs)
-        for n, blocks in enumerate(sources)
+        RowStream(BlockReader(blocks, flags=flags), seed, window_blocks, packing, n) for n, blocks in enumerate(sources)
     ]
     return Loader(Mixture(streams, [weights], seed), stages, vocabulary, [masking], lambda _: rate, rank)
 

@@ -381,16 +381,14 @@ def test_a_causal_run_is_exported_as_such(causal, data, folder):
 # Masked diffusion
 
 
-def test_a_diffusion_run_has_its_mask_rates(data, folder):
-    start = {"rate": 0.2, "steps": 3}
-    masking = {"diffusion": {"modes": [{"mean": 0.5, "std": 0.2}], "density_power": 1, "start": start}}
+def test_a_diffusion_run_is_replayed_and_exported(data, folder):
     run = folder / "diffusion"
-    train(config_of(data, run, objective="diffusion", masking=masking, schedule__kind="constant"), processes=1)
-    assert [entry.metrics["train/mask_rate"] for entry in runs.journal(run)] == [0.2] * 3 + [1.0] * (STEPS - 3)
+    train(config_of(data, run, objective="diffusion", schedule__kind="constant"), processes=1)
+    assert [entry.metrics["train/mask_rate"] for entry in runs.journal(run)] == [1.0] * STEPS
     for step in (1, 4, STEPS):
         replay(run, step)  # raises unless the batch has the checksum in the journal
     export_run(run, None, folder / "diffusion-model")
-    assert "50% ± 20% rates drawn for each row" in (folder / "diffusion-model" / "README.md").read_text()
+    assert "uniform rates drawn for each row" in (folder / "diffusion-model" / "README.md").read_text()
 
 
 def test_a_run_that_diverged_says_so_everywhere_and_a_resume_says_how_its_schedule_changed(data, folder):

@@ -62,7 +62,6 @@ DECIDING = {
     "objective": "clm",
     "masking__rate": 0.3,
     "masking__strategy": "span",
-    "masking__static_epochs": 1,
     "model__max_positions": 512,
     "model__scaled_init": True,
     "optim__lr": 1e-3,

@@ -9,12 +9,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
+from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows
 from pretrain.masking.selection import count
-from pretrain.masking.units import NGrams, SpanUnits, TokenUnits
+from pretrain.masking.units import NGrams, TokenUnits
 from tests.support.chance import check_distribution, check_means, check_shares
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, elsewhere, selected, some, words
-from tests.support.masks import rows_of, token_masking
+from tests.support.masks import token_masking
 
 LAYOUTS = {
     "unequal": f"[{words(8, 1, 1, 8, 2, 1, 5, 1, 1, 1)}]",
@@ -58,32 +58,6 @@ def test_every_token_has_the_chance_k_of_n(strategy, layout):
             assert (hit.sum(axis=1) == k).all()
         else:
             check_means(hit.sum(axis=1), k)
-
-
-@pytest.mark.parametrize("strategy", ["whole_word", "span", "ngram"])
-def test_units_of_every_length_have_the_same_chance(strategy):
-    """Of random words: of the units of each length, as many are selected as of the others."""
-    rng = np.random.default_rng(3)
-    tokens = np.full((12_000, 64), 10)
-    tokens[:, 0], tokens[:, -1] = VOCABULARY.cls, VOCABULARY.sep
-    rows = rows_of(tokens, word_starts=rng.random(tokens.shape) < 0.4)
-    mask = masking(strategy, 0.2)
-    hit, begins, k = selected(mask(rows, 0.2), len(tokens)), begins_of(mask, rows), int(count(0.2, 62))
-    starts = np.flatnonzero(begins | (tokens != 10))
-    lengths = np.zeros(tokens.size, dtype=int)
-    lengths[starts] = np.diff(starts, append=tokens.size)
-    lengths = np.where(begins, lengths.reshape(tokens.shape), 0)
-    kinds = [length for length in range(1, lengths.max() + 1) if (lengths == length).sum() > 1000]
-    assert len(kinds) >= 8
-    excess = [((lengths == length) * (hit - k / 62)).sum(axis=1) for length in kinds]
-    check_means(np.stack(excess, axis=1), 0)
-
-
-def test_every_pair_of_tokens_is_as_likely_as_any():
-    rows = drawn(f"[{words(*[1] * 24)}]", 60_000)
-    hit = selected(masking("token", 0.25)(rows, 0.25), 60_000)[:, 1:-1].astype(np.float32)
-    pairs = hit.T @ hit
-    check_shares(pairs[np.triu_indices(24, 1)], 60_000, 6 * 5 / (24 * 23))
 
 
 def test_every_pair_of_units_is_as_likely_as_any():
@@ -135,14 +109,6 @@ def test_fates_do_not_depend_on_the_place_or_on_what_else_is_selected(strategy):
         check_shares((masked * here).sum(), here.sum(), 0.8)
 
 
-@pytest.mark.parametrize("mask, random, only", [(1.0, 0.0, MASK), (0.0, 1.0, RANDOM), (0.0, 0.0, KEPT)])
-def test_shares_of_all_or_nothing(mask, random, only):
-    rows = drawn(LAYOUTS["documents"], 2000)
-    for strategy, per in product(STRATEGIES, ("unit", "word", "token")):
-        found = masking(strategy, 0.3, mask=mask, random=random, per=per)(rows, 0.3)
-        assert (fates_of(found, rows.tokens)[selected(found, 2000)] == only).all()
-
-
 @pytest.mark.parametrize("strategy", ["token", "whole_word"])
 def test_random_ids_are_uniform_over_other_ordinary_ids(strategy):
     """For every original: no special token (an added one neither), not the original, all others as often."""
@@ -159,33 +125,6 @@ def test_random_ids_are_uniform_over_other_ordinary_ids(strategy):
     assert others.sum() == counts.sum(), "a special token"
     assert np.trace(others) == 0, "the original"
     check_distribution(others[~np.eye(len(ids), dtype=bool)])
-
-
-def test_random_ids_are_drawn_for_each_token_by_itself():
-    """Of the two tokens of a word, which share their fate."""
-    rows = drawn(f"[{words(2, 2, 2, 2, 2, 2, 2, 2)}]" * 3, 6000, id=10)
-    found = masking("whole_word", 0.5, mask=0, random=1)(rows, 0.5)
-    hit, seen = selected(found, 6000), found.tokens.reshape(6000, -1)
-    first = hit & (rows.flags > 0)
-    others = VOCABULARY.ordinary_ids[VOCABULARY.ordinary_ids != 10]
-    one = np.searchsorted(others, seen[first])
-    other = np.searchsorted(others, seen[np.roll(first, 1, axis=1)])
-    counts = np.zeros((len(others), len(others)))
-    np.add.at(counts, (one, other), 1)
-    check_distribution(counts)
-
-
-def test_token_zero_is_like_any_other_where_it_is_ordinary():
-    vocabulary = Vocabulary(size=20, pad=19, cls=18, sep=17, mask=16, special_ids=frozenset({16, 17, 18, 19}))
-    tokens = np.random.default_rng(0).integers(0, 16, (4000, 34))
-    tokens[:, 0], tokens[:, -1] = 18, 17
-    found = token_masking(vocabulary, 0.5, mask=0, random=1)(rows_of(tokens), 0.5)
-    used = found.labels != IGNORED
-    zeros = (tokens == 0).sum(axis=1)
-    predicted = (found.labels.reshape(4000, -1) == 0).sum(axis=1)
-    check_means(predicted - zeros / 2, 0)
-    seen = found.tokens[found.positions[used]][found.labels[used] != 0]
-    check_shares((seen == 0).sum(), len(seen), 1 / 15)
 
 
 def span_shares(p: float = 0.2, most: int = 10) -> np.ndarray:
@@ -227,30 +166,6 @@ def test_lengths_of_spans_are_geometric_cut_off(documents):
         check_means((one - one.mean()) * (other - other.mean()), 0)
 
 
-def test_spans_that_follow_each_other_are_independent():
-    rows = drawn(f"[{words(*[1] * 60)}]", 6000)
-    begins = begins_of(masking("span"), rows)[:, 1:-1]
-    first = 1 + np.argmax(begins[:, 1:], axis=1)
-    after = np.take_along_axis(np.cumsum(begins, axis=1), first[:, None], axis=1)
-    second = np.argmax(np.cumsum(begins, axis=1) > after, axis=1) - first
-    counts = np.zeros((11, 11))
-    np.add.at(counts, (first, second), 1)
-    shares = np.outer(span_shares(), span_shares())
-    enough = shares[:6, :6]
-    rest = 1 - enough.sum()
-    inner = counts[1:7, 1:7]
-    check_distribution([*inner.reshape(-1), counts.sum() - inner.sum()], [*enough.reshape(-1), rest])
-
-
-@pytest.mark.parametrize("p, most", [(0.5, 4), (0.05, 3)])
-def test_lengths_of_spans_are_configurable(p, most):
-    rows = drawn(f"[{words(*[1] * 20)}]", 6000)
-    begins = begins_of(token_masking(VOCABULARY, strategies=[(SpanUnits(p, most), 1)]), rows)[:, 1:]
-    assert begins[:, 0].all()
-    first = 1 + np.argmax(begins[:, 1:], axis=1)
-    check_distribution(np.bincount(first, minlength=most + 1)[1:], span_shares(p, most))
-
-
 @pytest.mark.parametrize("n", [2, 3, 5])
 def test_the_phase_of_ngrams_is_uniform(n):
     rows = drawn(f"[{words(*[1] * 20)}]", 6000)
@@ -272,16 +187,6 @@ def test_rows_of_a_mix_are_shared_by_weight(weights):
     counts, shares = np.bincount(found, minlength=8)[lengths], np.array(weights) / sum(weights)
     check_shares(counts, 40_000, shares)
     check_shares(((found[::2] == 1) & (found[1::2] == 1)).sum(), 20_000, shares[0] ** 2)
-
-
-def test_tokens_of_every_strategy_of_a_mix_have_the_same_chance():
-    """A row's strategy does not change how many tokens are predicted in it."""
-    rows = drawn(f"[{words(*[1] * 30)}]", 20_000)
-    mask = token_masking(VOCABULARY, 0.3, strategies=[(TokenUnits(), 1), (NGrams(7), 1)])
-    by_token = begins_of(mask, rows)[:, 1:-1].all(axis=1)
-    hit = selected(mask(rows, 0.3), 20_000).sum(axis=1)
-    assert (hit[by_token] == 9).all()
-    check_means(hit[~by_token], 9)
 
 
 SAME = drawn(f"[{words(3, 1, 2, 1, 4, 1, 1, 2, 1, 3)}][{words(1, 1, 2, 1, 5, 1)}]", 3000, id=10)

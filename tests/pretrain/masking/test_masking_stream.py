@@ -19,7 +19,6 @@ from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import IGNORED, TokenFlag, Vocabulary
 from pretrain.model import Encoder, EncoderShape, Prediction
-from tests.support.chance import check_means
 from tests.support.datasets import make_dataset
 from tests.support.drawn_rows import STRATEGIES
 from tests.support.masks import token_masking
@@ -53,15 +52,9 @@ def stored_flags(tokens: np.ndarray, block: int) -> np.ndarray:
     return STARTS[BLOCKS.tokens(block)] * np.uint8(TokenFlag.WORD_START)
 
 
-def every_other(tokens: np.ndarray, block: int) -> np.ndarray:
-    """Words of two tokens."""
-    return (np.arange(len(tokens)) % 2 == 0) * np.uint8(TokenFlag.WORD_START)
-
-
-def loader(strategy: str, shape: tuple[int, int, int] = ALL_IN_ONE, rank: int = 0, static_epochs: int = 0) -> Loader:
+def loader(strategy: str, shape: tuple[int, int, int] = ALL_IN_ONE, rank: int = 0) -> Loader:
     mask = token_masking(VOCABULARY, 0.3, seed=5, strategies=STRATEGIES[strategy])
-    options = {"rate": 0.3, "flags": stored_flags, "static_epochs": static_epochs}
-    return memory_loader([BLOCKS], VOCABULARY, mask, one_stage(32, *shape), rank, **options)
+    return memory_loader([BLOCKS], VOCABULARY, mask, one_stage(32, *shape), rank, rate=0.3, flags=stored_flags)
 
 
 def originals(batch: Batch) -> np.ndarray:
@@ -136,78 +129,6 @@ def test_ranks_micro_batches_and_resumes_change_no_mask(strategy):
             at = steps[0].after
 
 
-def test_processes_mask_differently():
-    """Rows of the same layout on two processes: masks overlap as chance has it."""
-    blocks, seq_len, n = MemoryBlocks([[30] * 64] * 4), 32, 30
-    mask = token_masking(VOCABULARY, 0.3, strategies=STRATEGIES["token"])
-    hits = []
-    for rank in range(2):
-        stages = one_stage(seq_len, 2, 1, 16)
-        one = memory_loader([blocks], VOCABULARY, mask, stages, rank, rate=0.3)
-        found, position = [], one.mixture.start()
-        for steps_done in range(40):
-            step = one.step(steps_done, position)
-            found.append(predicted(step.batches[0]))
-            position = step.after
-        hits.append(np.concatenate(found))
-    check_means((hits[0] & hits[1]).sum(axis=1), 9 * 9 / n)
-
-
-def epochs_of(one: Loader, position: MixturePosition, epochs: int) -> list[list[tuple[list[int], ...]]]:
-    """The rows of each epoch in order, a row a step."""
-    found: list[list[tuple[list[int], ...]]] = []
-    first = position.sources[0].epoch
-    while (epoch := position.sources[0].epoch - first) < epochs:
-        step = one.step(0, position)
-        if epoch == len(found):
-            found.append([])
-        found[epoch].append(contents(step.batches[0]))
-        position = step.after
-    return found
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_each_epoch_masks_a_row_anew(strategy):
-    """A data set of one row, at the same place of every epoch: its masks overlap as chance predicts."""
-    blocks, n = MemoryBlocks([[30]]), 30
-    mask = token_masking(VOCABULARY, 0.3, strategies=STRATEGIES[strategy])
-    one = memory_loader([blocks], VOCABULARY, mask, one_stage(32), rate=0.3, flags=every_other)
-    hits, position = [], one.mixture.start()
-    for epoch in range(192):
-        assert position.sources[0] == Position(epoch)
-        step = one.step(0, position)
-        assert (originals(step.batches[0])[0, 1:-1] == blocks.tokens(0)).all()
-        hits.append(predicted(step.batches[0])[0])
-        position = step.after
-    found = np.array(hits)
-    for apart in (1, 2, 16):  # pairs of epochs, each epoch in one
-        pairs = found.reshape(-1, 2, apart, 32)
-        check_means((pairs[:, 0] & pairs[:, 1]).reshape(-1, 32).sum(axis=1), 9 * 9 / n)
-
-
-@pytest.mark.parametrize("strategy, n", [("token", 1), ("mix", 2), ("span", 3)])
-def test_static_epochs_come_again(strategy, n):
-    """Epoch e has the rows and masks of epoch e mod n, in the same order, and the first n epochs differ. A resume in
-    a later epoch continues with them. The first n epochs equal the epochs of a run without static epochs."""
-    one = loader(strategy, (1, 1, 1), static_epochs=n)
-    found = epochs_of(one, one.mixture.start(), 2 * n + 1)
-    plain = epochs_of(loader(strategy, (1, 1, 1)), one.mixture.start(), n + 1)
-    assert found[:n] == plain[:n]
-    assert plain[n] != plain[0]
-    for epoch in range(n, 2 * n + 1):
-        assert found[epoch] == found[epoch % n]
-    assert len({str(epoch) for epoch in found[:n]}) == n
-    later = MixturePosition(0, (Position(n + 1),))
-    for _ in range(5):  # into the epoch, which has several windows
-        later = one.step(0, later).after
-    resumed = MixturePosition.from_json(json.loads(json.dumps(later.to_json())))
-    again = loader(strategy, (1, 1, 1), static_epochs=n)
-    for number in range(5, len(found[(n + 1) % n])):
-        step = again.step(0, resumed)
-        assert contents(step.batches[0]) == found[(n + 1) % n][number]
-        resumed = step.after
-
-
 @pytest.mark.parametrize("prefix", ["##", None])
 def test_words_are_those_of_the_data_set(tmp_path: Path, prefix: str | None):
     """By the vocabulary, or by the bits stored for each token, whatever `##` its ids are spelt with."""
@@ -228,10 +149,10 @@ def test_words_are_those_of_the_data_set(tmp_path: Path, prefix: str | None):
     assert kinds >= {(length, is_hit) for length in (1, 2) for is_hit in (True, False)}
 
 
-def config_of(dataset: Dataset, folder: Path, static_epochs: int = 0, **masking: Any) -> Config:
+def config_of(dataset: Dataset, folder: Path, **masking: Any) -> Config:
     settings = tiny_config(folder, folder / "run", data__train=str(dataset.path), train__global_batch_size=4)
     settings["data"].pop("valid")
-    return Config.model_validate(settings | {"masking": {"static_epochs": static_epochs, **masking}})
+    return Config.model_validate(settings | {"masking": masking})
 
 
 def first_batches(config: Config, steps: int) -> list[Batch]:
@@ -271,16 +192,12 @@ def dataset(tmp_path_factory) -> Dataset:
         {"strategy": "span", "span": {"p": 0.5}},
         {"strategy": "span", "span": {"max_words": 4}},
         {"strategy": "ngram", "ngram": 2},
-        {"static_epochs": 1},
-        {"static_epochs": 2},
     ],
     ids=str,
 )
 def test_every_setting_of_masking_is_read(dataset, tmp_path, settings):
     """A key that nothing reads would change nothing."""
     base = {"strategy": settings["strategy"]} if len(settings) > 1 else {}
-    if "static_epochs" in settings:
-        base = {"static_epochs": 3 - settings["static_epochs"]}
     one, other = (first_batches(config_of(dataset, tmp_path, **of), 16) for of in (base, settings))
     assert [contents(batch) for batch in one] != [contents(batch) for batch in other]
     assert [contents(b) for b in other] == [
@@ -288,51 +205,19 @@ def test_every_setting_of_masking_is_read(dataset, tmp_path, settings):
     ]
 
 
-def test_one_static_epoch_through_the_configuration(dataset, tmp_path):
-    found = first_batches(config_of(dataset, tmp_path, static_epochs=1, strategy="span"), 12)
-    rows = [sorted(str(contents_of_row) for b in found[e : e + 4] for contents_of_row in by_row(b)) for e in (0, 4, 8)]
-    assert rows[0] == rows[1] == rows[2]
+def held_out(config: Config, dataset: Dataset) -> list[tuple[list[int], ...]]:
+    batches = Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), 0).held_out(0, 16)
+    return [contents(batch) for batch in batches]
 
 
-def by_row(batch: Batch) -> list[tuple[list[int], list[int]]]:
-    return list(zip(batch.tokens.reshape(-1, 32).tolist(), batch.labels.reshape(4, -1).tolist(), strict=True))
-
-
-def test_held_out_rows_are_masked_by_words_too_and_alike_under_static_epochs(dataset, tmp_path):
-    def rows(**masking: Any) -> list[tuple[list[int], ...]]:
-        config = config_of(dataset, tmp_path, **masking)
-        return [
-            contents(b) for b in Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), 0).held_out(0, 16)
-        ]
-
-    assert rows(strategy="span") != rows(strategy="token")
-    assert rows(strategy="span", static_epochs=1) == rows(strategy="span")
-
-
-def test_held_out_masks_are_those_of_the_last_rate_however_it_came_there(dataset, tmp_path):
-    """[MASK], random and kept tokens too: runs with other schedules compare."""
+def test_held_out_masks_are_those_of_the_last_rate_or_common_to_all_runs(dataset, tmp_path):
+    """[MASK], random and kept tokens too: runs with other schedules compare, and with common masks all runs."""
     falling = config_of(dataset, tmp_path, rate={"schedule": "linear", "start": 0.4, "end": 0.15})
-    constant = config_of(dataset, tmp_path, rate=0.15)
-    found = [
-        [contents(b) for b in Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), 0).held_out(0, 16)]
-        for config in (falling, constant)
-    ]
-    assert found[0] == found[1]
-
-
-def test_common_masks_of_held_out_rows_are_the_same_whatever_is_trained_on(dataset, tmp_path):
-    def labels(common: bool, **masking: Any) -> list[tuple[list[int], ...]]:
-        config = config_of(dataset, tmp_path, **masking)
-        eval = config.eval.model_copy(update={"masks": "common" if common else "own"})
-        config = config.model_copy(update={"eval": eval})
-        return [
-            contents(b) for b in Loader.for_held_out(config, dataset, BatchStage.of_run(config, 1), 0).held_out(0, 16)
-        ]
-
-    plain = labels(False, strategy="token", rate=0.15)
-    all_masked = {"mask": 1.0, "random": 0.0}
-    assert labels(False, strategy="span", rate=0.3, replacement=all_masked) != plain
-    assert labels(True, strategy="span", rate=0.3, replacement=all_masked) == plain
+    plain = config_of(dataset, tmp_path, rate=0.15)
+    spans = config_of(dataset, tmp_path, strategy="span", rate=0.3, replacement={"mask": 1.0, "random": 0.0})
+    common = spans.model_copy(update={"eval": spans.eval.model_copy(update={"masks": "common"})})
+    wanted = held_out(plain, dataset)
+    assert held_out(falling, dataset) == held_out(common, dataset) == wanted != held_out(spans, dataset)
 
 
 def test_added_special_tokens_are_special_and_id_zero_is_not(tmp_path):

@@ -1,6 +1,6 @@
 """Weighted selection: exact counts, chances by their definition, one unit a sentence, and lists of weights."""
 
-from itertools import pairwise, permutations
+from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from data_prep.format import WeightList
 from pretrain.config import SelectionConfig
 from pretrain.masking import MaskedTokens, Rows, TokenFlag
-from pretrain.masking.selection import count
 from pretrain.masking.unit_weights import UnitWeights
 from tests.pretrain.masking.test_masking_units import RATES, batches, same
-from tests.support.chance import check_distribution, check_means, check_shares
-from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, some, units_of, words
+from tests.support.chance import check_means, check_shares
+from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, words
 from tests.support.masks import token_masking
 from tests.support.masks_by_hand import by_hand
 
@@ -95,30 +94,6 @@ def test_tokens_have_the_chances_of_successive_draws(k):
     assert not hit[:, 4].any()
 
 
-def test_pairs_have_the_chances_of_successive_draws():
-    weights = [1.0, 0.2, 5.0, 1.0]
-    mask = weighted({10: 1.0, 11: 0.2, 12: 5.0, 13: 1.0}, rate=0.5)
-    hit = selected(mask(row_of([10, 11, 12, 13], 60_000), 0.5), 60_000)[:, 1:-1]
-    for one, other in ((0, 1), (0, 2), (1, 3), (2, 3)):
-        total = sum(weights)
-        chance = sum(weights[a] / total * weights[b] / (total - weights[a]) for a, b in ((one, other), (other, one)))
-        check_shares((hit[:, one] & hit[:, other]).sum(), 60_000, chance)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_equal_weights_give_every_number_of_tokens_its_average(strategy):
-    rows = drawn(f"[{words(8, 1, 1, 8, 2, 1, 5, 1, 1, 1)}][{words(3, 1)}]", 20_000)
-    n = int(VOCABULARY.is_ordinary[rows.tokens[0]].sum())
-    for rate in (0.1, 0.4, 0.85):
-        hit = selected(weighted({10: 1.0}, strategy, rate)(rows, rate), 20_000)
-        k = int(count(rate, n))
-        if strategy == "token":
-            check_shares(hit.sum(axis=0)[VOCABULARY.is_ordinary[rows.tokens[0]]], 20_000, k / n)
-            assert (hit.sum(axis=1) == k).all()
-        else:
-            check_means(hit.sum(axis=1), k)
-
-
 def test_a_unit_has_the_mean_weight_of_its_tokens():
     """A word of three tokens with mean weight 2, and one of one token: the first of them is selected, if it fits k."""
     tokens, starts = [10, 11, 12, 13], [True, False, False, True]
@@ -173,28 +148,3 @@ def test_with_more_sentences_than_places_each_has_the_same_chance():
     hit = selected(mask(row_of(sentence * 5, 20_000), 0.1), 20_000)[:, 1:-1].reshape(20_000, 5, 4)
     assert (hit.sum(axis=(1, 2)) == 2).all()
     check_shares(hit.any(axis=2).sum(axis=0), 20_000, 2 / 5)
-
-
-@pytest.mark.parametrize("per", ["row", "sentence"])
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_selection_is_whole_units_that_depend_on_nothing_else(strategy, per):
-    rows = drawn(f"[{words(8, 1, 2, 1, 1, 5, 1)}]?[{words(3, 1, 4, 1, 5)}]", 200)
-    mask = weighted({10: 0.0, 20: 9.0, 21: 0.1}, strategy, 0.9, per)
-    hits = [selected(mask(rows, rate), 200) for rate in (0.05, 0.15, 0.3, 0.5, 0.9)]
-    for low, high in pairwise(hits):
-        assert not (low & ~high).any(), "a higher rate keeps the masks of a lower one"
-        assert low.sum() <= high.sum()
-    for unit in units_of(mask, rows):
-        assert len(set(hits[2].reshape(-1)[unit].tolist())) == 1, "a unit is selected in part"
-    which = np.array([7, 3, 100])
-    assert (selected(mask(some(rows, which), 0.3), 3) == hits[2][which]).all()
-    others = weighted({10: 0.0, 20: 9.0, 21: 0.1}, strategy, 0.9, per, seed=1)
-    assert not same(mask(rows, 0.3), others(rows, 0.3))
-
-
-def test_first_draws_of_rows_are_independent():
-    rows = row_of([10, 11, 12], 40_000)
-    hit = selected(weighted({10: 2.0, 11: 1.0, 12: 1.0}, rate=0.34)(rows, 0.34), 40_000)[:, 1:-1]
-    one, other = hit[::2].argmax(axis=1), hit[1::2].argmax(axis=1)
-    shares = np.array([0.5, 0.25, 0.25])
-    check_distribution(np.bincount(3 * one + other, minlength=9), np.outer(shares, shares).reshape(-1))

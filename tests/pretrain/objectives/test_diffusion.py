@@ -11,10 +11,9 @@ from pydantic import ValidationError
 from pretrain.config import Config
 from pretrain.data import Batch, MixturePosition
 from pretrain.data.stream import Position
-from pretrain.masking import IGNORED, Rows, Vocabulary, mask_rate
+from pretrain.masking import IGNORED, Rows, Vocabulary
 from pretrain.model import Encoder
 from pretrain.objectives import CausalTokens, DiffusionTokens, objective_of
-from pretrain.objectives.diffusion import drawn_rates
 from tests.support.batches import BLOCKS, ROWS, SEQ_LEN
 from tests.support.batches import VOCABULARY as BATCH_VOCABULARY
 from tests.support.encoders import shape
@@ -22,8 +21,6 @@ from tests.support.memory_blocks import memory_loader, one_stage
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCABULARY = Vocabulary(size=40, pad=PAD, cls=CLS, sep=SEP, mask=MASK, special_ids=frozenset(range(5)))
-BIMODAL = [{"mean": 0.12, "std": 0.02, "share": 3}, {"mean": 0.85, "std": 0.08, "share": 2}]
-BELL = [{"mean": 0.5, "std": 0.2}]
 
 
 def config(diffusion: dict | None = None, objective="diffusion", **sections) -> Config:
@@ -89,38 +86,14 @@ def test_draws_follow_from_seed_purpose_and_row_alone():
     assert not np.array_equal(first, seen(0, "valid", rows))
 
 
-@pytest.mark.parametrize("modes", [[], BELL, BIMODAL, [{"mean": 0, "std": 0.3}], [{"mean": 1, "std": 1}]])
-def test_rates_have_their_distribution_and_density(modes):
-    """The numerical integral of the densities up to each rate is the number that the rate was made from."""
-    settings = config({"modes": modes}).masking.diffusion
-    uniform = (np.arange(20_000) + 0.5) / 20_000
-    rates, densities = drawn_rates(uniform, settings)
-    assert rates.min() >= 0
-    assert rates.max() <= 1
-    total = sum(mode["share"] for mode in modes) if len(modes) > 1 else 1
-    start = 0.0
-    for mode in modes or [{}]:
-        share = mode.get("share", 1) / total
-        here = (uniform >= start) & (uniform < start + share)
-        t, p = rates[here], densities[here]
-        assert (np.diff(t) > 0).all()
-        between = np.concatenate([[0], np.cumsum((p[1:] + p[:-1]) / 2 * np.diff(t))])
-        assert between == pytest.approx((uniform[here] - uniform[here][0]) / share, abs=2e-3)
-        if mode:
-            peak = t[p.argmax()]
-            assert peak == pytest.approx(mode["mean"], abs=0.01)
-            assert np.log(p.max() / p) == pytest.approx((t - mode["mean"]) ** 2 / 2 / mode["std"] ** 2, abs=0.01)
-        start += share
-
-
 def nats(masked: tuple[int, ...]) -> float:
     """A loss of a set of masks that depends on each set."""
     return sum(1 + math.sin(3 * place + sum(other * other for other in masked)) for place in masked)
 
 
-def weighted_mean(diffusion: dict, rows: Rows) -> tuple[float, float]:
+def weighted_mean(rows: Rows) -> tuple[float, float]:
     """The mean over rows of the weighted sum of the losses, and its standard error."""
-    found = objective_of(config(diffusion), VOCABULARY, 5, "train")(rows, 1.0)
+    found = objective_of(config(), VOCABULARY, 5, "train")(rows, 1.0)
     labels = found.labels.reshape(len(rows.tokens), -1)
     positions, weights = found.positions.reshape(labels.shape), found.weights.reshape(labels.shape)
     totals = []
@@ -131,45 +104,20 @@ def weighted_mean(diffusion: dict, rows: Rows) -> tuple[float, float]:
     return float(np.mean(totals)), float(np.std(totals) / math.sqrt(len(totals)))
 
 
-def integral(weighting, n: int = 5) -> float:
-    """The integral over rates t of weighting(t) * E[sum of losses], each token masked with probability t.
-
-    Exact for weighting(t) = 1 / t; numerical for others.
-    """
+def integral(n: int = 5) -> float:
+    """The integral over rates t of 1 / t * E[sum of losses], each token masked with probability t."""
     t = (np.arange(20_000) + 0.5) / 20_000
     total = 0.0
     for k in range(1, n + 1):
         for masked in itertools.combinations(range(1, n + 1), k):
-            total += nats(masked) * float((weighting(t) * t**k * (1 - t) ** (n - k)).mean())
+            total += nats(masked) * float((t ** (k - 1) * (1 - t) ** (n - k)).mean())
     return total
 
 
-@pytest.mark.parametrize(
-    "diffusion",
-    [{}, {"modes": BELL, "density_power": 1}, {"modes": [{"mean": 0.3, "std": 0.3}], "density_power": 1}],
-)
-def test_the_weighted_loss_is_an_unbiased_estimate_of_the_bound(diffusion):
-    mean, error = weighted_mean(diffusion, rows_of([CLS, 5, 6, 7, 8, 9, SEP], 40_000))
-    assert mean == pytest.approx(integral(lambda t: 1 / t), abs=4.5 * error)
+def test_the_weighted_loss_is_an_unbiased_estimate_of_the_bound():
+    mean, error = weighted_mean(rows_of([CLS, 5, 6, 7, 8, 9, SEP], 40_000))
+    assert mean == pytest.approx(integral(), abs=4.5 * error)
     assert error < 0.02 * mean
-
-
-def test_constant_weights_and_powers_of_the_density():
-    rows = rows_of([CLS, *range(5, 25), SEP], 300)
-    of = {}
-    for name, settings in {
-        "constant": {"weight": "constant"},
-        "density": {"weight": "constant", "density_power": 1},
-        "softened": {"weight": "constant", "density_power": 0.1},
-        "both": {"density_power": 0.1},
-        "inverse": {},
-    }.items():
-        found = objective_of(config({"modes": BELL, **settings}), VOCABULARY, 5, "train")(rows, 1.0)
-        of[name] = found.weights.astype(np.float64).reshape(300, -1)[:, 0]
-    assert (of["constant"] == 1).all()
-    assert of["softened"] == pytest.approx(of["density"] ** 0.1, rel=1e-5)
-    assert of["both"] == pytest.approx(of["softened"] * of["inverse"], rel=1e-5)
-    assert np.ptp(of["density"]) > 0.1
 
 
 def test_ranges_of_rates_divide_the_distribution():
@@ -178,17 +126,6 @@ def test_ranges_of_rates_divide_the_distribution():
         found = DiffusionTokens(VOCABULARY, settings, 0, "x", (number, 3))(rows, 1.0)
         counts = (found.tokens == MASK).reshape(200, -1).sum(axis=1)
         assert (counts.min(), counts.max()) == (10 * number + 1, 10 * number + 10)
-
-
-def test_the_first_steps_may_have_one_rate():
-    settings = config({"start": {"rate": 0.2, "steps": 4}})
-    assert [mask_rate(settings, step) for step in (0, 3, 4, 9)] == [0.2, 0.2, 1.0, 1.0]
-    objective, rows = objective_of(settings, VOCABULARY, 0, "train"), rows_of([CLS, *range(5, 35), SEP], 100)
-    counts = {
-        rate: set((objective(rows, rate).tokens == MASK).reshape(100, -1).sum(axis=1).tolist()) for rate in (0.2, 1.0)
-    }
-    assert counts[0.2] == {6}
-    assert len(counts[1.0]) > 20
 
 
 @pytest.mark.parametrize("arch", ["bert", "modernbert"])
@@ -236,14 +173,6 @@ def test_loss_and_gradients_are_those_of_mdlm_in_plain_pytorch(arch, weight):
         ({"masking": {"rate": 0.3}}, "masking.rate is not read by objective diffusion"),
         ({"masking": {"strategy": "span"}}, "masking.strategy is not read by objective diffusion"),
         ({"masking": {"diffusion": {"weight": "constant"}}, "objective": "mlm"}, "masking.diffusion is not read by"),
-        ({"masking": {"diffusion": {"density_power": 0.5}}}, "density_power is for rates with modes"),
-        (
-            {
-                "masking": {"diffusion": {"start": {"rate": 0.2, "steps": 4}}},
-                "objective": [{"kind": "mlm", "share": 0.5}, {"kind": "diffusion", "share": 0.5}],
-            },
-            "masking.diffusion.start is for objectives without masking.rate",
-        ),
     ],
 )
 def test_what_nothing_reads_is_refused(settings, message):

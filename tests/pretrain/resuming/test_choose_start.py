@@ -272,8 +272,6 @@ def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data)
         assert start_state(found, config_of(run, data=change), data) == next_epoch
     assert start_state(found, config_of(run, data={"shuffled_ngrams": 1}), data) == ResumeState(8, AT, 7)
     assert start_state(found, config_of(run, seed=3), data) == next_epoch
-    static = config_of(run).model_copy(update={"masking": MaskingConfig(static_epochs=1)})
-    assert start_state(found, static, data) == next_epoch
     for begin, state in ((7, next_epoch), (8, ResumeState(8, AT, 7))):
         later = {"name": "b", "steps": 100 - begin, "data": {"seq_len": 256}}
         phases = [{"name": "a", "steps": begin}, later]
