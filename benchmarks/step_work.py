@@ -14,7 +14,7 @@ from torch.profiler import record_function
 
 from data_prep.format import Dataset
 from pretrain.config import Config
-from pretrain.model import EncoderShape, describe
+from pretrain.model import EncoderShape, describe_model
 
 SEED = 7
 GRAD_CLIP = 1.0
@@ -139,7 +139,7 @@ class Work:
         """The model, with the vocabulary of the case or, if larger, of the data set."""
         info = Dataset(self.data).manifest.tokenizer
         return replace(
-            EncoderShape(**describe(self.config, info)), vocab_size=max(self.case.vocab_size, info.vocab_size)
+            EncoderShape(**describe_model(self.config, info)), vocab_size=max(self.case.vocab_size, info.vocab_size)
         )
 
 

@@ -23,7 +23,7 @@ from pretrain.distributed import (
     run_on_rank_zero,
 )
 from pretrain.engine import Engine
-from pretrain.model import build_for_training, describe
+from pretrain.model import build_for_training, describe_model
 from pretrain.planning import print_warnings, run_warnings
 from pretrain.reporting import record_environment
 from pretrain.run import PhaseMarker, RunFolder
@@ -66,7 +66,7 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
     contents = (data.fingerprint, data.index_fingerprint, valid.manifest.fingerprint if valid else None)
     require_equal_on_ranks(str(contents), "data set")
     require_equal_on_ranks(run_on_all_ranks(lambda: Identity.of(config, data).batch_digest()), "list of masking")
-    description = run_on_all_ranks(lambda: describe(config, data.tokenizer))
+    description = run_on_all_ranks(lambda: describe_model(config, data.tokenizer))
     require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
     run_on_rank_zero(lambda: data.check_files(config.data, valid))
     hosts = []

@@ -15,7 +15,7 @@ from pretrain.data.training_sources import FirstRows
 from pretrain.data.window import BlockReader
 from pretrain.masking import IGNORED, MaskedTokens, RowGroup, TokenFlag, Vocabulary, mask_rate
 
-Kind = Literal["mask", "random", "kept", "next"]
+Replaced = Literal["mask", "random", "kept", "next"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class ShownPrediction:
 
     place: int
     label: int
-    kind: Kind
+    kind: Replaced
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class BatchRows:
         return f"row {rows[0]} holds {what}; {len(rows)} of {len(self)} rows differ"
 
 
-def _kind(seen: int, original: int, vocabulary: Vocabulary, objective: ObjectiveKind) -> Kind:
+def _kind(seen: int, original: int, vocabulary: Vocabulary, objective: ObjectiveKind) -> Replaced:
     if objective.view.forward:
         return "next"
     return "mask" if seen == vocabulary.mask else "kept" if seen == original else "random"

@@ -1,10 +1,10 @@
 """The encoder: attention, layers, prediction head, initial weights, and formulas for FLOPs and memory.
 
-`describe` makes the description of a model from a configuration, and `build` makes the model: an `Encoder`, or any
-masked language model of transformers; `build_for_training` adds first weights and ways to compute. `exported` maps the
-weights to a model of transformers, and `native_encoder` back. `EncoderCosts` counts operations and memory.
-`ComputeBackends` says how a run computes attention. It, `EncoderShape`, `describe` and `weights_digest` load without
-torch.
+`describe_model` makes the description of a model from a configuration, and `build` makes the model: an `Encoder`, or
+any masked language model of transformers; `build_for_training` adds first weights and ways to compute. `exported` maps
+the weights to a model of transformers, and `native_encoder` back. `EncoderCosts` counts operations and memory.
+`ComputeBackends` says how a run computes attention. It, `EncoderShape`, `describe_model` and `weights_digest` load
+without torch.
 """
 
 import lazy_loader

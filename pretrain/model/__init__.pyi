@@ -15,7 +15,7 @@ from .model_costs import EncoderCosts as EncoderCosts
 from .model_costs import Sizes as Sizes
 from .model_costs import peak_tflops as peak_tflops
 from .model_description import EncoderShape as EncoderShape
-from .model_description import describe as describe
+from .model_description import describe_model as describe_model
 from .model_description import read_description as read_description
 from .model_description import weights_digest as weights_digest
 from .padded_model import document_logits as document_logits

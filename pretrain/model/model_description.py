@@ -122,7 +122,7 @@ class EncoderShape:
 Description = dict[str, Any]
 
 
-def describe(config: Config, tokenizer: TokenizerInfo, steps_done: int = 0) -> Description:
+def describe_model(config: Config, tokenizer: TokenizerInfo, steps_done: int = 0) -> Description:
     """All that decides a model's parameters and what it computes, after so many steps.
 
     Raises:

@@ -24,7 +24,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Share:
+class RankPieces:
     """The parameter pieces in each rank's tensor, for one tensor of the optimizer.
 
     A parameter is whole on every rank (no ZeRO), whole on one rank, or cut into pieces on several ranks.
@@ -39,11 +39,11 @@ class Share:
         return self.by_rank[self.rank]
 
 
-def shares_of(pieces: Sequence[list[Piece]]) -> list[Share]:
+def shares_of(pieces: Sequence[list[Piece]]) -> list[RankPieces]:
     """Gather the shares of all ranks from this rank's pieces; a collective. Empty pieces are omitted."""
     own = [[astuple(piece) for piece in held if piece.numel] for held in pieces]
     ranks = [[[Piece(*fields) for fields in held] for held in those] for those in all_gather_json(own)]
-    return [Share([held[number] for held in ranks], dist.get_rank()) for number in range(len(own))]
+    return [RankPieces([held[number] for held in ranks], dist.get_rank()) for number in range(len(own))]
 
 
 def view(tensor: Tensor, piece: Piece) -> Tensor:
@@ -60,7 +60,7 @@ class Segments:
         device: of the tensors.
     """
 
-    def __init__(self, shares: Sequence[Share], numels: Mapping[str, int], device: torch.device):
+    def __init__(self, shares: Sequence[RankPieces], numels: Mapping[str, int], device: torch.device):
         self._locations = [(n, piece) for n, share in enumerate(shares) for piece in share.local]
         everywhere = (piece for share in shares for held in share.by_rank for piece in held)
         split = dict.fromkeys(piece.name for piece in everywhere if piece.numel < numels[piece.name])
@@ -129,7 +129,9 @@ class Exchange:
         blocks: rows of the matrices in each parameter.
     """
 
-    def __init__(self, shares: Sequence[Share], shapes: Mapping[str, torch.Size], blocks: Mapping[str, Sequence[int]]):
+    def __init__(
+        self, shares: Sequence[RankPieces], shapes: Mapping[str, torch.Size], blocks: Mapping[str, Sequence[int]]
+    ):
         self._shapes, self._rank = shapes, shares[0].rank
         ranks = len(shares[0].by_rank)
         held: dict[str, list[tuple[int, Location]]] = defaultdict(list)

@@ -10,8 +10,8 @@ from pretrain.config import OptimConfig
 from pretrain.model import Encoder
 from pretrain.optim.depth_slices import depth_slices
 
-Kind = Literal["matrix", "filter", "embedding", "vector"]
-_KINDS: tuple[Kind, ...] = ("matrix", "filter", "embedding", "vector")
+ParameterKind = Literal["matrix", "filter", "embedding", "vector"]
+_KINDS: tuple[ParameterKind, ...] = ("matrix", "filter", "embedding", "vector")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Described:
 
     name: str
     parameter: nn.Parameter
-    kind: Kind
+    kind: ParameterKind
     shape: torch.Size
     blocks: tuple[int, ...]
     layer: int
@@ -81,7 +81,7 @@ def parameter_groups(parameters: list[Described], config: OptimConfig, depths: i
     ]
 
 
-def _kind(module: nn.Module, last: str, parameter: nn.Parameter) -> Kind:
+def _kind(module: nn.Module, last: str, parameter: nn.Parameter) -> ParameterKind:
     """The kind of a parameter. The module decides first: a linear layer on embeddings is a matrix."""
     if parameter.ndim < 2 or "bias" in last:
         return "vector"

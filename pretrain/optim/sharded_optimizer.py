@@ -19,7 +19,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from pretrain.config import OptimConfig
-from pretrain.optim.parameter_fragments import Piece, Segments, Share, shares_of
+from pretrain.optim.parameter_fragments import Piece, RankPieces, Segments, shares_of
 from pretrain.optim.parameter_groups import Described, parameter_groups
 
 AVERAGE: Final = "ema"  # key of the averaged weights in a tensor's state
@@ -47,8 +47,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
     def __init__(self, parameters: list[Described], config: OptimConfig, depths: int = 1):
         self._ema = config.ema
         self._shapes = {p.name: p.shape for p in parameters}
-        self._shares: dict[Tensor, Share] = {
-            p.parameter: Share([[Piece(p.name, 0, p.parameter.numel(), 0)]]) for p in parameters
+        self._shares: dict[Tensor, RankPieces] = {
+            p.parameter: RankPieces([[Piece(p.name, 0, p.parameter.numel(), 0)]]) for p in parameters
         }
         self._segments: dict[tuple[Tensor, ...], Segments] = {}
         # `fused` makes PyTorch keep step counts on the device, also when it loads them.

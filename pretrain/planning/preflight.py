@@ -90,10 +90,10 @@ def _check_model(config: Config) -> None:
     begins_with_weights = config.model.init is not None and not _has_begun(config)
     if config.model.arch != "auto" and not begins_with_weights:
         return
-    from pretrain.model import EncoderShape, check_init_folder, describe
+    from pretrain.model import EncoderShape, check_init_folder, describe_model
 
     data = Sources.open(config)
-    description = describe(config, data.tokenizer)
+    description = describe_model(config, data.tokenizer)
     if (init := config.model.init) is not None:
         start = config.model.init_vocabulary, config.model.init_size
         check_init_folder(init, EncoderShape(**description), data.tokenizer_path, *start)

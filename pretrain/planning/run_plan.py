@@ -11,7 +11,7 @@ from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.data import BatchStage, Filling, Sources
 from pretrain.masking import Vocabulary
-from pretrain.model import ComputeBackends, EncoderCosts, EncoderShape, Sizes, describe
+from pretrain.model import ComputeBackends, EncoderCosts, EncoderShape, Sizes, describe_model
 from pretrain.objectives import objective_of, predicted_share, shares_at
 from pretrain.planning.speed import Rate, RunTime
 from pretrain.planning.training_memory import GpuMemory, Memory, element_size, pass_items, peak_bytes, states
@@ -125,7 +125,7 @@ class Planner:
     def __init__(self, config: Config, sources: Sources | None, vocab_size: int | None = None):
         tokenizer = sources.tokenizer if sources else _unknown(vocab_size or 0)
         self._config, self._sources = config, sources
-        description = describe(config, tokenizer)
+        description = describe_model(config, tokenizer)
         self._costs = EncoderCosts.of(description)
         self.sizes = self._costs.sizes if self._costs else _sizes_of_auto(description)
         vocabulary, self._phases = Vocabulary.of(tokenizer), config.run_phases

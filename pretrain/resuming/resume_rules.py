@@ -6,7 +6,7 @@ from data_prep.common.errors import UserError
 from pretrain.checkpoint import Checkpoint, Identity, changed_settings, committed, first_of, read, verify
 from pretrain.config import Config
 from pretrain.data import Sources
-from pretrain.model import describe, read_description, weights_digest
+from pretrain.model import describe_model, read_description, weights_digest
 from pretrain.resuming.resume_state import state_problem
 from pretrain.run import RunFolder
 
@@ -55,7 +55,8 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
             f"{saved.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
             "use that version, or choose another run.dir"
         )
-    shape = changed_settings(read_description(saved.state["shape"]), describe(config, data.tokenizer, saved.step))
+    description = describe_model(config, data.tokenizer, saved.step)
+    shape = changed_settings(read_description(saved.state["shape"]), description)
     for view in ("causal", "sep_id"):  # the weights fit all views: a run may go from one objective to the other
         shape.pop(view, None)
     if shape:

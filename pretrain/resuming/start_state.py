@@ -9,7 +9,7 @@ from pretrain.config import Config
 from pretrain.data import Loader, Sources
 from pretrain.distributed import require_equal_on_ranks, run_on_all_ranks
 from pretrain.engine import layout_of
-from pretrain.model import describe, weights_digest
+from pretrain.model import describe_model, weights_digest
 from pretrain.resuming.resume_state import ResumeState
 
 # The settings that decide the rows. A stored position is invalid if one of them has changed.
@@ -51,7 +51,7 @@ def checkpoint_state(config: Config, data: Sources, state: ResumeState) -> dict[
         "guards": state.history.to_json(),
         "identity": Identity.of(config, data, state.steps_done, state.init).settings,
         "layout": layout_of(config),
-        "shape": describe(config, data.tokenizer, state.steps_done),
+        "shape": describe_model(config, data.tokenizer, state.steps_done),
         "data": {
             "documents": sum(t.documents for t in totals),
             "tokens": sum(t.tokens for t in totals),

@@ -16,7 +16,7 @@ from launchers.app import app
 from pretrain.config import Config
 from pretrain.config_files import load_config
 from pretrain.data import BatchStage, DeviceFeed, Loader, Sources
-from pretrain.model import build, describe
+from pretrain.model import build, describe_model
 from pretrain.optim import build_optimizer
 from tests.support.datasets import make_dataset, tokenizer_info
 from tests.support.forked import ROOT
@@ -101,7 +101,7 @@ def test_a_step_can_be_made(path, tmp_path):
     sources = Sources.open(config)
     stages = BatchStage.of_run(config, 1)
     loader = Loader.for_training(config, sources, stages, rank=0)
-    model = build(describe(config, sources.tokenizer), config.run.seed)
+    model = build(describe_model(config, sources.tokenizer), config.run.seed)
     optimizer = build_optimizer(model, config.optim)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     position = loader.mixture.start()
@@ -122,7 +122,7 @@ def test_a_step_can_be_made(path, tmp_path):
 def test_the_model_has_as_many_parameters_as_planned(path):
     words = shlex.split(predictions(path)[0][0])
     vocab_size = int(words[words.index("--vocab-size") + 1])
-    description = describe(load_config(path), tokenizer_info(vocab_size))
+    description = describe_model(load_config(path), tokenizer_info(vocab_size))
     with torch.device("meta"):
         model = build(description, seed=0)
     assert sum(parameter.numel() for parameter in model.parameters()) == planned(shlex.join(words))["parameters"]

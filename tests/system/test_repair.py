@@ -16,7 +16,7 @@ from pretrain import checkpoint
 from pretrain.config_files import load_config
 from pretrain.data import Batch, BatchStage, Loader, Sources
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder, EncoderShape, describe
+from pretrain.model import Encoder, EncoderShape, describe_model
 from pretrain.model.families import hugging_face_model
 from pretrain.reporting import replay
 from pretrain.resuming import check_fits
@@ -73,7 +73,7 @@ def test_fine_tuning_by_repair(data, tmp_path):
     values["model"]["init"] = str(init)
     config = runs.write_config(run.with_suffix(".yaml"), values)
     settings = load_config(config)
-    shape = EncoderShape(**describe(settings, Dataset(data / "train").manifest.tokenizer))
+    shape = EncoderShape(**describe_model(settings, Dataset(data / "train").manifest.tokenizer))
     encoder = Encoder(shape)
     encoder.initialize(99)  # not the run's own seed
     hugging_face_model(encoder.state_dict(), shape).save_pretrained(init)

@@ -28,7 +28,7 @@ from pretrain import checkpoint
 from pretrain.config import Config
 from pretrain.export import export_run
 from pretrain.export.hugging_face_export import native_state
-from pretrain.model import Encoder, EncoderShape, describe
+from pretrain.model import Encoder, EncoderShape, describe_model
 from pretrain.reporting import replay
 from pretrain.run import Entry, RunFolder
 from tests.support import runs, text_data
@@ -209,7 +209,7 @@ def native(run: Path, step: int, data: Path) -> Encoder:
     """The trained model, rebuilt from its checkpoint."""
     saved = checkpoint.read(run / "checkpoints" / f"step-{step:08d}")
     config = Config.model_validate(saved.state["config"])
-    shape = EncoderShape(**describe(config, Dataset(data / "train").manifest.tokenizer))
+    shape = EncoderShape(**describe_model(config, Dataset(data / "train").manifest.tokenizer))
     encoder = Encoder(shape)
     encoder.load_state_dict(native_state(saved))
     return encoder.eval()
