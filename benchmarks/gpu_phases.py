@@ -25,10 +25,9 @@ from benchmarks.step import asked, best_of_transformers, in_sequence, process, w
 from benchmarks.step_parts import gemm_tflops, seconds_of
 from benchmarks.step_work import CASES, SEED, Round, Setting, Work
 from data_prep.common.errors import UserError, one_line
-from pretrain.model import FlashAttention, peak_tflops
+from pretrain.kernels import Attention, FlashAttention, use_version
+from pretrain.model import peak_tflops
 from pretrain.model.attention import DocumentBounds, attention
-from pretrain.model.backend_choice import Attention
-from pretrain.model.flash_attention import use_version
 from pretrain.model.model_costs import pairs_seen
 
 # In order of value: what is measured before the time is over is worth the most.

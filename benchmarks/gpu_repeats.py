@@ -18,8 +18,7 @@ from torch import Tensor
 from benchmarks.step import asked, process
 from benchmarks.step_work import Work
 from pretrain.engine import make_deterministic
-from pretrain.model import FlashAttention
-from pretrain.model.flash_attention import use_version
+from pretrain.kernels import FlashAttention, use_version
 
 
 @dataclass(frozen=True)

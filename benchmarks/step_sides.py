@@ -30,11 +30,10 @@ from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.data import BatchStage, DeviceBatch, DeviceFeed, Loader, LoaderStep, Prefetcher, Sources
 from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.kernels import operations
+from pretrain.kernels import operations, use_version
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import Encoder, EncoderCosts
 from pretrain.model.families import hugging_face_model
-from pretrain.model.flash_attention import use_version
 from pretrain.optim.parameter_groups import described, parameter_groups
 
 MEGABATCH = 50  # batches that transformers sorts together by length

@@ -7,7 +7,7 @@ from data_prep.common.errors import one_line
 from data_prep.common.processes import ask_program
 from launchers.local import Finding, gpu_count, judge
 from pretrain.config import Config
-from pretrain.model import ComputeBackends
+from pretrain.kernels import ComputeBackends
 
 _FIELDS = "index,name,driver_version,memory.total,memory.used,compute_cap,mig.mode.current"
 _FIELDS += ",ecc.errors.uncorrected.volatile.total"

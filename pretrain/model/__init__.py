@@ -3,8 +3,7 @@
 `describe_model` makes the description of a model from a configuration, and `build` makes the model: an `Encoder`, or
 any masked language model of transformers; `build_for_training` adds first weights and ways to compute. `exported` maps
 the weights to a model of transformers, and `native_encoder` back. `EncoderCosts` counts operations and memory.
-`ComputeBackends` says how a run computes attention. It, `EncoderShape`, `describe_model` and `weights_digest` load
-without torch.
+`EncoderShape`, `describe_model` and `weights_digest` load without torch.
 """
 
 import lazy_loader

@@ -1,14 +1,9 @@
-from .backend_choice import Candidates as Candidates
-from .backend_choice import ComputeBackends as ComputeBackends
-from .backend_choice import FastPath as FastPath
-from .backend_choice import KernelChoice as KernelChoice
 from .build_model import build as build
 from .build_model import build_for_training as build_for_training
 from .build_model import exported as exported
 from .build_model import use_path as use_path
 from .encoder import Encoder as Encoder
 from .families import native_encoder as native_encoder
-from .flash_attention import FlashAttention as FlashAttention
 from .head import Prediction as Prediction
 from .model_costs import Activations as Activations
 from .model_costs import EncoderCosts as EncoderCosts

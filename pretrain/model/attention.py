@@ -1,4 +1,4 @@
-"""Attention within the documents of a stream, behind one function. pretrain.model.backend_choice chooses the backend.
+"""Attention within the documents of a stream, behind one function. pretrain.kernels.backend_choice chooses it.
 
 Backends: `varlen` runs over the documents (flash attention, on CUDA in 16-bit precision); `sdpa` over the rows under a
 mask (anywhere, in any precision), on a CPU document by document where that is less work. For layers with a local
@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pretrain.model.backend_choice import Attention
+from pretrain.kernels import Attention
 
 WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
 _LONG_ROW = 1024  # from this row length on, a mask always costs more than single documents

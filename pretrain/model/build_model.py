@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Union
 from torch import Tensor, nn
 
 from pretrain.config import Config
-from pretrain.kernels import operations
-from pretrain.model.backend_choice import FastPath
+from pretrain.kernels import FastPath, operations, use_version
 from pretrain.model.encoder import Encoder
-from pretrain.model.flash_attention import use_version
 from pretrain.model.head import LossOptions
 from pretrain.model.model_description import Description, EncoderShape
 from pretrain.model.pretrained_init import initial_state

@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pretrain.config import View
-from pretrain.kernels import PLAIN, Operations, Rotation, rotation
+from pretrain.kernels import PLAIN, Attention, Operations, Rotation, fastest_attention, rotation, varlen_has_window
 from pretrain.masking import IGNORED, RowGroup
 from pretrain.model.attention import DocumentBounds, cut_bounds, source_ends
-from pretrain.model.backend_choice import Attention, fastest_attention, varlen_has_window
 from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped

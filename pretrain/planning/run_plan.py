@@ -10,8 +10,9 @@ import numpy as np
 from data_prep.format import TokenizerInfo
 from pretrain.config import Config
 from pretrain.data import BatchStage, Filling, Sources
+from pretrain.kernels import ComputeBackends
 from pretrain.masking import Vocabulary
-from pretrain.model import ComputeBackends, EncoderCosts, EncoderShape, Sizes, describe_model
+from pretrain.model import EncoderCosts, EncoderShape, Sizes, describe_model
 from pretrain.objectives import objective_of, predicted_share, shares_at
 from pretrain.planning.speed import Rate, RunTime
 from pretrain.planning.training_memory import GpuMemory, Memory, element_size, pass_items, peak_bytes, states

@@ -10,7 +10,7 @@ import torch
 from pretrain.data import Loader
 from pretrain.distributed import all_gather_json, print_on_rank_zero
 from pretrain.engine import Engine
-from pretrain.model import Candidates, ComputeBackends, FlashAttention
+from pretrain.kernels import Candidates, ComputeBackends, FlashAttention
 from pretrain.resuming import ResumeState
 from pretrain.setup import RunParts
 from pretrain.trial.trial_step import Trial

@@ -8,7 +8,8 @@ import torch.distributed as dist
 from pretrain.data import BatchStage, Loader
 from pretrain.distributed import all_gather_json, print_on_rank_zero, run_on_all_ranks
 from pretrain.engine import Engine
-from pretrain.model import FastPath, use_path
+from pretrain.kernels import FastPath
+from pretrain.model import use_path
 from pretrain.planning import GpuMemory, Planner, micro_batch_sizes, with_micro_batch
 from pretrain.resuming import ResumeState
 from pretrain.setup import RunParts, open_loader

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from data_prep.common.errors import UserError, one_line
 from pretrain.config import Config
 from pretrain.distributed import all_gather_json
+from pretrain.kernels import Candidates, FastPath, KernelChoice
 from pretrain.masking import RowGroup
-from pretrain.model import Candidates, Encoder, FastPath, KernelChoice, use_path
+from pretrain.model import Encoder, use_path
 
 # The last two: cuBLAS makes its workspace when a thread multiplies first, which may be when the GPU is full.
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED")

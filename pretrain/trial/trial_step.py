@@ -8,7 +8,8 @@ from pretrain.data import Batch, DeviceFeed, Loader
 from pretrain.distributed import all_gather_json, run_on_all_ranks
 from pretrain.engine import Engine
 from pretrain.guards import end_for_wrong_gradients
-from pretrain.model import Candidates, Encoder, KernelChoice
+from pretrain.kernels import Candidates, KernelChoice
+from pretrain.model import Encoder
 from pretrain.resuming import ResumeState
 from pretrain.trial.path_comparison import agreed_path, free_memory, is_out_of_memory, run_pass
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from data_prep.common.errors import UserError
-from pretrain.model import FlashAttention
+from pretrain.kernels import FlashAttention
+from pretrain.kernels.flash_attention import use_version
 from pretrain.model.attention import DocumentBounds, attention
-from pretrain.model.flash_attention import use_version
 
 SEQ_LEN = 256
 LENGTHS = [256, 100, 120, 36, 200, 56, 17, 239]

@@ -6,7 +6,8 @@ The names of cases that compile have "compiled" in them, see conftest.
 import pytest
 import torch
 
-from pretrain.model import Candidates, Encoder, FastPath, FlashAttention, use_path
+from pretrain.kernels import Candidates, FastPath, FlashAttention
+from pretrain.model import Encoder, use_path
 from pretrain.trial.path_comparison import PathComparison
 from tests.support import path_cases
 

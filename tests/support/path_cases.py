@@ -11,8 +11,8 @@ from torch import Tensor
 
 import pretrain.model.build_model as build_model
 from pretrain.config import Config
-from pretrain.kernels import PLAIN, Operations, operations
-from pretrain.model import Encoder, EncoderShape, FastPath, use_path
+from pretrain.kernels import PLAIN, FastPath, Operations, operations
+from pretrain.model import Encoder, EncoderShape, use_path
 from pretrain.trial.path_comparison import PathComparison, run_pass, tolerance
 from tests.support.streams import stream
 

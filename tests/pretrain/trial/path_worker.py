@@ -10,7 +10,8 @@ import torch.distributed as dist
 
 from data_prep.common.processes import leave
 from pretrain.engine import init_distributed
-from pretrain.model import Candidates, Encoder, FastPath, KernelChoice
+from pretrain.kernels import Candidates, FastPath, KernelChoice
+from pretrain.model import Encoder
 from pretrain.trial.path_comparison import agreed_path
 from tests.support import path_cases
 

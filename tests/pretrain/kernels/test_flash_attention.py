@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.common.errors import UserError
-from pretrain.model import FlashAttention
+from pretrain.kernels import FlashAttention
 
 HOPPER, BLACKWELL, AMPERE = 9, 10, 8
 OPERATIONS = """
@@ -23,7 +23,8 @@ library.define("bwd(Tensor q) -> Tensor")
 SWITCH = """
 import torch
 from torch.nn.attention import current_flash_attention_impl
-from pretrain.model import Encoder, EncoderShape, FastPath, use_path
+from pretrain.kernels import FastPath
+from pretrain.model import Encoder, EncoderShape, use_path
 from tests.support import path_cases
 
 model, config = path_cases.encoder("bert", "fp32"), path_cases.config("fp32")

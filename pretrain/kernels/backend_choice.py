@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pretrain.config import Config
-from pretrain.model.flash_attention import BUILT_IN
+from pretrain.kernels.flash_attention import BUILT_IN
 
 Attention = Literal["varlen", "sdpa"]
 _PRECISIONS = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}

@@ -7,8 +7,8 @@ import torch
 from torch.nn.attention.varlen import varlen_attn
 
 from pretrain.config import Config
-from pretrain.model import ComputeBackends, FastPath, KernelChoice
-from pretrain.model.backend_choice import attention_fallback, fastest_attention, varlen_has_window
+from pretrain.kernels import ComputeBackends, FastPath, KernelChoice
+from pretrain.kernels.backend_choice import attention_fallback, fastest_attention, varlen_has_window
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pretrain.config import Config
-from pretrain.model import Candidates, FastPath, KernelChoice
+from pretrain.kernels import Candidates, FastPath, KernelChoice
 
 PLAIN, KERNELS, COMPILED, BOTH = (
     FastPath(fused, compiled) for fused, compiled in [(False, False), (True, False), (False, True), (True, True)]

@@ -1,0 +1,16 @@
+from .backend_choice import Attention as Attention
+from .backend_choice import Candidates as Candidates
+from .backend_choice import ComputeBackends as ComputeBackends
+from .backend_choice import FastPath as FastPath
+from .backend_choice import KernelChoice as KernelChoice
+from .backend_choice import fastest_attention as fastest_attention
+from .backend_choice import varlen_has_window as varlen_has_window
+from .flash_attention import FlashAttention as FlashAttention
+from .flash_attention import use_version as use_version
+from .implementation import operations as operations
+from .plain import PLAIN as PLAIN
+from .plain import Operations as Operations
+from .plain import Rotation as Rotation
+from .plain import add_rms_norm as add_rms_norm
+from .plain import rotation as rotation
+from .plain import swiglu as swiglu
