@@ -2,10 +2,8 @@
 
 import itertools
 import json
-import time
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -96,20 +94,3 @@ def test_a_restart_begins_the_next_epoch_once():
     assert Position().restarted() == Position()
     assert Position(2, 1, 5, ((8, 3),)).restarted() == Position(3)
     assert Position(3).restarted() == Position(3)
-
-
-def test_the_place_in_a_trillion_tokens_is_found_at_once():
-    """Five phases, eight sources: rows of each source at any step, in closed form."""
-    weights = [[float((source + phase) % 4) for source in range(8)] for phase in range(5)]
-    streams = [
-        RowStream(BlockReader(MemoryBlocks([[9]])), 0, 1, "best_fit", number, look_ahead=False) for number in range(8)
-    ]
-    mixture = Mixture(streams, weights, seed=1)
-    rows = 10**12 // 8192 // 5
-    start = time.perf_counter()
-    for phase in range(5):
-        counts = mixture.count_rows(phase * rows, rows, phase)
-        share = np.array(weights[phase]) / sum(weights[phase])
-        assert counts.sum() == rows
-        assert counts / rows == pytest.approx(share, abs=2e-4)
-    assert time.perf_counter() - start < 20  # milliseconds; a walk over the rows would take days

@@ -63,13 +63,6 @@ def test_each_document_is_a_permutation_of_its_ngrams(block, n, number):
         assert not by_first
 
 
-@settings(max_examples=50, deadline=None)
-@given(blocks())
-def test_an_ngram_longer_than_each_document_changes_nothing(block):
-    tokens, lengths, begins = block
-    np.testing.assert_array_equal(shuffle_ngrams(tokens, lengths, begins, 12, KEY, 0), tokens)
-
-
 def test_every_order_is_equally_likely():
     """Four words a document, the second of two pieces, in 24,000 documents: chi-square over the 24 orders."""
     count, starts = 24_000, [True, True, False, True, True]
@@ -79,17 +72,6 @@ def test_every_order_is_equally_likely():
     assert set(orders) == set(permutations((0, 1, 3, 4)))
     chi_square = sum((seen - 1000) ** 2 / 1000 for seen in orders.values())
     assert 7 < chi_square < 50  # 23 degrees of freedom: outside with a chance of about 0.002
-
-
-def test_a_place_of_a_long_document_is_equally_likely_to_get_any_word():
-    count, words = 4000, 20
-    tokens = np.tile(np.arange(words, dtype=np.uint16), count)
-    ones = np.ones(len(tokens), dtype=bool)
-    found = shuffle_ngrams(tokens, np.full(count, words, np.uint32), ones, 1, KEY, 1).reshape(count, words)
-    for place in (0, 7, words - 1):
-        seen = np.bincount(found[:, place], minlength=words)
-        chi_square = ((seen - count / words) ** 2 / (count / words)).sum()
-        assert 4 < chi_square < 50  # 19 degrees of freedom
 
 
 def test_the_order_depends_on_key_and_block():
@@ -113,8 +95,3 @@ def test_golden():
     for n, wanted in golden.items():
         found = shuffle_ngrams(tokens, lengths, begins, n, (1, 2), 5) - 100
         assert " ".join(map(str, found.tolist())) == wanted
-
-
-def test_an_empty_block():
-    nothing = np.zeros(0, dtype=np.uint16)
-    assert shuffle_ngrams(nothing, np.zeros(2, np.uint32), nothing.astype(bool), 1, KEY, 0).size == 0

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pretrain.model import Encoder, EncoderShape
-from pretrain.model.tiling import tiled, with_noise, wrapped
+from pretrain.model.tiling import tiled, with_noise
 from tests.support import encoders
 
 SIZES = {"layers": 3, "hidden": 8, "heads": 2, "intermediate": 6}
@@ -20,13 +20,6 @@ def small_state(shape: EncoderShape) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     state = encoder.state_dict()
     return {name: 0.5 * torch.randn(tensor.shape, generator=generator) for name, tensor in state.items()}
-
-
-def test_the_smaller_one_is_in_the_center_and_continues_with_wraparound():
-    assert wrapped(3, 8).tolist() == [1, 2, 0, 1, 2, 0, 1, 2]
-    assert wrapped(3, 5).tolist() == [2, 0, 1, 2, 0]
-    assert wrapped(4, 5).tolist() == [0, 1, 2, 3, 0]
-    assert wrapped(4, 4).tolist() == [0, 1, 2, 3]
 
 
 def places(small: int, large: int) -> list[int]:

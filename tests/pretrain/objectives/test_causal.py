@@ -1,15 +1,13 @@
 """The causal objective: which tokens are predicted, and from which tokens."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.config import OBJECTIVES, Config
+from pretrain.config import OBJECTIVES
 from pretrain.data import BatchRows
 from pretrain.data.batch_view import ShownPrediction
-from pretrain.masking import IGNORED, MaskedTokens, Vocabulary, mask_rate
-from pretrain.objectives import objective_of
+from pretrain.masking import IGNORED, Vocabulary
 from pretrain.objectives.causal import CausalTokens
 from tests.support import masks
 from tests.support.batches import batch_of
@@ -47,22 +45,6 @@ def test_every_ordinary_token_is_predicted_from_the_slot_before_it(rows):
         pairs = list(zip(positions[number].tolist(), labels[number].tolist(), strict=True))
         assert pairs[: len(wanted)] == wanted
         assert set(pairs[len(wanted) :]) <= {(number * seq_len, IGNORED)}
-
-
-def config(**sections) -> Config:
-    least = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}}
-    return Config.model_validate(least | sections)
-
-
-def test_the_configuration_chooses():
-    objective = objective_of(config(objective="clm"), VOCABULARY, 0, "train")
-    assert isinstance(objective, CausalTokens)
-    assert objective.flags == 0, "where words begin need not be known"
-    assert {mask_rate(config(objective="clm"), step) for step in range(10)} == {1.0}
-    assert isinstance(objective_of(config(), VOCABULARY, 0, "train"), MaskedTokens)
-    assert mask_rate(config(masking={"rate": {"schedule": "linear", "start": 0.3, "end": 0.1}}), 9) == pytest.approx(
-        0.1
-    )
 
 
 def test_the_label_of_a_slot_is_shown_at_the_next():

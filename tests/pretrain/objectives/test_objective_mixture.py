@@ -15,10 +15,21 @@ from data_prep.common.errors import UserError
 from pretrain.config import Config, View
 from pretrain.data import Batch, BatchRows, BatchStage, MixturePosition
 from pretrain.data.stream import Position
-from pretrain.masking import IGNORED, RowGroup, Rows, Vocabulary
+from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, Vocabulary, mask_rate
 from pretrain.model import Encoder, EncoderShape
-from pretrain.objectives import Objective, ObjectiveMixture, loss_weights, objective_of, predicted_share, shares_at
+from pretrain.objectives import (
+    CausalTokens,
+    DiffusionTokens,
+    Objective,
+    ObjectiveMixture,
+    loss_weights,
+    objective_of,
+    predicted_share,
+    shares_at,
+)
 from pretrain.objectives.objective_mixture import row_objectives, row_quotas
+from pretrain.objectives.prefix import PrefixTokens
+from pretrain.objectives.repair import RepairObjective
 from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
 
 VOCABULARY = Vocabulary(size=101, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
@@ -61,6 +72,25 @@ def contents(batches: list[Batch], names: list[str]) -> list[tuple]:
                 used = labels[row] != IGNORED
                 found.append((names[number], *map(tuple, (tokens[row], at[row][used], labels[row][used]))))
     return sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "rate"),
+    [
+        ("mlm", MaskedTokens, 0.15),
+        ("mntp", MaskedTokens, 0.15),
+        ("repair", RepairObjective, 0.15),
+        ("clm", CausalTokens, 1.0),
+        ("prefix", PrefixTokens, 1.0),
+        ("diffusion", DiffusionTokens, 1.0),
+    ],
+)
+def test_a_name_chooses_the_objective(name, kind, rate):
+    run = Config.model_validate({"run": {"dir": "r"}, "data": {"train": "d"}, "train": {"steps": 9}, "objective": name})
+    objective = objective_of(run, VOCABULARY, 5, "train")
+    assert isinstance(objective, kind)
+    assert objective.flags == (TokenFlag.TARGET if name == "repair" else 0), "where words begin need not be known"
+    assert {mask_rate(run, step) for step in range(9)} == {rate}
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 50))

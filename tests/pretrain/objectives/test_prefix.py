@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from data_prep.common.errors import UserError
-from pretrain.config import OBJECTIVES, Config, View
-from pretrain.data import BatchRows, Sources
-from pretrain.masking import IGNORED, Vocabulary, mask_rate
+from pretrain.config import Config, View
+from pretrain.data import Sources
+from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import native_encoder
 from pretrain.model.families import MODELS, hugging_face_config, to_hugging_face
-from pretrain.objectives import objective_of
 from pretrain.objectives.prefix import PrefixTokens
 from tests.support import masks
-from tests.support.batches import batch_of
 from tests.support.datasets import make_dataset
 from tests.support.encoders import shape
 
@@ -130,30 +128,6 @@ def test_loss_and_gradients_equal_those_of_a_plain_model_under_the_mask(case):
         torch.testing.assert_close(gradients[name], expected, rtol=1e-3, atol=2e-5 * expected.abs().max().item() + 1e-7)
 
 
-@pytest.mark.parametrize("case", ["bert", "modernbert"])
-def test_no_state_depends_on_later_targets_or_on_other_documents(case):
-    _, encoder = translator(case)
-    stream = batch(PAIRS)
-    bounds = stream["cu_seqlens"].long()
-    number = torch.repeat_interleave(torch.arange(len(bounds) - 1), bounds.diff())
-
-    @torch.no_grad()
-    def states(tokens: Tensor) -> Tensor:
-        return encoder.hidden(tokens, stream["positions"], stream["cu_seqlens"], S)
-
-    before = states(stream["tokens"])
-    ends = {0: 5, 1: 13, 3: 37, 5: 53}  # of the sources, by document
-    for changed in (1, 5, 7, 10, 11, 14, 25, 37, 40, 45, 49):
-        tokens = stream["tokens"].clone()
-        tokens[changed] = 5 + (tokens[changed] + 7) % 96
-        after = states(tokens)
-        of = int(number[changed])
-        first_later = int(bounds[of]) if changed < ends[of] else changed
-        sees = (number == of) & (torch.arange(len(tokens)) >= first_later)
-        assert torch.equal(before[~sees], after[~sees]), changed
-        assert ((before[sees] - after[sees]).abs().amax(dim=1) > 1e-5).all(), changed
-
-
 @pytest.mark.parametrize("case", CASES)
 def test_the_exported_class_reads_a_source_as_in_training(case):
     model, encoder = translator(case)
@@ -163,26 +137,9 @@ def test_the_exported_class_reads_a_source_as_in_training(case):
         torch.testing.assert_close(found[:, :101], model(input_ids=ids[None]).logits[0], rtol=1e-4, atol=1e-4)
 
 
-def test_the_label_of_a_slot_is_shown_at_the_next():
-    tokens = np.array([row(12, [([10, 11], [13])])])
-    found = PrefixTokens(VOCABULARY)(masks.rows_of(tokens), 1.0)
-    shown = batch_of(tokens, found.labels.reshape(1, -1), found.positions.reshape(1, -1))
-    shown.positions[:] = [*range(6), *range(6)]
-    ((first,),) = BatchRows.of([shown], [OBJECTIVES["prefix"]]).documents(VOCABULARY)
-    assert [(one.place, one.label, one.kind) for one in first.predictions] == [(4, 13, "next"), (5, SEP, "next")]
-
-
 def config(**sections) -> Config:
     least = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}, "objective": "prefix"}
     return Config.model_validate(least | sections)
-
-
-def test_the_configuration_chooses():
-    objective = objective_of(config(), VOCABULARY, 0, "train")
-    assert isinstance(objective, PrefixTokens)
-    assert mask_rate(config(), 3) == 1.0
-    mixture = config(objective=[{"kind": "prefix", "share": 0.5}, {"kind": "mlm", "share": 0.5}])
-    assert [kind.name for kind in mixture.objective_kinds] == ["mlm", "prefix"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.data import BatchStage, Loader, Sources
 from pretrain.masking import IGNORED, Rows, TokenFlag, Vocabulary
-from pretrain.objectives import objective_of
 from pretrain.objectives.repair import RepairObjective
 from tests.support.datasets import make_dataset
 
@@ -177,7 +176,3 @@ def test_settings_that_repair_does_not_read_are_refused(data):
         name = next(iter(masking))
         with pytest.raises(ValueError, match=rf"masking\.{name} is not read by objective repair"):
             config_of(data, masking=masking)
-    again = Config.model_validate(config_of(data).model_dump(mode="json"))
-    assert isinstance(objective_of(again, VOCABULARY, 0, "train"), RepairObjective)
-    mlm = config_of(data, objective="mlm")
-    assert not isinstance(objective_of(mlm, VOCABULARY, 0, "train"), RepairObjective)

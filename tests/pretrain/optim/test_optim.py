@@ -20,7 +20,7 @@ from pretrain.optim import build_optimizer, depth_slices, described, optimizers
 from pretrain.optim.optimizers import newton_schulz, orthogonalize_
 from pretrain.optim.parameter_fragments import assign_jobs
 from pretrain.optim.parameter_groups import parameter_groups
-from tests.support.optimizers import AVERAGING, BETAS, EMBEDDING, EPS, LR, MATRIX, NAMES, Reference, settings
+from tests.support.optimizers import AVERAGING, EMBEDDING, LR, MATRIX, NAMES, Reference, settings
 from tests.support.streams import ARCHS
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24, "vocab_size": 70}
@@ -227,40 +227,6 @@ def test_adamw_is_pytorch_s_own():
         assert torch.equal(one, two)
 
 
-def test_muon_is_pytorch_s_own_for_each_matrix():
-    """PyTorch's works in bf16."""
-    model, rng = encoder("modernbert"), np.random.default_rng(1)
-    blocks = {
-        part.name: [nn.Parameter(block.detach().clone()) for block in part.parameter.split(part.blocks)]
-        for part in described(model)
-        if part.kind == "matrix"
-    }
-    assert [len(blocks[f"layers.0.{name}.weight"]) for name in ("qkv", "attention_out", "mlp_in")] == [3, 1, 2]
-    start = {name: torch.cat(parts).detach().clone() for name, parts in blocks.items()}
-    config = OptimConfig(name="muon", lr=0.02, weight_decay=0.1, muon={"momentum": 0.9})
-    theirs = torch.optim.Muon(
-        [block for parts in blocks.values() for block in parts],
-        lr=0.02,
-        weight_decay=0.1,
-        momentum=0.9,
-        nesterov=True,
-        ns_steps=5,
-        adjust_lr_fn="match_rms_adamw",
-    )
-    ours = build_optimizer(model, config)
-    for _ in range(3):
-        gradients = draw(model, rng)
-        for name, parts in blocks.items():
-            for block, gradient in zip(parts, torch.from_numpy(gradients[name]).chunk(len(parts)), strict=True):
-                block.grad = gradient.clone()
-        ours.step()
-        theirs.step()
-    for name, parameter in model.named_parameters():
-        if name in blocks:
-            moved, wanted = parameter - start[name], torch.cat(blocks[name]) - start[name]
-            assert (moved - wanted).norm() < 0.03 * wanted.norm(), name
-
-
 def test_work_is_dealt_out_evenly():
     assert assign_jobs({"a": 4, "b": 2, "c": 2, "d": 1}, [0, 0, 0]) == {"a": 0, "b": 1, "c": 2, "d": 1}
     assert assign_jobs({"a": 4, "b": 2}, [5, 0]) == {"a": 1, "b": 1}, "processes with whole matrices get fewer"
@@ -369,14 +335,6 @@ def test_a_parameter_without_a_gradient_stays_and_has_state(name):
     assert optimizer.state[unused].keys() == optimizer.state[model.layers[1].qkv.weight].keys()
 
 
-def test_no_average_unless_asked():
-    model = encoder()
-    optimizer = build_optimizer(model, OptimConfig())
-    draw(model, np.random.default_rng(0))
-    optimizer.step()
-    assert all(set(state) == {"step", "exp_avg", "exp_avg_sq"} for state in optimizer.state.values())
-
-
 @pytest.mark.parametrize(("before", "after"), [("adamw", "muon"), ("muon", "adamw"), ("adamw", "lamb")])
 def test_an_optimizer_takes_over_from_another(before, after):
     """It keeps the moments that it knows, begins the others, and drops what it does not read."""
@@ -395,10 +353,3 @@ def test_an_optimizer_takes_over_from_another(before, after):
         else:
             assert set(state) == {"step", "exp_avg", "exp_avg_sq"}
             assert state["step"] == (1 if before == "muon" and part.kind == "matrix" else 2)
-
-
-def test_optimizer_has_the_config_s_settings():
-    optimizer = build_optimizer(encoder(), OptimConfig(lr=3e-3, betas=BETAS, eps=EPS, weight_decay=0.2))
-    for group, decay in zip(optimizer.param_groups, [0.2, 0.0, 0.0], strict=True):
-        assert (group["lr"], tuple(group["betas"]), group["eps"]) == (3e-3, BETAS, EPS)
-        assert group["weight_decay"] == decay
