@@ -254,7 +254,7 @@ def _of_data(folder: Path) -> Iterator[Reader]:
     write_json(record_path(out, 0), {**done, **none, "left_out": {"a": 1}, "encoder": "x", "note": ""})
     yield Reader("task record", record_path(out, 0), lambda: read_record(plan, 0, out), kind=TaskRecord | None)
     weights = folder / "weights.json"
-    WeightList("0" * 64, [1], [1.0, 0.5]).write(weights)
+    WeightList("0" * 64, [1.0, 0.5]).write(weights)
     yield Reader("weight list", weights, lambda: WeightList.read(weights), kind=WeightList)
 
 

@@ -3,7 +3,7 @@
     python -m experiments.selected_tokens --input books.jsonl.zst --pairs blimp.jsonl.zst
         --train sst2-train.tsv --valid sst2-dev.tsv
 
-Uniform selection, rarer tokens, and cloze masks (one content word a sentence).
+Uniform selection, and rarer tokens.
 `maskwright prep weights` writes the lists. The models differ in nothing else. It runs maskwright's commands. Run the
 same command again to resume: results in --work are used again.
 """
@@ -26,11 +26,10 @@ from experiments.small_models import (
 from experiments.sst2_finetuning import Tuned, accuracy_table, fine_tune
 from experiments.word_order import blimp, credits_of, losses
 
-LISTS = {"rare": ("--frequency", "0.5"), "content": ("--content", "200")}
+LISTS = {"rare": ("--frequency", "0.5")}
 SELECTIONS: dict[str, dict[str, Any]] = {
     NATURAL: {},
     "rare": {"selection": {"weights": "lists/rare.json"}},
-    "cloze": {"strategy": "whole_word", "selection": {"weights": "lists/content.json", "per": "sentence"}},
 }
 
 
@@ -54,7 +53,6 @@ def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
 
 - {NATURAL}: all tokens have the same chance.
 - rare: a token's weight is its count to the power -0.5.
-- cloze: one content word of each sentence is masked; the 200 most frequent words are not content words.
 
 All have the same limit of predicted tokens. [Which tokens](../../docs/masking.md) explains the settings.
 

@@ -12,17 +12,14 @@ from data_prep.common.reading import parse_json, read_bytes, shown_path
 
 @dataclass(frozen=True)
 class WeightList:
-    """Weights of each id of a tokenizer, 0 or from 1e-6 to 1e6 (ValueError for others), and ids that end a sentence."""
+    """Weights of each id of a tokenizer, 0 or from 1e-6 to 1e6 (ValueError for others)."""
 
     tokenizer_sha256: str
-    sentence_ends: list[int]
     weights: list[float]
 
     def __post_init__(self) -> None:
         if not all(weight == 0 or 1e-6 <= weight <= 1e6 for weight in self.weights):
             raise ValueError("a weight is neither 0 nor from 1e-6 to 1e6")
-        if not all(id < len(self.weights) for id in self.sentence_ends):
-            raise ValueError("the id of a sentence end has no weight")
 
     @property
     def digest(self) -> str:

@@ -9,8 +9,6 @@ from data_prep.common.errors import UserError
 from data_prep.format import Dataset, WeightList
 from data_prep.tokenizer import Spelling
 
-_SENTENCE_ENDS = frozenset(".!?…。！？")
-
 
 class TokenWeights:
     """Weights of a data set's tokens, float64 [vocab_size]. Raises UserError if it has no tokenizer files."""
@@ -57,9 +55,8 @@ class TokenWeights:
         return np.where(times, sums / np.maximum(times, 1), other), listed.count(-1)
 
     def listed(self, weights: NDArray[np.float64]) -> WeightList:
-        """The list of these weights. A sentence ends with a token of signs, one of them a full stop or similar."""
-        ends = [id for id in self._signs if _SENTENCE_ENDS & set(self._texts[id])]
+        """The list of these weights."""
         try:
-            return WeightList(self._dataset.manifest.tokenizer.sha256, ends, weights.tolist())
+            return WeightList(self._dataset.manifest.tokenizer.sha256, weights.tolist())
         except ValueError as error:
             raise UserError(f"The weights cannot be used: {error}.") from None

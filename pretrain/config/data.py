@@ -88,15 +88,6 @@ class SpanConfig(Section):
 class SelectionConfig(Section):
     weights: Path | None = Field(None, description="a list written by `maskwright prep weights`")
     unmarked: float = Field(1.0, ge=0, le=1e6, description="weight of a token that the data do not mark, next to 1")
-    per: Literal["row", "sentence"] = Field(
-        "row", description="row: masking.rate of its tokens; sentence: one unit of each, up to masking.rate"
-    )
-
-    @model_validator(mode="after")
-    def _sentence_ends(self) -> "SelectionConfig":
-        if self.per == "sentence" and self.weights is None:
-            raise ValueError("per sentence needs weights, a list of `maskwright prep weights`, for the sentence ends")
-        return self
 
 
 class DiffusionConfig(Section):

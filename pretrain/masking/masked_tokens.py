@@ -166,7 +166,7 @@ class MaskedTokens:
         begins = None if units is None else units.begins
         if self.weights:
             numbers = wide(of_columns(self.weight_key, rows.row_ids, 2 * seq_len))
-            selected = self.weights.select(rows, ordinary, begins, counts, numbers, order, row_draws)
+            selected = self.weights.select(rows, ordinary, begins, counts, numbers, row_draws)
         elif begins is None:
             selected = select_tokens(ordinary, counts, order)
         else:

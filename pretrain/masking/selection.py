@@ -140,12 +140,11 @@ def select_weighted(
     ordinary: NDArray[np.bool_],
     begins: NDArray[np.bool_],
     weights: NDArray[np.float64],
-    groups: NDArray[np.int64],
     counts: NDArray[np.int64],
     draws: NDArray[np.int64],
     row_draws: NDArray[np.int64],
 ) -> NDArray[np.bool_]:
-    """Select units of each group by weight, a number of tokens on average: bool [R, S].
+    """Select units of each row by weight, counts [R] tokens on average: bool [R, S].
 
     Units are drawn one after the other without replacement, each with a chance proportional to its weight among those
     that are left. This is the order of -log(u) / weight for uniform u (Efraimidis and Spirakis, "Weighted random
@@ -156,8 +155,7 @@ def select_weighted(
     Args:
         ordinary, begins: as for `select_units`.
         weights: [R, S] weights of tokens, 0 where not ordinary; a unit has the mean weight of its tokens.
-        groups: [R, S] the number of each slot's group, not decreasing along the stream; a unit is where it begins.
-        counts: [R] tokens to select in each group of a row.
+        counts: [R] tokens to select in each row.
         draws: [R, S] 32-bit numbers that order the units. row_draws: [R] 32-bit numbers that round.
     """
     starts = np.flatnonzero(begins | ~ordinary)
@@ -165,12 +163,11 @@ def select_weighted(
     with np.errstate(divide="ignore"):
         mean = np.add.reduceat(weights.reshape(-1), starts) / lengths
         keys = -np.log((draws.reshape(-1)[starts] + 0.5) / 2**32) / mean
-    of_units = groups.reshape(-1)[starts]
-    queue = np.lexsort((keys, of_units))
+    row = starts // ordinary.shape[1]  # in the order of the queue, too
+    queue = np.lexsort((keys, row))
     sizes = np.where(np.isfinite(keys), lengths, 0)[queue]
     before = np.cumsum(sizes) - sizes
-    before -= before[np.searchsorted(of_units, of_units)]  # units of a group have the same places in both orders
-    row = starts[queue] // ordinary.shape[1]
+    before -= before[np.searchsorted(row, row)]
     chosen = np.zeros(len(starts), dtype=np.bool_)
     chosen[queue] = (sizes > 0) & (before + scaled_draws(row_draws[row], sizes) < counts[row])
     return np.repeat(chosen, lengths).reshape(ordinary.shape)

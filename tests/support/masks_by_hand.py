@@ -43,7 +43,7 @@ def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[in
         return draws[unit[0]], unit[0] ^ draws[0]
 
     if mask.weights:
-        chosen = _by_weight(mask, rows, row, units, k, draws[-2] | draws[-1] << 16, order)
+        chosen = _by_weight(mask, rows, row, units, k, draws[-2] | draws[-1] << 16)
     elif mask.by_token:
         chosen = sorted(units, key=order)[:k]
     else:
@@ -87,9 +87,9 @@ def _systematic(units: list[Unit], k: int, turn: int, order) -> list[Unit]:
     return chosen
 
 
-def _by_weight(mask: MaskedTokens, rows: Rows, row: int, units: list[Unit], k: int, turn: int, order) -> list[Unit]:
-    """Units in the order of -log(u) / weight; or the first of each sentence, and k tokens of these by `_systematic`."""
-    weights, of_slots = mask.weights, _weights_by_hand(mask, rows, row)
+def _by_weight(mask: MaskedTokens, rows: Rows, row: int, units: list[Unit], k: int, turn: int) -> list[Unit]:
+    """Units in the order of -log(u) / weight."""
+    of_slots = _weights_by_hand(mask, rows, row)
     columns = of_columns(mask.weight_key, rows.row_ids[row : row + 1], 2 * rows.tokens.shape[1])[0].tolist()
     race = {}
     for number, unit in enumerate(units):
@@ -98,16 +98,6 @@ def _by_weight(mask: MaskedTokens, rows: Rows, row: int, units: list[Unit], k: i
         if weight:
             race[number] = -math.log(u) / weight
     queue = [units[number] for number in sorted(race, key=race.__getitem__)]
-    if weights.per == "sentence":
-        sentence, sentences = 0, []
-        for slot, token in enumerate(rows.tokens[row].tolist()):
-            ended = slot and weights.ends_sentence[rows.tokens[row, slot - 1]]
-            sentence += bool(ended) or token == mask.vocabulary.cls
-            sentences.append(sentence)
-        firsts = {sentences[unit[0]]: unit for unit in reversed(queue)}
-        queue = sorted(firsts.values())
-        k = min(k, sum(map(len, queue)))
-        return sorted(queue, key=order)[:k] if mask.by_token else _systematic(queue, k, turn, order)
     k, taken, chosen = min(k, sum(map(len, queue))), 0, []
     for unit in queue:
         if taken + (turn * len(unit) >> 32) < k:

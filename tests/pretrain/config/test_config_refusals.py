@@ -189,10 +189,6 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["schedule={kind: constant, min_ratio: 0.1}"], "schedule: min_ratio is for rates that fall"),
         (["model.max_positions=64"], "model.max_positions (64) must be at least the longest data.seq_len (128)"),
         (["masking.replacement={mask: 0.8, random: 0.3}"], "mask + random is 1.1; the two shares may add up to 1"),
-        (
-            ["masking.selection.per=sentence"],
-            "masking.selection: per sentence needs weights, a list of `mask",
-        ),
         (["masking.selection.unmarked=-1"], "masking.selection.unmarked"),
         (["model.size={layers: 2, hidden: 33, heads: 2}"], "hidden (33) must be a multiple of heads (2)"),
         (

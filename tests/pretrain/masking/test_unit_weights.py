@@ -1,4 +1,4 @@
-"""Weighted selection: exact counts, chances by their definition, one unit a sentence, and lists of weights."""
+"""Weighted selection: exact counts, chances by their definition, and marked tokens."""
 
 from itertools import permutations
 from pathlib import Path
@@ -19,23 +19,20 @@ from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, wo
 from tests.support.masks import token_masking
 from tests.support.masks_by_hand import by_hand
 
-END, STOP = 11, 12  # a full stop, and a word without a weight
-
 
 def weighted(
     weights: dict[int, float],
     strategy: str = "token",
     rate: float = 0.15,
-    per="row",
     unmarked=1.0,
     other=1.0,
     **options,
 ) -> MaskedTokens:
-    """Masking by the weights of some ids, `other` for the rest. END ends a sentence."""
+    """Masking by the weights of some ids, `other` for the rest."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "list"
-        WeightList("", [END], [weights.get(id, other) for id in range(VOCABULARY.size)]).write(path)
-        found = UnitWeights.of(SelectionConfig(weights=path, per=per, unmarked=unmarked), VOCABULARY)
+        WeightList("", [weights.get(id, other) for id in range(VOCABULARY.size)]).write(path)
+        found = UnitWeights.of(SelectionConfig(weights=path, unmarked=unmarked), VOCABULARY)
     return token_masking(VOCABULARY, rate, strategies=STRATEGIES[strategy], weights=found, **options)
 
 
@@ -61,7 +58,6 @@ def successive(weights: list[float], k: int) -> np.ndarray:
 WEIGHTS = st.sampled_from([0.0, 0.001, 0.5, 1.0, 3.0, 1000.0])
 
 
-@pytest.mark.parametrize("per", ["row", "sentence"])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(max_examples=40, deadline=None)
 @given(
@@ -72,13 +68,12 @@ WEIGHTS = st.sampled_from([0.0, 0.001, 0.5, 1.0, 3.0, 1000.0])
     rate=st.sampled_from(RATES),
     seed=st.integers(0, 2**64 - 1),
 )
-def test_masks_are_those_of_the_rule_by_hand(per, strategy, rows, weights, other, unmarked, rate, seed):
+def test_masks_are_those_of_the_rule_by_hand(strategy, rows, weights, other, unmarked, rate, seed):
     rng = np.random.default_rng(seed)
     rows = Rows(
         rows.tokens, rows.row_ids, rows.flags | (rng.random(rows.flags.shape) < 0.3) * np.uint8(TokenFlag.TARGET)
     )
-    rows.tokens[VOCABULARY.is_ordinary[rows.tokens] & (rng.random(rows.tokens.shape) < 0.2)] = END
-    mask = weighted(weights, strategy, rate, per, unmarked, other, seed=seed)
+    mask = weighted(weights, strategy, rate, unmarked, other, seed=seed)
     assert same(mask(rows, rate), by_hand(mask, rows, rate))
 
 
@@ -122,29 +117,3 @@ def test_marked_tokens_are_preferred():
     only = selected(weighted({}, rate=0.5, unmarked=0.0)(rows, 0.5), 30_000)
     assert (only.sum(axis=1) == 1).all()
     assert only[:, 3].all()
-
-
-@pytest.mark.parametrize("strategy", ["token", "whole_word"])
-def test_one_unit_of_each_sentence_by_weight(strategy):
-    """Two sentences in the first document; in the second one without a candidate and one without an end."""
-    picture = f"[{words(1, 1, 1, 1, 1, 1, 1)}][{words(1, 1, 1, 1)}]"
-    rows = drawn(picture, 20_000)
-    rows.tokens[:, 1:8] = [10, 13, STOP, END, 14, STOP, END]
-    rows.tokens[:, 10:14] = [STOP, END, 15, 16]
-    mask = weighted({10: 3.0, END: 0.0, STOP: 0.0}, strategy, 0.5, "sentence")
-    hit = selected(mask(rows, 0.5), 20_000)
-    assert (hit.sum(axis=1) == 3).all()
-    assert hit[:, 5].all()
-    check_shares(hit[:, 1].sum(), 20_000, 3 / 4)
-    assert (hit[:, 1] != hit[:, 2]).all()
-    assert (hit[:, 12] != hit[:, 13]).all()
-    check_shares(hit[:, 12].sum(), 20_000, 1 / 2)
-    check_shares((hit[:, 1] & hit[:, 12]).sum(), 20_000, 3 / 8)
-
-
-def test_with_more_sentences_than_places_each_has_the_same_chance():
-    sentence = [10, 13, STOP, END]
-    mask = weighted({END: 0.0, STOP: 0.0, 10: 50.0}, "token", 0.1, "sentence")
-    hit = selected(mask(row_of(sentence * 5, 20_000), 0.1), 20_000)[:, 1:-1].reshape(20_000, 5, 4)
-    assert (hit.sum(axis=(1, 2)) == 2).all()
-    check_shares(hit.any(axis=2).sum(axis=0), 20_000, 2 / 5)

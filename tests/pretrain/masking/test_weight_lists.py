@@ -38,20 +38,19 @@ def ships(tmp_path) -> Dataset:
     return wordpiece.wordpiece_set(tmp_path / "ships", [[[*wordpiece.SHIP, 5, 6]] * 4], [])
 
 
-def made(ships: Dataset, tmp_path: Path, *options) -> tuple[list[float], WeightList, str]:
-    """The weights of a list that the command writes, the list, and what the command prints."""
+def made(ships: Dataset, tmp_path: Path, *options) -> tuple[list[float], str]:
+    """The weights of a list that the command writes, and what the command prints."""
     path = tmp_path / "weights.json"
     path.unlink(missing_ok=True)
     said = run("prep", "weights", ships.path, "--out", path, *options)
     found = WeightList.read(path)
     assert found.tokenizer_sha256 == ships.manifest.tokenizer.sha256
-    return found.weights, found, said
+    return found.weights, said
 
 
 def test_rarer_tokens_have_higher_weights(ships, tmp_path):
-    weights, found, said = made(ships, tmp_path, "--frequency", 0.5)
+    weights, said = made(ships, tmp_path, "--frequency", 0.5)
     assert weights == pytest.approx([count**-0.5 for count in (1, 1, 1, 1, 1, 8, 8, 4, 4, 4, 1)])
-    assert found.sentence_ends == []
     assert "11 tokens, 0 with weight 0, others up to 1" in said
 
 
@@ -59,10 +58,10 @@ def test_words_have_the_mean_of_their_weights(ships, tmp_path):
     """`Ship` is the same word to this tokenizer; `ships`, `s` and `boat` are not one token that begins a word."""
     file = tmp_path / "words.txt"
     file.write_text("sail\t2\n\nship\t3\nShip\t4\nships\ns\nboat\t7\nthe\n")
-    weights, _, said = made(ships, tmp_path, "--words", file, "--other", 0.25)
+    weights, said = made(ships, tmp_path, "--words", file, "--other", 0.25)
     assert weights == [0.25] * 5 + [1, 3.5, 0.25, 2, 0.25, 0.25]
     assert "left out: 3 lines whose word is not one token" in said
-    weights, _, said = made(ships, tmp_path, "--words", file)
+    weights, said = made(ships, tmp_path, "--words", file)
     assert weights == [0.0] * 5 + [1, 3.5, 0, 2, 0, 0]
     assert "8 with weight 0, others up to 3.5" in said
 
@@ -78,11 +77,10 @@ def signs(tmp_path, monkeypatch) -> Dataset:
 
 
 def test_content_words_are_neither_frequent_nor_signs(signs, tmp_path):
-    """`##s` is most frequent, but begins no word; a sentence ends with signs only, not with `etc.`."""
-    weights, found, _ = made(signs, tmp_path, "--content", 2)
+    """`##s` is most frequent, but begins no word."""
+    weights, _ = made(signs, tmp_path, "--content", 2)
     assert [id for id, weight in enumerate(weights) if not weight] == [5, 6, 8, 9, 10, 13]
     assert {*weights} == {0.0, 1.0}
-    assert found.sentence_ends == [8, 9, 13]
 
 
 def test_what_cannot_be_made_is_refused(ships, tmp_path):
@@ -112,9 +110,9 @@ def test_what_cannot_be_made_is_refused(ships, tmp_path):
 
 
 def written(path: Path, weight: float, sha256: str, size: int = 1000) -> Path:
-    """Token 6 has a weight, 7 has none, and 9 ends a sentence."""
+    """Token 6 has a weight, and 7 has none."""
     cached_weights.cache_clear()
-    WeightList(sha256, [9], [{6: weight, 7: 0.0}.get(id, 1.0) for id in range(size)]).write(path)
+    WeightList(sha256, [{6: weight, 7: 0.0}.get(id, 1.0) for id in range(size)]).write(path)
     return path
 
 
@@ -132,9 +130,6 @@ def test_another_tokenizer_and_bad_files_are_refused(tmp_path):
     for change in (
         {"weights": [1.0, -1.0]},
         {"weights": ["a", 1.0]},
-        {"sentence_ends": [20]},
-        {"sentence_ends": [1.5]},
-        {"sentence_ends": 3},
         {"more": 3},
     ):
         path.write_text(json.dumps(sound | change))
@@ -169,9 +164,6 @@ def test_the_settings_reach_the_masks(tmp_path):
         return hit.reshape(tokens.shape)
 
     assert (predicted() == (tokens == 6)).mean() > 0.999
-    by_sentence = predicted(per="sentence")
-    assert (by_sentence.sum(axis=1) == 4).all()
-    assert by_sentence[:, 21:23].any(), "the last sentence has its turn"
 
 
 def test_the_content_of_a_list_decides_and_not_its_place(tmp_path):

@@ -196,7 +196,7 @@ def test_a_remote_with_checkpoints_is_never_passed_over_silently(run, tmp_path, 
 def weighted_by(run: Path, path: Path, weight: float) -> Config:
     """Token 6 is selected with this weight."""
     cached_weights.cache_clear()
-    WeightList("0" * 64, [], [weight] * 1000).write(path)
+    WeightList("0" * 64, [weight] * 1000).write(path)
     return config_of(run).model_copy(
         update={"masking": MaskingConfig.model_validate({"selection": {"weights": str(path)}})}
     )
