@@ -76,7 +76,7 @@ class HeldOut:
         """The rows before masking, some at a time."""
         masks = self.masks
         with closing(
-            FirstRows.of(self.dataset, self.vocabulary, masks.seq_len, _SEED, flags=TokenFlag.WORD_START)
+            FirstRows(self.dataset, self.vocabulary, masks.seq_len, _SEED, flags=TokenFlag.WORD_START)
         ) as first:
             yield from first.take(masks.rows, at_once=max(1, _SLOTS // masks.seq_len))
 

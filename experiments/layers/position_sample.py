@@ -83,7 +83,7 @@ def held_out_rows(dataset: Dataset, settings: SampleSettings, vocabulary: Vocabu
     """
     if not dataset.n_blocks:
         raise UserError(f"{dataset.location} holds no document to analyze")
-    first = FirstRows.of(
+    first = FirstRows(
         dataset, vocabulary, settings.seq_len, settings.seed, _WINDOW_BLOCKS, "none", 0, settings.shuffled_ngrams
     )
     with closing(first):

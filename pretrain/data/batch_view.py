@@ -1,6 +1,5 @@
 """Readable view of batches: documents and masks of each row, the difference of two batches, masks of a text."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
@@ -9,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.config import OBJECTIVES, Config, ObjectiveKind
-from pretrain.data.batch import Batch
-from pretrain.data.stream import RowStream
-from pretrain.data.training_sources import FirstRows
-from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, MaskedTokens, RowGroup, TokenFlag, Vocabulary, mask_rate
+from pretrain.data.batch import Batch, LaidOut
+from pretrain.data.packing import SPECIALS_PER_PIECE
+from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, Vocabulary, mask_rate
 
 Replaced = Literal["mask", "random", "kept", "next"]
 
@@ -158,32 +155,20 @@ class MaskedVisit:
     units: list[int]
 
 
-class _OneDocument:
-    """A data set of one document (pretrain.data.window.Blocks)."""
-
-    n_blocks = 1
-
-    def __init__(self, ids: NDArray[np.uint32]):
-        self._ids, self.dtype = ids, ids.dtype
-
-    def document_lengths(self, block: int) -> NDArray[np.uint32]:
-        return np.array([len(self._ids)], dtype=np.uint32)
-
-    def read_tokens(self, block: int, out: NDArray[np.unsignedinteger]) -> None:
-        out[:] = self._ids
-
-
 def masked_visits(
     config: Config, vocabulary: Vocabulary, ids: NDArray[np.uint32], word_starts: NDArray[np.bool_], number: int
 ) -> Iterator[MaskedVisit]:
-    """Mask the first row of a text of ids [T] for `number` epochs from 0, with the masks that training draws.
+    """Mask a row that begins with a text of ids [T] for `number` epochs from 0, with the masks that training draws.
 
     A changing rate reaches `end` at the last visit.
     """
-    reader = BlockReader(_OneDocument(ids), flags=lambda tokens, block: word_starts * np.uint8(TokenFlag.WORD_START))
-    stream = RowStream(reader, config.run.seed, 1, config.data.packing, look_ahead=False)
-    with contextlib.closing(FirstRows(stream, config.data.seq_len, vocabulary)) as first:
-        (row,) = first.take(1)
+    seq_len = config.data.seq_len
+    length = min(len(ids), seq_len - SPECIALS_PER_PIECE)
+    end = length + SPECIALS_PER_PIECE
+    tokens, flags = np.full((1, seq_len), vocabulary.pad), np.zeros((1, seq_len), np.uint8)
+    tokens[0, :end] = [vocabulary.cls, *ids[:length].tolist(), vocabulary.sep]
+    flags[0, 1 : length + 1] = word_starts[:length] * np.uint8(TokenFlag.WORD_START)
+    row = LaidOut(Rows(tokens, np.zeros((1, 3), np.int64), flags), np.unique([end, seq_len]), end, 0)
     objective = MaskedTokens.of(config.masking, vocabulary, config.run.seed, "train")
     ordinary = vocabulary.is_ordinary[row.rows.tokens]
     for epoch in range(number):

@@ -202,20 +202,15 @@ def row_stream(
 
 
 class FirstRows:
-    """The first rows of a data set, laid out, without masks. Close it after use.
+    """The first rows of a data set, laid out, without masks; see row_stream. Close it after use.
 
     Args:
-        stream: the rows.
         seq_len: slots of a row.
-        vocabulary: the tokenizer's ids.
+        window_blocks: the default of the config if None.
     """
 
-    def __init__(self, stream: RowStream, seq_len: int, vocabulary: Vocabulary):
-        self._stream, self._seq_len, self._vocabulary = stream, seq_len, vocabulary
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         dataset: Dataset,
         vocabulary: Vocabulary,
         seq_len: int,
@@ -224,15 +219,10 @@ class FirstRows:
         packing: Mode = "best_fit",
         flags: int = 0,
         shuffled_ngrams: int = 0,
-    ) -> "FirstRows":
-        """The rows of a data set; see row_stream.
-
-        Args:
-            window_blocks: the default of the config if None.
-        """
+    ):
         blocks = window_blocks or DataConfig(train="-").window_blocks
-        stream = row_stream(dataset, seed, blocks, packing, flags=flags, shuffled_ngrams=shuffled_ngrams)
-        return cls(stream, seq_len, vocabulary)
+        self._stream = row_stream(dataset, seed, blocks, packing, flags=flags, shuffled_ngrams=shuffled_ngrams)
+        self._seq_len, self._vocabulary = seq_len, vocabulary
 
     @property
     def in_first_window(self) -> int:
