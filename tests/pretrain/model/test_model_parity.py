@@ -95,19 +95,6 @@ def test_logits_loss_and_gradients_equal_transformers(case):
         assert encoder.decoder_bias.grad[101:].abs().max() == 0
 
 
-@pytest.mark.parametrize("case", [case for case in SMALL if "causal" not in case])
-def test_packed_documents_are_as_in_a_padded_batch(case):
-    """Of transformers: all documents at once, each a row that is padded to the longest."""
-    model, batch = hugging_face(case), stream()
-    rows = torch.nn.utils.rnn.pad_sequence(batch["tokens"].split(LENGTHS), batch_first=True, padding_value=1)
-    inside = torch.arange(rows.shape[1]) < torch.tensor(LENGTHS)[:, None]
-    encoder = native_encoder(model)
-    with torch.no_grad():
-        padded = model(input_ids=rows, attention_mask=inside.long()).logits[inside]
-        packed = encoder.logits(states(encoder, batch["tokens"]))[:, :101]
-    torch.testing.assert_close(packed, padded, rtol=1e-4, atol=5e-5)
-
-
 def test_token_dropout_is_by_document():
     """ESM's factor is 0.88 over the share of a document that is not masked; a fully masked document gives no NaN."""
     tokens = torch.tensor([5, MASK, 6, 7, MASK, MASK, 5, 6])
@@ -155,21 +142,6 @@ def test_round_trip_is_lossless(case):
             assert not after.any()
         else:
             assert torch.equal(before, after), name
-
-
-@pytest.mark.parametrize("cut", [0.0, 1.0])
-@pytest.mark.parametrize("case", SMALL)
-def test_documents_of_a_row_do_not_see_each_other(case, cut, monkeypatch):
-    monkeypatch.setattr(attention, "WORTH_CUTTING", cut)
-    encoder, tokens = native_encoder(hugging_face(case)), stream()["tokens"]
-    changed = tokens.clone()
-    changed[SEQ_LEN + 9 : SEQ_LEN + 21] = torch.randint(5, 101, (12,), generator=torch.Generator().manual_seed(2))
-    with torch.no_grad():
-        before, after = states(encoder, tokens), states(encoder, changed)
-    same = torch.ones(len(before), dtype=torch.bool)
-    same[SEQ_LEN + 9 : SEQ_LEN + 21] = False
-    assert torch.equal(before[same], after[same])
-    assert not torch.allclose(before[~same], after[~same])
 
 
 @pytest.mark.parametrize(
