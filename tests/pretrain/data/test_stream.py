@@ -119,13 +119,6 @@ def test_any_ranks_micro_batches_and_resumes_yield_the_reference(reference, part
     check_equals_reference(reference, parts)
 
 
-@pytest.mark.slow
-@settings(max_examples=200, deadline=None)
-@given(parts=interrupted_runs())
-def test_hundreds_of_ranks_micro_batches_and_resumes_yield_the_reference(reference, parts):
-    check_equals_reference(reference, parts)
-
-
 @pytest.mark.parametrize("packing", ["best_fit", "concat", "none"])
 @pytest.mark.parametrize("window_blocks", [1, 2, 64])
 def test_every_token_occurs_once_an_epoch_through_all_stages(packing, window_blocks):
