@@ -21,7 +21,6 @@ from tests.support.phase_runs import BOUNDARIES, phase_data, phase_settings
 from tests.system.soak.faults import Fault
 from tests.system.soak.soak import Soaked, soak
 
-DIFFUSION = {"modes": [{"mean": 0.5, "std": 0.2}], "density_power": 1, "start": {"rate": 0.2, "steps": 8}}
 OFTEN = {"train__steps": 40, "checkpoint__every_steps": 5, "eval__every_steps": 7}
 
 
@@ -41,7 +40,7 @@ def diffusion_with_dropout(data: Path) -> dict[str, Any]:
     """Rates of masks that are drawn, dropout, two kinds of optimizer state, averaged weights."""
     model = {"arch": "modernbert", "size": {"layers": 2, "hidden": 32, "heads": 2}, "dropout": 0.1}
     optim = {"name": "muon", "lr": 0.02, "ema": 0.6}
-    own = {"model": model, "optim": optim, "objective": "diffusion", "masking": {"diffusion": DIFFUSION}}
+    own = {"model": model, "optim": optim, "objective": "diffusion"}
     return OFTEN | own | {"train__steps": 24, "schedule__kind": "constant"}
 
 
