@@ -14,7 +14,7 @@ from launchers.local import GIB, Finding, check_memory, check_room, check_writes
 from launchers.slurm import client, slurm_findings
 from pretrain.config import Config, TrackConfig
 from pretrain.distributed import Cores, Threads
-from pretrain.model import ComputeBackends
+from pretrain.kernels import ComputeBackends
 from tests.pretrain.config.test_mlflow_address import BAD
 
 REQUIRED = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
