@@ -94,7 +94,7 @@ def test_torch_is_told_to_use_a_version(tmp_path):
     (tmp_path / "flash_attn_interface.py").write_text(OPERATIONS)
     done = switched(tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["None", "FA3", "FA3", "None"]
+    assert done.stdout.split()[-4:] == ["None", "FA3", "FA3", "None"]  # after a line of DeepSpeed, if it is imported
 
 
 @pytest.mark.parametrize("content", [None, "raise ImportError('libcudart.so.12: not found')", "x = 1"])
