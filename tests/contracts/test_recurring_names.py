@@ -1,7 +1,7 @@
 """A public class, type alias or function has its name alone: one name means one thing in all packages.
 
-A Triton kernel has the name of its plain twin, and a command's function the name of the command. `LEFT` are names that
-still recur. `python -m tests.contracts.test_recurring_names` lists them with their modules.
+A Triton kernel has the name of its plain twin, and a command's function the name of the command.
+`python -m tests.contracts.test_recurring_names` lists names that recur, with their modules.
 """
 
 import ast
@@ -12,7 +12,6 @@ from tests.support.forked import ROOT
 
 PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
 NAMED_ON_PURPOSE = ("launchers/commands/", "pretrain/kernels/")
-LEFT: set[str] = set()
 
 
 def named(module: ast.Module) -> Iterator[str]:
@@ -37,8 +36,8 @@ def recurring() -> dict[str, list[str]]:
     return {name: modules[name] for name in public if len(modules[name]) > 1}
 
 
-def test_no_other_name_recurs():
-    assert {name: paths for name, paths in recurring().items() if name not in LEFT} == {}
+def test_no_name_recurs():
+    assert recurring() == {}
 
 
 if __name__ == "__main__":
