@@ -2,8 +2,7 @@
 
 `Cleaning` normalizes text and applies filters; each `TextFilter` is a file in `filters/`. `Grams` finds text of
 evaluation sets. For exact and near duplicates, `key_writer` writes keys of documents, `resolve_repeats` compares them,
-and `read_drops` reads the result. `count_words` counts words and bytes. `mix` and `powers` are the arithmetic of the
-hashes.
+and `read_drops` reads the result. `count_words` counts words and bytes.
 """
 
 import lazy_loader
