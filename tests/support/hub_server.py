@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -107,14 +108,14 @@ _ROUTES = (
     (r"GET /api/whoami-v2", "whoami"),
     (r"POST /api/repos/create", "create"),
     (r"POST /api/validate-yaml", "validate"),
-    (r"GET /api/models/(?P<repo>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?", "info"),
+    (r"GET /api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)(?:/revision/(?P<revision>[^/]+))?", "info"),
     (r"POST /api/models/(?P<repo>[^/]+/[^/]+)/branch/(?P<revision>[^/]+)", "branch"),
-    (r"GET /api/models/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)", "tree"),
+    (r"GET /api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?", "tree"),
     (r"POST /api/models/(?P<repo>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)", "preupload"),
     (r"POST /(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch", "batch"),
     (r"PUT /storage/(?P<oid>[0-9a-f]{64})", "upload"),
     (r"POST /api/models/(?P<repo>[^/]+/[^/]+)/commit/(?P<revision>[^/]+)", "commit"),
-    (r"(?:GET|HEAD) /(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
+    (r"(?:GET|HEAD) (?:/datasets)?/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
 )
 _WRITES = ("create", "branch", "preupload", "batch", "commit")
 
@@ -192,8 +193,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, {})
 
     def _tree(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
-        entries = []
-        for name, file in repository.files(values["revision"]).items():
+        files, below = repository.files(values["revision"]), values.get("path", "")
+        folders = {str(folder) for name in files for folder in PurePath(name).parents} - {"."} if below else set()
+        entries = [{"type": "directory", "oid": "0" * 40, "path": folder} for folder in sorted(folders)]
+        for name, file in files.items():
             entry: dict[str, Any] = {"type": "file", "oid": file.blob_id, "size": len(file.content), "path": name}
             if file.is_lfs:
                 pointer = {"oid": file.sha256, "size": len(file.content), "pointerSize": len(file.pointer)}

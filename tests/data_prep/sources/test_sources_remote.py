@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import gzip
+import io
 import json
 import os
 import time
@@ -17,6 +18,7 @@ from data_prep.common.urls import RemoteVersion, shown
 from data_prep.sources import Options, RowReader, examine, find_inputs
 from data_prep.sources.input_types import compression_of, kind_of
 from data_prep.storage import Cache
+from tests.support.hub_server import Repository, Store, Stored, serving_hub
 from tests.support.web import serving
 
 
@@ -200,6 +202,25 @@ def test_other_file_systems_and_chained_urls(tmp_path, cache):
         file.writestr("in/a.jsonl", jsonl("zipped"))
     (found,) = find_inputs([f"zip://in/*.jsonl::file://{tmp_path}/z.zip"])
     assert texts(found, cache) == ["zipped"]
+
+
+def test_a_data_set_of_the_hub(cache, monkeypatch):
+    table, repository = io.BytesIO(), Repository(private=True)
+    pq.write_table(pa.table({"text": ["a", "b"]}), table)
+    repository.commit("refs/convert/parquet", {"default/train/0.parquet": Stored(table.getvalue(), True)})
+    repository.commit("main", {"a.jsonl": Stored(jsonl("c"), False), "README.md": Stored(b"x", False)})
+    with serving_hub(Store({"token": "read"}, {"someone/texts": repository})) as hub:
+        monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": hub.url, "token": "token"})
+        (converted,) = find_inputs(["hf://datasets/someone/texts@refs/convert/parquet/default/train/*.parquet"])
+        (given,) = find_inputs(["hf://datasets/someone/texts"])
+        assert (texts(converted, cache), texts(given, cache)) == (["a", "b"], ["c"])
+        before = examine(given, cache)
+        repository.commit("main", {"a.jsonl": Stored(jsonl("d"), False)})
+        fsspec.filesystem("hf").invalidate_cache()
+        assert examine(given, cache).digest != before.digest
+        monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": hub.url})
+        with pytest.raises(UserError, match=r"someone/texts/a\.jsonl cannot be read: 404"):
+            find_inputs(["hf://datasets/someone/texts/a.jsonl"])
 
 
 def test_a_cut_download_is_tried_again(web, cache):
