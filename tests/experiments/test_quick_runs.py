@@ -59,7 +59,7 @@ TASKS = f"--pairs blimp.jsonl {SST2}"
 TEXT = "--input books.jsonl --work small"
 EXPERIMENTS = [  # in this order: later ones use models of earlier ones
     ("word_order", f"{TEXT} {TASKS}", "| natural |"),
-    ("selected_tokens", f"{TEXT} {TASKS}", "| cloze |"),
+    ("selected_tokens", f"{TEXT} {TASKS}", "| rare |"),
     ("objectives", f"{TEXT} {TASKS}", "## At equal time"),
     ("merges", f"{TEXT}", "linear-decay, all"),
     ("layers.by_objective", f"{TEXT} --also models/1-grams", "| 1-grams | natural | predicted |"),
