@@ -1,4 +1,4 @@
-"""What the models of a fine-tuning learn from and predict, and the settings of their training."""
+"""The settings of a fine-tuning, and the specification of each model that it trains."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ Example = dict[str, Any]
 """Arguments of a model for one text: inputs, [length] each, and targets, an integer or one per token."""
 
 HeadOutputs = list[np.ndarray]
-"""What a head reads from the logits of each held-out example, without padding."""
+"""The values read from the logits of each held-out example, without padding."""
 
 
 @dataclass(frozen=True)
@@ -74,5 +74,5 @@ def label_options(labels: Sequence[str]) -> dict[str, Any]:
 
 
 def cut_note(cut: int, of: int, what: str, max_length: int) -> list[str]:
-    """Note on the number of truncated examples; empty if there are none."""
+    """Note on the number of truncated examples; empty if no example is truncated."""
     return [f"{cut:,} of {of:,} {what} are longer than {max_length} tokens, and are cut"] if cut else []

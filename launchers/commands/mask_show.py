@@ -52,7 +52,10 @@ def mask_show(
     from pretrain.data import masked_visits
 
     ids, word_starts, vocabulary, spelling = encode(text, tokenizer)
-    _print(parsed, list(masked_visits(parsed, vocabulary, ids, word_starts, steps)), vocabulary, spelling)
+    visits = list(masked_visits(parsed, vocabulary, ids, word_starts, steps))
+    if (length := len(visits[0].document.original) - 2) < len(ids):  # without [CLS] and [SEP]
+        typer.echo(f"note: the first {length} of {len(ids)} tokens are shown. Raise data.seq_len for more.", err=True)
+    _print(parsed, visits, vocabulary, spelling)
 
 
 def encode(text: str, tokenizer: str) -> "tuple[np.ndarray, np.ndarray, Vocabulary, Spelling]":
@@ -74,7 +77,7 @@ def encode(text: str, tokenizer: str) -> "tuple[np.ndarray, np.ndarray, Vocabula
         if word_starts is None:
             word_starts = info.begins_word((folder / "tokenizer.json").read_bytes())[ids]
     if not len(ids):
-        raise UserError(f"the text has no tokens; {tokenizer} leaves nothing of it")
+        raise UserError(f"the text has no tokens: {tokenizer} removes all of it")
     return ids, word_starts, Vocabulary.of(info), spelling
 
 

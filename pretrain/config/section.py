@@ -16,7 +16,7 @@ class Section(BaseModel):
     """Immutable; unknown keys, infinities, and yes or no for a number are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False, allow_inf_nan=False)
-    takes_text: ClassVar[bool] = False  # whether text stands for a whole section
+    takes_text: ClassVar[bool] = False  # whether a text may replace a whole section
     of_whole: ClassVar[tuple[str, ...]] = ()  # keys whose values are of the kind that they have in the whole config
 
     def refuse_unread(self, *names: str, why: str, section: str = "") -> None:

@@ -27,7 +27,7 @@ class Observer(Protocol):
         """Report the metrics of a step. batch: of a training step; None for other events, such as a checkpoint."""
 
     def close(self) -> None:
-        """Finish the report: the run has ended, or has failed."""
+        """Finish the report: the run is complete, was stopped, or failed."""
 
 
 class Reports:

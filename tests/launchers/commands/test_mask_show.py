@@ -131,6 +131,7 @@ def test_the_text_is_printed(wordpiece):
         assert (random, kept) == (text.count("→"), text.count("=⟧"))
         assert masked == int(selected) - random - kept
     assert "\x1b" not in output
+    assert "note:" not in output
 
 
 def test_units_are_seen(wordpiece):
@@ -155,6 +156,8 @@ def test_settings_of_a_config_file(wordpiece, tmp_path):
     options = ("--config", config, "--tokenizer", wordpiece, TEXT * 3)
     code, output, _ = command(*options, rate, "data.seq_len=32", "--steps", 3)
     assert code == 0
+    note, output = output.split("\n", 1)
+    assert re.fullmatch(r"note: the first 30 of \d+ tokens are shown\. Raise data\.seq_len for more\.", note)
     assert output.startswith(
         "strategy token with weight 1 and ngram (2 words) with weight 3, rate 0.6 to 0.2 (linear), seed 5, "
         "rows of 32 slots"
