@@ -29,6 +29,13 @@ def _signal_handlers_are_restored() -> Iterator[None]:
         signal.signal(number, handler)
 
 
+@pytest.fixture(autouse=True)
+def _working_folder_is_kept(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A later test would start its processes in another folder. Tests that need one use `monkeypatch.chdir`."""
+    yield
+    assert Path.cwd() == request.config.invocation_params.dir
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _no_process_is_left() -> Iterator[None]:
     """Fail if a process that a module's tests started is still alive."""
