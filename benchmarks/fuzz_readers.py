@@ -48,7 +48,6 @@ from evaluation.finetuning import FinetuneResults
 from evaluation.finetuning.example_files import read_table
 from evaluation.finetuning.result_file import Epoch, SeedResult
 from evaluation.likelihood.minimal_pairs import MinimalPair, read_pairs
-from evaluation.likelihood.sentence_scores import ScoreCache
 from pretrain.checkpoint import Checkpoint, read
 from pretrain.config import Config
 from pretrain.config_files import load_config
@@ -281,18 +280,6 @@ def _of_inputs(folder: Path) -> Iterator[Reader]:
         return found.results
 
     yield Reader("fine-tuning report", report, continued, kind=list[SeedResult])
-    kept = folder / "kept.jsonl"
-    scores = ScoreCache(kept, "m")
-    scores.add({"a": 0.5})
-    scores.add({"b": 1.5})
-    scores.close()
-
-    def reopened() -> dict[str, float]:
-        found = ScoreCache(kept, "m")
-        found.close()
-        return found.scores
-
-    yield Reader("kept scores", kept, reopened, "lines", dict[str, float])
     options, cache = Options("text", "id"), Cache(folder / "cache", 0)
     lines = folder / "input.jsonl"
     lines.write_text('{"text": "a b", "id": 1}\n{"text": "c", "id": "x"}\n')

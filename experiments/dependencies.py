@@ -33,9 +33,9 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_json
 from data_prep.storage import load_text, spread
+from evaluation.finetuning import model_digest
 from evaluation.finetuning.label_tasks import first_tokens
 from evaluation.likelihood.evaluate_models import paired_bootstrap
-from evaluation.likelihood.sentence_scores import model_identity
 from experiments.charts import COLOURS, chart
 from experiments.common import options, parsed, run, table, write_page
 from experiments.paired import compare, share
@@ -113,7 +113,7 @@ def arguments() -> argparse.Namespace:
 def key(args: argparse.Namespace, name: str) -> str:
     """File name of a model's results: they depend on the model and on these options."""
     chosen_by = (args.sentences, args.shortest, args.longest, args.samples)
-    return "-".join([model_identity(model_folder(Path(name)))[:16], args.treebank.name, *map(str, chosen_by)])
+    return "-".join([model_digest(model_folder(Path(name)))[:16], args.treebank.name, *map(str, chosen_by)])
 
 
 def parse(text: str) -> list[Sentence]:

@@ -14,7 +14,7 @@ from data_prep.format import Dataset
 from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, StrategyName, held_out_results, measure
 from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
 from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer
-from evaluation.likelihood.sentence_scores import Form, ScoreCache, check_lengths, model_identity, sentence_scores
+from evaluation.likelihood.sentence_scores import Form, check_lengths, sentence_scores
 from evaluation.likelihood.text_likelihood import RowLikelihoods, row_likelihoods
 from pretrain.export import check_vocabulary, load_tokenizer
 
@@ -51,10 +51,8 @@ class EvaluationRequest:
     limit: int | None = None
 
 
-def evaluate(task: EvaluationRequest, progress: EvaluationProgress, cache: Path | None = None) -> dict[str, Any]:
+def evaluate(task: EvaluationRequest, progress: EvaluationProgress) -> dict[str, Any]:
     """Return all results as JSON values (docs/evaluation.md).
-
-    cache: a file of sentence scores; known scores are not computed again.
 
     Raises UserError for an unusable model, data set or file, or for a model and data set with different tokenizers.
     """
@@ -91,7 +89,8 @@ def evaluate(task: EvaluationRequest, progress: EvaluationProgress, cache: Path 
             likelihoods[model.name] = row_likelihoods(held_out, model, task.likelihood, shown_progress)
             results[model.name]["likelihood"] = likelihoods[model.name].results(model.causal)
         if pairs:
-            scores = _scores(model, texts, task.form, _named(progress, f"{len(pairs):,} pairs: {model.name}"), cache)
+            scoring = _named(progress, f"{len(pairs):,} pairs: {model.name}")
+            scores = sentence_scores(model, texts, task.form, scoring)
             credit[model.name] = credits(scores[::2], scores[1::2])
             score = "log-likelihood" if model.causal else task.form
             results[model.name]["pairs"] = {"score": score, **pair_results(pairs, credit[model.name])}
@@ -141,15 +140,6 @@ def _held_out(task: EvaluationRequest, models: list[Predictor]) -> HeldOut | Non
     for model in models:
         check_vocabulary(model.name, model.tokenizer.vocabulary(), held_out.dataset)
     return held_out
-
-
-def _scores(
-    model: Predictor, texts: list[str], form: Form, progress: Callable[[int, int], None], path: Path | None
-) -> NDArray[np.float64]:
-    cache = ScoreCache(path, f"{form} {model_identity(model.folder)}") if path and model.folder else ScoreCache()
-    scores = sentence_scores(model, texts, form, progress, cache)
-    cache.close()
-    return scores
 
 
 def _settings(task: EvaluationRequest, held_out: HeldOut | None, counted: Dataset | None) -> dict[str, Any]:

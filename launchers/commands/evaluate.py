@@ -78,8 +78,7 @@ def evaluate(
 ) -> None:
     """Evaluate trained models: loss on held-out text, accuracy on minimal pairs.
 
-    All models predict the same masked tokens. Every model is compared with the first one. With --json, sentence scores
-    are saved during the evaluation: after Ctrl-C or a kill, run the same command to resume.
+    All models predict the same masked tokens. Every model is compared with the first one.
 
     Examples:
 
@@ -125,13 +124,10 @@ def evaluate(
     target = Target.of_command(uri, experiment, models or ()) if tracked else None
     held_out = rows, seq_len, mask_rate, strategy, likelihood
     task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
-    cache = out.with_name(f"{out.name}.scores") if out and pairs else None
     with CommandProgress() as line:
-        found = run(task, line.show, cache)
+        found = run(task, line.show)
     if out:
         write_json_output(out, found)
-        if cache:
-            cache.unlink(missing_ok=True)  # token counts have no model folder
     if target:
         send_evaluation(found, target)
     print_results(found)
