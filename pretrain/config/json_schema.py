@@ -3,7 +3,6 @@
 from typing import Any
 
 from pretrain.config.model import PRESETS
-from pretrain.config.phases import CHANGEABLE
 from pretrain.config.schema import Config
 
 _PATHS = ({"type": "string"}, {"type": "array", "items": {"type": "string"}})
@@ -18,7 +17,6 @@ def json_schema() -> dict[str, Any]:
     _add_forms(parts["ModelConfig"], "size", {"enum": sizes})
     masking = parts["MaskingConfig"]["properties"]
     masking["mlm_probability"] = masking["rate"]
-    parts["PhaseConfig"]["patternProperties"] = {rf"^({'|'.join(CHANGEABLE)})\.\w+(\.\w+)*$": {}}
     return schema | {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 

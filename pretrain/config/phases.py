@@ -36,20 +36,6 @@ class PhaseConfig(Section):
     schedule: dict[str, Any] = Field({}, description="another schedule of the learning rate, from here on")
     train: dict[str, Any] = Field({}, description="another global_batch_size or micro_batch_size")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _dotted(cls, values: Any) -> Any:
-        """Accept `optim.lr: 1e-4` for `optim: {lr: 1e-4}`."""
-        if not isinstance(values, dict):
-            return values
-        sections: dict[str, Any] = {}
-        for key, value in values.items():
-            section, dot, name = str(key).partition(".")
-            new = {name: value} if dot else value
-            both = isinstance(new, dict) and isinstance(sections.get(section, {}), dict)
-            sections[section] = {**sections.get(section, {}), **new} if both else new
-        return sections
-
     @field_validator("objective", mode="before")
     @classmethod
     def _name_or_list(cls, objective: Any) -> Any:

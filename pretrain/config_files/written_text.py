@@ -41,7 +41,7 @@ def keep_written(node: yaml.Node, kind: Any) -> yaml.Node:
             lists = isinstance(value, yaml.SequenceNode)
             items.append((key, keep_written(value, list[kind] if lists else kind)))
         else:
-            inner = kind_at(kind, key.value.split(".")) if isinstance(key, yaml.ScalarNode) else Any
+            inner = _inner(kind, key.value) if isinstance(key, yaml.ScalarNode) else Any
             items.append((keep_written(key, str), keep_written(value, inner)))
     return yaml.MappingNode(node.tag, items, node.start_mark, node.end_mark)
 

@@ -20,13 +20,13 @@ def phase_data(folder: Path) -> Path:
 def phases(data: Path) -> list[dict[str, Any]]:
     both = [{"path": str(data / "train"), "weight": 1}, {"path": str(data / "other"), "weight": 3}]
     return [
-        {"name": "stable", "steps": 8, "masking.rate": {"schedule": "linear", "start": 0.3, "end": 0.2}},
+        {"name": "stable", "steps": 8, "masking": {"rate": {"schedule": "linear", "start": 0.3, "end": 0.2}}},
         {
             "name": "context",
             "steps": 9,
             "data": {"train": both, "seq_len": 64},
             "objective": [{"kind": "mlm", "share": 0.75}, {"kind": "clm", "share": 0.25}],
-            "model.global_rope_theta": 1e6,
+            "model": {"global_rope_theta": 1e6},
             "train": {"global_batch_size": 8},
         },
         {
@@ -36,7 +36,7 @@ def phases(data: Path) -> list[dict[str, Any]]:
             "objective": "mlm",
             "masking": {"replacement": {"mask": 1.0, "random": 0.0}, "rate": 0.15},
             "schedule": {"kind": "linear"},
-            "optim.lr": 1e-3,
+            "optim": {"lr": 1e-3},
             "train": {"global_batch_size": 24, "micro_batch_size": 6},
         },
     ]

@@ -47,7 +47,10 @@ def test_the_schema_takes_short_forms_and_refuses_wrong_keys(validator):
         "data": {"train": ["a", "b"]},
         "masking": {"mlm_probability": 0.15},
         "train": {"global_batch_size": 8},
-        "phases": [{"name": "one", "steps": 3}, {"name": "two", "steps": 3, "masking.rate": 0.3, "optim.lr": 1e-3}],
+        "phases": [
+            {"name": "one", "steps": 3},
+            {"name": "two", "steps": 3, "masking": {"rate": 0.3}, "optim": {"lr": 1e-3}},
+        ],
     }
     validator.validate(config)
     load_config(None, [f"{name}={json.dumps(value)}" for name, value in config.items()])

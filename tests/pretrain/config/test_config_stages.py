@@ -18,7 +18,7 @@ def write(tmp_path):
 
 def test_stages_fill_in_what_they_do_not_set(write):
     phases = (
-        "[{name: a, steps: 5}, {name: b, steps: 3, data.seq_len: 512}, "
+        "[{name: a, steps: 5}, {name: b, steps: 3, data: {seq_len: 512}}, "
         "{name: c, steps: 2, train: {global_batch_size: 64, micro_batch_size: 8}}]"
     )
     config = load_config(write(LEAST), [f"phases={phases}", "train.micro_batch_size=16"])
@@ -31,9 +31,9 @@ def test_stages_fill_in_what_they_do_not_set(write):
 
 RECIPE = """[
   {name: stable, steps: 6, masking: {strategy: span, rate: {schedule: linear, start: 0.3, end: 0.2}}},
-  {name: long, steps: 3, data: {seq_len: 256}, train.global_batch_size: 8},
+  {name: long, steps: 3, data: {seq_len: 256}, train: {global_batch_size: 8}},
   {name: decay, steps: 4, objective: clm, schedule: {kind: linear}, optim: {lr: 1e-5}},
-  {name: end, steps: 2, objective: mlm, masking.strategy: token}]"""
+  {name: end, steps: 2, objective: mlm, masking: {strategy: token}}]"""
 WITHOUT_STEPS = {key: value for key, value in LEAST.items() if key != "train"} | {"train": {}}
 
 
