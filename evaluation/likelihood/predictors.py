@@ -17,8 +17,9 @@ from transformers import PreTrainedModel
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
+from pretrain.data import Batch
 from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder, prediction_lag
-from pretrain.masking import Vocabulary
+from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import Encoder, document_logits, longest_text, native_encoder
 
 
@@ -36,6 +37,13 @@ class Stream:
     seq_len: int
     places: NDArray[np.int64]
     labels: NDArray[np.int64]
+
+    @classmethod
+    def of_batch(cls, batch: Batch) -> "Stream":
+        """A stream of a masked batch and its predictions, without those that only fill the batch up."""
+        used = batch.labels != IGNORED
+        places, labels = batch.masked_positions[used], batch.labels[used]
+        return cls(batch.tokens, batch.positions, batch.cu_seqlens, batch.seq_len, places, labels)
 
     @classmethod
     def of_rows(cls, rows: NDArray[np.int64], places: NDArray[np.int64], labels: NDArray[np.int64]) -> "Stream":

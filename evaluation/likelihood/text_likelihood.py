@@ -70,9 +70,7 @@ def row_likelihoods(
 
 def _nats(predictor: Predictor, batch: Batch) -> NDArray[np.float64]:
     """The weighted sum of -log p over the predictions of each row: [R]."""
-    used = batch.labels != IGNORED
-    places, labels = batch.masked_positions[used], batch.labels[used]
-    stream = Stream(batch.tokens, batch.positions, batch.cu_seqlens, batch.seq_len, places, labels)
-    weights = 1.0 if batch.weights is None else batch.weights[used]
+    stream = Stream.of_batch(batch)
+    weights = 1.0 if batch.weights is None else batch.weights[batch.labels != IGNORED]
     nats = -predictor.answers(stream).log_probabilities * weights
-    return np.bincount(places // batch.seq_len, nats, len(batch.tokens) // batch.seq_len).astype(np.float64)
+    return np.bincount(stream.places // batch.seq_len, nats, len(batch.tokens) // batch.seq_len).astype(np.float64)

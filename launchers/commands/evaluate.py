@@ -14,11 +14,6 @@ from launchers.arguments import ExperimentOption, SeqLenOption, local, refuse_un
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config_files import percent
 
-_GROUPS = {
-    "by_frequency": "Loss by frequency of the token in the counted text",
-    "by_word_class": "Loss by position of the token in its word",
-    "by_length": "Loss by length of the document or piece, in tokens",
-}
 _LIKELIHOOD = {
     "value": "{value}",
     "nats a token": "{nats_per_token:.4f}",
@@ -158,9 +153,8 @@ def _print_held_out(console: Console, results: dict[str, Any], settings: dict[st
     }
     masks = f"{settings['strategy']} masks at {settings['rate']:g}, rows of {settings['seq_len']}"
     _print_models(console, f"Held-out text: {settings['data']}, {masks}", formats, results)
-    for part, title in _GROUPS.items():
-        groups = {name: one[part] for name, one in results.items()}
-        _print_groups(console, title, "predictions", groups, "{loss:.4f}")
+    groups = {name: of_model["by_frequency"] for name, of_model in results.items()}
+    _print_groups(console, "Loss by frequency of the token in the counted text", "predictions", groups, "{loss:.4f}")
 
 
 def _print_pairs(console: Console, results: dict[str, Any]) -> None:

@@ -21,12 +21,12 @@ from typer.testing import CliRunner
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood import EvaluationRequest, evaluate
-from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, held_out_results
+from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, held_out_results, unmasked
 from evaluation.likelihood.minimal_pairs import MinimalPair, credits, limited, pair_results, read_pairs
-from evaluation.likelihood.predictors import Unigram, open_model
+from evaluation.likelihood.predictors import Stream, Unigram, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
 from launchers.app import app
-from pretrain.masking import IGNORED, Vocabulary
+from pretrain.masking import Vocabulary
 from tests.support.evaluated import save_model
 from tests.support.hostile_json import DEEPEST, HOSTILE
 from tests.support.web import serving
@@ -57,31 +57,19 @@ def held_out(corpus: Path, rows: int = 1000, rate: float = 0.3, strategy="token"
     return HeldOut(Dataset(corpus / "data" / "valid"), Masks(rows, 32, rate, strategy))
 
 
-def restored(questions: HeldOut) -> np.ndarray:
-    """The slots of all rows before masking, end to end."""
-    rows = []
-    for question in questions:
-        batch, used = question.batch, question.batch.labels != IGNORED
-        tokens = batch.tokens.copy()
-        tokens[batch.masked_positions[used]] = batch.labels[used]
-        rows.append(tokens)
-    return np.concatenate(rows)
-
-
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_each_token_of_the_data_set_is_there_once_and_a_share_is_masked(kind, corpus):
-    questions = held_out(corpus[kind])
-    dataset, special = questions.dataset, list(questions.vocabulary.special_ids)
+def test_each_token_of_the_data_set_is_there_once_and_a_share_is_masked(corpus):
+    batches = held_out(corpus["wordpiece"])
+    dataset, special = batches.dataset, list(batches.vocabulary.special_ids)
     expected = Counter(np.concatenate([dataset.tokens(block) for block in range(dataset.n_blocks)]).tolist())
-    tokens = restored(questions)
+    streams = [Stream.of_batch(batch) for batch in batches]
+    tokens = np.concatenate([unmasked(stream).tokens for stream in streams])
     assert Counter(tokens[~np.isin(tokens, special)].tolist()) == expected
-    asked = sum(len(question.stream(False).labels) for question in questions)
-    assert asked / sum(expected.values()) == pytest.approx(0.3, abs=0.02)
+    assert sum(len(stream.labels) for stream in streams) / sum(expected.values()) == pytest.approx(0.3, abs=0.02)
 
 
 def test_masks_depend_on_data_rate_and_strategy_alone(corpus):
     def seen(**settings) -> np.ndarray:
-        return np.concatenate([question.batch.tokens for question in held_out(corpus["wordpiece"], **settings)])
+        return np.concatenate([batch.tokens for batch in held_out(corpus["wordpiece"], **settings)])
 
     assert np.array_equal(seen(), seen())
     fewer = {tuple(row) for row in seen(rows=10).reshape(-1, 32).tolist()}  # rows read together are in another order
@@ -90,53 +78,17 @@ def test_masks_depend_on_data_rate_and_strategy_alone(corpus):
     assert not np.array_equal(seen(), seen(strategy="whole_word"))
 
 
-@pytest.mark.parametrize("kind", ["wordpiece", "bpe"])
-def test_word_class_and_length_are_what_the_tokens_say(kind, corpus):
-    """In this text, byte-level tokens begin a word with a space, or as a point; first tokens of a text do not."""
-    tokenizer = AutoTokenizer.from_pretrained(str(corpus[kind] / "tokenizer"))
-    questions = held_out(corpus[kind])
-    text = restored(questions).reshape(-1, 32)
-    found, special = set(), tokenizer.all_special_ids
-    for question in questions:
-        places = question.stream(False).places
-        for place, row, number, length in zip(places, question.row, question.word_class, question.length, strict=True):
-            column = place % 32
-            names = tokenizer.convert_ids_to_tokens(text[row].tolist())
-            first = max(at for at in range(column) if text[row, at] == tokenizer.cls_token_id)
-            last = min(at for at in range(column, 32) if text[row, at] == tokenizer.sep_token_id)
-            assert length == last - first - 1
-
-            def begins(at: int, names=names, row=row) -> bool:
-                if kind == "wordpiece":
-                    return not names[at].startswith("##")
-                return names[at].startswith("Ġ") or names[at] == "."
-
-            if kind == "bpe" and column == first + 1:
-                continue
-            whole = begins(column + 1) or text[row, column + 1] in special
-            assert number == (2 if not begins(column) else 0 if whole else 1)
-            found.add(int(number))
-    assert found == {0, 1, 2}
-
-
 def test_parts_of_the_held_out_loss():
     measured = HeldOutAnswers(
         loss=np.array([1.0, 2.0, 3.0, 6.0]),
         right=np.array([True, False, False, True]),
         label=np.array([0, 1, 2, 2]),
         row=np.array([0, 0, 1, 3]),
-        word_class=np.array([0, 0, 1, 2]),
-        length=np.array([1, 2, 3, 4]),
     )
     found = held_out_results(measured, np.array([0, 9, 10]))
     assert (found["loss"], found["masked_accuracy"], found["predictions"], found["rows"]) == (3.0, 0.5, 4, 3)
     assert found["perplexity"] == pytest.approx(math.exp(3))
-    losses = {part: {name: one["loss"] for name, one in found[part].items()} for part in found if part[:3] == "by_"}
-    assert losses == {
-        "by_frequency": {"0": 1.0, "1-9": 2.0, "10-99": 4.5},
-        "by_word_class": {"whole word": 1.5, "first piece": 3.0, "later piece": 6.0},
-        "by_length": {"1": 1.0, "2-3": 2.5, "4-7": 6.0},
-    }
+    assert {name: part["loss"] for name, part in found["by_frequency"].items()} == {"0": 1.0, "1-9": 2.0, "10-99": 4.5}
     assert found["by_frequency"]["10-99"] == {"loss": 4.5, "masked_accuracy": 0.5, "predictions": 2}
     assert measured.by_row().tolist() == [[3.0, 3.0, 6.0], [1.0, 0.0, 1.0], [2.0, 1.0, 1.0]]
 

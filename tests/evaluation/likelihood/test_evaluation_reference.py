@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 
 from data_prep.format import Dataset
-from evaluation.likelihood.held_out_loss import HeldOut, Masks, measure
-from evaluation.likelihood.predictors import EncoderLogits, PaddedLogits, open_model
+from evaluation.likelihood.held_out_loss import HeldOut, Masks, measure, unmasked
+from evaluation.likelihood.predictors import EncoderLogits, PaddedLogits, Stream, open_model
 from evaluation.likelihood.sentence_scores import sentence_scores
 from tests.support.evaluated import save_model
 
@@ -127,8 +127,8 @@ def test_padded_models_get_documents_in_batches_that_fit_and_none_that_is_not_as
     assert np.abs(found.loss - whole.loss).max() < TOLERANCE
     assert all(rows == 1 or rows * length <= 100 for rows, length in shapes)
     assert max(rows for rows, _ in shapes) > 2
-    for question in held_out:
-        stream = question.stream(model.causal)
+    for batch in held_out:
+        stream = Stream.of_batch(batch)
         asked += len(set(np.searchsorted(stream.cu_seqlens, stream.places, side="right")))
     assert sum(rows for rows, _ in shapes) == asked
 
@@ -142,8 +142,8 @@ def test_held_out_loss_is_that_of_each_document_by_itself(name, folders, corpus)
     auto = AutoModelForCausalLM if model.causal else AutoModelForMaskedLM
     reference, tokenizer = by_transformers(folders[name], auto)
     losses, right = [], []
-    for question in held_out:
-        stream = question.stream(model.causal)
+    for batch in held_out:
+        stream = unmasked(Stream.of_batch(batch)) if model.causal else Stream.of_batch(batch)
         bounds = stream.cu_seqlens.tolist()
         for start, end in itertools.pairwise(bounds):
             here = (stream.places >= start) & (stream.places < end)

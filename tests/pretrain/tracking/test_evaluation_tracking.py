@@ -18,7 +18,7 @@ from tests.support.runs import write_config
 
 SETTINGS = {"held_out": {"data": "data/valid", "rows": 9}, "pairs": {"file": "pairs.jsonl", "limit": None}}
 RESULTS = {
-    "held_out": {"loss": 3.5, "rows": 9, "by_length": {"64-127": {"loss": 3.25}}},
+    "held_out": {"loss": 3.5, "rows": 9, "by_frequency": {"10-99": {"loss": 3.25}}},
     "pairs": {
         "score": "original",
         "accuracy": 0.625,
@@ -58,7 +58,7 @@ def test_each_model_has_a_run_with_its_figures_below_the_one_that_trained_it(tmp
     assert dict(rows(tmp_path, "select key, value from metrics where run_uuid = ?", run)) == {
         "held_out/loss": 3.5,
         "held_out/rows": 9,
-        "held_out/by_length/64-127/loss": 3.25,
+        "held_out/by_frequency/10-99/loss": 3.25,
         "pairs/accuracy": 0.625,
         "pairs/lower": 0.5,
         "pairs/upper": 0.75,
