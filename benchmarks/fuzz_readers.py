@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import torch
 import xxhash
 
+from benchmarks.file_mutations import Reader, attack, verdict
 from benchmarks.fuzzed_files import more_readers
 from benchmarks.harness import options, warn_if_busy, write_page
 from benchmarks.harness import table as markdown_table
@@ -63,7 +64,6 @@ from pretrain.reporting.prediction_table import predictions_of
 from pretrain.resuming import state_problem
 from pretrain.run import Entry, Journal, JournalReader, JournalTable, RunFolder, Status
 from pretrain.tracking import RunRecord
-from tests.support.mutations import Reader, attack, verdict
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
 LONG_NAME = "a-long-name" * 20  # folder of all files: messages must be short although paths are long

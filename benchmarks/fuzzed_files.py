@@ -20,6 +20,7 @@ from huggingface_hub import EvalResult
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, trainers
 from transformers import BertConfig
 
+from benchmarks.file_mutations import Reader
 from data_prep.cleaning import Grams
 from data_prep.cleaning.contamination import evaluation_texts
 from data_prep.common.errors import UnusableInput, unforeseen
@@ -54,7 +55,6 @@ from pretrain.model.padded_model import padded_config, padded_model
 from pretrain.model.pretrained_init import initial_state
 from pretrain.reporting.node_metrics import SystemMetrics
 from tests.support import report_runs
-from tests.support.mutations import Reader
 from tests.support.run_folder import make_run
 from tests.support.runs import tiny_data
 from tests.support.tiny_models import tiny_model
