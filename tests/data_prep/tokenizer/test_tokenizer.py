@@ -18,6 +18,7 @@ from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample, Encoders, copy_files, describe_tokenizer, fetch, load, train_tokenizer
 from data_prep.tokenizer.hf_tokenizer import FILES
 from tests.support.hostile_json import DIGITS, NESTED
+from tests.support.runs import environment
 
 TEXTS = [
     "The curved blades, by Carolyn Wells. ",
@@ -42,7 +43,7 @@ def test_training_in_another_process_gives_the_same_bytes(folders, tmp_path):
         "[train_tokenizer(TEXTS, kind, size, Path(sys.argv[1], kind)) for kind, size in SIZES.items()]"
     )
     for attempt in ("a", "b"):
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / attempt)], check=True)
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / attempt)], env=environment(), check=True)
         for path in folders["bpe"].parent.rglob("*.json"):
             same = tmp_path / attempt / path.relative_to(folders["bpe"].parent)
             assert same.read_bytes() == path.read_bytes()
