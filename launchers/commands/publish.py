@@ -63,7 +63,7 @@ def publish(
         raise UserError(f"{model} is one model. Remove --every-checkpoint, or name a run folder.")
     from pretrain.export import HubRepository, check_target, revision_of
 
-    check_target(to, licence)
+    check_target(to)
     if out:
         check_writable(free_folder(out))
     hub = None if out else HubRepository(to)

@@ -6,7 +6,6 @@ server can repeat the token in its answer: data_prep/common/output.py hides it w
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.constants import DEFAULT_REVISION
@@ -17,21 +16,9 @@ from data_prep.common.errors import UserError, first_line, one_line
 from data_prep.common.urls import redact
 from pretrain.export.publication import Revision
 
-_LICENCE_IDS = """
-    afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0
-    bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5
-    cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
-    cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0
-    cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0
-    etalab-2.0 eupl-1.1 eupl-1.2 fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0 h-research
-    intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3 llama4 lppl-1.3c mit
-    mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 open-mdw openrail openrail++ osl-3.0 other pddl postgresql unknown
-    unlicense wtfpl zlib
-"""  # that the Hub accepts in a model card
 
-
-def check_target(repository: str, licence: str | None) -> None:
-    """Raise UserError unless a repository can have this name, and the Hub has a licence with this id."""
+def check_target(repository: str) -> None:
+    """Raise UserError unless a repository can have this name."""
     try:
         validate_repo_id(repository)
         valid = repository.count("/") == 1
@@ -39,13 +26,6 @@ def check_target(repository: str, licence: str | None) -> None:
         valid = False
     if not valid:
         raise UserError(f"--to is {repository!r}, not OWNER/NAME. Write for example --to your-name/bert-mini.")
-    ids = _LICENCE_IDS.split()
-    if licence is not None and licence not in ids:
-        similar = get_close_matches(licence.lower(), ids) or ["apache-2.0", "mit", "other"]
-        raise UserError(
-            f"--license is {licence!r}, which is no licence id of the Hub. Did you mean {' or '.join(similar)}? "
-            "All ids: https://huggingface.co/docs/hub/repositories-licenses"
-        )
 
 
 class HubRepository:
