@@ -8,7 +8,7 @@ import numpy as np
 
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.common.files import atomic_writer
-from data_prep.common.reading import open_regular, shown_path
+from data_prep.common.reading import open_regular
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
@@ -47,8 +47,8 @@ def load_integers(path: Path, dimensions: int, dtype: str | None = None) -> np.n
     except UserError as error:
         raise DamagedData(f"{error} {remedy.capitalize()}") from error
     except Exception as error:  # numpy parses the header as Python, and raises many types
-        raise DamagedData(f"{shown_path(path)} is not a valid array of numbers; {remedy}") from error
+        raise DamagedData(f"{path} is not a valid array of numbers; {remedy}") from error
     is_integer = isinstance(array, np.ndarray) and array.dtype.kind in "iu"
     if not is_integer or array.ndim != dimensions or array.dtype != np.dtype(dtype or array.dtype):
-        raise DamagedData(f"{shown_path(path)} holds another kind of array; {remedy}")
+        raise DamagedData(f"{path} holds another kind of array; {remedy}")
     return array

@@ -8,16 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from data_prep.cleaning.arrays import load_integers, save_array
-from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
-from data_prep.common.errors import DamagedData, MissingFile, UserError
-from data_prep.common.reading import read_bytes
-from data_prep.storage import decompressed
+from data_prep.cleaning.word_hashes import batches, ngrams, parts, split_words
+from data_prep.common.errors import DamagedData, UserError
+from data_prep.storage import read_json_lines, read_lines
 
 MIN_WORDS = 8
-MAX_EVALUATION_BYTES = 4 << 30
 _KINDS = (".jsonl", ".txt", ".tsv")
 _SLOTS_A_GRAM = 16
 _MAX_WORDS = 1 << 10  # of an n-gram
@@ -66,11 +63,11 @@ class Grams:
         return np.concatenate([np.zeros(0, bool), *map(self._occur_in, batches(texts))])
 
     def _occur_in(self, texts: Sequence[str]) -> np.ndarray:
-        words = word_hashes(texts)
+        words = split_words(texts)
         hits = np.zeros(len(texts), dtype=bool)
         for n, known in self.by_words.items():
             table = self.filters[n]
-            for hashes, per_text in parts(*words, n):
+            for hashes, per_text in parts(words.hashes, words.per_text, n):
                 candidates, owners = ngrams(hashes, per_text, n)
                 possible = np.flatnonzero(table[candidates & np.uint64(len(table) - 1)])
                 candidates, owners = candidates[possible], owners[possible]
@@ -83,17 +80,13 @@ def evaluation_grams(texts: Iterable[str], n: int, min_words: int = MIN_WORDS) -
     """All n-grams of the texts, and the number of texts that are too short.
 
     A text of fewer than `n` words is one n-gram if it has at least `min_words`. Shorter texts would match unrelated
-    documents, so they are skipped. Raises UserError for invalid limits.
+    documents, so they are skipped.
     """
-    if not 1 <= min_words <= n <= _MAX_WORDS:
-        raise UserError(
-            f"N-grams of {n} words, texts of at least {min_words}: give 1 <= text <= n-gram <= {_MAX_WORDS}."
-        )
     by_words: dict[int, list[np.ndarray]] = {}
     skipped = 0
     iterator = iter(texts)
     while chunk := list(islice(iterator, 1 << 16)):
-        hashes, per_text = word_hashes(chunk)
+        hashes, _, per_text = split_words(chunk)
         skipped += int((per_text < min_words).sum())
         for length in range(min_words, n + 1):
             chosen = per_text >= n if length == n else per_text == length
@@ -104,21 +97,20 @@ def evaluation_grams(texts: Iterable[str], n: int, min_words: int = MIN_WORDS) -
 
 
 def evaluation_texts(path: Path) -> Iterator[str]:
-    """The texts of an evaluation file: all strings in the values of a .jsonl file, at any depth; all cells of a .tsv
-    file; all lines of a .txt file. Files may be compressed (.gz, .zst). Raises UserError with the unreadable line."""
+    """The texts of an evaluation file: all strings in the objects of a .jsonl file, at any depth; all cells of a .tsv
+    file; all lines of a .txt file. Files may be compressed (.gz, .zst). Raises UserError for a file without text, and
+    for a line that is not an object."""
     kind = Path(path.name.removesuffix(".gz").removesuffix(".zst")).suffix
     if kind not in _KINDS:
         raise UserError(
             f"{path} has an unknown type; evaluation files end in {', '.join(_KINDS)}, also with .gz or .zst."
         )
-    for number, line in enumerate(_read(path).split(b"\n"), 1):
-        try:
-            if kind == ".jsonl":
-                yield from _strings(orjson.loads(line)) if line.strip() else ()
-            elif line.strip():
-                yield from line.decode("utf-8-sig" if number == 1 else "utf-8").split("\t" if kind == ".tsv" else "\n")
-        except ValueError as error:
-            raise UserError(f"{path} line {number} is not valid {kind[1:]} ({error}); correct or remove it.") from error
+    if kind == ".jsonl":
+        for _, value in read_json_lines(str(path)):
+            yield from _strings(value)
+        return
+    for _, line in read_lines(str(path)):
+        yield from line.split("\t") if kind == ".tsv" else [line]
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -130,12 +122,3 @@ def _strings(value: Any) -> Iterator[str]:
             yield value
         elif isinstance(value, dict | list):
             values += reversed(value.values() if isinstance(value, dict) else value)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return decompressed(read_bytes(path, MAX_EVALUATION_BYTES), path.name)
-    except MissingFile as error:
-        raise UserError(f"There is no evaluation file {path}; correct its name.") from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); get an undamaged copy.") from error

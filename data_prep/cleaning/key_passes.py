@@ -9,8 +9,8 @@ import numpy as np
 import xxhash
 
 from data_prep.cleaning.arrays import load_integers, row_writer, save_array
-from data_prep.cleaning.hashing import mix
 from data_prep.cleaning.near_duplicates import NgramUnit, signatures
+from data_prep.cleaning.word_hashes import mix
 from data_prep.common.errors import DamagedData
 
 _BYTES_A_KEY = 128  # measured working memory of a pass

@@ -13,8 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from data_prep.cleaning.hashing import mix
-from data_prep.cleaning.word_hashes import batches, ngrams, parts, word_hashes
+from data_prep.cleaning.word_hashes import batches, mix, ngrams, parts, split_words
 
 VALUES = 128
 NgramUnit = Literal["words", "characters"]
@@ -39,7 +38,8 @@ def signatures(texts: Sequence[str], threshold: float = 0.8, unit: NgramUnit = "
 def sketches(texts: Sequence[str], unit: NgramUnit = "words") -> np.ndarray:
     """The 128 MinHash values of each text, uint64 [n_texts, 128]; 2^64 - 1 for texts without an n-gram."""
     values = np.full(len(texts) * VALUES, _EMPTY)
-    for hashes, per_text in parts(*word_hashes(texts, unit == "characters"), SHINGLE[unit]):
+    words = split_words(texts, unit == "characters")
+    for hashes, per_text in parts(words.hashes, words.per_text, SHINGLE[unit]):
         grams, owners = ngrams(hashes, per_text, SHINGLE[unit])
         places = (grams >> np.uint64(64 - 7)).astype(np.int64)
         np.minimum.at(values, owners * VALUES + places, np.minimum(grams, _EMPTY - np.uint64(1)))

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from data_prep.cleaning.hashing import mix
 from data_prep.cleaning.key_passes import first_index
-from data_prep.cleaning.word_hashes import HashedWords, batches, ngram_starts, ngrams, split_words
+from data_prep.cleaning.word_hashes import HashedWords, batches, mix, ngram_starts, ngrams, split_words
 
 CHECKED_CHARACTERS = 1 << 21
 MAX_DUPLICATE_LINES = 0.30

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_prep.cleaning.hashing import mix, powers
-
 BATCH_CHARACTERS = 1 << 20
 BATCH_TEXTS = 1 << 13
 PART_WORDS = 1 << 20
@@ -27,6 +25,13 @@ _WITHOUT_SPACES = (
     *((0x3005, 0x3008), (0x3040, 0x3100), (0x31F0, 0x3200), (0xFF66, 0xFFA0)),  # kana and iteration marks
     *((0x3400, 0x4DC0), (0x4E00, 0xA000), (0xF900, 0xFB00), (0x20000, 0x40000)),  # Chinese characters
 )
+
+
+def mix(values: np.ndarray) -> np.ndarray:
+    """The finalizer of SplitMix64 (Steele et al. 2014): a bijection of uint64 that mixes all bits."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
 
 
 class HashedWords(NamedTuple):
@@ -50,20 +55,11 @@ def batches(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         yield texts[start:]
 
 
-def word_hashes(texts: Sequence[str], by_character: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of all words, uint64 [n_words], and the number of words of each text, int64 [n_texts].
-
-    With `by_character`, each letter, mark and digit is a word. A word's hash is a polynomial in its characters mod
-    2^64, finalized by `mix`.
-    """
-    words = split_words(texts, by_character)
-    return words.hashes, words.per_text
-
-
 def split_words(texts: Sequence[str], by_character: bool = False) -> HashedWords:
     """The words of `texts` in order or, `by_character`, the letters, marks and digits.
 
-    A run of more than 131,072 characters without a space may be cut.
+    A word's hash is a polynomial in its characters mod 2^64, finalized by `mix`. A run of more than 131,072 characters
+    without a space may be cut.
     """
     hashes, characters = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
     per_text = np.zeros(len(texts), dtype=np.int64)
@@ -153,11 +149,20 @@ def _split(pieces: list[str], by_character: bool) -> tuple[np.ndarray, np.ndarra
         edge |= (alone[1:] | alone[:-1]) & inside[1:] & inside[:-1]
     starts = np.flatnonzero(edge & inside[1:]) + 1
     ends = np.flatnonzero(edge & inside[:-1]) + 1
-    of_place, inverses = powers(_WORD_BASE, 2 * _PIECE + 5)  # the largest chunk
+    of_place, inverses = _powers()
     sums = np.cumsum(values * of_place[: len(values)])
     hashes = mix((sums[ends - 1] - sums[starts - 1]) * inverses[starts])
     offsets = np.cumsum([0] + [len(piece) + 1 for piece in pieces])
     return hashes, ends - starts, np.diff(np.searchsorted(starts, offsets + 1))
+
+
+@lru_cache(maxsize=1)
+def _powers() -> tuple[np.ndarray, np.ndarray]:
+    """The powers of the base of words, and of its inverse, for the characters of the largest chunk, uint64 each."""
+    factors = np.repeat(np.array([[_WORD_BASE], [pow(_WORD_BASE, -1, 1 << 64)]], np.uint64), 2 * _PIECE + 5, axis=1)
+    factors[:, 0] = 1
+    rows = np.cumprod(factors, axis=1)
+    return rows[0], rows[1]
 
 
 @lru_cache(maxsize=1)

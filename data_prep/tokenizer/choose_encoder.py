@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from data_prep.common.errors import UserError
 from data_prep.common.processes import uninterrupted
 from data_prep.format import TokenizerInfo
+from data_prep.storage import spread
 from data_prep.tokenizer.encoders import (
     Arrays,
     GigatokenEncoder,
@@ -137,8 +138,8 @@ def probe(sample: Sequence[str]) -> list[str]:
 
     Half of the texts contain characters beyond ASCII if possible, and begin shortly before the first of them.
     """
-    foreign = _spread([text for text in sample if not text.isascii()], PROBE_TEXTS // 2)
-    chosen = [*foreign, *_spread(sample, PROBE_TEXTS - len(foreign))]
+    foreign = spread([text for text in sample if not text.isascii()], PROBE_TEXTS // 2)
+    chosen = [*foreign, *spread([*sample], PROBE_TEXTS - len(foreign))]
     texts: list[str] = []
     left = PROBE_CHARACTERS
     for number, text in enumerate(chosen):
@@ -149,11 +150,6 @@ def probe(sample: Sequence[str]) -> list[str]:
         texts.append(text[start : start + share])
         left -= len(texts[-1])
     return texts
-
-
-def _spread(texts: Sequence[str], count: int) -> list[str]:
-    count = min(count, len(texts))
-    return [texts[number * len(texts) // count] for number in range(count)]
 
 
 def _difference(encoded: Arrays, expected: Arrays) -> str:

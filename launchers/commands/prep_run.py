@@ -71,7 +71,9 @@ def prep_run(
             metavar="FILE", help="evaluation file: leave out documents that share text with it. Repeat it for more."
         ),
     ] = None,
-    decontaminate_ngram: Annotated[int, typer.Option(min=2, help="consecutive words that count as shared text")] = 13,
+    decontaminate_ngram: Annotated[
+        int, typer.Option(min=2, max=1024, help="consecutive words that count as shared text")
+    ] = 13,
     allow_unreadable: Annotated[
         float,
         typer.Option(
@@ -102,11 +104,10 @@ def prep_run(
 
     def request() -> "PrepareRequest":
         from data_prep import storage
-        from data_prep.common.files import check_writable, refuse_file
+        from data_prep.common.files import check_writable
         from data_prep.jobs import PreparationSettings, PrepareRequest
         from data_prep.sources import Options, find_inputs
 
-        refuse_file(out)
         check_writable(out, inside=True)
         unread_files: dict[str, int] = {}
         inputs = find_inputs([*input, *(more or [])], unread_files)

@@ -1,12 +1,8 @@
 """Repetitive documents: each of Gopher's rules by itself."""
 
-import io
 from collections import Counter
-from pathlib import Path
 
-import orjson
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,14 +16,7 @@ from data_prep.cleaning.repetition import (
     top_ngram_shares,
 )
 from data_prep.cleaning.word_hashes import split_words
-
-DEMO = Path(__file__).parents[3] / "configs" / "demo" / "books.jsonl.zst"
-
-
-def demo_texts() -> list[str]:
-    with DEMO.open("rb") as file:
-        lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), encoding="utf-8")
-        return [orjson.loads(line)["text"] for line in lines]
+from tests.support.small_tokenizers import demo_texts
 
 
 def fresh(count: int, start: int = 0) -> list[str]:

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from data_prep.cleaning.word_hashes import (
-    word_hashes,
-)
+from data_prep.cleaning.word_hashes import split_words
 
 MASK = 2**64 - 1
 
@@ -24,9 +22,10 @@ def hash_of(word: str) -> int:
 def test_hashes_follow_the_formula():
     text = "the Quick brown 東 fox's été"
     words = ["the", "quick", "brown", "東", "fox", "s", "été"]
-    hashes, per_text = word_hashes([text])
+    hashes, characters, per_text = split_words([text])
     assert hashes.dtype == np.uint64
     assert hashes.tolist() == [hash_of(word) for word in words]
+    assert characters.tolist() == list(map(len, words))
     assert per_text.tolist() == [7]
     assert hash_of("the") == 0x788DD811FF091D92  # the same on every machine
 
@@ -51,13 +50,13 @@ def test_hashes_follow_the_formula():
     ],
 )
 def test_what_a_word_is(text, words):
-    assert word_hashes([text])[0].tolist() == [hash_of(word) for word in words]
+    assert split_words([text]).hashes.tolist() == [hash_of(word) for word in words]
 
 
 @pytest.mark.parametrize("separator", [" ", "\n", "—"])
 def test_long_texts(separator):
     many = [f"w{index * 7919 % 1000}" for index in range(120_000)]
-    hashes, per_text = word_hashes(["before", separator.join(many), "after"])
+    hashes, _, per_text = split_words(["before", separator.join(many), "after"])
     by_word = {word: hash_of(word) for word in set(many)}
     expected = [hash_of("before"), *(by_word[word] for word in many), hash_of("after")]
     if separator == "—":  # cut after 131,072 characters without a space, at most once each
@@ -65,5 +64,5 @@ def test_long_texts(separator):
     else:
         assert hashes.tolist() == expected
         assert per_text.tolist() == [1, len(many), 1]
-    again = word_hashes(["x" * 100_000, separator.join(many)])
-    assert (again[0][1:] == hashes[1:-1]).all()  # the cuts depend on the text alone
+    again = split_words(["x" * 100_000, separator.join(many)])
+    assert (again.hashes[1:] == hashes[1:-1]).all()  # the cuts depend on the text alone
