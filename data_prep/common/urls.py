@@ -174,7 +174,7 @@ def remote_errors(url: str) -> Iterator[None]:
         raise UserError(message) from raised
 
 
-def retried(action: Callable[[], T], backoff_seconds: float = BACKOFF_SECONDS) -> T:
+def retried(action: Callable[[], T]) -> T:
     """The result of `action`, retried after temporary failures with doubled waiting times."""
     for attempt in range(ATTEMPTS):
         try:
@@ -186,7 +186,7 @@ def retried(action: Callable[[], T], backoff_seconds: float = BACKOFF_SECONDS) -
             full = getattr(error, "errno", None) in NO_ROOM
             if refused or full or isinstance(error, _LASTING) or attempt == ATTEMPTS - 1:
                 raise
-            time.sleep(backoff_seconds * 2**attempt)
+            time.sleep(BACKOFF_SECONDS * 2**attempt)
     raise AssertionError("unreachable")
 
 

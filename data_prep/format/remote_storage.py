@@ -49,7 +49,7 @@ class RemoteStorage:
         limit = manifest_file.MAX_MANIFEST_BYTES + 1
         with remote_errors(place):
             try:
-                data = retried(lambda: remote.fs.cat_file(remote.path, start=0, end=limit), self._cache.backoff_seconds)
+                data = retried(lambda: remote.fs.cat_file(remote.path, start=0, end=limit))
             except Exception as error:
                 if _is_absent(error):
                     raise UserError(
@@ -100,7 +100,7 @@ class RemoteStorage:
         remote.fs.invalidate_cache()
         with remote_errors(place):
             try:
-                listing = retried(lambda: remote.fs.ls(remote.path, detail=True), self._cache.backoff_seconds)
+                listing = retried(lambda: remote.fs.ls(remote.path, detail=True))
             except Exception as error:
                 if not _is_absent(error) and not isinstance(error, NotImplementedError):
                     raise
@@ -117,7 +117,7 @@ class RemoteStorage:
         remote, place = self._file(f"shards/{name}")
         with remote_errors(place):
             try:
-                return retried(lambda: remote_version(remote), self._cache.backoff_seconds).size
+                return retried(lambda: remote_version(remote)).size
             except Exception as error:
                 if _is_absent(error):
                     return _ABSENT
@@ -145,7 +145,7 @@ class RemoteStorage:
         remote, place = self._file(name)
         with remote_errors(place):
             try:
-                return retried(lambda: _part(remote, place, part), self._cache.backoff_seconds)
+                return retried(lambda: _part(remote, place, part))
             except UserError:
                 raise
             except Exception as error:

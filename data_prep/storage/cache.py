@@ -1,10 +1,9 @@
 """A local cache of limited size for remote files and parts of them, shared by all processes of a machine.
 
 The name of an entry identifies its content. An entry appears by a rename, never changes, and may be removed at any
-time. A reader of a part holds it open; a user of a whole file holds a shared lock on it, which prevents its removal.
-A fetch takes one of 256 locks, chosen by the name, so only one process fetches an entry. The lock `room` protects the
-file `bytes`, the total size of the entries. At the limit, the entries are counted, and the least recently used ones are
-removed until a tenth of the space is free.
+time, unless a process uses it, which holds a shared lock on it. A fetch takes one of 256 locks, chosen by the name, so
+only one process fetches an entry. The lock `room` protects the file `bytes`, the total size of the entries. At the
+limit, the entries are counted, and the least recently used ones are removed until a tenth of the space is free.
 """
 
 import contextlib
@@ -22,9 +21,10 @@ import xxhash
 
 from data_prep.common.errors import NO_ROOM, UserError
 from data_prep.common.files import file_lock, fsync_path, is_abandoned, open_plain
-from data_prep.common.urls import BACKOFF_SECONDS, is_url, open_remote, remote_errors, remote_version, retried, shown
+from data_prep.common.urls import is_url, open_remote, remote_errors, remote_version, retried, shown
 
 _POLL_SECONDS = 0.1
+_WAIT_SECONDS = 3600  # for room
 _PART = "-part"  # in the names of files that are being written
 
 
@@ -42,31 +42,24 @@ class Cache:
     The default folder is the one of `maskwright prep`.
     """
 
-    def __init__(
-        self,
-        folder: str | Path | None = None,
-        max_bytes: int = 50_000_000_000,
-        wait_seconds: float = 3600,
-        backoff_seconds: float = BACKOFF_SECONDS,
-    ) -> None:
+    def __init__(self, folder: str | Path | None = None, max_bytes: int = 50_000_000_000) -> None:
         self.folder, self.max_bytes = Path(folder or _default_folder()).absolute(), max_bytes
         self.entries, self._locks = self.folder / "entries", self.folder / "locks"
         self._room, self._bytes = self._locks / "room", self._locks / "bytes"
-        self._wait_seconds, self.backoff_seconds = wait_seconds, backoff_seconds
 
     @contextlib.contextmanager
     def local(self, location: str) -> Iterator[Path]:
         """A local path with the content of a file, valid in the block. For a local `location` it is that path.
 
         Raises UserError if the file cannot be fetched or is larger than the limit, and if all space is in use for more
-        than `wait_seconds`.
+        than an hour.
         """
         if not is_url(location):
             yield Path(location)
             return
         remote, name = open_remote(location), shown(location)
         with remote_errors(location):
-            known = retried(lambda: remote_version(remote), self.backoff_seconds)
+            known = retried(lambda: remote_version(remote))
 
         def download(path: Path) -> None:
             callback = _size_callback(lambda size: self._check_size(size, name))
@@ -79,12 +72,12 @@ class Cache:
 
         def write(path: Path) -> None:
             with remote_errors(location):
-                retried(lambda: download(path), self.backoff_seconds)
+                retried(lambda: download(path))
 
         # A file of unknown size reserves all space.
         new = _NewEntry(self.max_bytes if known.size is None else known.size, name, write)
         key = xxhash.xxh3_128_hexdigest(f"{location}\n{known.size}\n{known.version}".encode())
-        descriptor = self._entry(key, lambda: new, lock=True)
+        descriptor = self._entry(key, lambda: new)
         try:
             yield self.entries / key
         finally:
@@ -103,7 +96,7 @@ class Cache:
             return _NewEntry(len(data), "a part of a data set", lambda path: path.write_bytes(data))
 
         with self._errors():
-            descriptor = self._entry(key, make, lock=False)
+            descriptor = self._entry(key, make)
             try:
                 yield descriptor
             finally:
@@ -113,52 +106,50 @@ class Cache:
         """Remove a damaged part."""
         (self.entries / key).unlink(missing_ok=True)
 
-    def _entry(self, key: str, make: Callable[[], _NewEntry], lock: bool) -> int:
-        """A descriptor of an entry, created if it is missing. With `lock`, the entry stays until it is closed."""
+    def _entry(self, key: str, make: Callable[[], _NewEntry]) -> int:
+        """A descriptor of an entry, created if it is missing. The entry stays until the descriptor is closed."""
         with self._errors():
-            if (descriptor := self._opened(key, lock)) is not None:
+            if (descriptor := self._opened(key)) is not None:
                 return descriptor
             for folder in (self.entries, self._locks):
                 folder.mkdir(parents=True, exist_ok=True)
             with file_lock(self._locks / key[:2]):
-                descriptor = self._opened(key, lock)  # another process may have created it
-                return self._stored(key, make(), lock) if descriptor is None else descriptor
+                descriptor = self._opened(key)  # another process may have created it
+                return self._stored(key, make()) if descriptor is None else descriptor
 
-    def _opened(self, key: str, lock: bool) -> int | None:
+    def _opened(self, key: str) -> int | None:
         try:
             with open_plain(self.entries / key) as file:
                 descriptor = os.dup(file.fileno())
         except FileNotFoundError:
             return None
-        if lock:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # filelock has no shared locks
-            if not os.fstat(descriptor).st_nlink:  # removed by another process
-                os.close(descriptor)
-                return None
+        fcntl.flock(descriptor, fcntl.LOCK_SH)  # filelock has no shared locks
+        if not os.fstat(descriptor).st_nlink:  # removed by another process
+            os.close(descriptor)
+            return None
         with contextlib.suppress(PermissionError):  # another user's entry
             os.utime(descriptor)
         return descriptor
 
-    def _stored(self, key: str, new: _NewEntry, lock: bool) -> int:
+    def _stored(self, key: str, new: _NewEntry) -> int:
         self._check_size(new.size, new.name)
         try:
-            return self._written(key, new, lock)
+            return self._written(key, new)
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
         with file_lock(self._room):  # other files fill the disk: remove half of the entries
             self._bytes.write_text(str(self._make_room((self._total() or 0) // 2)))
-        return self._written(key, new, lock)
+        return self._written(key, new)
 
-    def _written(self, key: str, new: _NewEntry, lock: bool) -> int:
+    def _written(self, key: str, new: _NewEntry) -> int:
         stem, end = f".{key}-{threading.get_native_id()}", f"{socket.gethostname()}.{os.getpid()}.tmp"
         reserved, part = self.entries / f"{stem}.{end}", self.entries / f"{stem}{_PART}.{end}"
         try:
             self._reserve(reserved, new)
             new.write(part)
             descriptor = os.open(part, os.O_RDONLY)
-            if lock:
-                fcntl.flock(descriptor, fcntl.LOCK_SH)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
             with file_lock(self._room):  # so that others count exactly one of the two
                 os.replace(part, self.entries / key)
                 reserved.unlink()
@@ -169,7 +160,7 @@ class Cache:
 
     def _reserve(self, path: Path, new: _NewEntry) -> None:
         """Wait for room, and create a file without content that has the size of the new entry."""
-        deadline = time.monotonic() + self._wait_seconds
+        deadline = time.monotonic() + _WAIT_SECONDS
         while not self._reserved(path, new.size):
             if time.monotonic() > deadline:
                 raise UserError(
