@@ -47,15 +47,10 @@ class TextEncoder:
         self._preparation = preparation
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
-        parts: list[list[str]] | None = None
-        if self._preparation is not None:
-            parts = [list(self._preparation.pieces(self._preparation.normalized(text))) for text in texts]
-            whole = all(len(pieces) == 1 for pieces in parts)
-            texts, parts = ([pieces[0] for pieces in parts], None) if whole else (texts, parts)
-        if parts is None and sum(map(len, texts)) <= self._chunk_characters:
-            return self.encode_chunk(texts)
-        chunks = self._chunks(parts or [[text] for text in texts])
-        results = [(owners, self.encode_chunk(pieces)) for owners, pieces in chunks]
+        pieces = [(owner, piece) for owner, text in enumerate(texts) for piece in self._pieces(text)]
+        if len(pieces) == len(texts) and sum(len(piece) for _, piece in pieces) <= self._chunk_characters:
+            return self.encode_chunk([piece for _, piece in pieces])
+        results = [(owners, self.encode_chunk(chunk)) for owners, chunk in self._chunks(pieces)]
         lengths = np.zeros(len(texts), dtype=np.int64)
         for owners, (_, piece_lengths, _) in results:
             np.add.at(lengths, owners, piece_lengths)
@@ -66,28 +61,29 @@ class TextEncoder:
     def encode_chunk(self, texts: Sequence[str]) -> Arrays:
         raise NotImplementedError
 
-    def _chunks(self, texts: Sequence[Sequence[str]]) -> Iterator[tuple[list[int], list[str]]]:
-        """Chunks of pieces of texts, which are lists of parts, with the index of the text of each piece."""
+    def _chunks(self, pieces: list[tuple[int, str]]) -> Iterator[tuple[list[int], list[str]]]:
+        """Chunks of pieces, with the index of the text of each piece."""
         owners: list[int] = []
-        pieces: list[str] = []
+        chunk: list[str] = []
         size = 0
-        for index, parts in enumerate(texts):
-            for piece in (piece for part in parts for piece in self._pieces(part)):
-                if size and size + len(piece) > self._chunk_characters:
-                    yield owners, pieces
-                    owners, pieces, size = [], [], 0
-                owners.append(index)
-                pieces.append(piece)
-                size += len(piece)
+        for owner, piece in pieces:
+            if size and size + len(piece) > self._chunk_characters:
+                yield owners, chunk
+                owners, chunk, size = [], [], 0
+            owners.append(owner)
+            chunk.append(piece)
+            size += len(piece)
         if owners:
-            yield owners, pieces
+            yield owners, chunk
 
     def _pieces(self, text: str) -> Iterator[str]:
-        start, size = 0, self._chunk_characters
-        while self._cut and len(text) - start > size and (match := self._cut.search(text, start + size)):
-            yield text[start : match.start()]
-            start = match.start()
-        yield text[start:]
+        size = self._chunk_characters
+        for part in [text] if self._preparation is None else self._preparation.parts(text):
+            start = 0
+            while self._cut and len(part) - start > size and (match := self._cut.search(part, start + size)):
+                yield part[start : match.start()]
+                start = match.start()
+            yield part[start:]
 
 
 def _cut_pattern(settings: dict[str, Any]) -> re.Pattern[str] | None:

@@ -198,7 +198,7 @@ def fetch(value: str, into: Path) -> Path:
     if converted := _converted(folder, into):
         return converted
     if not (folder / "tokenizer.json").is_file():
-        raise UnusableInput(f"{value} on the hub has no fast tokenizer (tokenizer.json); {advice(folder, value)}.")
+        raise UnusableInput(f"{value} on the hub has no fast tokenizer (tokenizer.json); {advice(value)}.")
     return _copy({name: (folder / name).resolve() for name in FILES if (folder / name).is_file()}, into)
 
 
@@ -296,7 +296,7 @@ def load(folder: Path) -> Tokenizer:
     path = folder / "tokenizer.json"
     tokenizer = None if path.is_file() else esm_tokenizer(folder)
     if tokenizer is None and not path.is_file():
-        raise UnusableInput(f"{folder} has no tokenizer.json; {advice(folder, str(folder))}.")
+        raise UnusableInput(f"{folder} has no tokenizer.json; {advice(str(folder))}.")
     if tokenizer is None:
         open_regular(path).close()
         with library_errors(f"{path} is not a valid tokenizer", "Copy it again."):

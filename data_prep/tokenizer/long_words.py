@@ -63,14 +63,10 @@ class Preparation:
         """Whether the text can be normalized as a whole: an added token may stand before a mark."""
         return self._normalizer is None or not self._has_added or _is_nfc(text)
 
-    def normalized(self, text: str) -> str:
-        """The text in NFC as of the tokenizers library, if `takes` is true; else the text."""
-        if self._normalizer is None or _is_nfc(text) or self._has_added:
-            return text
-        return str(self._normalizer.normalize_str(text))
-
-    def pieces(self, text: str) -> Iterator[str]:
-        """The parts of a normalized text between which runs are cut."""
+    def parts(self, text: str) -> Iterator[str]:
+        """The parts of the text between which runs are cut, in NFC as of the tokenizers library if `takes` is true."""
+        if self._normalizer is not None and not _is_nfc(text) and not self._has_added:
+            text = str(self._normalizer.normalize_str(text))
         start = 0
         if self._cuts is not None and has_long_run(text, RUN_CHARACTERS):
             for match in self._cuts.finditer(text):

@@ -9,12 +9,14 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from data_prep.common.reading import read_json, read_text
 
 ESM = {"cls": "<cls>", "pad": "<pad>", "sep": "<eos>", "unk": "<unk>", "mask": "<mask>"}
-_NEVER_FAST = ("PhobertTokenizer", "BertweetTokenizer", "BertJapaneseTokenizer")  # in transformers
 
 
 def esm_tokenizer(folder: Path) -> Tokenizer | None:
     """ESM-2's tokenizer from its vocab.txt, with the ids of transformers' EsmTokenizer; None for another tokenizer."""
-    if not (folder / "vocab.txt").is_file() or _class(folder) not in ("", "EsmTokenizer"):
+    config: dict[str, Any] = {}
+    if (folder / "tokenizer_config.json").is_file():
+        config = read_json(folder / "tokenizer_config.json", dict[str, Any])
+    if not (folder / "vocab.txt").is_file() or config.get("tokenizer_class") not in (None, "EsmTokenizer"):
         return None
     tokens = [line.strip() for line in read_text(folder / "vocab.txt").splitlines()]
     if not {*ESM.values()} <= {*tokens}:
@@ -39,19 +41,9 @@ def esm_config() -> dict[str, str]:
     return {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": ESM["sep"], **names}
 
 
-def advice(folder: Path, value: str) -> str:
-    """What to do about the tokenizer `value`, whose files are in a folder without a tokenizer.json."""
-    name = _class(folder)
-    if name in _NEVER_FAST:
-        return f"transformers has no fast form of {name}. Train one with `maskwright tokenizer train`"
+def advice(value: str) -> str:
+    """What to do about the tokenizer `value`, which has no tokenizer.json."""
     return (
         f'convert it with transformers: AutoTokenizer.from_pretrained("{value}").save_pretrained("NEW"), and name NEW. '
         "If NEW has no tokenizer.json either, train one with `maskwright tokenizer train`"
     )
-
-
-def _class(folder: Path) -> str:
-    config: dict[str, Any] = {}
-    if (folder / "tokenizer_config.json").is_file():
-        config = read_json(folder / "tokenizer_config.json", dict[str, Any])
-    return str(config.get("tokenizer_class") or "")

@@ -163,28 +163,17 @@ def test_the_vocabulary_of_esm_is_converted(tmp_path, config):
         assert describe_tokenizer(folder).special_ids == {"pad": 1, "unk": 3, "cls": 0, "sep": 2, "mask": 32}
 
 
-@pytest.mark.parametrize(
-    "name, advice",
-    [
-        ("PhobertTokenizer", "transformers has no fast form of PhobertTokenizer. Train one with `maskwright tokenizer"),
-        ("BertTokenizer", 'AutoTokenizer.from_pretrained("slow").save_pretrained("NEW")'),
-    ],
-)
-def test_the_advice_for_a_slow_tokenizer_works(tmp_path, monkeypatch, name, advice):
+def test_the_advice_for_a_slow_tokenizer_works(tmp_path, monkeypatch):
     import transformers
 
     monkeypatch.chdir(tmp_path)
     (tmp_path / "slow").mkdir()
     (tmp_path / "slow/vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\nriver\n##s\n")
-    (tmp_path / "slow/tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
-    with pytest.raises(UserError) as refused:
+    (tmp_path / "slow/tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    with pytest.raises(UserError, match=r'AutoTokenizer.from_pretrained\("slow"\).save_pretrained\("NEW"\)'):
         describe_tokenizer(fetch("slow", tmp_path / "made"))
-    assert advice in str(refused.value)
-    if name == "BertTokenizer":
-        transformers.AutoTokenizer.from_pretrained("slow").save_pretrained("NEW")
-        assert describe_tokenizer(tmp_path / "NEW").vocab_size == 8
-    else:
-        assert not hasattr(getattr(transformers, name), "backend_tokenizer")
+    transformers.AutoTokenizer.from_pretrained("slow").save_pretrained("NEW")
+    assert describe_tokenizer(tmp_path / "NEW").vocab_size == 8
 
 
 @pytest.mark.parametrize("model", [models.WordLevel, models.WordPiece])
