@@ -190,16 +190,6 @@ def write_json(path: Path, value: Any) -> None:
     write_file(path, json.dumps(value, indent=1, ensure_ascii=False).encode() + b"\n")
 
 
-def refuse_file(folder: Path) -> None:
-    """Raise UserError if the path of a new folder, or a part of it, is a file."""
-    try:
-        existing = next((path for path in (folder, *folder.absolute().parents) if path.exists()), None)
-    except OSError as error:  # the name is too long, or the user may not read a folder
-        raise cannot_write(folder, error) from None
-    if existing is not None and not existing.is_dir():
-        raise UserError(f"{existing} is a file; choose another folder for the output.")
-
-
 def free_folder(out: Path) -> Path:
     """The absolute path of a folder to write. Raises UserError if something is there."""
     place = out.absolute()
@@ -211,11 +201,11 @@ def free_folder(out: Path) -> Path:
 def check_writable(path: Path, option: str = "--out", inside: bool = False) -> None:
     """Raise UserError if `path`, which `option` names, cannot be created. Call it before hours of work.
 
-    With `inside`, `path` may be an existing folder that gets more files.
+    With `inside`, `path` may be an existing folder that gets more files, but no file.
     """
     first = [path.absolute()] if inside else []
-    existing = next(folder for folder in (*first, *path.absolute().parents) if folder.exists())
     try:
+        existing = next(folder for folder in (*first, *path.absolute().parents) if folder.exists())
         with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:

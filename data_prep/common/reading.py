@@ -17,7 +17,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, BinaryIO, Literal, Union, get_args, get_origin, get_type_hints
 
-from data_prep.common.errors import MAX_MESSAGE, MissingFile, UnusableInput, UserError, one_line
+from data_prep.common.errors import MissingFile, UnusableInput, UserError, one_line
 from data_prep.common.files import open_below, open_plain
 
 MAX_JSON_BYTES = 64 << 20
@@ -28,7 +28,7 @@ MAX_FLOAT = sys.float_info.max
 YEAR_9999 = 253_370_000_000  # Unix seconds
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _MAX_DIGITS = 40  # of an integer: 128 bits
-_MAX_PATH = 160  # characters of a path in a message
+_MAX_REASON = 160  # characters of a reason in a message
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 PathText = Annotated[str, "a path"]
@@ -142,28 +142,19 @@ def parse_json(data: bytes | str, kind: Any, nan: bool = False) -> Any:
 
 def unusable(place: Path | str, reason: str, hint: str = "") -> UserError:
     """The error for a file that cannot be used: its name, the reason and the advice in one line."""
-    name = shown_path(place)
-    room = max(60, MAX_MESSAGE - len(name) - len(hint) - 25)
-    return UnusableInput(_with_hint(f"{name} cannot be used: {one_line(reason, room)}.", hint))
+    return UnusableInput(_with_hint(f"{place} cannot be used: {one_line(reason, _MAX_REASON)}.", hint))
 
 
 def cannot_read(path: Path | str, error: OSError | ValueError, hint: str = "") -> UserError:
     """The error for a file that cannot be opened or read; MissingFile if it does not exist."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return MissingFile(_with_hint(f"{shown_path(path)}: there is no such file.", hint))
+        return MissingFile(_with_hint(f"{path}: there is no such file.", hint))
     reason = error.strerror if isinstance(error, OSError) else "its name has a character that no file name may have"
-    return UnusableInput(_with_hint(f"{shown_path(path)} cannot be read: {reason}.", hint))
-
-
-def shown_path(path: Path | str) -> str:
-    """A path for a message: one line, without the middle of a very long path."""
-    text = one_line(str(path), 10_000)
-    half = _MAX_PATH // 2
-    return text if len(text) <= _MAX_PATH else f"{text[:half]}...{text[3 - half :]}"
+    return UnusableInput(_with_hint(f"{path} cannot be read: {reason}.", hint))
 
 
 def _with_hint(message: str, hint: str) -> str:
-    return one_line(f"{message.removesuffix('.')}; {hint.removesuffix('.')}." if hint else message)
+    return f"{message.removesuffix('.')}; {hint.removesuffix('.')}." if hint else message
 
 
 def _decoded(data: bytes) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from data_prep.common.errors import DamagedData, MissingFile, UnusableInput, one_line
 from data_prep.common.files import write_file
-from data_prep.common.reading import parse_json, read_bytes, shown_path
+from data_prep.common.reading import parse_json, read_bytes
 
 
 @dataclass(frozen=True)
@@ -41,4 +41,4 @@ class WeightList:
             raise UnusableInput(f"{path}: no such weight list; {advice}") from None
         except ValueError as error:
             reason = one_line(str(error), 80)
-            raise DamagedData(f"{shown_path(path)} is not a sound weight list ({reason}); {advice}") from None
+            raise DamagedData(f"{path} is not a sound weight list ({reason}); {advice}") from None

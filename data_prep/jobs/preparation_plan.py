@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from data_prep.cleaning import Cleaning
 from data_prep.common.errors import MissingFile, UserError
-from data_prep.common.files import refuse_file, write_json
+from data_prep.common.files import write_json
 from data_prep.common.reading import PathText, read_json, unusable
 from data_prep.common.urls import shown
 from data_prep.format import ShardWriter, TokenizerInfo
@@ -286,9 +286,8 @@ def new_evaluation_path(out: Path) -> Path:
 def check_out(out: Path) -> bool:
     """Whether OUT holds an earlier preparation; False for a new or empty folder.
 
-    Raises UserError if OUT or a folder above it is a file, or if OUT holds other files.
+    Raises UserError if OUT holds other files.
     """
-    refuse_file(out)
     if plan_path(out).exists() or locations_path(out).exists():
         return True
     prep, early = out / "prep", ("lock", "tokenizer", new_evaluation_path(out).name)  # written before place.json

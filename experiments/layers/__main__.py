@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import check_writable, refuse_file
+from data_prep.common.files import check_writable
 from data_prep.format import Dataset
 from experiments.layers.layer_analysis import ModelMeasures, measure
 from experiments.layers.layer_charts import draw_charts
@@ -63,8 +63,7 @@ def analyze_layers(
             f"--clusters {clusters} must be lower than --positions {positions}. Set fewer clusters or more positions."
         )
     if out:
-        refuse_file(out)
-        check_writable(out)
+        check_writable(out, inside=True)
     if as_json:
         check_json_output(as_json)
     require_inputs(models, [data])

@@ -53,7 +53,7 @@ def tokenizer_train(
 
         maskwright tokenizer train --input configs/demo/books.jsonl.zst --vocab-size 4096 --out data/tokenizer
     """
-    from data_prep.common.files import check_writable, refuse_file
+    from data_prep.common.files import check_writable, free_folder
     from data_prep.sources import Options, find_inputs
     from data_prep.storage import Cache
     from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, measure_unknown, train_tokenizer
@@ -61,10 +61,8 @@ def tokenizer_train(
     for name, asked in (("--lowercase", lowercase), ("--strip-accents", strip_accents)):
         if asked and kind != "wordpiece":
             raise UserError(f"{name} is for --kind wordpiece, not {kind}. Leave it out.")
-    refuse_file(out)
-    check_writable(out)
-    if out.exists() and any(out.iterdir()):
-        raise UserError(f"{out} exists and is not an empty folder; choose another --out.")
+    check_writable(out, inside=True)
+    free_folder(out)
     unread: dict[str, int] = {}
     inputs, local = find_inputs([*input, *(more or [])], unread), Cache(cache, int(cache_gb * 1e9))
     options = Options(text_field, separator=separator, target_field=target_field)

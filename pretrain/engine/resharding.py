@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from data_prep.common.errors import UserError, one_line
-from data_prep.common.reading import open_regular, shown_path
+from data_prep.common.reading import open_regular
 from pretrain.checkpoint import Checkpoint
 from pretrain.config import Config
 from pretrain.distributed import run_on_all_ranks
@@ -297,11 +297,11 @@ def load_file(path: Path, mmap: bool = False) -> Any:
         with torch.serialization.safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]):
             return torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
     except (OSError, EOFError, RuntimeError, ValueError, LookupError, AttributeError, TypeError) as error:
-        raise UserError(f"{shown_path(path)} is not a file of a checkpoint ({type(error).__name__})") from None
+        raise UserError(f"{path} is not a file of a checkpoint ({type(error).__name__})") from None
     except pickle.UnpicklingError as error:
         match = re.search(r"(?:GLOBAL|global|class) ([\w.]+)", str(error))
         what = f"it asks for {match[1]}, which no checkpoint needs" if match else "it is not a checkpoint's"
-        raise UserError(one_line(f"{shown_path(path)} is not loaded, as it could run code: {what}")) from None
+        raise UserError(one_line(f"{path} is not loaded, as it could run code: {what}")) from None
 
 
 def _runs_along(value: Any) -> bool:

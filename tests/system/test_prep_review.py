@@ -51,10 +51,10 @@ def test_folders_of_others_are_left_as_they_are(tmp_path, tokenizer):
     before = tree(tmp_path)
     run = ["prep", "run", "--input", tmp_path / "a.jsonl", "--out"]
     assert "it has prep/notes.txt" in refused(*run, mine, "--tokenizer", tokenizer / "tokenizer.json")
-    assert "a.jsonl is a file" in refused(*run, tmp_path / "a.jsonl/out", "--tokenizer", tokenizer / "tokenizer.json")
-    assert "a.jsonl is a file" in refused(*run, tmp_path / "a.jsonl", "--tokenizer", tokenizer)
+    for out in (tmp_path / "a.jsonl/out", tmp_path / "a.jsonl"):
+        assert f"{out}: not a directory" in refused(*run, out, "--tokenizer", tokenizer / "tokenizer.json")
     tokenizer_train = ["tokenizer", "train", "--input", tmp_path / "a.jsonl", "--out"]
-    assert "a.jsonl is a file" in refused(*tokenizer_train, tmp_path / "a.jsonl/tok")
+    assert "a.jsonl/tok: not a directory" in refused(*tokenizer_train, tmp_path / "a.jsonl/tok")
     for work in (lambda out: merge_tasks(out, Workers(1)), lambda out: resolve_tasks(out, 1 << 20)):
         with pytest.raises(UserError, match="typo does not exist"):
             work(tmp_path / "typo")

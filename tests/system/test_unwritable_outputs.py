@@ -114,7 +114,14 @@ def test_a_preparation_that_becomes_read_only(source, read_only, capsys):
 
 def test_names_that_no_file_can_have(source, capsys):
     (source / "loop").symlink_to(source / "loop")
-    for out, reason in (("x" * 300, "file name too long"), (source / "loop" / "o", "too many levels of symbolic")):
+    file, loop = source / "a.jsonl", source / "loop" / "o"
+    reasons = {
+        "x" * 300: "file name too long",
+        loop: "too many levels of symbolic",
+        file: "not a d",
+        file / "o": "not a d",
+    }
+    for out, reason in reasons.items():
         ended = command(capsys, *prep_run(source, out))
         assert ended.code == 1
         assert ended.err.startswith("error: Cannot write to "), ended.err

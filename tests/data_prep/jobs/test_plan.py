@@ -148,5 +148,3 @@ def test_whose_folder_it_is(tmp_path):
     (tmp_path / "prep/mine.jsonl").unlink()
     with pytest.raises(UserError, match=r"not empty \(it has tokenizer\)"):
         check_out(tmp_path)
-    with pytest.raises(UserError, match=r"lock is a file; choose another folder"):
-        check_out(tmp_path / "prep/lock/out")
