@@ -172,7 +172,9 @@ MISTAKES = {
             "prep run --input text.jsonl --out /proc/new --tokenizer tok --workers 1", "/proc/new", "another --out"
         ),
         Mistake(
-            "prep run --input text.jsonl --out text.jsonl --tokenizer tok", "text.jsonl is a file", "another folder"
+            "prep run --input text.jsonl --out text.jsonl --tokenizer tok",
+            "text.jsonl: not a directory",
+            "another --out",
         ),
         Mistake("prep task data 99", "99", "task"),
         Mistake(f"{PREP} data/train", "data/train, which is a data set folder", "Name files of text"),
