@@ -1,14 +1,13 @@
 """Predict the step time of a config on clusters of several sizes."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.engine import MATRIX_GROUPS, group_buckets
 from pretrain.model import Sizes
-from pretrain.planning.collectives import Cluster, GpuLinks
+from pretrain.planning.collectives import Cluster
 from pretrain.planning.run_plan import Planner
 from pretrain.planning.scaling import Communication, Compute, StepTime, Transfer, step_time
 from pretrain.planning.training_memory import element_size, groups, optimizer_state
@@ -57,22 +56,6 @@ class Scheme:
         return cls(", ".join(names), *flags, MATRIX_GROUPS if zero.stage else 1, 2 if dtype == "bf16" else _FP32)
 
 
-@dataclass(frozen=True)
-class Hardware:
-    """Speed of one GPU, and its links.
-
-    Attributes:
-        source: where the figures come from.
-        tflops: achieved at this model, in 10**12 operations per second.
-        data_wait: seconds per step.
-    """
-
-    source: str
-    tflops: float
-    gpu: GpuLinks
-    data_wait: float = 0.0
-
-
 # Everything that hides or shrinks communication.
 OVERLAPPED = Scheme("ZeRO 1, gradients sent in bf16, overlapped", False, True, True, True, MATRIX_GROUPS, 2)
 
@@ -101,30 +84,6 @@ class Scaled:
         return self.tokens / self.time.seconds
 
 
-def scaling_table(
-    config: Config, planner: Planner, hardware: Hardware, clusters: Sequence[Cluster], tokens_per_gpu: int | None
-) -> dict[str, list[Scaled]]:
-    """The step on each cluster for the unchanged config, and with everything that hides or shrinks communication.
-
-    Args:
-        tokens_per_gpu: as in `rank_step`.
-
-    Returns:
-        A list for each scheme, by its name.
-
-    Raises:
-        UserError: as `rank_step` and `Scheme.of`.
-    """
-    steps = [rank_step(planner, cluster.ranks, tokens_per_gpu) for cluster in clusters]
-    return {
-        scheme.name: [
-            scaled(config, planner.sizes, step, scheme, hardware, cluster)
-            for step, cluster in zip(steps, clusters, strict=True)
-        ]
-        for scheme in (Scheme.of(config), OVERLAPPED)
-    }
-
-
 def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> RankStep:
     """The step of a rank in the last stage of the config.
 
@@ -147,12 +106,22 @@ def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> R
 
 
 def scaled(
-    config: Config, sizes: Sizes, step: RankStep, scheme: Scheme, hardware: Hardware, cluster: Cluster
+    config: Config,
+    sizes: Sizes,
+    step: RankStep,
+    scheme: Scheme,
+    cluster: Cluster,
+    tflops: float,
+    data_wait: float = 0.0,
 ) -> Scaled:
-    """Predict the step of a config on a cluster."""
-    passes = step.flops / (hardware.tflops * 1e12)
+    """Predict the step of a config on a cluster.
+
+    Args:
+        tflops: that each GPU achieves at this model, in 10**12 operations per second.
+        data_wait: seconds per step.
+    """
     optimizer = optimizer_bytes(config, sizes, cluster.ranks) / cluster.gpu.memory + _LAUNCHES
-    compute = Compute(passes, step.passes, optimizer, hardware.data_wait)
+    compute = Compute(step.flops / (tflops * 1e12), step.passes, optimizer, data_wait)
     sent = communication(sizes, scheme, element_size(config.train.precision), cluster)
     return Scaled(cluster.nodes, cluster.ranks, step.tokens * cluster.ranks, step_time(compute, sent))
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from data_prep.common.errors import UserError
 from pretrain.config import Config
-from pretrain.planning.cluster_speed import Hardware, Scaled, scaling_table
+from pretrain.planning.cluster_speed import OVERLAPPED, Scaled, Scheme, rank_step, scaled
 from pretrain.planning.collectives import GPUS, NETWORKS, Cluster
 from pretrain.planning.run_plan import Planner
 from pretrain.planning.speed import Rate
@@ -66,9 +66,15 @@ class ScalingRequest:
             raise UserError(f"--network {name!r} is not known; write one of {', '.join(NETWORKS)}")
         gpu = GPUS[self.gpu or ""].links
         source = f"compute: {rate.source}; memory and links: data sheet of {self.gpu}, assumed, not measured"
-        hardware = Hardware(source, rate.tflops or 0.0, gpu, self.data_wait)
         clusters = [Cluster(nodes, self.gpus_per_node, gpu, NETWORKS[name]) for nodes in self.nodes]
-        return source, scaling_table(config, planner, hardware, clusters, self.tokens_per_gpu)
+        steps = [(rank_step(planner, cluster.ranks, self.tokens_per_gpu), cluster) for cluster in clusters]
+        return source, {
+            scheme.name: [
+                scaled(config, planner.sizes, step, scheme, cluster, rate.tflops or 0.0, self.data_wait)
+                for step, cluster in steps
+            ]
+            for scheme in (Scheme.of(config), OVERLAPPED)
+        }
 
 
 def _default_rate(gpu: str | None, arch: str) -> Rate | None:

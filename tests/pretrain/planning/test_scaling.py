@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pretrain.config import Config
 from pretrain.model import Sizes
-from pretrain.planning.cluster_speed import OVERLAPPED, Hardware, RankStep, Scheme, communication, scaled
+from pretrain.planning.cluster_speed import OVERLAPPED, RankStep, Scheme, communication, scaled
 from pretrain.planning.collectives import Cluster, GpuLinks, Network
 from pretrain.planning.scaling import Communication, Compute, Transfer, step_time
 
@@ -135,10 +135,6 @@ def test_overlap_hides_no_more_than_there_is(reduce, gather, passes, count, slow
 # A config on a cluster
 
 
-def hardware(tflops: float = 1.0) -> Hardware:
-    return Hardware("given", tflops, GpuLinks(1e9, 1e12, 0.0))
-
-
 def test_the_bytes_of_each_stage():
     """A ring over 2 nodes of one GPU sends half of the bytes; the latency is cancelled by a second size."""
 
@@ -173,7 +169,7 @@ def test_the_optimizer_works_on_the_part_of_a_rank():
     """ZeRO 1 in bf16: 6 bytes of every gradient; of the part 8 + 8 + 2, and the state of 8 read and written."""
     step = RankStep(flops=1e12, tokens=1.0, passes=1)
     for ranks in (2, 4):
-        found = scaled(config(), SIZES, step, OVERLAPPED, hardware(), cluster(ranks, 1)).time.optimizer
+        found = scaled(config(), SIZES, step, OVERLAPPED, cluster(ranks, 1), 1.0).time.optimizer
         part = 1e6 / ranks
         assert found - 1e-4 == pytest.approx((6e6 + part * (8 + 8 + 2 + 16)) / 1e12, rel=1e-3)
 
@@ -181,7 +177,7 @@ def test_the_optimizer_works_on_the_part_of_a_rank():
 def test_a_step_by_hand():
     """Two nodes of one GPU, 10**12 operations at 2 TFLOP/s: half a second, and both collectives after it."""
     step = RankStep(flops=1e12, tokens=1000.0, passes=1)
-    found = scaled(config(), SIZES, step, Scheme.of(config()), hardware(2.0), cluster(2, 1, network=1e6, hop=0.0))
+    found = scaled(config(), SIZES, step, Scheme.of(config()), cluster(2, 1, network=1e6, hop=0.0), 2.0)
     assert found.time.compute == 0.5
     assert found.time.exposed == pytest.approx(2.0 + 1.0, rel=1e-3)  # half of 4 MB and of 2 MB at 1 MB/s
     assert found.tokens_per_second == pytest.approx(2000 / found.time.seconds)
@@ -197,7 +193,7 @@ def test_a_step_by_hand():
 def test_more_bandwidth_is_never_slower(nodes, gpus, network, factor, scheme):
     step = RankStep(flops=1e12, tokens=1000.0, passes=2)
     slow, fast = (
-        scaled(config(), SIZES, step, scheme, hardware(), cluster(nodes, gpus, network=rate))
+        scaled(config(), SIZES, step, scheme, cluster(nodes, gpus, network=rate), 1.0)
         for rate in (network, factor * network)
     )
     assert fast.time.seconds <= slow.time.seconds * (1 + 1e-12)
