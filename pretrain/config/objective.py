@@ -10,9 +10,8 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, Tag, model_validator
-from pydantic_core import CoreSchema, PydanticKnownError
-from pydantic_core.core_schema import no_info_after_validator_function
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
+from pydantic_core import PydanticKnownError
 
 from pretrain.config.data import MaskingConfig
 from pretrain.config.section import Section, SettingSchedule
@@ -108,24 +107,18 @@ class Objectives(Mapping[str, ObjectiveKind]):
 OBJECTIVES = Objectives()
 
 
-class _KnownName:
-    """Metadata of a text in the config that must be the name of an objective."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return no_info_after_validator_function(self._check, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"type": "string", "enum": [*OBJECTIVES]}
-
-    @staticmethod
-    def _check(name: str) -> str:
-        if name not in OBJECTIVES:
-            *others, last = map(repr, OBJECTIVES)
-            raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
-        return name
+def _known(name: str) -> str:
+    if name not in OBJECTIVES:
+        *others, last = map(repr, OBJECTIVES)
+        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
+    return name
 
 
-ObjectiveName = Annotated[str, _KnownName()]
+def _add_names(schema: dict[str, Any]) -> None:
+    schema["enum"] = [*OBJECTIVES]
+
+
+ObjectiveName = Annotated[str, AfterValidator(_known), Field(json_schema_extra=_add_names)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 _FINEST = 1024  # the largest denominator of a constant share
 

@@ -19,6 +19,7 @@ from pretrain.tracking import run_page
 
 _AVERAGED = 100  # steps
 _EACH = "eval/loss/"
+_OF_START = ("attention", "flash_attention", "attention_reason", "kernels", "kernels_reason", "micro_batch_size")
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,9 @@ def summarize(run: Path) -> RunSummary:
         seconds_left=_seconds_left(entries, status),
         starts=None if recorded is None else 1 + len(environment.get("earlier_starts", [])),
         slurm_job=environment.get("slurm", {}).get("SLURM_JOB_ID"),
-        attention=environment.get("attention"),
-        flash_attention=environment.get("flash_attention"),
-        attention_reason=environment.get("attention_reason"),
-        kernels=environment.get("kernels"),
-        kernels_reason=environment.get("kernels_reason"),
-        micro_batch_size=environment.get("micro_batch_size"),
         last_checkpoint=_newest_checkpoint(folder),
         mlflow_page=run_page(run),
+        **{name: environment.get(name) for name in _OF_START},
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from data_prep.common.errors import UserError, first_line, one_line
+from data_prep.common.errors import UserError, first_line
 from data_prep.common.files import check_writable, file_lock, write_file
 from data_prep.common.urls import redact
 from pretrain.config import OFFLINE, TrackConfig, address_problem
@@ -132,6 +132,8 @@ class Target(NamedTuple):
 
     def check(self) -> None:
         """Look for what prevents all tracking until the user repairs it. A server that does not answer is no error.
+
+        The address is one that `address_problem` accepts with its driver.
 
         Raises:
             UserError: if the SQLite file cannot be written, a database refuses the connection, or the experiment was
@@ -276,20 +278,13 @@ def _deleted_in_database(uri: str, experiment: str) -> str | None:
     """As _deleted_in_file, for a database on a server. A server that does not answer is no error: it may come back.
 
     Raises:
-        UserError: if the address is wrong, its driver is not installed, or it refuses the connection, as the login is
-            wrong or there is no such database.
+        UserError: if it refuses the connection, as the login is wrong or there is no such database.
     """
     from sqlalchemy import create_engine, exc, make_url, text  # takes half a second
 
-    try:
-        url = make_url(uri)
-        timed = url.get_driver_name() in _TIMED_DRIVERS
-        engine = create_engine(url, connect_args={"connect_timeout": _DATABASE_SECONDS} if timed else {})
-    except ImportError as error:
-        raise UserError(f"track.uri {redact(uri)} needs the package {error.name}. Install it with pip.") from None
-    except (exc.SQLAlchemyError, ValueError) as error:
-        reason = redact(one_line(first_line(error), 120))
-        raise UserError(f"track.uri {redact(uri)} is no address of a database ({reason}). Correct it.") from None
+    url = make_url(uri)
+    timed = url.get_driver_name() in _TIMED_DRIVERS
+    engine = create_engine(url, connect_args={"connect_timeout": _DATABASE_SECONDS} if timed else {})
     try:
         port = url.port or _DATABASE_PORTS[url.get_backend_name()]
         socket.create_connection((url.host or "", port), _DATABASE_SECONDS).close()

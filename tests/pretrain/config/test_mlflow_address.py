@@ -141,4 +141,5 @@ def test_a_database_without_its_driver_is_refused() -> None:
     assert problem is not None
     assert "needs the Python package pymssql" in problem
     assert "secret" not in problem
-    assert "cannot be used" in str(address_problem("postgresql+nodriver://host/db", driver=True))
+    for uri in ("postgresql+nodriver://host/db", "mysql+nodriver://me@host/x"):
+        assert "cannot be used" in str(address_problem(uri, driver=True))

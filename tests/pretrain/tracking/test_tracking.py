@@ -327,17 +327,3 @@ def test_a_file_that_cannot_be_a_database_is_refused_before_training(tmp_path: P
         Target(f"sqlite:///{tmp_path}/{path}", "demo").connect()
     check_tracking(TrackConfig(uri=f"sqlite:///{tmp_path}/new/mlflow.db"))
     assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize(
-    ("uri", "reason"),
-    [
-        ("mysql+nodriver://me@127.0.0.1/x", "no address of a database"),
-        ("postgresql+foo://me@127.0.0.1/x", "no address of a database"),
-        ("postgresql://me@host:port/x", "no address of a database"),
-        ("mssql+pymssql://me@127.0.0.1/x", "needs the package pymssql"),
-    ],
-)
-def test_a_database_that_cannot_be_opened_is_refused_before_training(uri: str, reason: str) -> None:
-    with pytest.raises(UserError, match=reason):
-        Target(uri, "demo").check()
