@@ -154,12 +154,8 @@ def sync(
     sender = Sender(run_dir, target, record, on_progress)
     try:
         sent = sender.send()
-    except UserError:
-        raise
     except Exception as error:
-        raise UserError(
-            f"MLflow at {record.uri} does not take the data of {run_dir} ({short_reason(error)})"
-        ) from error
+        raise UserError(_what_failed(record.uri, error)) from error
     if sender.files_problem:
         raise UserError(f"MLflow has the metrics of {run_dir}, but takes no files ({sender.files_problem}).")
     return sent

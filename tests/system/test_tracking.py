@@ -213,7 +213,7 @@ def test_a_server_down_at_start_loses_nothing_as_a_later_sync_fills_the_gap(
     tracker = start(run_dir, "http://127.0.0.1:1")
     append(run_dir, range(1, 201))
     tracker.close(20, "FINISHED")
-    with pytest.raises(UserError, match=r"MLflow at http://127\.0\.0\.1:1 does not take"):
+    with pytest.raises(UserError, match=r"Cannot reach MLflow at http://127\.0\.0\.1:1 "):
         sync(run_dir, "http://127.0.0.1:1")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     assert sync(run_dir) == len(expected(run_dir))
