@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from data_prep.common.errors import MissingFile, UserError
-from data_prep.common.files import sha256_file, write_json
+from data_prep.common.files import write_json
 from data_prep.common.reading import json_or_none, parse_json, read_bytes
 from data_prep.common.urls import redact
 from data_prep.storage import not_a
@@ -31,13 +31,9 @@ class Arm:
     masking: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class StudyRunRecord:
-    """RUN/study.json: marks a finished run. settings: digest. files: SHA-256 of the results, by name."""
-
-    settings: str
-    steps: int
-    files: dict[str, str]
+def read_result(path: Path) -> dict[str, Any]:
+    """Read the JSON object of a result; an empty one if the file is missing, a link or damaged."""
+    return {} if path.is_symlink() else json_or_none(path, dict[str, Any], nan=True) or {}
 
 
 @dataclass(frozen=True)
@@ -45,6 +41,7 @@ class StudyRun:
     """One run of a study.
 
     folder: its run folder. settings: digest of everything that determines the run's results: 64 hexadecimal digits.
+    results: names of the files with its results.
     """
 
     arm: Arm
@@ -52,30 +49,21 @@ class StudyRun:
     folder: Path
     steps: int
     settings: str
+    results: tuple[str, ...]
 
     @property
     def name(self) -> str:
         return f"{self.arm.name}, seed {self.seed}"
 
     @property
+    def recorded(self) -> Any:
+        """The settings with which the run was finished; None if it is not, or the record is damaged."""
+        return read_result(self.folder / RECORD).get("settings")
+
+    @property
     def is_done(self) -> bool:
-        """Whether the run has a record of this study and number of steps, and unchanged results."""
-        record = self.read_record()
-        return record is not None and record.settings == self.settings and not self.altered(record)
-
-    def read_record(self) -> StudyRunRecord | None:
-        """Read the record; None if it is missing, damaged, or names files that are not results."""
-        record: StudyRunRecord | None = json_or_none(self.folder / RECORD, StudyRunRecord)
-        return record if record and record.files and {EVALUATION, FINETUNING}.issuperset(record.files) else None
-
-    def altered(self, record: StudyRunRecord) -> list[Path]:
-        """Results that are missing, are links, or differ from the record."""
-        paths = {self.folder / name: digest for name, digest in record.files.items()}
-        return [
-            path
-            for path, digest in paths.items()
-            if path.is_symlink() or not path.is_file() or sha256_file(path) != digest
-        ]
+        """Whether the run has a record of this study, and all results."""
+        return self.recorded == self.settings and all(read_result(self.folder / name) for name in self.results)
 
 
 class Study(BaseModel):
@@ -157,11 +145,13 @@ class Study(BaseModel):
     def runs(self) -> list[StudyRun]:
         """All runs, seed by seed, so that an unfinished study can already compare arms. More seeds come last."""
         digest, runs = self.digest, []
+        results = (EVALUATION, FINETUNING) if self.finetune else (EVALUATION,)
         for seed in range(1, self.seeds + 1):
             for arm in self.arms:
                 path = self.folder / "runs" / arm.name / f"seed-{seed}"
                 decides = json.dumps([digest, arm.name, seed, self.steps])
-                runs.append(StudyRun(arm, seed, path, self.steps, hashlib.sha256(decides.encode()).hexdigest()))
+                settings = hashlib.sha256(decides.encode()).hexdigest()
+                runs.append(StudyRun(arm, seed, path, self.steps, settings, results))
         return runs
 
     @property

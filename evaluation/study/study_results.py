@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from data_prep.common.reading import MAX_FLOAT
 from evaluation.study.paired_statistics import BySeed, Difference, Mean, Verdict, mean_of, verdict_of
-from evaluation.study.study_file import EVALUATION, FINETUNING, Study
-from evaluation.study.study_runner import read_result
+from evaluation.study.study_file import EVALUATION, FINETUNING, Study, read_result
 from pretrain.reporting import line_of
 from pretrain.run import JournalTable, RunFolder
 
@@ -83,7 +82,7 @@ def read_results(study: Study) -> StudyResults:
 
 def figures(run: Path) -> dict[str, float]:
     """Results of one run by metric; values that are missing, not numbers or not finite are left out."""
-    evaluation, journal = read_result(run / EVALUATION) or {}, JournalTable.read(RunFolder(run).journal)
+    evaluation, journal = read_result(run / EVALUATION), JournalTable.read(RunFolder(run).journal)
     model = _object(next(iter(_object(evaluation.get("models")).values()), None))  # its only one
     held_out, kept = _object(model.get("held_out")), journal.kept  # without repeated steps, evaluations and checkpoints
     seconds, tokens = float(journal.seconds[kept].sum()), float(journal.tokens[kept].sum())
@@ -91,7 +90,7 @@ def figures(run: Path) -> dict[str, float]:
         "held_out": held_out.get("loss"),
         "masked_accuracy": held_out.get("masked_accuracy"),
         "pairs": _object(model.get("pairs")).get("accuracy"),
-        "downstream": (read_result(run / FINETUNING) or {}).get("mean"),
+        "downstream": read_result(run / FINETUNING).get("mean"),
         "steps": len(kept),
         "tokens": round(tokens),
         "seconds": seconds,

@@ -7,12 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import sha256_file, write_json
-from data_prep.common.reading import json_or_none, read_bytes
-from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD, Study, StudyRun
+from data_prep.common.files import write_json
+from data_prep.common.reading import read_bytes
+from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD, Study, StudyRun, read_result
 from pretrain.config_files import on_one_line
 from pretrain.run import EXIT_CODES, RunFolder
 
@@ -89,14 +88,8 @@ def _chosen(folder: Path, runs: list[StudyRun], number: int) -> StudyRun:
     return runs[number - 1]
 
 
-def read_result(path: Path) -> dict[str, Any] | None:
-    """Read the JSON object of a result; None if the file is missing or damaged."""
-    found: dict[str, Any] | None = json_or_none(path, dict[str, Any], nan=True)
-    return found
-
-
 def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:
-    """Train, export, evaluate and, if configured, fine-tune. Altered results are computed again.
+    """Train, export, evaluate and, if configured, fine-tune. Damaged results are computed again.
 
     Every run is evaluated on the same held-out tokens and masks. Only training runs go to MLflow.
 
@@ -106,29 +99,25 @@ def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
     Raises UserError if a command fails, or the folder holds a different run, and Stopped after a request to stop.
     """
     log = run.folder / LOG
-    if record := run.read_record():
-        if record.settings != run.settings:
-            raise UserError(f"{run.folder} holds a run of another study, or of other steps; remove it")
-        for path in (*run.altered(record), run.folder / RECORD):  # the record is invalid from here on
-            _remove(path)
+    if run.recorded not in (None, run.settings):
+        raise UserError(f"{run.folder} holds a run of another study, or of other steps; remove it")
+    for name in (RECORD, *run.results):
+        if name == RECORD or not read_result(run.folder / name):
+            _remove(run.folder / name)
     if _recorded(run) != ("completed", run.steps):
         _train(study, run, maskwright, report)
     model = RunFolder(run.folder).export_of(run.steps)  # the export is atomic
     if not (model / "config.json").is_file():
         call(maskwright, ["export", str(run.folder), "--step", str(run.steps)], log)
-    results = [run.folder / EVALUATION]
-    if read_result(results[0]) is None:
-        _remove(results[0])
+    if not (run.folder / EVALUATION).exists():
         report("evaluation", run.steps)
         pairs = ["--pairs", study.pairs] if study.pairs else []
         pairs += ["--limit", str(study.pairs_limit)] if study.pairs_limit else []
-        _measure(maskwright, ["evaluate", str(model), "--data", study.data, *pairs], results[0], log)
+        _measure(maskwright, ["evaluate", str(model), "--data", study.data, *pairs], run.folder / EVALUATION, log)
     if study.finetune:
         report("fine-tuning", run.steps)  # resumes from its file
-        results.append(run.folder / FINETUNING)
-        _measure(maskwright, ["finetune", str(model), *study.finetune], results[1], log)
-    files = {path.name: sha256_file(path) for path in results}
-    write_json(run.folder / RECORD, {"settings": run.settings, "steps": run.steps, "files": files})
+        _measure(maskwright, ["finetune", str(model), *study.finetune], run.folder / FINETUNING, log)
+    write_json(run.folder / RECORD, {"settings": run.settings})
 
 
 def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:
@@ -160,7 +149,7 @@ def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
 def _measure(maskwright: Maskwright, words: list[str], out: Path, log: Path) -> None:
     """Run a command that writes its results to a JSON file."""
     call(maskwright, [*words, "--uri", "none", "--json", str(out)], log)
-    if read_result(out) is None:
+    if not read_result(out):
         raise UserError(f"`maskwright {words[0]}` wrote no JSON to {out}; see {log}")
 
 

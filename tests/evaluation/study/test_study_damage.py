@@ -17,40 +17,18 @@ DEEP = "[" * 100_000 + "]" * 100_000
 LONG = "9" * 5000
 
 
-def _with_files(place: Path, files: Any) -> None:
-    record = json.loads((place / RECORD).read_text())
-    (place / RECORD).write_text(json.dumps(record | {"files": files}))
-
-
-@pytest.mark.parametrize("link", [False, True])
-def test_a_record_that_names_foreign_files_removes_none(config, tmp_path: Path, link: bool) -> None:
+def test_a_result_that_is_a_link_is_measured_again(config, tmp_path: Path) -> None:
     study = kept(config, seeds=1)
     run(study)
     place = study.runs[0].folder
-    outside = tmp_path / "letters.txt"
-    outside.write_text("dear")
-    if link:
-        (place / EVALUATION).unlink()
-        (place / EVALUATION).symlink_to(outside)
-    else:
-        _with_files(place, dict.fromkeys((str(outside), os.path.relpath(outside, place), "status.json"), "0" * 64))
-    failed, _, did = run(study)
-    assert failed == []
-    assert did == (["evaluate token-0.15/seed-1"] if link else [])
-    assert outside.read_text() == "dear"
-    assert (place / "status.json").exists()
+    outside = tmp_path / "letters.json"
+    (place / EVALUATION).rename(outside)
+    (place / EVALUATION).symlink_to(outside)
+    letters = outside.read_text()
+    assert run(study)[::2] == ([], ["evaluate token-0.15/seed-1"])
+    assert not (place / EVALUATION).is_symlink()
+    assert outside.read_text() == letters
     assert run(study)[2] == []
-
-
-@pytest.mark.parametrize("files", [{}, {"evaluate.json": 1}, {"evaluate.json\0": "x"}, ["evaluate.json"], "x", None, 7])
-def test_a_damaged_record_is_written_again(config, files: Any) -> None:
-    study = kept(config, seeds=1)
-    run(study)
-    place = study.runs[0].folder
-    sound = (place / RECORD).read_text()
-    _with_files(place, files)
-    assert run(study)[0] == []
-    assert (place / RECORD).read_text() == sound
 
 
 @pytest.mark.parametrize("text", [DEEP, LONG, f'{{"settings": {LONG}}}', "\0", "pipe"])
