@@ -188,25 +188,20 @@ def test_dropout_is_the_models_or_the_options(model, init, wanted):
     assert made.config.attention_probs_dropout_prob == (0.1 if wanted is None else wanted)
 
 
-def test_a_modernbert_reads_the_mean_of_a_text_and_can_have_dropout(tmp_path):
-    config = hugging_face_config(EncoderShape(len(WORDS), 1, 32, 2, 64, 32, pad_id=0, arch="modernbert"))
-    ModernBertForMaskedLM(config).save_pretrained(tmp_path)
+@pytest.mark.parametrize("arch, made_by", [("modernbert", ModernBertForMaskedLM), ("esm", EsmForMaskedLM)])
+def test_dropout_sets_all_rates_of_a_family_and_nothing_else(tmp_path, arch, made_by):
+    """The token dropout of an ESM is no rate. A ModernBERT reads the mean of a text."""
+    shape = EncoderShape(len(WORDS), 1, 32, 2, 64, 32, pad_id=0, arch=arch, mask_id=4)
+    made_by(hugging_face_config(shape)).save_pretrained(tmp_path)
     made = initial_model(tmp_path, head(), replace(SETTINGS, dropout=0.3), 0)
-    layers = [module for module in made.modules() if isinstance(module, torch.nn.Dropout)]
-    assert len(layers) >= 3
-    assert {module.p for module in layers} == {0.3}
-    assert made.config.attention_dropout == 0.3
+    if arch == "esm":
+        assert (made.config.hidden_dropout_prob, made.config.token_dropout) == (0.3, True)
+        return
+    layers = [module.p for module in made.modules() if isinstance(module, torch.nn.Dropout)]
+    assert (made.config.attention_dropout, set(layers), len(layers) > 2) == (0.3, {0.3}, True)
     made.eval()
-    text = torch.tensor([[2, 5, 6, 3]])
-    states = made.model(text)[0]
+    states = made.model(text := torch.tensor([[2, 5, 6, 3]]))[0]
     torch.testing.assert_close(made(text).logits, made.classifier(made.head(states.mean(1))))
-
-
-def test_the_token_dropout_of_an_esm_is_no_rate(tmp_path):
-    shape = EncoderShape(len(WORDS), 1, 32, 2, 64, 32, pad_id=0, arch="esm", mask_id=4)
-    EsmForMaskedLM(hugging_face_config(shape)).save_pretrained(tmp_path)
-    made = initial_model(tmp_path, head(), replace(SETTINGS, dropout=0.3), 0)
-    assert (made.config.hidden_dropout_prob, made.config.token_dropout) == (0.3, True)
 
 
 def test_a_model_without_dropout_is_a_sentence(tmp_path):
@@ -288,10 +283,11 @@ def test_a_rerun_goes_on_with_the_missing_seeds(model, files, monkeypatch):
     call(model, files, *options)
     assert trained == [1, 2, 2, 1, 2]
     assert json.loads(record.read_text())["by_seed"] == broken["by_seed"]
-    losses = [[epoch["train_loss"] for epoch in run["epochs"]] for run in broken["runs"]]
-    assert [
-        [epoch["train_loss"] for epoch in run["epochs"]] for run in json.loads(record.read_text())["runs"]
-    ] == losses
+    losses, again = (
+        [[epoch["train_loss"] for epoch in run["epochs"]] for run in values["runs"]]
+        for values in (broken, json.loads(record.read_text()))
+    )
+    assert losses == again
     call(model, files, *options)
     assert len(trained) == 5
 
@@ -343,47 +339,6 @@ def test_a_full_disk_is_a_sentence_and_leaves_the_model_of_the_seed_before(model
     assert [path.name for path in files.iterdir() if path.name.startswith(".best")] == []
 
 
-def test_an_empty_text_that_stays_empty_is_a_sentence(model, files, tmp_path):
-    """As with GPT-2's tokenizer, which puts nothing around a text."""
-    folder = tmp_path / "bare"
-    shutil.copytree(model, folder)
-    settings = json.loads((folder / "tokenizer.json").read_text())
-    (folder / "tokenizer.json").write_text(json.dumps(settings | {"post_processor": None}))
-    with open(files / "valid.tsv", "a") as rows:
-        rows.write("\t1\n")
-    with pytest.raises(UserError, match=r"valid\.tsv, line 22: the text is empty"):
-        call(folder, files, "--uri", "none")
-
-
-def test_an_id_that_the_model_does_not_know_is_a_sentence(model, files, tmp_path):
-    """As of GPT-2 with a padding token that was added to its tokenizer alone."""
-    folder = tmp_path / "added"
-    shutil.copytree(model, folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    tokenizer.add_tokens(["the ship"])
-    tokenizer.save_pretrained(folder)
-    with pytest.raises(UserError, match=r"its tokenizer has an id of \d+, and its model knows those below \d+"):
-        call(folder, files, "--uri", "none")
-
-
-def test_what_is_in_use_is_not_written_over(model, files):
-    options = ("--seeds", 1, "--uri", "none", "--epochs", "1", "--limit", 8)
-    (files / "best").mkdir()
-    (files / "best" / "note").write_text("mine")
-    with pytest.raises(UserError, match="best exists and is not an empty folder"):
-        call(model, files, *options, "--out", files / "best")
-    for mine in ("{}", NESTED):
-        (files / "out.json").write_text(mine)
-        with pytest.raises(UserError, match="is no report of a fine-tuning"):
-            call(model, files, *options)
-        assert (files / "out.json").read_text() == mine
-
-
-def test_a_password_on_the_command_line_is_refused(model, files):
-    with pytest.raises(UserError, match="Do not write a password"):
-        call(model, files, "--uri", "http://me:secret@host")
-
-
 def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, files, monkeypatch, caplog):
     """After a warning. Its parameters are the names of model and files, without what opens them."""
     options = ("--seeds", 1, "--epochs", "1", "--limit", 8)
@@ -404,29 +359,41 @@ def test_what_mlflow_missed_is_sent_by_the_same_command_without_training(model, 
     assert params["train"] == f"file://{files}/train.tsv"
 
 
-def test_results_that_could_not_be_written_are_refused_before_training(model, files, monkeypatch):
+def test_what_is_in_use_or_could_not_be_written_is_refused_before_training(model, files, monkeypatch):
     monkeypatch.setattr(Finetuning, "run_seed", lambda *_: pytest.fail("trained"))
-    options = ("--uri", "none")
-    with pytest.raises(UserError, match=r"Cannot write to /proc/out\.json: .*another --json"):
-        call(model, files, *options, "--json", "/proc/out.json")
-    with pytest.raises(UserError, match=r"Cannot write to /proc/a/best: "):
-        call(model, files, *options, "--out", "/proc/a/best")
-    with pytest.raises(UserError, match="is there, and is no report of a fine-tuning"):
-        call(model, files, *options, "--json", files)
+    (files / "best").mkdir()
+    (files / "best" / "note").write_text("mine")
+    (files / "mine.json").write_text("{}")
+    (files / "nested.json").write_text(NESTED)
+    for option, path, said in (
+        ("--json", "/proc/out.json", r"Cannot write to /proc/out\.json: .*another --json"),
+        ("--out", "/proc/a/best", r"Cannot write to /proc/a/best: "),
+        ("--out", files / "best", "best exists and is not an empty folder"),
+        *(("--json", files / name, "is no report of a fine-tuning") for name in ("", "mine.json", "nested.json")),
+    ):
+        with pytest.raises(UserError, match=said):
+            call(model, files, "--uri", "none", option, path)
+    assert (files / "mine.json").read_text() == "{}"
 
 
-@pytest.mark.parametrize("task, missing, said", [
-    ("classification", "pad", "the tokenizer has no pad token"),
-    ("repair", "mask", r"repair takes a masked language model, whose tokenizer has \[MASK\]"),
-    ("repair", "first", "repair takes a masked language model"),
+@pytest.mark.parametrize("task, change, said", [
+    ("classification", {"pad_token": None}, "the tokenizer has no pad token"),
+    ("repair", {"mask_token": None}, r"repair takes a masked language model, whose tokenizer has \[MASK\]"),
+    ("repair", {"post_processor": None}, "repair takes a masked language model"),
+    ("classification", {"post_processor": None}, r"valid\.tsv, line 22: the text is empty"),
+    ("classification", {"pre_tokenizer": None}, r"its tokenizer has an id of \d+, and its model knows those below \d+"),
 ])  # fmt: skip
-def test_a_tokenizer_that_a_task_cannot_do_with_is_refused(model, files, tmp_path, task, missing, said):
-    """As GPT-2's, which has no special tokens but the end of a text."""
-    folder = tmp_path / "gpt"
-    shutil.copytree(model, folder)
-    path = folder / ("tokenizer.json" if missing == "first" else "tokenizer_config.json")
-    settings = json.loads(path.read_text())
-    del settings["post_processor" if missing == "first" else f"{missing}_token"]
-    path.write_text(json.dumps(settings))
+def test_a_tokenizer_that_a_task_cannot_do_with_is_refused(model, files, tmp_path, task, change, said):
+    """As GPT-2's, which has no special tokens but the end of a text, and puts nothing around a text."""
+    folder = shutil.copytree(model, tmp_path / "gpt")
+    if "pre_tokenizer" in change:  # a token that was added to the tokenizer alone
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer.add_tokens(["the ship"])
+        tokenizer.save_pretrained(folder)
+    else:
+        path = folder / ("tokenizer.json" if "post_processor" in change else "tokenizer_config.json")
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with open(files / "valid.tsv", "a") as rows:
+        rows.write("\t1\n")
     with pytest.raises(UserError, match=said):
-        call(folder, files, "--columns", "1,2", task=task)
+        call(folder, files, "--columns", "1,2", "--uri", "none", task=task)

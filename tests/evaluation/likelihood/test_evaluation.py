@@ -1,7 +1,6 @@
 """Evaluation: masks, parts of the held-out loss, pairs, intervals, the unigram baseline."""
 
 import errno
-import gzip
 import itertools
 import json
 import math
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zstandard
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, normalizers
 from tokenizers import models as models_of_tokenizers
@@ -28,8 +26,7 @@ from evaluation.likelihood.sentence_scores import sentence_scores
 from launchers.app import app
 from pretrain.masking import Vocabulary
 from tests.support.evaluated import save_model
-from tests.support.hostile_json import DEEPEST, HOSTILE
-from tests.support.web import serving
+from tests.support.hostile_json import DEEPEST
 
 PAIRS = [
     {"sentence_good": "the captain saw the ship.", "sentence_bad": "captain the ship saw the.", "UID": "order"},
@@ -115,47 +112,23 @@ def test_counts_and_the_unigram_baseline(corpus):
 
 
 def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
-    pairs = read_pairs(str(pairs_file))
-    assert pairs[1] == MinimalPair(
+    assert read_pairs(str(pairs_file))[1] == MinimalPair(
         "a sailor found a coin.", "a sailor found a the.", {"field": "syntax", "UID": "noun"}
     )
-    packed = tmp_path / "pairs.jsonl.gz"
-    packed.write_bytes(gzip.compress(pairs_file.read_bytes()))
-    assert read_pairs(str(packed)) == pairs
-    bad = {
-        '{"sentence_good": "a"': "line 2 is not JSON",
+    for line, message in {
         '{"sentence_good": "a", "sentence_bad": " "}': "line 2 has no text as sentence_bad",
-        "[1]": "line 2 is not a JSON object",
         json.dumps(PAIRS[0])[:-1] + f', "field": {DEEPEST}}}': "line 2 has no text or number as field",
-        **{f'{{"sentence_good": {value}}}': "line 2 is not JSON" for value in HOSTILE.values()},
-    }
-    for line, message in bad.items():
+        "[1]": "line 2 is not a JSON object",
+    }.items():
         (tmp_path / "bad.jsonl").write_text(json.dumps(PAIRS[0]) + "\n" + line + "\n")
         with pytest.raises(UserError, match=message):
             read_pairs(str(tmp_path / "bad.jsonl"))
-    (tmp_path / "bad.jsonl").write_bytes(b"\xff\xfe\n")
-    (tmp_path / "bad.jsonl.zst").write_bytes(zstandard.compress(pairs_file.read_bytes())[:-9])
-    (tmp_path / "bad.jsonl.gz").write_bytes(packed.read_bytes()[:-9])
-    messages = {"bad.jsonl": "is not a text in UTF-8", "none.jsonl": r"\. Correct the path"}
-    for name, message in (messages | dict.fromkeys(["bad.jsonl.zst", "bad.jsonl.gz"], "cannot be read")).items():
-        with pytest.raises(UserError, match=f"{name} ?{message}"):
-            read_pairs(str(tmp_path / name))
-    (tmp_path / "bad.jsonl").write_text("\n")
-    with pytest.raises(UserError, match="is empty"):
-        read_pairs(str(tmp_path / "bad.jsonl"))
 
 
-def test_the_query_of_a_url_of_pairs_is_not_told(corpus, models, pairs_file, tmp_path):
-    (tmp_path / "good.jsonl").write_bytes(pairs_file.read_bytes())
-    (tmp_path / "bad.jsonl.gz").write_bytes(gzip.compress(b"[1]\n"))
-    with serving(tmp_path) as web:
-        url = f"{web.url}/bad.jsonl.gz"
-        with pytest.raises(UserError) as caught:
-            read_pairs(f"{url}?code=abc")
-        assert str(caught.value).startswith(f"{url}, line 1 is not a JSON object")
-        url = f"{web.url}/good.jsonl"
-        found = run(models=(str(models[0]),), pairs=f"{url}?code=abc")
-    assert found["settings"] == {"pairs": {"file": url, "limit": None}}
+def test_the_query_of_a_url_of_pairs_is_not_told(models, pairs_file):
+    pairs_file.rename(f"{pairs_file}?code=abc")
+    found = run(models=(str(models[0]),), pairs=f"file://{pairs_file}?code=abc")
+    assert found["settings"] == {"pairs": {"file": f"file://{pairs_file}", "limit": None}}
 
 
 def test_a_limit_takes_pairs_of_each_uid_evenly():
