@@ -11,7 +11,7 @@ from data_prep.common.errors import UserError
 from evaluation.finetuning import FinetuneSettings, open_task
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
 from evaluation.finetuning.heads import IGNORED
-from evaluation.finetuning.label_tasks import Classification, TokenTask, first_tokens, number_labels
+from evaluation.finetuning.label_tasks import Classification, TokenTask, first_tokens, naive_bayes, number_labels
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
 CLS, SEP, MASK = 2, 3, 4
@@ -53,21 +53,11 @@ def test_the_baseline_of_classes_knows_the_tokens_and_not_their_order(tmp_path, 
     train = write(tmp_path / "a.tsv", "text\tlabel\n" + "the ship\tyes\n" + "old new\tno\n" * 3 + "new\tno\n" * 3)
     held_out = write(tmp_path / "b.tsv", "text\tlabel\nship the\tyes\nthe the ship new\tyes\nold\tno\nnew the\tyes\n")
     task = Classification(FinetuneSettings("classification"), train, held_out, tokenizer)
-    by_hand = []  # P(label) times P(token | label), of counts one higher than they are, over the ids up to the highest
-    for text in (["ship", "the"], ["the", "the", "ship", "new"], ["old"], ["new", "the"]):
-        tokens = [CLS, *(WORDS.index(word) for word in text), SEP]
-        size = 1 + max(map(WORDS.index, ["the", "ship", "old", "new", "[CLS]", "[SEP]"]))
-        counts = {"yes": {CLS: 1, SEP: 1}, "no": {CLS: 6, SEP: 6}}
-        counts["yes"] |= {WORDS.index("the"): 1, WORDS.index("ship"): 1}
-        counts["no"] |= {WORDS.index("old"): 3, WORDS.index("new"): 6}
-        score = {"yes": 1 / 7, "no": 6 / 7}
-        for label, of_label in counts.items():
-            for token in tokens:
-                score[label] *= (of_label.get(token, 0) + 1) / (sum(of_label.values()) + size)
-        by_hand.append(max(score, key=score.get))
-    assert set(by_hand) == {"yes", "no"}
-    gold = ["yes", "yes", "no", "yes"]
-    assert task.baseline["accuracy"] == sum(map(str.__eq__, by_hand, gold)) / 4
+    examples = task.heads[0].examples
+    found = naive_bayes(examples, [example["labels"] for example in examples], task.heads[0].held_out([]))
+    # "ship the" by counts one higher than they are, over 12 ids: "yes" 1/7 (2/16)^4, "no" 6/7 (7/33)^2 (1/33)^2
+    assert found == [0, 1, 0, 0]
+    assert task.baseline["accuracy"] == 2 / 4
 
 
 def test_integer_labels_are_in_their_order_and_colas_metric_is_matthews(tmp_path, tokenizer):
@@ -269,22 +259,6 @@ def test_a_word_that_was_kept_is_repaired_and_not_taken_for_wrong():
     found = repair_metrics([pair], [[0, 2, 0]], [words("the old ship")])
     assert (found["repair_precision"], found["repaired_tokens"], found["repair_f0.5"]) == (1.0, 1.0, 1.0)
     assert found["detection_recall"] == 1 / 3
-
-
-def test_metrics_of_repair_are_shares_whatever_the_models_say():
-    rng = np.random.default_rng(0)
-    repaired = 0.0
-    for _ in range(300):
-        wrong = [tuple(rng.integers(0, 2, rng.integers(1, 3)).tolist()) for _ in range(rng.integers(1, 6))]
-        begin, end = sorted(rng.integers(0, len(wrong) + 1, 2).tolist())
-        pair = RepairPair(wrong, [Edit(begin, end, tuple(rng.integers(0, 2, rng.integers(0, 4)).tolist()))], ())
-        labels = rng.integers(0, 4, len(wrong)).tolist()
-        put = [tuple(rng.integers(0, 2, label - 1).tolist()) if label else word
-               for label, word in zip(labels, wrong, strict=True)]  # fmt: skip
-        found = repair_metrics([pair], [labels], [put])
-        assert all(0 <= value <= 1 for value in found.values()), (pair, labels, put)
-        repaired += found["repaired_tokens"]
-    assert repaired > 20
 
 
 def test_a_repair_goes_through_both_models(tmp_path, tokenizer):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from evaluation.generation import GenerationRequest, Writer
-from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict, masks_left
+from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict
 from launchers.app import app
 from pretrain.export import load_language_model
 from tests.support.tiny_models import tiny_model
@@ -79,15 +79,6 @@ def test_what_is_given_stays_and_specials_are_never_written(way, free, samples, 
     for asked in model.asked:
         assert torch.equal(asked[:, ~open_places], start[:, ~open_places])
     assert torch.equal(start, start_of(free, samples))
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 60), st.integers(1, 30))
-def test_masks_fall_linearly_from_all_of_them_and_one_at_least_is_left(free, iterations):
-    left = [masks_left(free, number, iterations) for number in range(iterations)]
-    assert left[0] == free
-    assert min(left) >= 1
-    assert all(abs(one - free * (1 - number / iterations)) < 1 for number, one in enumerate(left))
 
 
 def test_mask_predict_masks_anew_the_tokens_it_was_the_least_sure_of():
