@@ -66,7 +66,6 @@ COMMANDS = (
     ("checkpoints", "RUN"),
     ("checkpoints", "RUN", "--quick", "--json"),
     ("report", "RUN"),
-    ("logs", "RUN"),
     ("replay", "RUN", "--step", "3"),
     ("replay", "RUN", "--step", "2", "--json"),
     ("stop", "RUN"),

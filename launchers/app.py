@@ -17,7 +17,6 @@ COMMANDS = (
         "branch",
         "stop",
         "status",
-        "logs",
         "report",
         "checkpoints",
         "replay",

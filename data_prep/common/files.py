@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 
 from data_prep.common.errors import UserError, cannot_write
 
-MAX_LINE_BYTES = 16 << 20  # of a line of a journal or a log
+MAX_LINE_BYTES = 16 << 20  # of a line of a journal
 _TAIL_BYTES = 1 << 16  # of one read for the last newline
 _POLL_SECONDS = 0.02  # between two attempts to take a lock
 ABANDONED_SECONDS = 24 * 3600  # age at which a temporary file of another host counts as abandoned
@@ -258,15 +258,15 @@ def _require_regular(path: Path | str, mode: int) -> None:
         raise OSError(errno.EINVAL, f"it is {kind}, not a regular file", str(path))
 
 
-def limited_lines(file: BinaryIO, limit: int = MAX_LINE_BYTES) -> Iterator[tuple[int, bytes]]:
+def limited_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     """(bytes, line) of each line of a file from its position on. The last line may lack its newline.
 
-    Memory holds at most `limit` bytes: of a longer line, only the newline is returned.
+    Memory holds at most 16 MiB: of a longer line, only the newline is returned.
     """
-    while line := file.readline(limit + 1):
+    while line := file.readline(MAX_LINE_BYTES + 1):
         size = len(line)
-        if size > limit:
-            while not line.endswith(b"\n") and (more := file.readline(limit)):
+        if size > MAX_LINE_BYTES:
+            while not line.endswith(b"\n") and (more := file.readline(MAX_LINE_BYTES)):
                 line, size = more, size + len(more)
             line = b"\n" if line.endswith(b"\n") else b""
         yield size, line

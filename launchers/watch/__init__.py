@@ -1,10 +1,9 @@
-"""Find runs, read their logs, and stop them: `maskwright status`, `logs` and `stop`.
+"""Find runs, show their state, and stop them: `maskwright status` and `stop`.
 
 `view_runs` finds runs and reads their state, `print_runs` prints a table of them, and `print_run` all about one.
 `follow_runs` prints a line for each change, until the runs are over.
-`find_log` and `log_lines` read logs. `stop_run` asks a run to stop, or cancels its pending job.
+`stop_run` asks a run to stop, or cancels its pending job.
 """
 
-from launchers.watch.run_logs import find_log, log_lines
 from launchers.watch.run_table import follow_runs, print_run, print_runs, view_runs
 from launchers.watch.stop_run import stop_run

@@ -1,5 +1,6 @@
 """State of runs for the watching commands, from folder, status, journal and Slurm's queue."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -54,6 +55,7 @@ class RunView:
         said = {"state": self.state, "reason": self.reason, "next_action": self.next_action}
         jobs = [asdict(job) | {"run": str(self.summary.run)} for job in self.jobs]
         values = self.summary.as_values() | said | {"jobs": jobs, "parent": parent_of(self.summary.run)}
+        values["log"] = str(log) if (log := newest_log(self.summary.run)) else None
         return dict(to_jsonable_python(values, inf_nan_mode="null"))
 
 
@@ -96,6 +98,13 @@ def parent_of(run: Path) -> str | None:
     return None if step is None or parent.resolve() == run.resolve() else f"{parent}@{step}"
 
 
+def newest_log(run: Path) -> Path | None:
+    """The log of a run's newest Slurm job. No link is followed: the run folder may come from somebody else."""
+    folder = RunFolder(run).slurm
+    logs = [] if folder.is_symlink() else [path for path in folder.glob("*.log") if not path.is_symlink()]
+    return max(filter(Path.is_file, logs), key=lambda path: path.stat().st_mtime, default=None)
+
+
 def ago(seconds: float) -> str:
     """Format an age, for example "3 min"."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
@@ -112,6 +121,7 @@ def print_run(view: RunView) -> None:
     losses = ", ".join(f"{name} {loss:.4f}" for name, loss in summary.eval_losses.items())
     each = f" ({losses})" if losses else ""
     flash = summary.flash_attention
+    log = newest_log(summary.run)
     backend = f"FlashAttention {flash}" if flash else summary.attention_reason
     rows = {
         "state": view.state,
@@ -131,6 +141,7 @@ def print_run(view: RunView) -> None:
         "starts": str(summary.starts or ""),
         "Slurm job": _jobs(view)
         or (f"{summary.slurm_job}, no longer in the queue of this user" if summary.slurm_job else ""),
+        "log": f"{log}; follow it with: tail -F {shlex.quote(str(log))}" if log else "",
         "MLflow": summary.mlflow_page or "",
         "reason": view.reason,
         "next": view.next_action,

@@ -17,7 +17,7 @@ _OWN_OPTIONS = (
     ("nodes", "cluster.nodes"),
     ("ntasks-per-node", "cluster.gpus_per_node"),
     ("open-mode", "nothing: a job that starts again appends to its log"),
-    ("output", "nothing: `maskwright logs` reads RUN/slurm"),
+    ("output", "nothing: the log is RUN/slurm/JOBID.log"),
     ("requeue", "cluster.requeue"),
     ("no-requeue", "cluster.requeue"),
     ("signal", "cluster.signal_seconds"),

@@ -5,7 +5,6 @@ from .environment import record_environment as record_environment
 from .html_page import write_page as write_page
 from .page_data import collect as collect
 from .page_data import read_config as read_config
-from .progress_line import metric_texts as metric_texts
 from .reporter import Observer as Observer
 from .reporter import Reports as Reports
 from .run_summary import RunSummary as RunSummary

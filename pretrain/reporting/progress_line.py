@@ -86,7 +86,7 @@ class ProgressLine:
 
     def _line(self, step: int, metrics: dict[str, float]) -> str:
         phase = [f"phase {name}"] if (name := self._phase_at(step)) else []
-        return " | ".join([f"step {step:,}/{self._total:,}", *phase, *self._remaining(step), *metric_texts(metrics)])
+        return " | ".join([f"step {step:,}/{self._total:,}", *phase, *self._remaining(step), *_metric_texts(metrics)])
 
     def _remaining(self, step: int) -> list[str]:
         """The estimated time left. The first step does not count, as it compiles kernels and fills caches."""
@@ -99,7 +99,7 @@ class ProgressLine:
         return [f"ETA {timedelta(seconds=round(min(seconds, _LONGEST_ETA)))}"]
 
 
-def metric_texts(metrics: dict[str, float]) -> list[str]:
+def _metric_texts(metrics: dict[str, float]) -> list[str]:
     """The metrics of the progress line, as text."""
     of_all = [form(metrics[name]) for name, form in _SHOWN.items() if name in metrics]
     return of_all + [

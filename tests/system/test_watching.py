@@ -1,6 +1,7 @@
-"""`maskwright status`, `stop`, `logs` and `plan --from` on the folder of a real run."""
+"""`maskwright status`, `stop` and `plan --from` on the folder of a real run."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -74,8 +75,6 @@ def test_damage_leaves_its_part_out_alone(done, tmp_path):
     journal = run / "journal.jsonl"
     journal.write_bytes(journal.read_bytes() + b'\xff\xfe\n{"step": 25, "metrics"\n{"a": 1}\n[]\n"x"')
     assert told("status", run)["loss"] == runs.losses(done)[24]
-    lines = runs.maskwright("logs", run, "--all").stdout.splitlines()
-    assert len(lines) == len((done / "journal.jsonl").read_text().splitlines())
     (run / "environment.json").write_text("[1")
     (run / "checkpoints" / "step-00000024" / "manifest.json").write_text("{}")
     found = told("status", run)
@@ -85,7 +84,6 @@ def test_damage_leaves_its_part_out_alone(done, tmp_path):
     shutil.rmtree(run / "checkpoints")
     found = told("status", run)
     assert (found["loss"], found["last_checkpoint"], found["state"]) == (None, None, "completed")
-    assert "no log yet" in runs.maskwright("logs", run).stderr
     (run / "status.json").write_text("{")
     assert runs.maskwright("status", run).returncode == 1
 
@@ -100,17 +98,16 @@ def test_text_of_a_run_cannot_control_the_terminal(done, tmp_path):
     environment = json.loads((run / "environment.json").read_text())
     environment["hosts"][0]["host"] = environment["attention_reason"] = hostile
     (run / "environment.json").write_text(json.dumps(environment))
-    (run / "slurm").mkdir()
-    (run / "slurm" / "7.log").write_text(f"begin {hostile} end\n")
     journal = run / "journal.jsonl"
     journal.write_text(json.dumps({"step": 1, "time": 1.0, "metrics": {hostile: 1.0}}) + "\n" + journal.read_text())
-    commands = (["status"], ["status", "--json"], ["logs"], ["logs", "--job", "7"])
+    (run / "slurm").mkdir()
+    (run / "slurm" / "\x1b[2J.log").touch()
+    commands = (["status"], ["status", "--follow"], ["status", "--json"])
     for command in (*commands, ["checkpoints"], ["track", "sync"], ["plan", "--from"]):
         result = runs.maskwright(*command, run)
         for text in (result.stdout, result.stderr):
             assert set(text) & set("\x1b\x07\x9b\u202e\r") == set(), command
     assert "\\u001b]0;title" in runs.maskwright("status", run).stdout
-    assert "\u200d end" in runs.maskwright("logs", run).stdout
     assert json.loads(runs.maskwright("status", run, "--json").stdout)["reason"] == hostile
 
 
@@ -150,21 +147,22 @@ def test_no_address_that_only_the_run_names_is_read_unless_the_user_agrees(done,
         assert requests
 
 
-def test_logs_are_those_of_the_newest_job_or_the_journal(done, tmp_path):
-    run = tmp_path / "run"
-    shutil.copytree(done, run)
-    lines = runs.maskwright("logs", run, "-n", "3")
-    assert "journal.jsonl" in lines.stderr
-    assert len(lines.stdout.splitlines()) == 3
-    assert "step 24" in lines.stdout
+def test_status_names_the_log_of_the_newest_job(done, tmp_path):
+    run = shutil.copytree(done, tmp_path / "a run")
+    assert told("status", run)["log"] is None
     (run / "slurm").mkdir()
-    (run / "slurm" / "7.log").write_text("".join(f"line {n}\n" for n in range(100)) + "torn")
-    (run / "slurm" / "12_3.log").write_bytes(b"an array's \xff\n")
-    assert runs.maskwright("logs", run, "--job", "7", "-n", "2").stdout == "line 99\ntorn\n"
-    assert len(runs.maskwright("logs", run, "--job", "7", "--all").stdout.splitlines()) == 101
-    assert "an array's" in runs.maskwright("logs", run, "--job", "12_3").stdout
-    assert "Its jobs are" in runs.maskwright("logs", run, "--job", "8").stderr
-    assert "wrote no stacks" in runs.maskwright("logs", run, "--rank", "0").stderr
+    for number, name in enumerate(("12_3", "7", "link")):
+        log = run / "slurm" / f"{name}.log"
+        log.touch()
+        os.utime(log, (number, number))
+    log.unlink()
+    log.symlink_to(run / "config.yaml")
+    os.mkfifo(run / "slurm" / "8.log")
+    assert told("status", run)["log"] == f"{run}/slurm/7.log"
+    assert f"{run}/slurm/7.log; follow it with: tail -F '{run}/slurm/7.log'" in runs.maskwright("status", run).stdout
+    (run / "slurm").rename(tmp_path / "slurm")
+    (run / "slurm").symlink_to(tmp_path / "slurm")
+    assert told("status", run)["log"] is None
 
 
 def test_a_run_is_followed_to_its_end_and_stopped(config, tmp_path):
@@ -174,7 +172,7 @@ def test_a_run_is_followed_to_its_end_and_stopped(config, tmp_path):
     follows = None
     try:
         runs.wait_for_step(run, 2)
-        follows = runs.start_maskwright(tmp_path / "followed", "logs", run, "--follow", "--all")
+        follows = runs.start_maskwright(tmp_path / "followed", "status", run, "--follow")
         runs.wait_for_step(run, 20)
         found = told("status", run)
         assert found["state"] == "running"
@@ -189,8 +187,8 @@ def test_a_run_is_followed_to_its_end_and_stopped(config, tmp_path):
         if follows:
             follows.kill()
     shown = (tmp_path / "followed").read_text()
-    last = max(runs.losses(run))
-    assert all(f" step {step:,} " in shown for step in range(1, last + 1)), "steps are missing"
+    assert shown.startswith(f"{run} | running | step ")
+    assert f"\n{run} | stopped | step {max(runs.losses(run)):,} of 100,000 | loss " in shown
 
 
 def test_a_plan_by_the_run_s_own_speed(config, done):
@@ -208,6 +206,6 @@ def test_a_plan_by_the_run_s_own_speed(config, done):
 def test_watching_starts_without_torch(done):
     code = "import sys; sys.argv[1:] = {}\nfrom launchers.app import app\napp(standalone_mode=False)\n"
     code += "sys.exit('torch' in sys.modules)"
-    for words in (["status", str(done)], ["logs", str(done)]):
-        result = subprocess.run([sys.executable, "-c", code.format(words)], cwd=ROOT, capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr
+    command = [sys.executable, "-c", code.format(["status", str(done)])]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr

@@ -29,7 +29,6 @@ RUN_COMMANDS = {
     "export": ["export", "FOLDER"],
     "status": ["status", "FOLDER"],
     "stop": ["stop", "FOLDER"],
-    "logs": ["logs", "FOLDER"],
     "replay": ["replay", "FOLDER", "--step", "1"],
     "track sync": ["track", "sync", "FOLDER"],
     "track models": ["track", "models", "FOLDER"],

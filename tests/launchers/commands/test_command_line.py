@@ -80,7 +80,7 @@ def test_the_help_fits_one_screen(words, capsys, monkeypatch):
 
 
 WITHOUT_JSON = {
-    *("demo", "init", "train", "branch", "stop", "export", "publish", "logs", "tokenizer train"),
+    *("demo", "init", "train", "branch", "stop", "export", "publish", "tokenizer train"),
     *("prep run", "prep task", "prep merge", "prep weights", "mask show"),
     *("study masking", "study run", "track models", "track export", "launch slurm", "launch prep"),
 }

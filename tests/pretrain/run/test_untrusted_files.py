@@ -12,7 +12,6 @@ import pytest
 
 from data_prep.common.errors import UserError
 from data_prep.common.files import AppendLog, open_below, text_or_none
-from launchers.watch.run_logs import logs_of
 from pretrain.checkpoint import committed
 from pretrain.export.run_export import default_export
 from pretrain.run import Entry, JournalReader, RunFolder
@@ -46,7 +45,6 @@ def test_no_folder_of_a_run_is_a_link(tmp_path: Path, name: str) -> None:
     uses = {
         "checkpoints": lambda: committed(run.checkpoints),
         "exports": lambda: default_export(run, "step-00000004"),
-        "slurm": lambda: logs_of(run.path),
     }
     for use in (run.create, uses.get(name, run.create)):
         with pytest.raises(UserError, match=f"{name} is a symbolic link"):

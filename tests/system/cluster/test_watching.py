@@ -1,4 +1,4 @@
-"""`maskwright status`, `stop` and `logs` of jobs in the queue of a real Slurm cluster."""
+"""`maskwright status` and `stop` of jobs in the queue of a real Slurm cluster."""
 
 import json
 import os
@@ -73,8 +73,10 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, folder: Path) ->
         assert f"took its job {second} out of the queue" in call(cluster, "stop", waiting)
         assert not (waiting / "STOP").exists()
         assert cluster.job(second)["JobState"] == "CANCELLED"
-        assert "rank 0 at" in call(cluster, "logs", run, "--all")
-        assert f"{first} running" in call(cluster, "status", run)
+        shown = call(cluster, "status", run)
+        assert f"{first} running" in shown
+        assert f"tail -F {run}/slurm/{first}.log" in shown
+        assert "rank 0 at" in (run / "slurm" / f"{first}.log").read_text()
         assert "asked" in call(cluster, "stop", run)
     finally:
         cluster.run("scancel", second, other, check=False)
@@ -105,7 +107,7 @@ def test_a_stop_reaches_a_job_that_waits_to_go_on_and_one_that_begins(cluster: C
         cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
     assert cluster.wait(begins, 120) == "FAILED"
     assert cluster.job(begins)["ExitCode"] == "75:0"
-    log = call(cluster, "logs", other, "--all")
+    log = (other / "slurm" / f"{begins}.log").read_text()
     assert "asked to stop before it had begun" in log
     assert "trains on" not in log
     assert not (other / "STOP").exists()
