@@ -4,9 +4,9 @@ python -m tests.conformance.table    # print the table
 """
 
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
+from data_prep.common.packages import installed_version
 from tests.conformance import model_checks, shard_checks
 from tests.conformance.exports import MODELS
 
@@ -47,15 +47,9 @@ def name_of(tool: Any) -> str:
 
 
 def missing_packages() -> list[str]:
-    """Packages of the table that are not installed."""
-    return sorted({tool.package for tool in TOOLS + SHARD_TOOLS if not _installed(tool.package)})
-
-
-def _installed(package: str) -> bool:
-    try:
-        return bool(version(package))
-    except PackageNotFoundError:
-        return False
+    """Packages of the table, and of the tests of trainers and copies of a journal, that are not installed."""
+    packages = {tool.package for tool in TOOLS + SHARD_TOOLS} | {"accelerate", "lightning", "tensorboard", "wandb"}
+    return sorted(package for package in packages if installed_version(package) is None)
 
 
 def tables() -> str:

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from pretrain.run import Journal, RunFolder
-from tests.conformance.packages import need
 from tests.support import runs
 from tests.support.tracked import expected
 
@@ -99,7 +98,6 @@ def assert_complete(run: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", READ)
 def test_each_value_is_copied_once_also_by_a_copy_that_is_repeated(run, kind):
-    need(kind)
     assert f"{len(expected(run)):,} values added" in export(run, kind)
     assert_complete(run, kind)
     assert ": 0 values added" in export(run, kind)
@@ -110,7 +108,6 @@ def test_each_value_is_copied_once_also_by_a_copy_that_is_repeated(run, kind):
 
 @pytest.mark.parametrize("kind", READ)
 def test_a_killed_copy_leaves_nothing_twice(run, kind):
-    need(kind)
     RunFolder(run).write_status("running", 1, 2, "", "none")
     lock = RunFolder(run).lock()  # a run that goes on
     command = [sys.executable, "-m", "launchers.cli", "track", "export", str(run), "--to", kind, "--follow"]
@@ -131,7 +128,6 @@ def test_a_killed_copy_leaves_nothing_twice(run, kind):
 
 
 def test_tensorboard_follows_a_run_while_it_trains(tmp_path):
-    need("tensorboard")
     run = tmp_path / "run"
     config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), run, track__uri="none", train__steps=60)
     training = subprocess.Popen(

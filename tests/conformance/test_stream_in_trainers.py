@@ -6,11 +6,8 @@ import sys
 
 import pytest
 
-from tests.conformance.packages import need
 from tests.conformance.stream_training import STEPS, TRAINERS
 from tests.support import runs
-
-PACKAGE = {"transformers": "accelerate", "loop": "torch"}  # Trainer needs accelerate
 
 
 def train(trainer, data, out, kill=0):
@@ -21,7 +18,6 @@ def train(trainer, data, out, kill=0):
 
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_a_killed_training_goes_on_with_the_next_batch(trainer, tmp_path):
-    need(PACKAGE.get(trainer, trainer))
     data = runs.tiny_data(tmp_path / "data") / "train"
     code, said = train(trainer, data, tmp_path / "whole")
     assert code == 0, said

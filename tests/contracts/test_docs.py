@@ -262,7 +262,7 @@ def anchors(page: Path) -> set[str]:
 def test_paths_and_tests_that_are_named_exist():
     pattern = re.compile(rf"^((?:{'|'.join(FOLDERS)})/[\w./*-]*)(?:::(\w+))?$")
     named = [(piece.page, match) for piece in ALL_CODE if (match := pattern.match(piece.text))]
-    assert len(named) > 20
+    assert len(named) > 70
     for page, match in named:
         files = list(ROOT.glob(match[1].rstrip("/")))
         assert files, f"{page}: there is no {match[1]}"
@@ -295,23 +295,9 @@ def test_metrics_are_documented():
     assert set(re.findall(rf'"({metric})"', source)) == set(re.findall(rf"`({metric})`", table))
 
 
-def named_tests(page: str) -> list[tuple[str, str]]:
-    """(file, function or "") of each test that a page names."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    return re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", text)
-
-
-def test_each_test_that_a_fault_is_proven_by_exists():
-    named = named_tests("faults.md")
-    assert len(named) > 50
-    for file, function in named:
-        source = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-        functions = [node.name for node in source.body if isinstance(node, ast.FunctionDef)]
-        assert not function or (function in functions and function.startswith("test_")), f"{file}::{function}"
-
-
 def test_each_fault_has_a_test():
     rows = [line for line in (ROOT / "docs/faults.md").read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
+    assert len(rows) > 30
     for row in rows:
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         assert cells[-1] == "tests" or set(cells[-1]) == {"-"} or cells[-1].startswith("`tests/"), row

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from data_prep.cleaning import filter_forms, known_filters
 from data_prep.format import ShardInfo, ShardWriter, SourceInfo, TokenizerInfo
@@ -17,39 +18,40 @@ from tests.support.datasets import make_dataset
 TEXT = (Path(__file__).parents[2] / "docs" / "data-format.md").read_text()
 
 
-def documented_reader():
-    code = next(code for code in re.findall(r"```python\n(.*?)```", TEXT, re.S) if "def blocks" in code)
-    namespace: dict = {}
-    exec(code, namespace)
-    return namespace["blocks"]
+CODE = next(code for code in re.findall(r"```python\n(.*?)```", TEXT, re.S) if "def blocks" in code)
+# With the changes that the page names for version 2, whose targets are then read in the place of words.
+CODE_FOR_TARGETS = (
+    CODE.replace('("maskwright-blocks", 1)', '("maskwright-blocks", 2)')
+    .replace('ids_sum"', 'ids_sum targets_at targets_sum"')
+    .replace('block["words_at"]', 'block["targets_at"]')
+)
 
 
-def test_printed_reader(tmp_path):
+@pytest.mark.parametrize("kind", ["plain", "words", "ids", "targets"])
+def test_printed_reader(tmp_path, kind):
     rng = np.random.default_rng(0)
     documents = [rng.integers(5, 70_000, size=n) for n in rng.integers(1, 300, size=40)]
-    starts = [document % 2 == 0 for document in documents]
-    ids = [f"é{n}" if n % 2 else n for n in range(len(documents))]
-    for name, words, names in (("plain", None, None), ("words", starts, None), ("ids", starts, ids)):
-        dataset = make_dataset(tmp_path / name, documents, 70_000, 1000, 9000, words, names)
-        read = list(documented_reader()(dataset.path))
-        assert len(read) == dataset.n_blocks > 3
-        for block, (tokens, lengths, word_starts, found) in enumerate(read):
-            np.testing.assert_array_equal(tokens, dataset.tokens(block))
-            np.testing.assert_array_equal(lengths, dataset.document_lengths(block))
-            assert found == dataset.ids(block)
-            if words is None:
-                assert word_starts is None
-            else:
-                np.testing.assert_array_equal(word_starts, dataset.word_starts(block))
-        np.testing.assert_array_equal(np.concatenate([tokens for tokens, *_ in read]), np.concatenate(documents))
-        if names:
-            assert [id for *_, part in read for id in part] == names
+    bits = [document % 2 == 0 for document in documents]
+    given = {"words": {"word_starts": bits}, "targets": {"targets": bits}}.get(kind, {})
+    if kind == "ids":
+        given = {"word_starts": bits, "ids": [f"é{n}" if n % 2 else n for n in range(len(documents))]}
+    dataset = make_dataset(tmp_path / "set", documents, 70_000, 1000, 9000, **given)
+    namespace: dict = {}
+    exec(CODE_FOR_TARGETS if kind == "targets" else CODE, namespace)
+    read = list(namespace["blocks"](dataset.path))
+    assert len(read) == dataset.n_blocks > 3
+    for block, (tokens, lengths, word_bits, ids) in enumerate(read):
+        np.testing.assert_array_equal(tokens, dataset.tokens(block))
+        np.testing.assert_array_equal(lengths, dataset.document_lengths(block))
+        assert ids == dataset.ids(block)
+        np.testing.assert_array_equal(
+            word_bits, dataset.targets(block) if kind == "targets" else dataset.word_starts(block)
+        )
 
 
 def test_printed_reader_is_short_and_needs_numpy_alone():
-    code = next(code for code in re.findall(r"```python\n(.*?)```", TEXT, re.S) if "def blocks" in code)
-    assert len(code.split("def blocks", 1)[1].splitlines()) <= 30
-    imported = re.findall(r"^(?:import|from) (.+)$", code, re.M)
+    assert len(CODE.split("def blocks", 1)[1].splitlines()) <= 30
+    imported = re.findall(r"^(?:import|from) (.+)$", CODE, re.M)
     assert imported == ["hashlib, json, pathlib", "numpy as np"]
 
 
@@ -82,13 +84,15 @@ def ustar_header(name: str, size: int) -> bytes:
     return header[:148] + b"%06o\0 " % sum(header) + header[156:]
 
 
-def test_documented_fingerprint(tmp_path):
-    dataset = make_dataset(tmp_path / "set", [[5, 6, 7], [8]])
-    manifest = dataset.manifest
-    line = f"maskwright-blocks 1 {manifest.tokenizer.sha256} {manifest.dtype}\n".encode()
-    index = (dataset.path / "shards" / manifest.shards[0].index_name).read_bytes()
-    record = np.frombuffer(index[40:144], "<u8")
-    assert hashlib.sha256(line + record[[1, 2, 7, 8, 9]].tobytes()).hexdigest() == manifest.fingerprint
+@pytest.mark.parametrize("version", [1, 2])
+def test_documented_fingerprint(tmp_path, version):
+    targets = None if version == 1 else [np.array([True, False, True]), np.array([False])]
+    manifest = make_dataset(tmp_path / "set", [[5, 6, 7], [8]], targets=targets).manifest
+    line = f"maskwright-blocks {version} {manifest.tokenizer.sha256} {manifest.dtype}\n".encode()
+    index = (tmp_path / "set" / "shards" / manifest.shards[0].index_name).read_bytes()
+    record = np.frombuffer(index[40 : 128 + 16 * version], "<u8")
+    content = record[[1, 2, 7, 8, 9, *([14] if targets else [])]]
+    assert hashlib.sha256(line + content.tobytes()).hexdigest() == manifest.fingerprint
     lines = f"{hashlib.sha256(index).hexdigest()}\n".encode()
     assert hashlib.sha256(lines).hexdigest() == manifest.index_fingerprint
 

@@ -167,6 +167,7 @@ def test_swapped_shards_are_noticed(dataset):
     "change, message",
     [
         ({"format_version": 2}, "format version 2"),
+        *(({"format_version": version}, "this Maskwright reads versions 1 and 2") for version in (3, "2", True, None)),
         ({"format": "other"}, "format is 'other'"),
         ({"format": None}, "format is None"),
         ({"dtype": "int8"}, "dtype 'int8'"),
