@@ -136,20 +136,6 @@ def test_truncated_shard_that_the_manifest_vouches_for(dataset, where):
     assert any("tar" in problem for problem in verify_data_set(dataset.path))
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_missing_shard_among_others(dataset, workers):
-    path = tar_path(dataset, 1)
-    path.unlink()
-    again = Dataset(dataset.path)
-    with pytest.raises(DamagedData, match=f"{path.name} is missing;"):
-        again.check_files()
-    block = next(block for block in range(again.n_blocks) if again.shard(block).name == path.name)
-    assert again.document_lengths(block).size  # its index is there
-    with pytest.raises(DamagedData, match=f"{path.name} is missing;"):
-        again.tokens(block)
-    assert list(verify_data_set(dataset.path, workers)) == [f"{path.name}: missing"]
-
-
 # Row 9: a flipped bit
 
 
@@ -199,23 +185,10 @@ HOSTILE = {
         lambda: member("../evil.tokens.npy", payload=b"x"),
         "'../evil.tokens.npy' (file of 1 bytes)",
     ),
-    "absolute": (lambda: member("/tmp/evil.npy", payload=b"x"), "'/tmp/evil.npy' (file of 1 bytes) stands where"),
     "symlink": (lambda: member("link", tarfile.SYMTYPE, link="/etc/passwd"), "'link' (symbolic link of"),
-    "hardlink": (lambda: member("link", tarfile.LNKTYPE, link="/etc/passwd"), "'link' (hard link of"),
     "character": (lambda: member("dev", tarfile.CHRTYPE), "'dev' (device of"),
-    "block": (lambda: member("dev", tarfile.BLKTYPE), "'dev' (device of"),
-    "fifo": (lambda: member("pipe", tarfile.FIFOTYPE), "'pipe' (FIFO of"),
-    "folder": (lambda: member("d", tarfile.DIRTYPE), "'d' (folder of"),
     "long-name": (lambda: member("n" * 300, payload=b"x", form=tarfile.GNU_FORMAT), "(type b'L' of"),
-    "pax": (lambda: member("é" * 200, payload=b"x", form=tarfile.PAX_FORMAT), "(type b'x' of"),
     "huge": (lambda: member("00000_000000000.ends.npy", size=8**11 - 1), "(file of 8589934591 bytes) stands where"),
-    "sparse": (lambda: member("s", b"S"), "'s' (type b'S' of"),
-    "unknown-type": (lambda: member("s", b"Z"), "'s' (type b'Z' of"),
-    "huge-gnu": (
-        lambda: member("00000_000000000.ends.npy", size=1 << 62, form=tarfile.GNU_FORMAT),
-        "(file of 4611686018427387904 bytes) stands where",
-    ),
-    "pyd": (lambda: member("00000_000000000.a.pyd", payload=b"x"), "a.pyd' (file of 1 bytes) stands where"),
     "escape": (lambda: member("\x1b[2Jx", payload=b"x"), r"'\x1b[2Jx' (file of 1 bytes) stands where"),
 }
 
@@ -240,13 +213,12 @@ def test_hostile_members_are_named_and_never_followed(dataset, tmp_path, name, p
         assert message in named[0] or (second and second in named[0])
 
 
-@pytest.mark.parametrize("suffix", ["pyd", "pkl", "pickle", "pth"])
-def test_pickles_in_a_shard_are_refused_and_not_loaded(dataset, tmp_path, suffix):
+def test_a_pickle_in_a_shard_is_refused_and_not_loaded(dataset, tmp_path):
     payload = pickle.dumps(Bomb(tmp_path / "exploded"))
     parts = [part for _, part, _ in members(dataset)]
-    write_tar(dataset, [*parts, tar_member(f"00000_000000009.{suffix}", payload)])
+    write_tar(dataset, [*parts, tar_member("00000_000000009.pkl", payload)])
     (problem,) = [p for p in verify_data_set(dataset.path) if "is not in the index" in p]
-    found = f"member '00000_000000009.{suffix}' (file of {len(payload)} bytes)"
+    found = f"member '00000_000000009.pkl' (file of {len(payload)} bytes)"
     assert problem == f"{tar_path(dataset).name}: {found} is not in the index"
     again = Dataset(dataset.path)  # it reads by the index, and so never comes near that member
     for block in range(again.n_blocks):
@@ -323,9 +295,6 @@ INPUT = {"name": "x", "source": "", "bytes": 1, "digest": "", "first_task": 0, "
 INPUT |= {"documents": 1, "tokens": 1, "text_bytes": 0, "left_out": {}}
 MANIFESTS = {
     "parent": (lambda m: m["shards"][0].update(name="../00000-00000.tar"), "is not a shard's name"),
-    "absolute": (lambda m: m["shards"][0].update(name="/etc/passwd"), "is not a shard's name"),
-    "pipe": (lambda m: m["shards"][0].update(name="pipe:touch x.tar"), "is not a shard's name"),
-    "url": (lambda m: m["shards"][0].update(name="http://host/00000-00000.tar"), "is not a shard's name"),
     "digits": (lambda m: m["shards"][0].update(name="٠٠٠٠٠-٠٠٠٠٠.tar"), "is not a shard's name"),
     "newline": (lambda m: m["shards"][0].update(name="00000-00000.tar\n"), "is not a shard's name"),
     "twice": (lambda m: m["shards"].append(m["shards"][0]), "or there are two such shards"),
@@ -351,9 +320,7 @@ def test_hostile_manifest_is_refused_with_one_sentence(dataset, name):
         assert len(str(caught.value)) < 400 + len(str(dataset.path))
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"a":' * 100_000, "[1, 2]", "null", '"x"', "1" * 10_000, "\xff", "{}", "NaN"]
-)
+@pytest.mark.parametrize("text", ["[" * 100_000, "[1, 2]", "1" * 10_000, "\xff", "{}"])
 def test_manifest_that_is_no_object(dataset, text):
     (dataset.path / "manifest.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError, match="is not a valid manifest") as caught:
@@ -408,9 +375,7 @@ def widen(header, records, tar_bytes):
 INDEXES = {
     "offset": (set_to(0, "tokens_offset", 1 << 62), "more than the"),
     "beyond": (to_the_end, "would lie beyond the end of the tar"),
-    "tokens": (set_to(0, "tokens", 1 << 63), "more than the"),
     "documents": (set_to(0, "documents", 1), "do not divide its documents"),
-    "last documents": (set_to(-1, "documents", 1), "do not divide its documents"),
     "first": (set_to(0, "first_document", 7), "do not divide its documents"),
     "none": (set_to(0, "tokens_offset", 0), "has no tokens or no ends"),
     "order": (set_to(0, "number", 1000), "not in the order of their numbers"),

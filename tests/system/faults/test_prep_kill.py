@@ -1,8 +1,6 @@
 """Preparations killed at any time: a rerun gives the bytes of an undisturbed run, and no process remains."""
 
-import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -74,36 +72,19 @@ def assert_gone(processes: list[psutil.Process]) -> None:
     assert not alive
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
-def test_kill_and_rerun_gives_identical_bytes(corpus, tmp_path, seed):
-    reference, out = tree(corpus / "reference"), tmp_path / "out"
-    rng = random.Random(seed)
-    for _ in range(2):  # two interruptions, then to the end
-        process = start(corpus, out)
-        already = sum(path.is_file() for path in out.rglob("*"))
-        interrupted = wait_for_files(out, rng.randint(min(already + 1, len(reference) - 1), len(reference)), process)
-        children = workers(process)
-        victim = rng.choice(children) if children and seed % 2 else process
-        if interrupted:
-            time.sleep(rng.random() * 0.05)
-            with contextlib.suppress(psutil.Error, ProcessLookupError):  # it may just have ended
-                victim.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
-        assert_gone(children)
-    run(corpus, out)
-    assert tree(out) == reference
-
-
-def test_killed_worker_is_one_sentence(corpus, tmp_path):
+@pytest.mark.parametrize("killed", ["worker", "command"])
+def test_a_kill_leaves_no_process_and_a_rerun_gives_identical_bytes(corpus, tmp_path, killed):
     out = tmp_path / "out"
     process = start(corpus, out)
     assert wait_for_files(out, 12, process)
     children = workers(process)
-    children[0].kill()
+    (children[0] if killed == "worker" else process).kill()
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert "UserError: A worker process was killed" in errors
+    assert killed == "command" or "UserError: A worker process was killed" in errors
     assert_gone(children)
+    run(corpus, out)
+    assert tree(out) == tree(corpus / "reference")
 
 
 def test_interrupt_stops_in_the_middle_of_a_task(corpus, tmp_path):
