@@ -12,11 +12,6 @@ from tests.support import runs
 NAMES = ("train/loss", "train/grad_norm", "eval/loss")
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory) -> Path:
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
 CHECKED = "guard.gradient_check_steps=1"
 
 

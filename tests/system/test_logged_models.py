@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import mlflow
@@ -47,13 +46,6 @@ def _own_store(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = RunRecord.load(run)
     assert record is not None
     monkeypatch.setenv("MLFLOW_TRACKING_URI", record.uri)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"))
-    yield server
-    server.stop()
 
 
 @pytest.fixture

@@ -44,11 +44,6 @@ def config_of(data: Path, run: Path, steps: int = LAST) -> Path:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return runs.tiny_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(scope="module")
 def usual(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     """The losses of a run of `maskwright train`."""
     run = tmp_path_factory.mktemp("usual") / "run"

@@ -24,18 +24,9 @@ ENVIRONMENT |= {"processes": 1, "hosts": [{"host": "here"}], "parameters": 1}
 
 
 @pytest.fixture(autouse=True)
-def _quick_and_without_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "4")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"))
-    yield server
-    server.stop()
 
 
 @pytest.fixture
@@ -43,14 +34,6 @@ def proxy(server: Server) -> Iterator[Proxy]:
     proxy = Proxy(server.uri)
     yield proxy
     proxy.close()
-
-
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.yaml").write_text("run: {seed: 7}\n")
-    return run
 
 
 def said(caplog: pytest.LogCaptureFixture, words: str) -> int:

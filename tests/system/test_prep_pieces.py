@@ -9,16 +9,9 @@ from data_prep.format import Dataset
 from data_prep.inspection import summary, verify_data_set
 from data_prep.jobs import PreparationSettings, unfinished_stages
 from data_prep.jobs.preparation_plan import read_plan
-from data_prep.tokenizer import load, train_tokenizer
+from data_prep.tokenizer import load
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train_tokenizer(texts(0, 300), "wordpiece", 120, folder)
-    return folder
 
 
 def documents(folder: Path) -> list[str]:

@@ -1,7 +1,5 @@
 """Files that a preparation may change and trust: other folders, reruns after kills and mistakes, its inputs."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,16 +13,9 @@ from data_prep.jobs import (
     run_tasks,
     unfinished_stages,
 )
-from data_prep.tokenizer import copy_files, train_tokenizer
+from data_prep.tokenizer import copy_files
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train_tokenizer(texts(0, 300), "wordpiece", 120, folder)
-    return folder
 
 
 def test_a_corpus_without_documents_removes_only_what_this_run_made(tmp_path, tokenizer):

@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,19 +29,6 @@ from tests.support.mlflow_server import Proxy, Server, all_runs, history
 from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
 
 
-@pytest.fixture(autouse=True)
-def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"))
-    yield server
-    server.stop()
-
-
 def test_the_doctor_knows_a_real_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
     findings = {one.name: one for one in examine_machine(None)}
@@ -53,14 +39,6 @@ def test_the_doctor_knows_a_real_server(server: Server, monkeypatch: pytest.Monk
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     return copy_empty_store(tmp_path / "mlflow.db")
-
-
-@pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.yaml").write_text("run: {seed: 7}\n")
-    return run
 
 
 def stored(database: Path, run_dir: Path) -> list[tuple[str, int, float]]:

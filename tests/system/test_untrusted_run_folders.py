@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,6 @@ from tests.support.mlflow_server import Server, ask
 from tests.support.tracked import append, start
 
 SECRET = "-----BEGIN OPENSSH PRIVATE KEY-----"
-
-
-@pytest.fixture(autouse=True)
-def _no_mlflow_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("server"))
-    yield server
-    server.stop()
 
 
 @pytest.fixture
@@ -43,7 +29,7 @@ def planted(tmp_path: Path, uri: str, *artifacts: str) -> Path:
     run = tmp_path / "run"
     run.mkdir()
     append(run, range(1, 4))
-    (run / "config.yaml").write_text("run: {seed: 7}\n")
+    (run / "config.yaml").write_text("run: {seed: 7}  # theirs\n")
     record = {
         "uri": uri,
         "experiment": f"untrusted {tmp_path.name}",
@@ -75,7 +61,7 @@ def test_no_file_outside_the_run_folder_is_sent(tmp_path: Path, key: Path, serve
     done = runs.maskwright("track", "sync", run, "--uri", server.uri)
     assert done.returncode == 0, done.stderr
     assert SECRET not in received(server)
-    assert "run: {seed: 7}" in received(server)
+    assert "# theirs" in received(server)
     for name in names[:5]:
         assert f"{name!r} is not sent to MLflow" in done.stderr
     assert "Traceback" not in done.stderr

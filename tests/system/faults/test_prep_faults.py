@@ -13,18 +13,10 @@ from data_prep.format import Dataset
 from data_prep.inspection import verify_data_set
 from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only, run_tasks, unfinished_stages
 from data_prep.jobs.preparation_plan import read_plan
-from data_prep.tokenizer import train_tokenizer
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
 from tests.support.runs import maskwright
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train_tokenizer(texts(0, 300), "wordpiece", 120, folder)
-    return folder
 
 
 def bad_text(folder: Path) -> Path:
