@@ -1,5 +1,7 @@
 """The command line in this process: fast, for commands that start no training."""
 
+import contextlib
+import io
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -15,12 +17,17 @@ class Ended(NamedTuple):
     err: str
 
 
-def command(capsys: pytest.CaptureFixture[str], *words: str | Path) -> Ended:
-    """Run `maskwright WORDS` to its end; what `capsys` has seen until then is dropped."""
-    capsys.readouterr()
-    with pytest.MonkeyPatch.context() as patch:
+def command(*words: str | Path, cwd: Path | None = None) -> Ended:
+    """Run `maskwright WORDS` to its end, in the folder `cwd`."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    code: object = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["maskwright", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
+        if cwd:
+            patch.chdir(cwd)
+        try:
             main()
-    code = ended.value.code
-    return Ended(code if isinstance(code, int) else int(code is not None), *capsys.readouterr())
+        except SystemExit as leaving:
+            code = leaving.code
+    said = (stream.buffer.getvalue().decode() for stream in (out, err))
+    return Ended(code if isinstance(code, int) else int(code is not None), *said)

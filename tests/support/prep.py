@@ -10,7 +10,7 @@ import numpy as np
 
 from data_prep.jobs import PreparationSettings, Prepared, PrepareRequest, Workers, prepare
 from data_prep.sources import find_inputs
-from tests.support.runs import maskwright
+from tests.support.in_process import command
 
 WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
 
@@ -27,13 +27,12 @@ def jsonl(documents: Iterable[str]) -> bytes:
 
 def refused(*arguments: object) -> str:
     """The one-line error of a command for bad input."""
-    result = maskwright(*arguments)
-    assert result.returncode == 1, result
-    assert "Traceback" not in result.stderr
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1, lines
-    assert lines[0].startswith("error: ")
-    return lines[0]
+    ended = command(*map(str, arguments))
+    assert ended.code == 1, ended
+    assert "Traceback" not in ended.err
+    (line,) = ended.err.strip().splitlines()
+    assert line.startswith("error: ")
+    return line
 
 
 def request(

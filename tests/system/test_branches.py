@@ -81,10 +81,10 @@ def test_status_and_mlflow_know_the_parent(folder, trunk):
         ("{trunk}@8", ["phases.stable.steps=1", "phases.decay.steps=1"], "phases.decay (first step) was None and is 2"),
     ],
 )
-def test_mistakes_have_one_message(folder, trunk, capsys, parent, settings, wanted):
+def test_mistakes_have_one_message(folder, trunk, parent, settings, wanted):
     config = config_of(folder, "mistake", [TRUNK, DECAY])
     settings = [setting.format(trunk=trunk) for setting in settings]
-    ended = command(capsys, "branch", parent.format(trunk=trunk), config, *settings, "--procs", "1")
+    ended = command("branch", parent.format(trunk=trunk), config, *settings, "--procs", "1")
     assert ended.code == 1
     assert wanted in ended.err
     assert "Traceback" not in ended.err

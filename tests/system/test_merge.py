@@ -59,7 +59,7 @@ def test_checkpoints_are_averaged_and_evaluated(run, tmp_path):
         assert f"{results['held_out']['loss']:.4f}" in shown
 
 
-def test_views_folders_and_no_evaluation(run, tmp_path, capsys):
+def test_views_folders_and_no_evaluation(run, tmp_path):
     """The parts are checkpoints of one view, and the merge is in turn merged with an export."""
     checkpoints = [run / "checkpoints" / f"step-{step:08d}" for step in (2, 6)]
     shown = merge(*checkpoints, "--view", "causal", "--data", "none", "--out", tmp_path / "causal")
@@ -78,7 +78,7 @@ def test_views_folders_and_no_evaluation(run, tmp_path, capsys):
         ((export, tmp_path / "two", "--decay", "0.5"), "--decay is used only with --weights ema"),
         ((export, tmp_path / "two", "--data", tmp_path / "none"), "No data set at"),
     ):
-        ended = command(capsys, "merge", *arguments, "--out", tmp_path / "no")
+        ended = command("merge", *arguments, "--out", tmp_path / "no")
         assert ended.code == 1
         (line,) = runs.complaints(ended.err)
         assert re.search(said, line), line

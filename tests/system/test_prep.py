@@ -13,6 +13,7 @@ from data_prep.format import Dataset
 from data_prep.inspection import verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.tokenizer import copy_files, load, train_tokenizer
+from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
 from tests.support.runs import maskwright
 
@@ -31,8 +32,8 @@ def corpus(tmp_path_factory) -> Path:
 
 def test_text_to_data_set(corpus, tmp_path):
     out = tmp_path / "set"
-    command = ("prep", "run", "--input", corpus / "text", "--tokenizer", corpus / "tok", "--out", out)
-    result = maskwright(*command, real=True)
+    run = ("prep", "run", "--input", corpus / "text", "--tokenizer", corpus / "tok", "--out", out)
+    result = maskwright(*run, real=True)
     assert result.returncode == 0, result.stderr
     assert "600 documents" in result.stdout
     dataset = Dataset(out)
@@ -45,16 +46,16 @@ def test_text_to_data_set(corpus, tmp_path):
     sources = [(source.name, source.documents) for source in dataset.manifest.sources]
     assert sources == [("a.jsonl", 300), ("b.jsonl.zst", 200), ("more/c.txt.gz", 100)]
 
-    again = maskwright(*command)
-    assert again.returncode == 0
-    assert "already finished" in again.stdout
-    assert "sound" in maskwright("prep", "verify", out).stdout
-    facts = json.loads(maskwright("prep", "info", out, "--json").stdout)
+    again = command(*run)
+    assert again.code == 0
+    assert "already finished" in again.out
+    assert "sound" in command("prep", "verify", out).out
+    facts = json.loads(command("prep", "info", out, "--json").out)
     counts = np.bincount(np.concatenate([dataset.tokens(block) for block in range(dataset.n_blocks)]))
     p = counts[counts > 0] / counts.sum()
     assert facts["unigram_entropy"] == pytest.approx(-(p * np.log(p)).sum())
     assert (facts["documents"], facts["tokens"]) == (600, counts.sum())
-    assert f"{counts.sum():,}" in maskwright("prep", "info", out).stdout
+    assert f"{counts.sum():,}" in command("prep", "info", out).out
 
 
 @pytest.mark.parametrize("tokenizer", ["tok", "tok-bpe"])
@@ -75,7 +76,7 @@ def test_workers_and_places_do_not_change_the_bytes(corpus, tmp_path, tokenizer)
     assert 80 < valid_set.manifest.totals.documents < 160
     assert len(train_set.manifest.shards) > 3
     for dataset in (train_set, valid_set):
-        assert maskwright("prep", "verify", dataset.path).returncode == 0
+        assert command("prep", "verify", dataset.path).code == 0
         urls = [str(dataset.path / "shards" / shard.name) for shard in dataset.manifest.shards]
         for block, sample in enumerate(wds.WebDataset(urls, shardshuffle=False).decode()):
             np.testing.assert_array_equal(sample["tokens.npy"], dataset.tokens(block))

@@ -10,8 +10,8 @@ from data_prep.inspection import summary, verify_data_set
 from data_prep.jobs import PreparationSettings, unfinished_stages
 from data_prep.jobs.preparation_plan import read_plan
 from data_prep.tokenizer import load
+from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, refused, texts, tree
-from tests.support.runs import maskwright
 
 
 def documents(folder: Path) -> list[str]:
@@ -34,27 +34,27 @@ def test_pieces_give_the_bytes_of_one_run(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(0, 100), *texts(0, 50)]) + b"{broken\n" + jsonl(texts(1, 50)))
     options = ["--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--valid-fraction", "0.2"]
     options += ["--deduplicate", "exact", "--task-mb", "0.01"]
-    assert maskwright("prep", "run", *options, "--out", tmp_path / "one").returncode == 0
+    assert command("prep", "run", *options, "--out", tmp_path / "one").code == 0
     out = tmp_path / "pieces"
-    planned = maskwright("prep", "run", "--plan-only", *options, "--out", out)
+    planned = command("prep", "run", "--plan-only", *options, "--out", out)
     tasks = range(len(read_plan(out).tasks))
-    assert f"tasks 0 to {tasks[-1]}" in planned.stdout
+    assert f"tasks 0 to {tasks[-1]}" in planned.out
     assert len(tasks) > 2
     assert "0 to" in refused("prep", "task", out, len(tasks))
     assert f"{len(tasks)} tasks are not scanned" in refused("prep", "task", out, "--stage", "resolve")
     assert "are not known" in refused("prep", "task", out, "0")
-    assert maskwright("prep", "task", out, *numbers(tasks), "--stage", "scan").returncode == 0
+    assert command("prep", "task", out, *numbers(tasks), "--stage", "scan").code == 0
     stages = unfinished_stages(out)
     assert {name: list(of_stage) for name, of_stage in stages.items()} == {
         "resolve": [],
         "task": list(tasks),
         "merge": [],
     }
-    assert "50 duplicates to drop" in maskwright("prep", "task", out, "--stage", "resolve").stdout
-    assert maskwright("prep", "task", out, *numbers(tasks[1:])).returncode == 0
+    assert "50 duplicates to drop" in command("prep", "task", out, "--stage", "resolve").out
+    assert command("prep", "task", out, *numbers(tasks[1:])).code == 0
     assert f"1 of {len(tasks)} tasks of {out} are not finished: 0." in refused("prep", "merge", out)
-    assert maskwright("prep", "task", out, *numbers(tasks)).returncode == 0
-    assert maskwright("prep", "merge", out).returncode == 0
+    assert command("prep", "task", out, *numbers(tasks)).code == 0
+    assert command("prep", "merge", out).code == 0
     assert tree(out) == tree(tmp_path / "one")
     assert sorted(documents(out / "train") + documents(out / "valid")) == sorted(texts(0, 100) + texts(1, 50))
     (line,) = map(json.loads, (out / "quarantine.jsonl").open())
@@ -106,13 +106,13 @@ def test_cleaning_is_counted(tmp_path, tokenizer):
     run = ["prep", "run", "--input", f"books={tmp_path / 'a.jsonl'}", "--tokenizer", tokenizer]
     run += ["--out", tmp_path / "out", "--normalize", "nfkc", "--filter", "characters=6-2000"]
     run += ["--filter", "repetitive", "--deduplicate", "exact", "--decontaminate", tmp_path / "evaluation.tsv"]
-    result = maskwright(*run)
-    assert result.returncode == 0, result.stderr
-    assert "3 evaluation texts have fewer than 8 words" in result.stderr
+    result = command(*run)
+    assert result.code == 0, result.err
+    assert "3 evaluation texts have fewer than 8 words" in result.err
     left_out = Dataset(tmp_path / "out").manifest.left_out()
     assert left_out["contaminated"] == left_out["long"] == left_out["short"] == left_out["duplicate"] == 1
     assert left_out["repetitive"] >= 1
-    assert "1 contaminated" in result.stderr
+    assert "1 contaminated" in result.err
     assert Dataset(tmp_path / "out").manifest.sources[0].source == "books"
     assert "the others." in documents(tmp_path / "out")
     assert summary(Dataset(tmp_path / "out"))["documents"] == len(documents(tmp_path / "out"))
@@ -123,7 +123,7 @@ def test_ids_are_kept(tmp_path, tokenizer):
     rows.insert(7, {"text": "without an id"})
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     run = ["prep", "run", "--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--out", tmp_path / "out"]
-    assert maskwright(*run, "--id-field", "meta.id", "--valid-fraction", "0.2").returncode == 0
+    assert command(*run, "--id-field", "meta.id", "--valid-fraction", "0.2").code == 0
     pairs = {}
     for split in ("train", "valid"):
         dataset = Dataset(tmp_path / "out" / split)
@@ -138,7 +138,7 @@ def test_what_has_no_ids_or_no_duplicates_says_so(tmp_path, tokenizer):
     plan = ["prep", "run", "--input", tmp_path / "a.txt", "--tokenizer", tokenizer, "--out", tmp_path / "out"]
     plan.append("--plan-only")
     assert "a.txt has no fields, and so no 'id'" in refused(*plan, "--id-field", "id")
-    assert maskwright(*plan).returncode == 0
+    assert command(*plan).code == 0
     assert "nothing to scan or resolve" in refused("prep", "task", tmp_path / "out", "0", "--stage", "scan")
     assert "nothing to scan or resolve" in refused("prep", "task", tmp_path / "out", "--stage", "resolve")
 

@@ -14,8 +14,8 @@ from data_prep.jobs import (
     unfinished_stages,
 )
 from data_prep.tokenizer import copy_files
+from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
-from tests.support.runs import maskwright
 
 
 def test_a_corpus_without_documents_removes_only_what_this_run_made(tmp_path, tokenizer):
@@ -115,8 +115,8 @@ def test_a_merge_keeps_the_record_of_a_task_that_ends_meanwhile(tmp_path, tokeni
 def test_a_plan_without_tasks_says_so(tmp_path, tokenizer):
     (tmp_path / "a.jsonl").touch()
     out = tmp_path / "out"
-    planned = maskwright(
+    planned = command(
         "prep", "run", "--plan-only", "--input", tmp_path / "a.jsonl", "--tokenizer", tokenizer, "--out", out
     )
-    assert "no tasks, 0.0 MB" in planned.stdout
+    assert "no tasks, 0.0 MB" in planned.out
     assert "all of its inputs are empty" in refused("prep", "task", out, "0")

@@ -55,11 +55,11 @@ def hub(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def publish(capsys):
+def publish():
     """All output of the command. No part of it has a token or a signed address."""
 
     def publish(*arguments: str | Path, code: int = 0) -> str:
-        ended = command(capsys, "publish", *arguments)
+        ended = command("publish", *arguments)
         said = ended.out + ended.err
         assert ended.code == code, said
         assert "s3cret" not in said

@@ -83,7 +83,7 @@ def plan(source: Path, out: Path) -> list[str | Path]:
     return [*prep_run(source, out)[:-4], "--out", out, "--plan-only"]
 
 
-def test_a_read_only_file_system(source, read_only, capsys):
+def test_a_read_only_file_system(source, read_only):
     run = read_only / "run"
     (run / "checkpoints").mkdir(parents=True)
     write_config(run / "config.yaml", tiny_config(read_only, run))
@@ -97,22 +97,22 @@ def test_a_read_only_file_system(source, read_only, capsys):
         "report": (["report", run], ro),
     }
     for name, (words, expected) in commands.items():
-        ended = command(capsys, *words)
+        ended = command(*words)
         assert (ended.code, ended.out) == (1, ""), (name, ended)
         assert ended.err.startswith("error: Cannot write to "), (name, ended.err)
         assert ended.err.endswith(expected), (name, ended.err)
 
 
-def test_a_preparation_that_becomes_read_only(source, read_only, capsys):
+def test_a_preparation_that_becomes_read_only(source, read_only):
     """Protected after it began: the same message as before the work, not an interruption."""
-    assert command(capsys, *plan(source, read_only / "o")).code == 0
+    assert command(*plan(source, read_only / "o")).code == 0
     protect(read_only)
-    ended = command(capsys, "prep", "task", read_only / "o", "0")
+    ended = command("prep", "task", read_only / "o", "0")
     assert ended.err.startswith(f"error: Cannot write to {read_only / 'o'}")
     assert ended.err.endswith("read-only file system. Choose another --out.\n")
 
 
-def test_names_that_no_file_can_have(source, capsys):
+def test_names_that_no_file_can_have(source):
     (source / "loop").symlink_to(source / "loop")
     file, loop = source / "a.jsonl", source / "loop" / "o"
     reasons = {
@@ -122,7 +122,7 @@ def test_names_that_no_file_can_have(source, capsys):
         file / "o": "not a d",
     }
     for out, reason in reasons.items():
-        ended = command(capsys, *prep_run(source, out))
+        ended = command(*prep_run(source, out))
         assert ended.code == 1
         assert ended.err.startswith("error: Cannot write to "), ended.err
         assert reason in ended.err
@@ -145,9 +145,9 @@ def test_a_folder_of_somebody_else(source):
     assert os.listdir(source / "theirs") == []
 
 
-def test_an_unforeseen_error_with_a_path_is_one_line(tmp_path, capsys):
+def test_an_unforeseen_error_with_a_path_is_one_line(tmp_path):
     """The command line explains an error that a command does not explain."""
-    ended = command(capsys, "tokenizer", "train", "--input", tmp_path / ("y" * 300), "--out", tmp_path / "tok")
+    ended = command("tokenizer", "train", "--input", tmp_path / ("y" * 300), "--out", tmp_path / "tok")
     assert ended.code == 1
     assert len(ended.err.splitlines()) == 1
     assert "too long" in ended.err or "No input file" in ended.err

@@ -351,14 +351,13 @@ def files(folder: Path) -> dict[str, int]:
     [(name, mistake) for name, group in MISTAKES.items() for mistake in group],
     ids=lambda value: getattr(value, "line", ""),
 )
-def test_a_mistake_gets_one_clear_line(group, mistake, world, monkeypatch, capsys):
+def test_a_mistake_gets_one_clear_line(group, mistake, world):
     before, words = files(world), shlex.split(mistake.line)
     if group == "Commands and options":
         ended = runs.maskwright(*words, cwd=world)
         code, out, err = ended.returncode, ended.stdout, ended.stderr
     else:
-        monkeypatch.chdir(world)
-        code, out, err = command(capsys, *words)
+        code, out, err = command(*words, cwd=world)
     assert code == mistake.code, out + err
     (line,) = (line for line in err.splitlines() if not STARTING.match(line))
     assert line.startswith("error: ")

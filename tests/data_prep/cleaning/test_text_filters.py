@@ -91,7 +91,7 @@ def test_two_filters_with_one_name_are_refused(monkeypatch):
 
 
 @pytest.mark.usefixtures("last_word")
-def test_a_filter_from_outside_has_option_check_counts_and_plan(tmp_path, capsys):
+def test_a_filter_from_outside_has_option_check_counts_and_plan(tmp_path):
     documents = [*texts(0, 60), "x7"]
     (tmp_path / "a.jsonl").write_bytes(jsonl(documents))
     train_tokenizer(documents, "wordpiece", 120, tmp_path / "tok")
@@ -99,17 +99,17 @@ def test_a_filter_from_outside_has_option_check_counts_and_plan(tmp_path, capsys
     run = ["prep", "run", "--workers", "1", "--input", tmp_path / "a.jsonl", "--tokenizer", tmp_path / "tok"]
     run += ["--out", out, "--filter", "last-word=37", "--filter", "characters=3-"]
     assert filter_forms() == ["characters=MIN-MAX", "last-word=DIGITS", "repetitive"]
-    refused = command(capsys, *run[:-3], "last-word=x")
+    refused = command(*run[:-3], "last-word=x")
     assert (refused.code, refused.err) == (1, "error: --filter last-word=x: give digits, as 37.\n")
     assert not out.exists()
 
-    ended = command(capsys, *run)
+    ended = command(*run)
     left_out = {"last word": sum(not {"3", "7"}.isdisjoint(text.split()[-1]) for text in documents[:-1]), "short": 1}
     assert (ended.code, f"left out: {left_out['last word']} last word, 1 short" in ended.err) == (0, True), ended.err
     manifest = Dataset(out).manifest
     assert (manifest.left_out(), manifest.totals.documents) == (left_out, len(documents) - sum(left_out.values()))
-    assert json.loads(command(capsys, "prep", "info", out, "--json").out)["left_out"] == left_out
+    assert json.loads(command("prep", "info", out, "--json").out)["left_out"] == left_out
 
-    assert "already finished" in command(capsys, *run).out
+    assert "already finished" in command(*run).out
     message = "prepared with --filter characters=3- --filter last-word=37; the command has --filter last-word=5."
-    assert message in command(capsys, *run[:-3], "last-word=5").err
+    assert message in command(*run[:-3], "last-word=5").err

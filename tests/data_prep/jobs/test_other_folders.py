@@ -79,35 +79,35 @@ def test_each_kind_is_known(place):
 
 
 @pytest.mark.parametrize("words", RUN_COMMANDS.values(), ids=RUN_COMMANDS)
-def test_what_is_not_a_run_folder_is_named(place, capsys, words):
+def test_what_is_not_a_run_folder_is_named(place, words):
     before = everything(place)
     for folder, kind in OTHER.items():
         several = folder == "runs" and words[0] in ("status", "stop", "track")
         if kind == "a run folder" or (several and words[1] != "models"):
             continue
-        ended = command(capsys, *(folder if word == "FOLDER" else word for word in words))
+        ended = command(*(folder if word == "FOLDER" else word for word in words))
         assert (ended.code, ended.out) == (1, ""), (folder, ended)
         assert ended.err.startswith(f"error: {folder} is {kind}, not a run folder. Name "), ended.err
         assert len(ended.err.splitlines()) == 1
         assert len(ended.err) <= 310
-    missing = command(capsys, *("runs/none" if word == "FOLDER" else word for word in words))
+    missing = command(*("runs/none" if word == "FOLDER" else word for word in words))
     assert (missing.code, missing.out) == (1, "")
     assert f"error: runs/none does not exist (working directory: {place}). Name a run folder" in missing.err
     assert everything(place) == before
 
 
-def test_a_run_is_proposed_where_there_is_one(place, capsys):
-    assert "Name one of its runs: runs/a, runs/b" in command(capsys, "export", "runs").err
-    assert f"Name its run: {place / 'run'}" in command(capsys, "report", "run/checkpoints/step-00000001").err
+def test_a_run_is_proposed_where_there_is_one(place):
+    assert "Name one of its runs: runs/a, runs/b" in command("export", "runs").err
+    assert f"Name its run: {place / 'run'}" in command("report", "run/checkpoints/step-00000001").err
 
 
 @pytest.mark.parametrize("words", DATA_COMMANDS.values(), ids=DATA_COMMANDS)
-def test_what_is_not_a_data_set_is_named(place, capsys, words):
+def test_what_is_not_a_data_set_is_named(place, words):
     before = everything(place)
     for folder, kind in OTHER.items():
         if "data set" in kind or kind == "a file":
             continue
-        ended = command(capsys, *(folder if word == "FOLDER" else word for word in words))
+        ended = command(*(folder if word == "FOLDER" else word for word in words))
         assert (ended.code, ended.out) == (1, ""), (folder, ended)
         assert f"{folder} is {kind}, not a data set folder. Name the folder that" in ended.err
     assert everything(place) == before
@@ -116,9 +116,9 @@ def test_what_is_not_a_data_set_is_named(place, capsys, words):
 @pytest.mark.parametrize(
     "words", [["task", "FOLDER", "0"], ["task", "FOLDER", "--stage", "resolve"], ["merge", "FOLDER"]]
 )
-def test_what_has_no_plan_is_named(place, capsys, words):
+def test_what_has_no_plan_is_named(place, words):
     for folder in ("run", "set", "model", "home"):
-        ended = command(capsys, "prep", *(folder if word == "FOLDER" else word for word in words))
+        ended = command("prep", *(folder if word == "FOLDER" else word for word in words))
         assert ended.err == (
             f"error: {folder} is {OTHER[folder]}, not the folder of a plan. "
             "Name the --out of `maskwright prep run --plan-only`.\n"
@@ -134,10 +134,10 @@ def test_what_has_no_plan_is_named(place, capsys, words):
     ],
     ids=["evaluate", "finetune", "generate"],
 )
-def test_what_is_no_model_is_named(place, capsys, words):
+def test_what_is_no_model_is_named(place, words):
     before = everything(place)
     for folder in ("set", "tok", "home", "empty"):
-        ended = command(capsys, *(folder if word == "FOLDER" else word for word in words))
+        ended = command(*(folder if word == "FOLDER" else word for word in words))
         assert (ended.code, ended.out) == (1, "")
         assert f"{folder} is {OTHER[folder]}, not a Hugging Face model folder or a run folder." in ended.err
     assert everything(place) == before

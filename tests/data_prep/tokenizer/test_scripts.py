@@ -45,7 +45,7 @@ def texts_of(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", [*SPACED, *WHOLE])
-def test_a_first_model_of_a_script(name, tmp_path, monkeypatch, capsys):
+def test_a_first_model_of_a_script(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     texts = texts_of(name)
     if name == "protein":
@@ -53,13 +53,13 @@ def test_a_first_model_of_a_script(name, tmp_path, monkeypatch, capsys):
     else:
         (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps({'text': text})}\n" for text in texts))
     file = "a.fasta" if name == "protein" else "a.jsonl"
-    made = command(capsys, "init", file, "--yes", "--no-prep", "--minutes", "0.1")
+    made = command("init", file, "--yes", "--no-prep", "--minutes", "0.1")
     assert made.code == 0, made.err
     assert yaml.safe_load((tmp_path / "my-model.yaml").read_text())["model"]["arch"] == "modernbert"
     (line,) = [line for line in made.out.splitlines() if "maskwright tokenizer train" in line]
     is_cased = name in ("vietnamese", "french", "russian", "greek")
     assert ("--kind bpe" in line, "--no-lowercase" in line) == (name in WHOLE, name in SPACED and not is_cased)
-    trained = command(capsys, *shlex.split(line)[1:])
+    trained = command(*shlex.split(line)[1:])
     assert (trained.code, trained.err) == (0, "")
 
     folder = tmp_path / "data/my-model-tokenizer"

@@ -32,11 +32,11 @@ every_command = pytest.mark.parametrize("words", ALL, ids=" ".join)
 
 
 @every_command
-def test_help_and_version_are_everywhere(words, capsys):
-    short, long = command(capsys, *words, "-h"), command(capsys, *words, "--help")
+def test_help_and_version_are_everywhere(words):
+    short, long = command(*words, "-h"), command(*words, "--help")
     assert short == long
     assert (short.code, short.err) == (0, "")
-    assert command(capsys, *words, "--version") == (0, f"maskwright {version('maskwright')}\n", "")
+    assert command(*words, "--version") == (0, f"maskwright {version('maskwright')}\n", "")
 
 
 @every_command
@@ -52,16 +52,16 @@ def test_each_example_can_be_parsed(words):
 
 
 @pytest.mark.parametrize("words", [words for words in ALL if hasattr(ALL[words], "commands")], ids=" ".join)
-def test_a_list_of_commands_says_what_each_does(words, capsys):
-    shown = " ".join(command(capsys, *words, "--help").out.split())
+def test_a_list_of_commands_says_what_each_does(words):
+    shown = " ".join(command(*words, "--help").out.split())
     for name, inner in ALL[words].commands.items():
         first = re.match(r".*?\.(?= |$)", " ".join(inner.help.split()))
         assert first, f"the help of {name} has no sentence"
         assert f" {name} {first[0]}" in shown
 
 
-def test_the_help_says_where_to_begin(capsys):
-    text = command(capsys, "-h").out
+def test_the_help_says_where_to_begin():
+    text = command("-h").out
     assert "Start with the demo" in text
     assert "docs/quickstart.md" in text
     order = ["demo", "init", "train", "status", "export"]
@@ -70,9 +70,9 @@ def test_the_help_says_where_to_begin(capsys):
 
 
 @every_command
-def test_the_help_fits_one_screen(words, capsys, monkeypatch):
+def test_the_help_fits_one_screen(words, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    shown = command(capsys, *words, "--help").out.splitlines()
+    shown = command(*words, "--help").out.splitlines()
     assert len(shown) <= 57
     copied = re.sub(r"\\\n +", "", "\n".join(shown))
     for line in examples(ALL[words]):  # not wrapped, so that it can be copied
@@ -138,8 +138,8 @@ def test_bash_completes_commands_and_options(typed, wanted):
         ("audit r --tolerance 15", "--tolerance must be 1 or less, not 15. For 15 percent, write 0.15."),
     ],
 )
-def test_a_command_line_that_cannot_be_parsed(line, wanted, capsys):
-    ended = command(capsys, *line.split())
+def test_a_command_line_that_cannot_be_parsed(line, wanted):
+    ended = command(*line.split())
     assert (ended.code, ended.out) == (2, "")
     (message,) = ended.err.splitlines()
     assert message.startswith("error: ")
@@ -147,8 +147,8 @@ def test_a_command_line_that_cannot_be_parsed(line, wanted, capsys):
     assert len(message) <= 300
 
 
-def test_a_message_is_one_line_and_shows_text_as_it_is(capsys, tmp_path):
-    ended = command(capsys, "train", tmp_path / "a\nb [red] :smile:.yaml")
+def test_a_message_is_one_line_and_shows_text_as_it_is(tmp_path):
+    ended = command("train", tmp_path / "a\nb [red] :smile:.yaml")
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert "b [red] :smile:.yaml" in line

@@ -234,10 +234,10 @@ def planned(tmp_path: Path) -> Path:
     return tmp_path / "set"
 
 
-def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path, capsys, monkeypatch) -> None:
+def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path, monkeypatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     before = sorted(planned.rglob("*"))
-    ended = command(capsys, "launch", "prep", planned, "--cpus", "2", "--tasks-per-job", "2", "--dry-run")
+    ended = command("launch", "prep", planned, "--cpus", "2", "--tasks-per-job", "2", "--dry-run")
     assert ended.code == 0, ended.err
     folder = planned / "prep" / "slurm" / "submission-0001"
     assert f"# {folder}/task.txt: 2 lines, the first 0 1" in ended.out
@@ -249,7 +249,7 @@ def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path, capsy
         ("--job-name", "a\nb", "--dry-run"): "job-name",
         ("--mem", "", "--dry-run"): "mem",
     }.items():
-        ended = command(capsys, "launch", "prep", planned, *words)
+        ended = command("launch", "prep", planned, *words)
         assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
         assert refusal in ended.err
     assert sorted(planned.rglob("*")) == before

@@ -41,10 +41,10 @@ def test_a_job_script_asks_for_what_the_cluster_section_says(config):
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
 
 
-def test_a_dry_run_prints_the_scripts_and_writes_nothing(config, capsys):
+def test_a_dry_run_prints_the_scripts_and_writes_nothing(config):
     before = sorted(config.parent.rglob("*"))
     words = ["--strategies", "token", "--rates", "0.15", "--seeds", "2", "--slurm", "--dry-run", "cluster.cpu=true"]
-    ended = command(capsys, "study", "masking", config, *words)
+    ended = command("study", "masking", config, *words)
     assert ended.code == 0, ended.err
     assert ended.out.count("#!/usr/bin/env bash") == 2
     assert "job1=$(sbatch --parsable --array=1,2 " in ended.out

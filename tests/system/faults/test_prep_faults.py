@@ -13,8 +13,8 @@ from data_prep.format import Dataset
 from data_prep.inspection import verify_data_set
 from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only, run_tasks, unfinished_stages
 from data_prep.jobs.preparation_plan import read_plan
+from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, refused, request, texts, tree
-from tests.support.runs import maskwright
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,8 +42,8 @@ def bad_text(folder: Path) -> Path:
 def test_bad_text_is_counted_and_named_and_the_rest_goes_on(tmp_path, tokenizer):
     corpus, out = bad_text(tmp_path / "corpus"), tmp_path / "out"
     run = ["prep", "run", "--input", corpus, "--tokenizer", tokenizer, "--workers", "1", "--task-mb", "16"]
-    result = maskwright(*run, "--out", out, "--allow-unreadable", "1")
-    assert result.returncode == 0, result.stderr
+    result = command(*run, "--out", out, "--allow-unreadable", "1")
+    assert result.code == 0, result.err
     a, b, c, d = Dataset(out).manifest.sources
     assert (a.documents, a.left_out) == (101, {"empty": 2, "unreadable": 5})  # NUL is legal text
     assert (b.documents, b.left_out) == (100, {"unreadable": 1})
@@ -91,8 +91,8 @@ def test_a_damaged_task_is_named_and_done_again(tmp_path, tokenizer):
             shard.write_bytes(data)
     assert "1 of" in (refusal := refused("prep", "merge", out, "--workers", "1"))
     assert "are not finished: 1." in refusal
-    assert maskwright("prep", "task", out, "0", "1").returncode == 0
-    assert maskwright("prep", "merge", out).returncode == 0
+    assert command("prep", "task", out, "0", "1").code == 0
+    assert command("prep", "merge", out).code == 0
     assert tree(out) == reference
 
 
