@@ -4,7 +4,6 @@ from .backend_choice import ComputeBackends as ComputeBackends
 from .backend_choice import FastPath as FastPath
 from .backend_choice import KernelChoice as KernelChoice
 from .backend_choice import fastest_attention as fastest_attention
-from .backend_choice import varlen_has_window as varlen_has_window
 from .flash_attention import FlashAttention as FlashAttention
 from .flash_attention import use_version as use_version
 from .implementation import operations as operations

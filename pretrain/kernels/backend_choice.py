@@ -4,13 +4,9 @@
 `ComputeBackends` says what was chosen, and why attention is not flash attention. Does not import torch.
 """
 
-import ast
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from itertools import product
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pretrain.config import Config
@@ -28,14 +24,13 @@ class Fallback(NamedTuple):
     advice: str = ""
 
 
-def attention_fallback(device: str, precision: str, per_head: int, dropout: float, window: bool) -> Fallback | None:
+def attention_fallback(device: str, precision: str, per_head: int, dropout: float) -> Fallback | None:
     """Say why attention cannot be varlen (flash attention over documents); None if it can.
 
     Args:
         device: the type of torch's device.
         precision: as train.precision.
         per_head: dimensions of a head.
-        window: whether varlen_attn has the argument window_size, see varlen_has_window.
     """
     if device != "cuda":
         return Fallback(f"the device is {device}, not cuda")
@@ -47,40 +42,14 @@ def attention_fallback(device: str, precision: str, per_head: int, dropout: floa
     if per_head % 8:
         advice = "choose a model.size whose hidden / heads is a multiple of 8"
         reasons.append(Fallback(f"heads have {per_head} dimensions, not a multiple of 8", advice))
-    if not window:
-        advice = "install a torch that has it, such as 2.13"
-        reasons.append(Fallback("varlen_attn of this torch has no argument window_size", advice))
     if not reasons:
         return None
     return Fallback("; ".join(each.reason for each in reasons), "; ".join(each.advice for each in reasons))
 
 
-@functools.cache
-def varlen_has_window(torch_folder: Path | None = None) -> bool:
-    """Whether torch's varlen_attn has the argument window_size, which causal and local attention need.
-
-    Some builds of torch 2.11 lack it. The source is read, because importing torch takes seconds.
-
-    Args:
-        torch_folder: the package; the installed one by default.
-    """
-    if torch_folder is None:
-        spec = find_spec("torch")
-        if spec is None or spec.origin is None:
-            return False
-        torch_folder = Path(spec.origin).parent
-    try:
-        source = ast.parse((torch_folder / "nn/attention/varlen.py").read_text(encoding="utf-8"))
-    except (OSError, SyntaxError):
-        return False
-    functions = (node for node in source.body if isinstance(node, ast.FunctionDef) and node.name == "varlen_attn")
-    return any(arg.arg == "window_size" for node in functions for arg in (*node.args.args, *node.args.kwonlyargs))
-
-
-def fastest_attention(device: str, dtype: str, per_head: int, dropout: float, window: bool) -> Attention:
+def fastest_attention(device: str, dtype: str, per_head: int, dropout: float) -> Attention:
     """The fastest attention for tensors of this type of device and torch's dtype; see attention_fallback."""
-    precision = _PRECISIONS.get(dtype, "fp32")
-    return "sdpa" if attention_fallback(device, precision, per_head, dropout, window) else "varlen"
+    return "sdpa" if attention_fallback(device, _PRECISIONS.get(dtype, "fp32"), per_head, dropout) else "varlen"
 
 
 class FastPath(NamedTuple):
@@ -251,11 +220,9 @@ def _reason_against_flash(config: Config, device: str, version: int) -> str:
     return f"no flash attention: {fallback.reason}" if fallback else ""
 
 
-def _config_fallback(config: Config, device: str, window: bool | None = None) -> Fallback | None:
+def _config_fallback(config: Config, device: str) -> Fallback | None:
     model = config.model
-    per_head = model.size.hidden // model.size.heads
-    window = varlen_has_window() if window is None else window
-    return attention_fallback(device, config.train.precision, per_head, model.dropout, window)
+    return attention_fallback(device, config.train.precision, model.size.hidden // model.size.heads, model.dropout)
 
 
 @dataclass(frozen=True)
@@ -277,22 +244,15 @@ class ComputeBackends:
     flash: int | None = None
 
     @classmethod
-    def of(
-        cls, config: Config, device: str, window: bool | None = None, choice: KernelChoice | None = None
-    ) -> "ComputeBackends":
-        """The backends of a run on this type of device.
-
-        Args:
-            window: see attention_fallback; by default, what the installed torch has.
-            choice: of the trial step.
-        """
+    def of(cls, config: Config, device: str, choice: KernelChoice | None = None) -> "ComputeBackends":
+        """The backends of a run on this type of device. choice: of the trial step."""
         candidates = Candidates.of(config, device)
         known = choice or candidates.choice
         kernels = known.path.kernels if known else "auto"
         why = known.reason if known else f"the trial step compares {candidates.paths[0]} with plain"
         if config.model.arch == "auto":
             return cls("transformers", kernels, kernels_reason=why)
-        if fallback := _config_fallback(config, device, window):
+        if fallback := _config_fallback(config, device):
             return cls("sdpa", kernels, fallback, why)
         return cls("varlen", kernels, kernels_reason=why, flash=choice.path.flash if choice else None)
 

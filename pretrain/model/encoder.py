@@ -17,14 +17,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pretrain.config import View
-from pretrain.kernels import PLAIN, Attention, Operations, Rotation, fastest_attention, rotation, varlen_has_window
+from pretrain.kernels import PLAIN, Attention, Operations, Rotation, fastest_attention, rotation
 from pretrain.masking import IGNORED, RowGroup
 from pretrain.model.attention import DocumentBounds, cut_bounds, source_ends
 from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
 
-_HAS_WINDOW = varlen_has_window()  # read once, because a compiled graph cannot read files
 _GRAPHS = 2  # of a shape: training and evaluation
 Views = tuple[tuple[View, int], ...]  # and how many rows have it
 _NEVER = -1.0e4  # bias of the vocabulary's padding: its probability is exactly zero in every precision
@@ -200,7 +199,7 @@ class Encoder(nn.Module):
         shape, n = self.shape, len(tokens)
         device, dtype = cu_seqlens.device.type, str(self.word_embedding.dtype)
         per_head = shape.hidden // shape.heads
-        backend = self.backend or fastest_attention(device, dtype, per_head, shape.dropout, _HAS_WINDOW)
+        backend = self.backend or fastest_attention(device, dtype, per_head, shape.dropout)
         first = 0
         for view, rows in views or ((shape.view, n // seq_len),):
             slots = rows * seq_len

@@ -209,7 +209,7 @@ class Planner:
             element_size(train.precision),
             fused=train.fused_kernels is True,  # auto may fall back to plain
             checkpointing=train.activation_checkpointing,
-            masked=ComputeBackends.of(config, "cuda", window=True).attention == "sdpa",
+            masked=ComputeBackends.of(config, "cuda").attention == "sdpa",
         )
         return (*items, *pass_items(activations, self.sizes, config, data))
 

@@ -36,7 +36,7 @@ def cores(usable: int, present: int, threads: int) -> Finding:
 
 
 def attention(device: str, **sections: object) -> Finding:
-    return gpu_checks.judge_attention(ComputeBackends.of(config(**sections), device, window=True))
+    return gpu_checks.judge_attention(ComputeBackends.of(config(**sections), device))
 
 
 def torch(installed: str | None) -> Finding:

@@ -1,14 +1,11 @@
 """How a run computes attention, and the reason where it is not flash attention."""
 
-import inspect
-
 import pytest
 import torch
-from torch.nn.attention.varlen import varlen_attn
 
 from pretrain.config import Config
 from pretrain.kernels import ComputeBackends, FastPath, KernelChoice
-from pretrain.kernels.backend_choice import attention_fallback, fastest_attention, varlen_has_window
+from pretrain.kernels.backend_choice import attention_fallback, fastest_attention
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 
@@ -21,15 +18,14 @@ def config(**sections: dict) -> Config:
 @pytest.mark.parametrize(
     ("values", "reason", "advice"),
     [
-        (("cuda", "bf16", 64, 0.0, True), None, None),
-        (("cuda", "fp16", 64, 0.0, True), None, None),
-        (("cpu", "fp32", 20, 0.1, False), "the device is cpu, not cuda", ""),
-        (("cuda", "fp32", 64, 0.0, True), "train.precision is fp32", "set train.precision to bf16 or fp16"),
-        (("cuda", "bf16", 64, 0.1, True), "model.dropout is 0.1", "set model.dropout to 0"),
-        (("cuda", "bf16", 20, 0.0, True), "heads have 20 dimensions, not a multiple of 8", "hidden / heads"),
-        (("cuda", "bf16", 64, 0.0, False), "varlen_attn of this torch has no argument window_size", "install a torch"),
+        (("cuda", "bf16", 64, 0.0), None, None),
+        (("cuda", "fp16", 64, 0.0), None, None),
+        (("cpu", "fp32", 20, 0.1), "the device is cpu, not cuda", ""),
+        (("cuda", "fp32", 64, 0.0), "train.precision is fp32", "set train.precision to bf16 or fp16"),
+        (("cuda", "bf16", 64, 0.1), "model.dropout is 0.1", "set model.dropout to 0"),
+        (("cuda", "bf16", 20, 0.0), "heads have 20 dimensions, not a multiple of 8", "hidden / heads"),
         (
-            ("cuda", "fp32", 64, 0.1, True),
+            ("cuda", "fp32", 64, 0.1),
             "train.precision is fp32; model.dropout is 0.1",
             "set train.precision to bf16 or fp16; set model.dropout to 0",
         ),
@@ -52,39 +48,18 @@ def test_the_encoder_computes_what_the_run_reports(precision, device, model):
     reported = ComputeBackends.of(config(train={"precision": precision}, model=model), device)
     size = model.get("size", {"hidden": 256, "heads": 4})
     per_head = size["hidden"] // size["heads"]
-    dropout, window = model.get("dropout", 0.0), varlen_has_window()
-    used = fastest_attention(device, str(PRECISIONS[precision]), per_head, dropout, window)
+    used = fastest_attention(device, str(PRECISIONS[precision]), per_head, model.get("dropout", 0.0))
     assert reported.attention == used
-    fast = device == "cuda" and precision != "fp32" and not model and varlen_has_window()
+    fast = device == "cuda" and precision != "fp32" and not model
     assert used == ("varlen" if fast else "sdpa")
-
-
-def test_the_argument_of_varlen_is_found_without_an_import(tmp_path):
-    assert varlen_has_window() == ("window_size" in inspect.signature(varlen_attn).parameters)
-    assert not varlen_has_window(tmp_path)
-    for number, (source, expected) in enumerate(
-        [
-            ("def varlen_attn(q, k, window_size=None): pass", True),
-            ("def varlen_attn(q, *, window_size=None): pass", True),
-            ("def varlen_attn(q, k): window_size = 1", False),
-            ("def other(window_size): pass", False),
-            ("def varlen_attn(", False),
-        ]
-    ):
-        folder = tmp_path / str(number)
-        (folder / "nn/attention").mkdir(parents=True)
-        (folder / "nn/attention/varlen.py").write_text(source)
-        assert varlen_has_window(folder) == expected, source
 
 
 def test_a_run_reports_attention_and_kernels():
     bf16 = config(train={"fused_kernels": False, "compile": False})
     fp32 = config(train={"precision": "fp32", "fused_kernels": True, "compile": False})
-    assert str(ComputeBackends.of(bf16, "cuda", window=True)) == "attention varlen (flash attention), kernels plain"
-    assert ComputeBackends.of(bf16, "cuda", window=True).as_values() == {"attention": "varlen", "kernels": "plain"}
-    assert (
-        str(ComputeBackends.of(fp32, "cuda", window=True)) == "attention sdpa (train.precision is fp32), kernels Triton"
-    )
+    assert str(ComputeBackends.of(bf16, "cuda")) == "attention varlen (flash attention), kernels plain"
+    assert ComputeBackends.of(bf16, "cuda").as_values() == {"attention": "varlen", "kernels": "plain"}
+    assert str(ComputeBackends.of(fp32, "cuda")) == "attention sdpa (train.precision is fp32), kernels Triton"
     compiled = ComputeBackends.of(config(train={"compile": True, "fused_kernels": False}), "cpu")
     assert compiled.as_values() == {
         "attention": "sdpa",
@@ -100,11 +75,11 @@ def test_a_run_reports_what_was_chosen_and_why():
         "kernels": "plain",
         "kernels_reason": "no GPU",
     }
-    assert str(ComputeBackends.of(config(), "cuda", window=True)) == (
+    assert str(ComputeBackends.of(config(), "cuda")) == (
         "attention varlen (flash attention), kernels auto (the trial step compares Triton with plain)"
     )
     choice = KernelChoice(FastPath(True, True, 3), "agrees with the plain step on 4 rows")
-    chosen = ComputeBackends.of(config(), "cuda", window=True, choice=choice)
+    chosen = ComputeBackends.of(config(), "cuda", choice=choice)
     assert str(chosen) == (
         "attention varlen (FlashAttention 3), kernels Triton and compiled (agrees with the plain step on 4 rows)"
     )
@@ -115,14 +90,14 @@ def test_a_run_reports_what_was_chosen_and_why():
 def test_a_start_warns_where_other_settings_allow_flash_attention():
     slow = config(train={"precision": "fp32"}, model={"dropout": 0.1})
     slow = slow.model_copy(update={"train": slow.train.model_copy(update={"fused_kernels": False, "compile": False})})
-    assert ComputeBackends.of(slow, "cuda", window=True).start_line == (
+    assert ComputeBackends.of(slow, "cuda").start_line == (
         "warning: attention sdpa (train.precision is fp32; model.dropout is 0.1), kernels plain; "
         "for flash attention, set train.precision to bf16 or fp16; set model.dropout to 0"
     )
     assert ComputeBackends.of(slow, "cpu").start_line == "attention sdpa (the device is cpu, not cuda), kernels plain"
     plain = config(train={"fused_kernels": False, "compile": False})
     choice = KernelChoice(FastPath(False, False))
-    assert ComputeBackends.of(plain, "cuda", window=True, choice=choice).start_line == (
+    assert ComputeBackends.of(plain, "cuda", choice=choice).start_line == (
         "attention varlen (FlashAttention 2), kernels plain"
     )
 
