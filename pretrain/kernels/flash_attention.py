@@ -5,8 +5,6 @@ torch has version 2 (Dao, "FlashAttention-2", 2023). Packages bring version 3 fo
 process. Both are young, so a run compares them with version 2 before it uses them.
 """
 
-from importlib.util import find_spec
-from pathlib import Path
 from typing import NamedTuple
 
 from data_prep.common.errors import UserError, one_line
@@ -16,21 +14,17 @@ BUILT_IN = 2  # the version in torch
 
 
 class _Package(NamedTuple):
-    """A package with a newer version: its distribution, its module, and the GPUs it is for.
+    """The package of a newer version, and the GPUs it is for. generation: the major number of their compute capability.
 
-    generation: the major number of their compute capability.
+    Version 4 on Hopper has no windows, no backward pass for small heads, and no gain over version 3.
     """
 
     name: str
-    module: str
     generation: int
     gpus: str
 
 
-_PACKAGES = {
-    3: _Package("flash_attn_3", "flash_attn_interface", 9, "Hopper"),
-    4: _Package("flash-attn-4", "flash_attn.cute.interface", 10, "Blackwell"),
-}
+_PACKAGES = {3: _Package("flash_attn_3", 9, "Hopper"), 4: _Package("flash-attn-4", 10, "Blackwell")}
 
 
 class FlashAttention(NamedTuple):
@@ -41,16 +35,9 @@ class FlashAttention(NamedTuple):
 
     @classmethod
     def installed(cls, generation: int | None) -> "FlashAttention":
-        """The newest one for these GPUs.
-
-        Version 4 on Hopper has no windows, no backward pass for small heads, and no gain over version 3.
-
-        Args:
-            generation: the major number of the GPU's compute capability; None for a CPU.
-        """
+        """The newest one for these GPUs. generation: as in _Package; None for a CPU."""
         for number, package in _PACKAGES.items():
-            if package.generation == generation and _has_module(package.module):
-                version = installed_version(package.name) or "of unknown version"  # a source folder has no metadata
+            if package.generation == generation and (version := installed_version(package.name)):
                 return cls(number, f"{package.name} {version}")
         return cls()
 
@@ -93,11 +80,3 @@ def use_version(number: int) -> None:
             f"FlashAttention {number} cannot be loaded ({one_line(str(error), 200)}); install the package "
             f"{_PACKAGES[number].name}, or set train.flash_attention to auto"
         ) from error
-
-
-def _has_module(name: str) -> bool:
-    """Whether a module is installed; nothing is imported, not even the package around it."""
-    package, *rest = name.split(".")
-    spec = find_spec(package)
-    folders = [Path(folder).joinpath(*rest[:-1]) for folder in (spec and spec.submodule_search_locations) or []]
-    return spec is not None and (not rest or any((folder / f"{rest[-1]}.py").exists() for folder in folders))

@@ -34,41 +34,25 @@ for version in (2, 3, 3, 2):
 """
 
 
-def package(folder: Path, *modules: str) -> None:
-    """Install empty modules, by their paths, for this process."""
-    for module in modules:
-        (folder / module).parent.mkdir(parents=True, exist_ok=True)
-        (folder / module).write_text("raise AssertionError('it must not be imported to be found')\n")
-
-
 @pytest.mark.parametrize(
-    ("modules", "generation", "version"),
+    ("packages", "generation", "found"),
     [
-        ([], HOPPER, 2),
-        (["flash_attn_interface.py"], HOPPER, 3),
-        (["flash_attn_interface.py"], BLACKWELL, 2),
-        (["flash_attn/cute/interface.py"], BLACKWELL, 4),
-        (["flash_attn/__init__.py", "flash_attn/cute/interface.py"], BLACKWELL, 4),
-        (["flash_attn/__init__.py"], BLACKWELL, 2),
-        (["flash_attn/cute/interface.py"], HOPPER, 2),
-        (["flash_attn_interface.py", "flash_attn/cute/interface.py"], AMPERE, 2),
-        (["flash_attn_interface.py", "flash_attn/cute/interface.py"], None, 2),
+        ([], HOPPER, FlashAttention()),
+        (["flash_attn_3"], HOPPER, FlashAttention(3, "flash_attn_3 3.1.0")),
+        (["flash_attn_3"], BLACKWELL, FlashAttention()),
+        (["flash_attn_4"], BLACKWELL, FlashAttention(4, "flash-attn-4 3.1.0")),
+        (["flash_attn_4"], HOPPER, FlashAttention()),
+        (["flash_attn_3", "flash_attn_4"], AMPERE, FlashAttention()),
+        (["flash_attn_3", "flash_attn_4"], None, FlashAttention()),
     ],
 )
-def test_the_installed_version_for_a_gpu(tmp_path, monkeypatch, modules, generation, version):
-    package(tmp_path, *modules)
+def test_the_installed_version_for_a_gpu(tmp_path, monkeypatch, packages, generation, found):
+    for name in packages:
+        metadata = tmp_path / f"{name}-3.1.0.dist-info/METADATA"
+        metadata.parent.mkdir()
+        metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.1.0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    assert FlashAttention.installed(generation).version == version
-
-
-def test_the_package_is_recorded_with_its_version(tmp_path, monkeypatch):
-    package(tmp_path, "flash_attn_interface.py")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert FlashAttention.installed(HOPPER).package == "flash_attn_3 of unknown version"
-    metadata = tmp_path / "flash_attn_3-3.1.0.dist-info/METADATA"
-    package(tmp_path, str(metadata.relative_to(tmp_path)))
-    metadata.write_text("Metadata-Version: 2.1\nName: flash_attn_3\nVersion: 3.1.0\n")
-    assert FlashAttention.installed(HOPPER).package == "flash_attn_3 3.1.0"
+    assert FlashAttention.installed(generation) == found
 
 
 def test_a_version_that_is_missing_is_refused():
@@ -80,7 +64,7 @@ def test_a_version_that_is_missing_is_refused():
     ):
         FlashAttention().require(3)
     with pytest.raises(UserError, match="needs Blackwell GPUs"):
-        FlashAttention(3, "").require(4)
+        FlashAttention(3).require(4)
 
 
 def switched(folder: Path) -> "subprocess.CompletedProcess[str]":
