@@ -25,15 +25,13 @@ from benchmarks.harness import run
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from data_prep.format.shard_format import xxh3
-from pretrain.config import DataConfig
+from pretrain.config import DataConfig, MaskingConfig
 from pretrain.data import BatchStage, Loader, LoaderStep
 from pretrain.data.mixture import Mixture
 from pretrain.data.packing import SPECIALS_PER_PIECE, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary, concatenated_ranges
-from pretrain.masking.masked_tokens import Replacement
-from pretrain.masking.units import TokenUnits
 from pretrain.objectives import Objective
 
 SEED = 7
@@ -98,7 +96,7 @@ def vocabulary_of(data: Path) -> Vocabulary:
 
 def maskwright(masked: bool, data: Path, written: Path, seq_len: int, watch: Watch | None) -> Iterator[Batch]:
     vocabulary = vocabulary_of(data)
-    token = MaskedTokens(vocabulary, [(TokenUnits(), 1)], MASK_RATE, Replacement(), SEED, "train")
+    token = MaskedTokens(MaskingConfig(rate=MASK_RATE), vocabulary, SEED, "train")
     masking: Objective = token if masked else NoMasking()
     stream = RowStream(BlockReader(Dataset(data)), SEED, WINDOW_BLOCKS, "best_fit")
     stages = [BatchStage(0, seq_len, 1, 1, SLOTS // seq_len)]

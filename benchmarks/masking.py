@@ -31,7 +31,7 @@ from benchmarks.harness import BOOKS, options, prepare_text, ratios, run, spread
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.config import MaskingConfig
-from pretrain.data.batch import build_batch, lay_out
+from pretrain.data.batch import lay_out
 from pretrain.data.stream import Part, Position, RowStream
 from pretrain.data.token_flags import flag_reader
 from pretrain.data.window import BlockReader
@@ -110,7 +110,7 @@ def work_of(data: Dataset, n_rows: int, seq_len: int) -> Work:
 
 def maskwright(work: Work, kind: str) -> dict[str, Call]:
     """Masking of rows after layout, and with layout."""
-    mask = MaskedTokens.of(MaskingConfig(strategy=STRATEGIES[kind], rate=RATE), work.vocabulary, SEED, "train")
+    mask = MaskedTokens(MaskingConfig(strategy=STRATEGIES[kind], rate=RATE), work.vocabulary, SEED, "train")
     n_rows, seq_len = work.rows.tokens.shape
 
     def masked() -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +118,7 @@ def maskwright(work: Work, kind: str) -> dict[str, Call]:
         return batch.tokens, batch.labels
 
     def built() -> tuple[np.ndarray, np.ndarray]:
-        batch = build_batch(work.parts, n_rows, seq_len, work.vocabulary, mask, RATE)
+        batch = lay_out(work.parts, n_rows, seq_len, work.vocabulary).masked(mask, RATE)
         return batch.tokens, batch.labels
 
     return {"Maskwright": masked, f"Maskwright, {BATCH}": built}

@@ -26,14 +26,12 @@ from data_prep.common.files import write_json
 from data_prep.format import Dataset, Manifest, ShardInfo, ShardWriter, TokenizerInfo
 from data_prep.format.manifest import DataSetTotals, fingerprint
 from data_prep.format.shard_format import FORMAT, FORMAT_VERSION, index_name, read_index, shard_name
-from pretrain.config import DataConfig
+from pretrain.config import DataConfig, MaskingConfig
 from pretrain.data import BatchStage, Loader, MixturePosition
 from pretrain.data.mixture import Mixture
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import MaskedTokens, Vocabulary
-from pretrain.masking.masked_tokens import Replacement
-from pretrain.masking.units import TokenUnits
 
 SIZES = (10**9, 10**10, 10**11, 10**12)  # tokens
 MEAN_DOCUMENT = 500  # tokens
@@ -122,7 +120,7 @@ def batches(dataset: Dataset, share: float) -> None:
     """Build the batch at a share of the first epoch."""
     vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
     stream = RowStream(BlockReader(dataset), SEED, WINDOW_BLOCKS, "best_fit")
-    masking = MaskedTokens(vocabulary, [(TokenUnits(), 1)], 0.15, Replacement(), SEED, "train")
+    masking = MaskedTokens(MaskingConfig(), vocabulary, SEED, "train")
     stages = [BatchStage(0, SEQ_LEN, 1, 1, ROWS)]
     loader = Loader(Mixture([stream], [[1.0]], SEED), stages, vocabulary, [masking], lambda _: 0.15, 0)
     window = int(share * stream.n_windows)

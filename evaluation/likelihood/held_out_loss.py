@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Predictor, Stream
-from pretrain.config import MaskingConfig
-from pretrain.data import Batch, FirstRows, LaidOut
+from pretrain.config import DataConfig, MaskingConfig
+from pretrain.data import Batch, LaidOut, row_stream, unmasked_rows
 from pretrain.masking import MaskedTokens, TokenFlag, Vocabulary
 
 StrategyName = Literal["token", "whole_word", "span", "ngram"]
@@ -44,17 +44,17 @@ class HeldOut:
         masking = MaskingConfig.model_validate(
             {"strategy": masks.strategy, "rate": masks.rate, "replacement": {"mask": 1.0, "random": 0.0}}
         )
-        self._objective = MaskedTokens.of(masking, self.vocabulary, _SEED, "evaluate")
+        self._objective = MaskedTokens(masking, self.vocabulary, _SEED, "evaluate")
         if not dataset.n_blocks:
             raise UserError(f"{dataset.location} holds no document to evaluate on")
 
     def laid_out(self) -> Iterator[LaidOut]:
         """The rows before masking, some at a time."""
-        masks = self.masks
-        with closing(
-            FirstRows(self.dataset, self.vocabulary, masks.seq_len, _SEED, flags=TokenFlag.WORD_START)
-        ) as first:
-            yield from first.take(masks.rows, at_once=max(1, _SLOTS // masks.seq_len))
+        masks, window_blocks = self.masks, DataConfig(train="-").window_blocks
+        stream = row_stream(self.dataset, _SEED, window_blocks, "best_fit", flags=TokenFlag.WORD_START)
+        with closing(stream):
+            at_once = max(1, _SLOTS // masks.seq_len)
+            yield from unmasked_rows(stream, self.vocabulary, masks.seq_len, masks.rows, at_once)
 
     def __iter__(self) -> Iterator[Batch]:
         for laid_out in self.laid_out():

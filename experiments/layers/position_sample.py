@@ -13,7 +13,8 @@ from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from experiments.layers.measures import GROUPS
 from pretrain.config import MaskingConfig
-from pretrain.data import FirstRows
+from pretrain.data import row_stream, unmasked_rows
+from pretrain.data.stream import Position
 from pretrain.masking import IGNORED, MaskedTokens, Rows, Vocabulary
 from pretrain.philox import derive_key, draw
 
@@ -83,17 +84,16 @@ def held_out_rows(dataset: Dataset, settings: SampleSettings, vocabulary: Vocabu
     """
     if not dataset.n_blocks:
         raise UserError(f"{dataset.location} holds no document to analyze")
-    first = FirstRows(
-        dataset, vocabulary, settings.seq_len, settings.seed, _WINDOW_BLOCKS, "none", 0, settings.shuffled_ngrams
-    )
-    with closing(first):
-        there = first.in_first_window
+    seq_len = settings.seq_len
+    stream = row_stream(dataset, settings.seed, _WINDOW_BLOCKS, "none", shuffled_ngrams=settings.shuffled_ngrams)
+    with closing(stream):
+        there = stream.window(Position(), seq_len).end_row
         if there < GROUPS:
             raise UserError(
-                f"{dataset.location} makes {there} rows of {settings.seq_len} tokens, and an interval needs {GROUPS}"
+                f"{dataset.location} makes {there} rows of {seq_len} tokens, and an interval needs {GROUPS}"
             )
         number = min(there, max(GROUPS, round(settings.positions * _ROWS_PER_POSITION)))
-        return next(first.take(number)).rows
+        return next(unmasked_rows(stream, vocabulary, seq_len, number)).rows
 
 
 def frequent_tokens(rows: Rows, vocabulary: Vocabulary, number: int) -> Indices:
@@ -124,7 +124,7 @@ def masked_sample(rows: Rows, vocabulary: Vocabulary, settings: SampleSettings) 
     frequent = frequent_tokens(rows, vocabulary, settings.tokens)
     if len(frequent) < 2:
         raise UserError("the rows hold fewer than two different tokens. Use a data set with more text.")
-    objective = MaskedTokens.of(MaskingConfig(rate=settings.mask_rate), vocabulary, settings.seed, "analysis")
+    objective = MaskedTokens(MaskingConfig(rate=settings.mask_rate), vocabulary, settings.seed, "analysis")
     different = len(rows.tokens)
     visits = _visit(rows, np.arange(max(different, round(settings.positions * _ROWS_PER_POSITION))))
     masked, original = objective(visits, settings.mask_rate), visits.tokens

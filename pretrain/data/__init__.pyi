@@ -14,5 +14,6 @@ from .masked_stream import MaskedStream as MaskedStream
 from .mixture import MixturePosition as MixturePosition
 from .stream import PLAN_VERSION as PLAN_VERSION
 from .training_sources import Filling as Filling
-from .training_sources import FirstRows as FirstRows
 from .training_sources import Sources as Sources
+from .training_sources import row_stream as row_stream
+from .training_sources import unmasked_rows as unmasked_rows

@@ -163,10 +163,3 @@ def lay_out(parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabu
         int(filled.sum()),
         n_replaced,
     )
-
-
-def build_batch(
-    parts: Sequence[Part], n_rows: int, seq_len: int, vocabulary: Vocabulary, objective: Objective, rate: float
-) -> Batch:
-    """Lay rows out and mask `rate` of them; missing rows (the tail of an evaluation) become padding."""
-    return lay_out(parts, n_rows, seq_len, vocabulary).masked(objective, rate)

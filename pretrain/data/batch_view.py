@@ -169,7 +169,7 @@ def masked_visits(
     tokens[0, :end] = [vocabulary.cls, *ids[:length].tolist(), vocabulary.sep]
     flags[0, 1 : length + 1] = word_starts[:length] * np.uint8(TokenFlag.WORD_START)
     row = LaidOut(Rows(tokens, np.zeros((1, 3), np.int64), flags), np.unique([end, seq_len]), end, 0)
-    objective = MaskedTokens.of(config.masking, vocabulary, config.run.seed, "train")
+    objective = MaskedTokens(config.masking, vocabulary, config.run.seed, "train")
     ordinary = vocabulary.is_ordinary[row.rows.tokens]
     for epoch in range(number):
         rows = replace(row.rows, row_ids=row.rows.row_ids + np.array([epoch, 0, 0]))

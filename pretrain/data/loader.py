@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.config import Config, MaskingConfig, StageSettings
-from pretrain.data.batch import Batch, build_batch, max_documents
+from pretrain.data.batch import Batch, lay_out, max_documents
 from pretrain.data.mixture import Mixture, MixturePosition
 from pretrain.data.stream import Part
 from pretrain.data.training_sources import Sources, row_stream
@@ -303,7 +303,7 @@ class Loader:
         return objective.alone(number) if isinstance(objective, ObjectiveMixture) else objective
 
     def _build(self, parts: list[Part], stage: BatchStage, rate: float, objective: Objective) -> Batch:
-        return build_batch(parts, stage.micro, stage.seq_len, self.vocabulary, objective, rate)
+        return lay_out(parts, stage.micro, stage.seq_len, self.vocabulary).masked(objective, rate)
 
 
 def _rows(parts: Sequence[Part], first: int, count: int) -> list[Part]:

@@ -188,7 +188,7 @@ def row_stream(
     substitute: Key | None = None,
     look_ahead: bool = False,
 ) -> RowStream:
-    """The rows of a data set; see RowStream and BlockReader.
+    """The rows of a data set; see RowStream and BlockReader. Close it after use.
 
     Args:
         flags: flag bits of tokens that are needed. shuffled_ngrams: words of shuffled n-grams; 0: natural order.
@@ -201,47 +201,17 @@ def row_stream(
     return RowStream(reader, seed, window_blocks, packing, source, look_ahead)
 
 
-class FirstRows:
-    """The first rows of a data set, laid out, without masks; see row_stream. Close it after use.
-
-    Args:
-        seq_len: slots of a row.
-        window_blocks: the default of the config if None.
-    """
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        vocabulary: Vocabulary,
-        seq_len: int,
-        seed: int = 0,
-        window_blocks: int | None = None,
-        packing: Mode = "best_fit",
-        flags: int = 0,
-        shuffled_ngrams: int = 0,
-    ):
-        blocks = window_blocks or DataConfig(train="-").window_blocks
-        self._stream = row_stream(dataset, seed, blocks, packing, flags=flags, shuffled_ngrams=shuffled_ngrams)
-        self._seq_len, self._vocabulary = seq_len, vocabulary
-
-    @property
-    def in_first_window(self) -> int:
-        """Number of rows in the first window."""
-        return self._stream.window(Position(), self._seq_len).end_row
-
-    def take(self, most: int, at_once: int | None = None) -> Iterator[LaidOut]:
-        """The first rows of epoch 0, at most `most`; `at_once` rows at a time, or all together."""
-        position, done = Position(), 0
-        while done < most and position.epoch == 0:
-            parts, position = self._stream.take(position, min(at_once or most, most - done), self._seq_len)
-            parts = [part for part in parts if part.epoch == 0]
-            n_rows = sum(map(len, parts))
-            yield lay_out(parts, n_rows, self._seq_len, self._vocabulary)
-            done += n_rows
-
-    def close(self) -> None:
-        """Stop the reading threads."""
-        self._stream.close()
+def unmasked_rows(
+    stream: RowStream, vocabulary: Vocabulary, seq_len: int, most: int, at_once: int | None = None
+) -> Iterator[LaidOut]:
+    """Lay out the first rows of epoch 0, at most `most`, without masks; `at_once` rows at a time, or all together."""
+    position, done = Position(), 0
+    while done < most and position.epoch == 0:
+        parts, position = stream.take(position, min(at_once or most, most - done), seq_len)
+        parts = [part for part in parts if part.epoch == 0]
+        n_rows = sum(map(len, parts))
+        yield lay_out(parts, n_rows, seq_len, vocabulary)
+        done += n_rows
 
 
 def _open(config: DataConfig, location: str, key: str) -> Dataset:

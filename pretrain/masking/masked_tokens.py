@@ -7,9 +7,7 @@ Charpentier and Samuel, "GPT or BERT: why not both?", 2024).
 A mask is a pure function of (seed, source and epoch, window, row, slot, rate) and the settings.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +23,7 @@ from pretrain.masking.selection import (
     scaled_draws,
     select_tokens,
     select_units,
+    select_weighted,
     wide,
 )
 from pretrain.masking.unit_weights import UnitWeights
@@ -32,35 +31,15 @@ from pretrain.masking.units import NGrams, RowText, SpanUnits, Strategy, TokenUn
 from pretrain.philox import derive_key
 
 
-@dataclass(frozen=True)
-class Replacement:
-    """Shares of predicted tokens replaced by [MASK] and by random ids; the rest stays unchanged.
-
-    The default is BERT's (Devlin et al., 2019). A random id is never a special token or the original one.
-
-    per: the group that draws its replacement kind together: a unit, a word, or a single token. Random ids are drawn per
-        token.
-    """
-
-    mask: float = 0.8
-    random: float = 0.1
-    per: Literal["unit", "word", "token"] = "unit"
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """Bounds for 16-bit draws: below the first means [MASK], below the second a random id."""
-        return round(self.mask * 2**16), round((self.mask + self.random) * 2**16)
-
-
 def replace(
     original: NDArray[np.int64],
     used: NDArray[np.bool_],
     lag: NDArray[np.int64] | None,
     vocabulary: Vocabulary,
-    replacement: Replacement,
+    masking: MaskingConfig,
     draws: NDArray[np.uint16],
 ) -> NDArray[np.int64]:
-    """The replacements of predicted tokens: [R, K].
+    """The replacements of predicted tokens: [R, K]. A random id is never a special token or the original one.
 
     Args:
         original, used: [R, K] the predicted tokens of each row in order, and whether a place holds one.
@@ -71,7 +50,8 @@ def replace(
     kind = draws[:, :n_places]
     if lag is not None:
         kind = np.take_along_axis(kind, np.arange(n_places) - lag, axis=1)
-    to_mask, to_random = replacement.bounds
+    shares = masking.replacement
+    to_mask, to_random = round(shares.mask * 2**16), round((shares.mask + shares.random) * 2**16)
     seen = np.where(kind < to_mask, vocabulary.mask, original)
     row, number = np.nonzero((kind >= to_mask) & (kind < to_random) & used)
     pick = wide(draws[row[:, None], n_places + 2 * number[:, None] + np.arange(2)])[:, 0]
@@ -93,51 +73,27 @@ class MaskedTokens:
     """The MLM objective.
 
     Args:
+        masking: the settings; the largest rate sizes the arrays. With a mix, every row draws one of its strategies.
         vocabulary: the tokenizer's ids.
-        strategies: ways to cut rows into units, with their weights; every row draws one of them.
-        rate: the largest average share of a row's ordinary tokens to predict; it sizes the arrays.
-        replacement: the replacement rule of predicted tokens.
         seed: keys every draw.
         purpose: draws of two purposes ("train", "valid") are independent.
-        weights: what is selected more often than other units; None: all units have the same chance.
         lag: slots from the state that predicts to the token that it predicts.
+
+    Raises:
+        UserError: if a list of weights is missing, damaged, or made with another tokenizer.
     """
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        strategies: Sequence[tuple[Strategy, float]],
-        rate: float,
-        replacement: Replacement,
-        seed: int,
-        purpose: str,
-        weights: UnitWeights | None = None,
-        lag: int = 0,
-    ):
+    def __init__(self, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, lag: int = 0):
         self.lag = lag
-        self.vocabulary, self._rate, self.replacement = vocabulary, rate, replacement
-        self.strategies = [strategy for strategy, _ in strategies]
-        shares = np.cumsum([weight for _, weight in strategies])
+        self.vocabulary, self.masking, self._rate = vocabulary, masking, largest_mask_rate(masking)
+        self.strategies = [_strategy(masking, name) for name in masking.weights]
+        shares = np.cumsum([*masking.weights.values()])
         self.bounds = np.array([fixed(share) for share in shares[:-1] / shares[-1]], dtype=np.int64)
         self.choice_key = derive_key(seed, f"{purpose}-mask-strategy")
-        self.unit_keys = [derive_key(seed, f"{purpose}-mask-units {number}") for number in range(len(strategies))]
+        self.unit_keys = [derive_key(seed, f"{purpose}-mask-units {n}") for n in range(len(self.strategies))]
         self.key = derive_key(seed, f"{purpose}-masks")
-        self.weights, self.weight_key = weights, derive_key(seed, f"{purpose}-mask-weights")
-
-    @classmethod
-    def of(
-        cls, masking: MaskingConfig, vocabulary: Vocabulary, seed: int, purpose: str, lag: int = 0
-    ) -> "MaskedTokens":
-        """The objective with these settings.
-
-        Raises:
-            UserError: if a list is missing, damaged, or made with another tokenizer.
-        """
-        strategies = [(_strategy(masking, name), weight) for name, weight in masking.weights.items()]
-        shares = masking.replacement
-        replacement = Replacement(shares.mask, shares.random, shares.per)
-        weights = UnitWeights.of(masking.selection, vocabulary)
-        return cls(vocabulary, strategies, largest_mask_rate(masking), replacement, seed, purpose, weights, lag)
+        self.weights = UnitWeights.of(masking.selection, vocabulary)
+        self.weight_key = derive_key(seed, f"{purpose}-mask-weights")
 
     @property
     def by_token(self) -> bool:
@@ -166,7 +122,8 @@ class MaskedTokens:
         begins = None if units is None else units.begins
         if self.weights:
             numbers = wide(of_columns(self.weight_key, rows.row_ids, 2 * seq_len))
-            selected = self.weights.select(rows, ordinary, begins, counts, numbers, row_draws)
+            starts, weights = ordinary if begins is None else begins, self.weights.of_rows(rows)
+            selected = select_weighted(ordinary, starts, weights, counts, numbers, row_draws)
         elif begins is None:
             selected = select_tokens(ordinary, counts, order)
         else:
@@ -174,7 +131,7 @@ class MaskedTokens:
         positions, used = compact(selected, slots)
         original = tokens.reshape(-1)[positions]
         lag = None if units is None else _lag(units.replaced_together, positions)
-        replaced = replace(original, used, lag, self.vocabulary, self.replacement, replacement_draws)
+        replaced = replace(original, used, lag, self.vocabulary, self.masking, replacement_draws)
         seen = tokens.reshape(-1).copy()
         seen[positions[used]] = replaced[used]
         # A row begins with [CLS] or padding, so the slot before an ordinary token is in the same document.
@@ -185,20 +142,19 @@ class MaskedTokens:
         """The units of rows, from a strategy drawn for each row; None if each token is a unit."""
         if self.by_token:
             return None
-        text = RowText(rows.tokens, rows.row_ids, ordinary, rows.word_starts)
+        text = RowText(rows, ordinary)
         begins = self._begins(text)
-        if self.replacement.per == "token":
-            return Units(begins, ordinary)
-        return Units(begins, begins | text.begins_word if self.replacement.per == "word" else begins)
+        together = {"unit": begins, "word": begins | text.begins_word, "token": ordinary}
+        return Units(begins, together[self.masking.replacement.per])
 
     def _begins(self, text: RowText) -> NDArray[np.bool_]:
         if len(self.strategies) == 1:
             return cut(self.strategies[0], text, self.unit_keys[0])
         begins = np.empty_like(text.ordinary)
-        chosen = np.searchsorted(self.bounds, of_rows(self.choice_key, text.row_ids), side="right")
+        chosen = np.searchsorted(self.bounds, of_rows(self.choice_key, text.rows.row_ids), side="right")
         for number, (strategy, key) in enumerate(zip(self.strategies, self.unit_keys, strict=True)):
-            rows = chosen == number
-            begins[rows] = cut(strategy, text[rows], key)
+            of_strategy = np.flatnonzero(chosen == number)
+            begins[of_strategy] = cut(strategy, text[of_strategy], key)
         return begins
 
 

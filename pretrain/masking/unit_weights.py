@@ -10,7 +10,6 @@ from data_prep.common.errors import UserError
 from data_prep.format import WeightList
 from pretrain.config import SelectionConfig
 from pretrain.masking.rows import Rows, Vocabulary
-from pretrain.masking.selection import select_weighted
 
 cached_weights = functools.lru_cache(4)(WeightList.read)
 """Read a list once per process, so that it cannot change during a run."""
@@ -46,22 +45,7 @@ class UnitWeights:
             of_ids[:] = listed.weights
         return cls(of_ids * vocabulary.is_ordinary, selection.unmarked)
 
-    def select(
-        self,
-        rows: Rows,
-        ordinary: NDArray[np.bool_],
-        begins: NDArray[np.bool_] | None,
-        counts: NDArray[np.int64],
-        numbers: NDArray[np.int64],
-        row_draws: NDArray[np.int64],
-    ) -> NDArray[np.bool_]:
-        """Selected tokens [R, S]: counts [R] on average by weight.
-
-        Args:
-            begins: [R, S] where units begin; None if each token is one.
-            numbers: [R, S] 32-bit numbers. row_draws: see `select_units`.
-        """
+    def of_rows(self, rows: Rows) -> NDArray[np.float64]:
+        """The weight of each token [R, S]."""
         weights = self.of_ids[rows.tokens]
-        if self.unmarked != 1:
-            weights = np.where(rows.targets, weights, weights * self.unmarked)
-        return select_weighted(ordinary, ordinary if begins is None else begins, weights, counts, numbers, row_draws)
+        return weights if self.unmarked == 1 else np.where(rows.targets, weights, weights * self.unmarked)

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pretrain.masking.rows import Rows
 from pretrain.masking.selection import of_columns, of_rows, scaled_draws
 from pretrain.philox import Key
 
@@ -19,20 +20,13 @@ _LONG_WORD = 8  # longest word in tokens that is never cut
 
 @dataclass(frozen=True)
 class RowText:
-    """Rows, as input of a strategy.
+    """Rows, as input of a strategy. ordinary [R, S] bool: tokens that may be selected."""
 
-    tokens [R, S] int64; row_ids [R, 3] int64: see pretrain.masking.rows.Rows.
-    ordinary [R, S] bool: tokens that may be selected.
-    word_starts [R, S] bool: tokens that begin a word.
-    """
-
-    tokens: NDArray[np.int64]
-    row_ids: NDArray[np.int64]
+    rows: Rows
     ordinary: NDArray[np.bool_]
-    word_starts: NDArray[np.bool_]
 
-    def __getitem__(self, rows: NDArray[np.bool_]) -> "RowText":
-        return RowText(self.tokens[rows], self.row_ids[rows], self.ordinary[rows], self.word_starts[rows])
+    def __getitem__(self, rows: NDArray[np.int64]) -> "RowText":
+        return RowText(self.rows[rows], self.ordinary[rows])
 
     @cached_property
     def begins_run(self) -> NDArray[np.bool_]:
@@ -44,7 +38,7 @@ class RowText:
     @cached_property
     def begins_word(self) -> NDArray[np.bool_]:
         """[R, S] ordinary tokens that begin a word, or the rest of one after a special token."""
-        return self.ordinary & (self.word_starts | self.begins_run)
+        return self.ordinary & (self.rows.word_starts | self.begins_run)
 
     @cached_property
     def words(self) -> NDArray[np.int64]:
@@ -57,16 +51,11 @@ class RowText:
         first = np.flatnonzero(self.begins_run.reshape(-1)[self.words])
         return first, np.diff(first, append=len(self.words))
 
-    @cached_property
-    def first_words(self) -> NDArray[np.int64]:
-        """For each word, the index in `words` of the first word of its run: [W]."""
-        return np.repeat(*self.runs)
-
     def begins_at(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> NDArray[np.bool_]:
         """[R, S] the first tokens of the chosen words (bool [W], or indices)."""
-        begins = np.zeros(self.tokens.size, dtype=np.bool_)
+        begins = np.zeros(self.ordinary.size, dtype=np.bool_)
         begins[self.words[chosen]] = True
-        return begins.reshape(self.tokens.shape)
+        return begins.reshape(self.ordinary.shape)
 
 
 class Strategy(Protocol):
@@ -114,7 +103,7 @@ class NGrams:
 
     def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         first, n_words = text.runs
-        turn = scaled_draws(of_rows(key, text.row_ids), self.n)[text.words[first] // text.tokens.shape[1]]
+        turn = scaled_draws(of_rows(key, text.rows.row_ids), self.n)[text.words[first] // text.ordinary.shape[1]]
         n_grams = (turn + n_words - 1) // self.n + 1
         number = np.maximum(self.n * concatenated_ranges(np.zeros_like(n_grams), n_grams) - np.repeat(turn, n_grams), 0)
         return text.begins_at(np.repeat(first, n_grams) + number)
@@ -137,7 +126,7 @@ class SpanUnits:
         return longest_of(self.max_words)
 
     def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
-        draws = of_columns(key, text.row_ids, text.tokens.shape[1]).reshape(-1)[text.words]
+        draws = of_columns(key, text.rows.row_ids, text.ordinary.shape[1]).reshape(-1)[text.words]
         # Span j of a run has the length drawn for word j, so the next span begins after the sum of the lengths up to j.
         before = np.concatenate([[0], np.cumsum(self._lengths[draws], dtype=np.int64)])
         first, n_words = text.runs

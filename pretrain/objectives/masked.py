@@ -12,7 +12,7 @@ OBJECTIVES.add(
         predicts=lambda masking: (
             f"masking | {masking.strategy}, {masking.rate_text} of tokens, drawn again at each visit"
         ),
-        create=MaskedTokens.of,
+        create=MaskedTokens,
         unread=("diffusion",),
         draws_masks=True,
     )
@@ -24,7 +24,7 @@ OBJECTIVES.add(
         predicts=lambda masking: (
             f"masking | {masking.strategy}, {masking.rate_text} of tokens, each predicted from the slot before it"
         ),
-        create=partial(MaskedTokens.of, lag=1),
+        create=partial(MaskedTokens, lag=1),
         lag=1,
         pipeline="feature-extraction",  # transformers' fill-mask reads the state of the mask itself
         unread=("diffusion",),

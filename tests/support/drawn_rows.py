@@ -1,20 +1,19 @@
 """Rows for masking tests, written as strings, and their masked tokens."""
 
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, Vocabulary
-from pretrain.masking.units import NGrams, SpanUnits, Strategy, TokenUnits, WholeWords
 from tests.support.masks import rows_of
 
-STRATEGIES: dict[str, Sequence[tuple[Strategy, float]]] = {
-    "token": [(TokenUnits(), 1)],
-    "whole_word": [(WholeWords(), 1)],
-    "span": [(SpanUnits(0.2, 10), 1)],
-    "ngram": [(NGrams(3), 1)],
-    "mix": [(TokenUnits(), 1), (WholeWords(), 1), (SpanUnits(0.2, 10), 2), (NGrams(2), 1)],
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "token": {},
+    "whole_word": {"strategy": "whole_word"},
+    "span": {"strategy": "span"},
+    "ngram": {"strategy": "ngram"},
+    "mix": {"strategy": {"token": 1, "whole_word": 1, "span": 2, "ngram": 1}, "ngram": 2},
 }
 
 # Of the tokens added to the base vocabulary, 48 is ordinary and 49 special.

@@ -1,14 +1,11 @@
 """Masking in tests: objectives and rows with few words."""
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import Any
 
 import numpy as np
 
+from pretrain.config import MaskingConfig
 from pretrain.masking import MaskedTokens, Rows, TokenFlag, Vocabulary
-from pretrain.masking.masked_tokens import Replacement
-from pretrain.masking.unit_weights import UnitWeights
-from pretrain.masking.units import Strategy, TokenUnits
 
 
 def token_masking(
@@ -18,12 +15,13 @@ def token_masking(
     random: float = 0.1,
     seed: int = 0,
     purpose: str = "train",
-    strategies: Sequence[tuple[Strategy, float]] = ((TokenUnits(), 1.0),),
-    per: Literal["unit", "word", "token"] = "unit",
-    weights: UnitWeights | None = None,
+    per: str = "unit",
+    **settings: Any,
 ) -> MaskedTokens:
-    """Masking of single tokens, or by other strategies, with or without weights."""
-    return MaskedTokens(vocabulary, strategies, rate, Replacement(mask, random, per), seed, purpose, weights)
+    """Masking of single tokens, or with further settings of the section `masking`."""
+    shares = {"mask": mask, "random": random, "per": per}
+    masking = MaskingConfig.model_validate({"rate": rate, "replacement": shares} | settings)
+    return MaskedTokens(masking, vocabulary, seed, purpose)
 
 
 def rows_of(tokens: np.ndarray, epoch: int = 0, word_starts: np.ndarray | None = None) -> Rows:

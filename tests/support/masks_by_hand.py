@@ -53,7 +53,7 @@ def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[in
     sharing["word"] = list(_words(ordinary, [s or slot in cut for slot, s in enumerate(starts)]))
     seen = list(tokens)
     for number, slot in enumerate(predicted):
-        (together,) = (group for group in sharing[mask.replacement.per] if slot in group)
+        (together,) = (group for group in sharing[mask.masking.replacement.per] if slot in group)
         first = min(other for other in together if other in predicted)
         fate = draws[seq_len + predicted.index(first)]
         at = seq_len + places + 2 * number
@@ -62,7 +62,7 @@ def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[in
 
 
 def _seen(mask: MaskedTokens, token: int, fate: int, pick: int) -> int:
-    shares, vocabulary = mask.replacement, mask.vocabulary
+    shares, vocabulary = mask.masking.replacement, mask.vocabulary
     if fate < round(shares.mask * 2**16):
         return vocabulary.mask
     if fate >= round((shares.mask + shares.random) * 2**16):

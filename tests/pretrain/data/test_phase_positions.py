@@ -11,10 +11,9 @@ from pretrain.data import BatchStage, Loader, MixturePosition
 from pretrain.data.mixture import PERIOD, Mixture
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking import MaskedTokens, Vocabulary
-from pretrain.masking.masked_tokens import Replacement
-from pretrain.masking.units import TokenUnits
+from pretrain.masking import Vocabulary
 from tests.support.datasets import tokenizer_info
+from tests.support.masks import token_masking
 from tests.support.memory_blocks import MemoryBlocks
 
 VOCABULARY = Vocabulary.of(tokenizer_info(101))
@@ -23,7 +22,7 @@ SIZES = ([[30, 7, 90], [12] * 9], [[200], [41, 3]], [[5] * 30])
 
 def loader_of(phases) -> Loader:
     """phases: (steps, seq_len, rows, weights, restart) of each."""
-    masking = MaskedTokens(VOCABULARY, [(TokenUnits(), 1.0)], 0.15, Replacement(), 0, "train")
+    masking = token_masking(VOCABULARY)
     streams = [
         RowStream(
             BlockReader(MemoryBlocks(sizes)),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from data_prep.common.errors import DamagedData
 from pretrain.config import StageSettings
 from pretrain.data import Batch, BatchStage, Loader, LoaderStep, MixturePosition, Prefetcher
-from pretrain.data.batch import build_batch
+from pretrain.data.batch import lay_out
 from pretrain.data.loader import stage_at
 from pretrain.data.mixture import PERIOD, quotas
 from pretrain.data.stream import Position, RowStream
@@ -171,7 +171,7 @@ def test_masks_of_a_row_differ_between_epochs_and_sources():
     """The same rows, standing elsewhere in the stream."""
     parts, _ = RowStream(BlockReader(SOURCES[0]), 5, 2, "best_fit").take(Position(), 4, 16)
     elsewhere = [{}, {"epoch": 1}, {"source": 1}, {"window_number": 1}, {"source": 1, "epoch": 1}]
-    batches = [build_batch([replace(p, **at) for p in parts], 4, 16, VOCABULARY, MASKING, 0.3) for at in elsewhere]
+    batches = [lay_out([replace(p, **at) for p in parts], 4, 16, VOCABULARY).masked(MASKING, 0.3) for at in elsewhere]
     assert len({tuple(batch.masked_positions) for batch in batches}) == len(elsewhere)
     assert len({tuple(original(batch)) for batch in batches}) == 1
 

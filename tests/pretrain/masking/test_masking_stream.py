@@ -13,7 +13,7 @@ from data_prep.format import Dataset
 from data_prep.tokenizer import describe_tokenizer
 from pretrain.config import Config
 from pretrain.data import Batch, BatchStage, Loader, MixturePosition, Sources
-from pretrain.data.batch import build_batch, lay_out
+from pretrain.data.batch import lay_out
 from pretrain.data.packing import Mode
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
@@ -53,7 +53,7 @@ def stored_flags(tokens: np.ndarray, block: int) -> np.ndarray:
 
 
 def loader(strategy: str, shape: tuple[int, int, int] = ALL_IN_ONE, rank: int = 0) -> Loader:
-    mask = token_masking(VOCABULARY, 0.3, seed=5, strategies=STRATEGIES[strategy])
+    mask = token_masking(VOCABULARY, 0.3, seed=5, **STRATEGIES[strategy])
     return memory_loader([BLOCKS], VOCABULARY, mask, one_stage(32, *shape), rank, rate=0.3, flags=stored_flags)
 
 
@@ -242,7 +242,7 @@ def test_token_zero_counts_and_nothing_to_predict_costs_nothing():
 
     def loss_of(blocks: MemoryBlocks) -> tuple[Batch, Prediction]:
         parts, _ = RowStream(BlockReader(blocks), 5, 1, "none").take(Position(), 2, 16)
-        batch = build_batch(parts, 2, 16, vocabulary, mask, 0.3)
+        batch = lay_out(parts, 2, 16, vocabulary).masked(mask, 0.3)
         arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
         inputs = [torch.from_numpy(array) for array in arrays]
         return batch, encoder(*inputs, seq_len=16)

@@ -22,7 +22,7 @@ RATES = [0.01, 0.15, 0.3, 0.5, 0.9, 0.999]
 
 
 def masking(strategy: str, rate: float = 0.15, **options) -> MaskedTokens:
-    return token_masking(VOCABULARY, rate, strategies=STRATEGIES[strategy], **options)
+    return token_masking(VOCABULARY, rate, **STRATEGIES[strategy], **options)
 
 
 def same(one: Masked, other: Masked) -> bool:
@@ -70,7 +70,7 @@ def test_selection_is_whole_units_about_k_tokens_and_has_room(rows, rate, seed, 
         assert len(set(hit.reshape(-1)[unit].tolist())) == 1, "a unit is selected in part"
         assert unit[-1] - unit[0] == len(unit) - 1, "a unit has a hole"
         assert unit[0] // seq_len == unit[-1] // seq_len, "a unit crosses rows"
-        assert len(unit) <= max(strategy.longest for strategy, _ in STRATEGIES[strategy])
+        assert len(unit) <= max(strategy.longest for strategy in mask.strategies)
     ordinary = VOCABULARY.is_ordinary[rows.tokens]
     k = count(rate, ordinary.sum(axis=1))
     longest = [

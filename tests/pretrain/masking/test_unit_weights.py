@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.format import WeightList
-from pretrain.config import SelectionConfig
 from pretrain.masking import MaskedTokens, Rows, TokenFlag
-from pretrain.masking.unit_weights import UnitWeights
 from tests.pretrain.masking.test_masking_units import RATES, batches, same
 from tests.support.chance import check_means, check_shares
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, words
@@ -32,8 +30,8 @@ def weighted(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "list"
         WeightList("", [weights.get(id, other) for id in range(VOCABULARY.size)]).write(path)
-        found = UnitWeights.of(SelectionConfig(weights=path, unmarked=unmarked), VOCABULARY)
-    return token_masking(VOCABULARY, rate, strategies=STRATEGIES[strategy], weights=found, **options)
+        selection = {"weights": path, "unmarked": unmarked}
+        return token_masking(VOCABULARY, rate, selection=selection, **STRATEGIES[strategy], **options)
 
 
 def row_of(tokens: list[int], n_rows: int, starts: list[bool] | None = None) -> Rows:
