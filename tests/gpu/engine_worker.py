@@ -6,12 +6,10 @@
 import torch
 
 from data_prep.common.processes import leave
-from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.engine.resharding import local_pieces
-from tests.pretrain.engine import varying_worker as varying
-from tests.pretrain.engine.gradients_worker import model
-from tests.pretrain.guards.guards_worker import faulty, step, unexpected
+from tests.pretrain.guards.test_distributed_guards import faulty, step, unexpected
+from tests.support.engine_steps import config, model, on_device, rank_batches
 
 SKIPS = 20  # one that is not waited for may be met in time by chance
 
@@ -24,7 +22,7 @@ def held(engine: Engine) -> list[torch.Tensor]:
 
 
 def check(zero: str) -> None:
-    engine = Engine(varying.config("bf16", zero), model())
+    engine = Engine(config("bf16", zero), model())
     assert step(engine, 0)[3] == 0
     for _ in range(SKIPS):
         before = held(engine)
@@ -37,9 +35,8 @@ def check(zero: str) -> None:
 
 
 def check_gradients(zero: str) -> None:
-    engine = Engine(varying.config("bf16", zero), model())
-    feed = DeviceFeed(engine.device)
-    engine.rehearse([feed(batch).wait() for batch in varying.global_batches(1, 1)[0]], unexpected)
+    engine = Engine(config("bf16", zero), model())
+    engine.rehearse(on_device(engine, rank_batches(1)), unexpected)
     engine.release()
 
 

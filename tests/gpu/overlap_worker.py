@@ -9,11 +9,10 @@ import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from data_prep.common.processes import leave
-from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.model import EncoderShape
-from tests.pretrain.engine import varying_worker as varying
-from tests.pretrain.engine.overlap_worker import config, encoder, step
+from tests.pretrain.engine.test_overlap import config, step
+from tests.support.engine_steps import LR, global_weights, model, on_device, rank_batches
 
 LARGE = EncoderShape(vocab_size=101, layers=12, hidden=1024, heads=16, intermediate=4096, max_positions=32, pad_id=0)
 Span = tuple[float, float]
@@ -40,7 +39,7 @@ def spans(engine: Engine) -> tuple[list[Span], dict[str, list[Span]]]:
 
 
 def check_spans() -> None:
-    engine = Engine(config("bf16"), encoder(shape=LARGE))
+    engine = Engine(config("bf16"), model(shape=LARGE))
     for _ in range(3):
         step(engine, 0)
     computing, exchanges = spans(engine)
@@ -53,15 +52,13 @@ def check_spans() -> None:
 
 def check_host() -> None:
     """In a step of stage 1 the host waits for nothing."""
-    engine = Engine(config("bf16"), encoder())
+    engine = Engine(config("bf16"), model())
     step(engine, 0)
-    batches = varying.global_batches(1, dist.get_world_size())[dist.get_rank()]
-    predictions = engine.total([sum(int((batch.labels >= 0).sum()) for batch in batches)])[0]
-    inputs = [DeviceFeed(engine.device)(batch).wait() for batch in batches]
+    inputs, weights = on_device(engine, rank_batches(1)), global_weights(engine, rank_batches(1))
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     for _ in range(2):
-        engine.step(inputs, predictions, varying.LR)
+        engine.step(inputs, weights, LR)
     torch.cuda.set_sync_debug_mode("default")
     engine.release()
 
@@ -69,7 +66,7 @@ def check_host() -> None:
 def check_values() -> None:
     found = []
     for overlap in (True, False):
-        engine = Engine(config("bf16", overlap=overlap), encoder())
+        engine = Engine(config("bf16", overlap=overlap), model())
         found.append([step(engine, number)[::2] for number in range(4)])
         engine.release()
     np.testing.assert_allclose(found[0], found[1], rtol=1e-2)

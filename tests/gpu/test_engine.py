@@ -17,4 +17,4 @@ def test_a_pass_that_does_not_fit_into_memory_is_noticed(setting):
 
 @pytest.mark.parametrize("path", ["plain", "fused", "compiled", "compiled-fused"])
 def test_two_deterministic_trainings_give_the_same_bits(path):
-    run_on_gpu("tests.pretrain.engine.repeat_worker", path)
+    run_on_gpu("tests.pretrain.engine.test_deterministic", "check", path)

@@ -1,16 +1,22 @@
 """Checkpoints are complete and verifiable, or absent: damage, kills at every operation, lost ranks."""
 
+import os
 import shutil
+import signal
 import threading
+import time
 from pathlib import Path
 from typing import IO
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from pretrain import checkpoint
-from pretrain.checkpoint import Parts, newest_verified
+from pretrain.checkpoint import Parts, Saver, newest_verified
 from tests.support import checkpoints, kills
 from tests.support.checkpoints import MODEL, OPTIMIZER
+from tests.support.engine_steps import run_as_rank
 from tests.support.ranks import run_ranks
 
 STATE = {"position": [1, 2, 3], "identity": {"optim.lr": 5e-4, "data": "ä"}}
@@ -235,15 +241,62 @@ def test_the_next_save_waits_for_the_one_in_flight(tmp_path):
     assert newest(tmp_path) == (2, [])
 
 
-WORKER = "tests.pretrain.checkpoint.checkpoint_worker"
+def _file_of(rank: int) -> str:
+    return f"deepspeed/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt"
+
+
+def _snapshot(folder: Path, copy: bool) -> Parts:
+    rank = dist.get_rank()
+    parts: Parts = {_file_of(rank): lambda sink: sink.write(bytes([rank]) * 500) and None}
+    return parts | ({checkpoints.MODEL: checkpoints.in_pieces} if rank == 0 else {})
+
+
+def _snapshot_and_die(folder: Path, copy: bool) -> Parts:
+    """Rank 1's thread kills its process when rank 0 has written everything."""
+
+    def die(sink: IO[bytes]) -> None:
+        sink.write(b"a part")
+        sink.flush()
+        while not (folder / checkpoints.MODEL).exists() or (folder / checkpoints.MODEL).stat().st_size < 3000:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    return {_file_of(1): die} if dist.get_rank() == 1 else _snapshot(folder, copy)
+
+
+def _train(used: Saver, seconds: float = 30) -> int:
+    """Steps as the loop makes them, until the save in flight is committed or has failed; how many."""
+    steps, deadline = 0, time.monotonic() + seconds
+    while used.busy:
+        assert time.monotonic() < deadline
+        flags = torch.tensor(used.poll())
+        dist.all_reduce(flags)
+        if flags[0] == dist.get_world_size():
+            used.finish()
+        time.sleep(0.001)
+        steps += 1
+    return steps
+
+
+def save(folder: str, *steps: str) -> None:
+    """Save these steps; in step 3, rank 1 is lost."""
+    for step in map(int, steps):
+        used = checkpoints.saver(Path(folder), _snapshot_and_die if step == 3 else _snapshot)
+        used.begin(step, {})
+        _train(used)
+        used.close()
+        assert checkpoint.first_intact(Path(folder), [f"step-{step:08d}"], lambda saved: None)
 
 
 def test_two_ranks_commit_together_and_one_lost_before_leaves_no_step(tmp_path):
-    run_ranks(WORKER, 2, "commit", str(tmp_path), timeout=60)
-    assert set(checkpoint.read(tmp_path / "step-00000002").files) >= {
-        f"deepspeed/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt" for rank in range(2)
-    }
+    run_ranks(__name__, 2, "save", str(tmp_path), "1", "2", timeout=60)
+    assert set(checkpoint.read(tmp_path / "step-00000002").files) >= {_file_of(0), _file_of(1)}
     with pytest.raises(AssertionError, match=r"exit codes \[1, -9\]"):
-        run_ranks(WORKER, 2, "die", str(tmp_path), timeout=60)
+        run_ranks(__name__, 2, "save", str(tmp_path), "3", timeout=60)
     assert (tmp_path / "step-00000003.tmp" / OPTIMIZER).stat().st_size == 500
     assert newest(tmp_path) == (2, [])
+
+
+if __name__ == "__main__":
+    run_as_rank(save)

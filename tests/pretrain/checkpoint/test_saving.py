@@ -1,23 +1,77 @@
 """Asynchronous checkpoints equal synchronous ones byte for byte, regardless of later training steps."""
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from pretrain import checkpoint
-from tests.pretrain.engine.varying_worker import RUNS
+from pretrain.checkpoint import Parts
+from pretrain.engine import Engine
+from pretrain.engine.resharding import load_file
+from tests.support import checkpoints
+from tests.support.engine_steps import RUNS, config, model, rank_batches, run_as_rank, take_step
 from tests.support.ranks import run_ranks
+
+
+def steps(engine: Engine, count: int) -> None:
+    for number in range(count):
+        take_step(engine, rank_batches(number))
+
+
+def save_both_ways(folder: Path, precision: str, zero: str) -> None:
+    """A checkpoint of one step, saved synchronously, then by a writer that waits until three more steps are done."""
+    engine = Engine(config(precision, zero), model())
+    steps(engine, 2)
+    checkpoints.commit(folder / "before", 2, {}, engine.snapshot)
+    trained = threading.Event()
+
+    def after_training(write: Callable[[IO[bytes]], None]) -> Callable[[IO[bytes]], None]:
+        def wait_and_write(file: IO[bytes]) -> None:
+            assert trained.wait(60)
+            write(file)
+
+        return wait_and_write
+
+    def snapshot(path: Path, copy: bool) -> Parts:
+        return {name: after_training(write) for name, write in engine.snapshot(path, copy).items()}
+
+    used = checkpoints.saver(folder / "meanwhile", snapshot)
+    for again in (2, 3):  # the second time into the memory of the first
+        trained.clear()
+        used.begin(again, {})
+        steps(engine, 3 if again == 2 else 1)
+        trained.set()
+        used.finish()
+        assert used.saved_step == again
+    used.close()
+    steps(engine, 1)
+    checkpoints.commit(folder / "after", 2, {}, engine.snapshot)
+    engine.release()
+
+
+def save_all(folder: str) -> None:
+    for precision, zero in RUNS:
+        path = Path(folder) / f"{precision}-{zero}"
+        if dist.get_rank() == 0:
+            for name in ("before", "meanwhile", "after"):
+                (path / name).mkdir(parents=True)
+        dist.barrier()
+        save_both_ways(path, precision, zero)
 
 
 @pytest.fixture(scope="module", params=[1, pytest.param(2, marks=pytest.mark.slow)])
 def saved(request, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("saved")
-    run_ranks("tests.pretrain.checkpoint.async_worker", request.param, str(folder))
+    run_ranks(__name__, request.param, "save_all", str(folder))
     return folder
 
 
-@pytest.mark.parametrize("layout", [f"{precision}-{stage}" for precision, stage in RUNS])
+@pytest.mark.parametrize("layout", ["-".join(run) for run in RUNS])
 def test_an_asynchronous_checkpoint_is_that_of_its_step(saved, layout):
     before, meanwhile, after = (
         checkpoint.read(saved / layout / name / "step-00000002") for name in ("before", "meanwhile", "after")
@@ -29,8 +83,6 @@ def test_an_asynchronous_checkpoint_is_that_of_its_step(saved, layout):
 
 
 def test_every_file_is_one_that_the_restricted_unpickler_reads(saved):
-    from pretrain.engine.resharding import load_file
-
     files = list(saved.rglob("meanwhile/**/*.pt"))
     assert len(files) >= 2 * len(RUNS)
     for path in files:
@@ -41,5 +93,9 @@ def _values(value):
     if isinstance(value, dict):
         value = [*value.values()]
     if isinstance(value, (list, tuple)):
-        return [found for inner in value for found in _values(inner)]
+        return [leaf for inner in value for leaf in _values(inner)]
     return [value]
+
+
+if __name__ == "__main__":
+    run_as_rank(save_all)

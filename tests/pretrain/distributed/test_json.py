@@ -1,7 +1,59 @@
-"""JSON exchange between ranks, and hostile messages."""
+"""JSON exchange between ranks; then one of them is hostile and sends a pickle."""
 
+import os
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from pretrain.distributed import all_gather_json
+from tests.support.engine_steps import run_as_rank
 from tests.support.ranks import run_ranks
 
 
+class Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, marker: Path):
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str]]:
+        return os.mkdir, (str(self.marker),)
+
+
+def exchange(name: str) -> None:
+    folder, rank = Path(name), dist.get_rank()
+    value = {"rank": rank, "text": "é" * 100 * rank, "list": [1.5, None, True]}
+    assert all_gather_json(value) == [value | {"rank": 0, "text": ""}, value | {"rank": 1, "text": "é" * 100}]
+    assert all_gather_json((rank, "x" * 10))[0] == [0, "x" * 10]
+    assert all_gather_json(None) == [None, None]
+
+    payload = pickle.dumps(Payload(folder / f"unpickled-{rank}"))
+    for hostile in (0, 1):
+        if rank == hostile:
+            send(payload)
+        else:
+            with pytest.raises(RuntimeError, match=f"rank {hostile} sent something else than JSON"):
+                all_gather_json(value)
+    assert list(folder.iterdir()) == []
+
+
+def send(content: bytes) -> None:
+    """Send other bytes where all ranks send JSON: their number, then the bytes."""
+    own = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.tensor([len(own)]))
+    padded = own.new_zeros(int(max(sizes)))
+    padded[: len(own)] = own
+    dist.all_gather([torch.empty_like(padded) for _ in sizes], padded)
+
+
 def test_ranks_exchange_json_and_load_no_pickle(tmp_path):
-    run_ranks("tests.pretrain.distributed.json_worker", 2, str(tmp_path))
+    run_ranks(__name__, 2, "exchange", str(tmp_path))
+
+
+if __name__ == "__main__":
+    run_as_rank(exchange)

@@ -1,4 +1,4 @@
-"""Which part of a model a parameter belongs to; that the norms are right: tests/pretrain/engine/gradients_worker.py."""
+"""Which part of a model a parameter belongs to; whether the norms are right: test_varying_batches.py."""
 
 import pytest
 import torch

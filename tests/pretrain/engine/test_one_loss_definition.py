@@ -1,39 +1,84 @@
 """Gradients of a global batch equal the gradients of its loss, for any split.
 
-The loss is the sum over its predictions divided by their number; of several objectives, the weighted sum of their
-losses, each divided by the weights of its own predictions.
+The loss is the weighted sum of the objectives' losses, each the sum over its predictions divided by their weights. The
+batches of test_varying_batches.py have one objective, whose predictions count the same.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 
-from pretrain.config import Config
-from pretrain.data import BatchStage
+from pretrain.config import Config, StageSettings
+from pretrain.data import BatchStage, Loader
+from pretrain.engine import Engine
+from pretrain.masking import IGNORED, Masked, Rows
 from pretrain.model import Encoder
-from tests.pretrain.engine import gradients_worker as worker
-from tests.support.gradient_parts import norm, norms_of_parts
+from pretrain.objectives import Objective, objective_of
+from tests.support import engine_steps as steps
+from tests.support.memory_blocks import MemoryBlocks, memory_loader
 from tests.support.ranks import run_ranks
 
+ROWS = 16  # of the global batch
+ACCUMULATIONS = (1, 2, 4)
+OBJECTIVES = [{"kind": "clm", "share": 0.5, "weight": 3.0}, {"kind": "mlm", "share": 0.5}]
+# Few rows are full, so predictions differ from row to row, and a mean of means differs from the mean.
+LENGTHS = [[30, 28, 17, 16, 25, 23, 19, 18, 22, 27, 16]]
 
-@pytest.fixture(scope="module")
-def references() -> dict[str, dict[str, np.ndarray]]:
-    return {"masked": masked_reference(), "mixture": mixture_reference()}
+
+class Weighted:
+    """Weights for the predictions of an objective: 0.5 for ids below 50, and 2 for others."""
+
+    def __init__(self, inner: Objective):
+        self.inner, self.flags, self.slots = inner, inner.flags, inner.slots
+
+    def __call__(self, rows: Rows, rate: float) -> Masked:
+        masked = self.inner(rows, rate)
+        weights = np.where(masked.labels < 50, 0.5, 2.0) * (masked.labels != IGNORED)
+        return replace(masked, weights=weights.astype(np.float32))
 
 
-def mixture_reference() -> dict[str, np.ndarray]:
+def config(stage: int) -> Config:
+    data = {"train": "unused", "seq_len": steps.SEQ_LEN}
+    return steps.config("fp32", str(stage), objective=OBJECTIVES, data=data, optim={})
+
+
+def loader(world_size: int, rank: int, accumulation: int = 1) -> Loader:
+    settings = StageSettings(0, steps.SEQ_LEN, ROWS, ROWS // world_size // accumulation, "")
+    stage, objective = BatchStage.divided(world_size, settings), objective_of(config(1), steps.VOCABULARY, 3, "train")
+    return memory_loader([MemoryBlocks(LENGTHS)], steps.VOCABULARY, Weighted(objective), [stage], rank, 3, 1)
+
+
+def splits(world_size: int) -> list[tuple[int, int]]:
+    """ZeRO stage and accumulation of each run; a mixture of two halves needs two rows in a micro-batch."""
+    return [(stage, n) for stage in range(4) for n in ACCUMULATIONS if ROWS // world_size // n >= 2]
+
+
+def write_gradients(folder: str) -> None:
+    world_size, rank = dist.get_world_size(), dist.get_rank()
+    for stage, accumulation in splits(world_size):
+        engine, batches = Engine(config(stage), steps.model()), loader(world_size, rank, accumulation)
+        found = steps.step_gradients(engine, batches.step(0, batches.mixture.start()).batches, lr=0.0)
+        engine.release()
+        if rank == 0:
+            np.savez(Path(folder) / f"zero{stage}-accumulation{accumulation}.npz", **found)
+
+
+def reference() -> dict[str, np.ndarray]:
     """A loss written out in plain PyTorch. Each objective has a model of its own view, with the same weights."""
-    loader = worker.loader(BatchStage(0, worker.SEQ_LEN, 1, 1, worker.GLOBAL_ROWS), 0, "mixture")
-    (batch,) = loader.step(0, loader.mixture.start()).batches
-    encoder = worker.model()
-    causal = Encoder(replace(worker.SHAPE, causal=True))
-    half, losses = worker.GLOBAL_ROWS // 2 * worker.SEQ_LEN, []
+    torch.set_num_threads(1)
+    batches = loader(1, 0)
+    (batch,) = batches.step(0, batches.mixture.start()).batches
+    encoder = steps.model()
+    causal = Encoder(replace(steps.SHAPE, causal=True))
+    half, loss = ROWS // 2 * steps.SEQ_LEN, []
     of_masked, of_causal = np.split(batch.tokens, 2)
-    assert (of_masked == worker.VOCABULARY.mask).any()
-    assert not (of_causal == worker.VOCABULARY.mask).any()
+    assert (of_masked == steps.VOCABULARY.mask).any()
+    assert not (of_causal == steps.VOCABULARY.mask).any()
     causal.load_state_dict(encoder.state_dict())
     parameters = dict(encoder.named_parameters())
     for tokens, first, call in ((of_masked, 0, encoder), (of_causal, half, causal)):
@@ -45,8 +90,13 @@ def mixture_reference() -> dict[str, np.ndarray]:
         labels = torch.from_numpy(batch.labels[here])
         each = F.cross_entropy(states[places], labels, reduction="none")
         weights = torch.where(labels < 50, 0.5, 2.0) * (labels >= 0)
-        losses.append((each * weights).sum() / weights.sum())
-    return _found(encoder, losses, (1.0, 3.0))
+        loss.append((each * weights).sum() / weights.sum())
+    (loss[0] + 3 * loss[1]).backward()
+    gradients = {name: p.grad.numpy() for name, p in encoder.named_parameters()}
+    whole = steps.norm([*gradients.values()])
+    assert whole > config(0).optim.grad_clip, "or norms after clipping would pass for those before"
+    losses = np.array([each.item() for each in loss])
+    return gradients | steps.norms_of_parts(gradients) | {"loss": losses, "norm": whole}
 
 
 class _Logits(torch.nn.Module):
@@ -55,45 +105,22 @@ class _Logits(torch.nn.Module):
         self.model = model
 
     def forward(self, stream: list[torch.Tensor]) -> torch.Tensor:
-        return self.model.logits(self.model.hidden(*stream, worker.SEQ_LEN))
-
-
-def masked_reference() -> dict[str, np.ndarray]:
-    """Plain PyTorch, one process, one batch."""
-    torch.set_num_threads(1)
-    loader = worker.loader(BatchStage(0, worker.SEQ_LEN, 1, 1, worker.GLOBAL_ROWS), 0)
-    (batch,) = loader.step(0, loader.mixture.start()).batches
-    encoder = worker.model()
-    prediction = encoder(
-        *(
-            torch.from_numpy(array)
-            for array in (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
-        ),
-        seq_len=worker.SEQ_LEN,
-    )
-    per_row = (batch.labels.reshape(worker.GLOBAL_ROWS, -1) >= 0).sum(axis=1)
-    assert len(set(per_row.tolist())) > 1, "rows must differ, or a mean of means would pass"
-    return _found(encoder, [prediction.loss / prediction.predictions])
-
-
-def _found(encoder: Encoder, losses: list[torch.Tensor], weights: tuple[float, ...] = (1.0,)) -> dict[str, np.ndarray]:
-    sum(weight * loss for weight, loss in zip(weights, losses, strict=True)).backward()
-    found = {name: p.grad.numpy() for name, p in encoder.named_parameters()}
-    norms = norms_of_parts(found)
-    whole = norm([*found.values()])
-    assert whole > Config.model_fields["optim"].default.grad_clip, "or norms after clipping would pass for those before"
-    return found | norms | {"loss": np.array([loss.item() for loss in losses]), "norm": whole}
+        return self.model.logits(self.model.hidden(*stream, steps.SEQ_LEN))
 
 
 @pytest.mark.parametrize("world_size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
-def test_gradients_over_zero_stages_and_accumulation(world_size, references, tmp_path):
-    run_ranks("tests.pretrain.engine.gradients_worker", world_size, str(tmp_path))
-    files = sorted(tmp_path.glob("*.npz"))
-    assert len(files) == len(worker.runs(world_size))
+def test_gradients_over_zero_stages_and_accumulation(world_size, tmp_path):
+    run_ranks(__name__, world_size, "write_gradients", str(tmp_path))
+    wanted, files = reference(), sorted(tmp_path.glob("*.npz"))
+    assert len(files) == len(splits(world_size))
     for file in files:
-        found, reference = np.load(file), references[file.name.split("-")[0]]
-        assert set(found.files) == set(reference)
-        for name, wanted in reference.items():
+        found = np.load(file)
+        assert set(found.files) == set(wanted)
+        for name, value in wanted.items():
             np.testing.assert_allclose(
-                found[name], wanted, rtol=1e-4, atol=1e-6 * max(1e-3, np.abs(wanted).max()), err_msg=f"{file} {name}"
+                found[name], value, rtol=1e-4, atol=1e-6 * max(1e-3, np.abs(value).max()), err_msg=f"{file} {name}"
             )
+
+
+if __name__ == "__main__":
+    steps.run_as_rank(write_gradients)

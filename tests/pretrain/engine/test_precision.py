@@ -1,10 +1,112 @@
 """Gradients in 16 bits are summed in fp32, and fp16's loss scale is lowered and resumed."""
 
-import pytest
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
+
+from pretrain.checkpoint import Checkpoint
+from pretrain.config import Config
+from pretrain.engine import Engine, layout_of
+from tests.support.checkpoints import write_parts
+from tests.support.engine_steps import (
+    STEPS,
+    config,
+    full_state,
+    model,
+    rank_batches,
+    record,
+    run_as_rank,
+    step_gradients,
+    take_step,
+)
 from tests.support.ranks import run_ranks
+
+ZERO = {"1": "2", "2": "3-cpu", "3": "1", "1-cpu": "3", "2-cpu": "1", "3-cpu": "2"}  # and where each is resumed
+
+
+def repeated_gradients(zero: str, times: int) -> dict[str, np.ndarray]:
+    """Of one micro-batch of each rank, `times` over."""
+    engine = Engine(config("bf16", zero), model())
+    total = engine.total
+    engine.total = lambda counts: total([count / times for count in counts])  # type: ignore[method-assign]
+    gradients = step_gradients(engine, [rank_batches(0)[0]] * times, lr=0.0)
+    engine.release()
+    return {name: value for name, value in gradients.items() if name != "loss" and "norm" not in name.split()}
+
+
+def check_sums() -> None:
+    """Three times the same gradient is three times that gradient: bf16 has too few bits for it, fp32 enough."""
+    for zero in ZERO:
+        once, thrice = repeated_gradients(zero, 1), repeated_gradients(zero, 3)
+        for name, value in once.items():
+            np.testing.assert_allclose(thrice[name], 3 * value, rtol=1e-6, err_msg=f"ZeRO {zero}, {name}")
+        low = sum(float(np.abs(torch.tensor(3 * v).bfloat16().float().numpy() - 3 * v).sum()) for v in once.values())
+        assert low > 0, "a sum in bf16 would pass"
+
+
+def fp16(zero: str) -> Config:
+    return config("fp16", zero, deepspeed={"fp16": {"initial_scale_power": 28, "hysteresis": 1}})
+
+
+def take(engine: Engine, number: int) -> float:
+    """Take a step and return its gradient norm, which agrees with the norms of the model's parts."""
+    _, _, norm, _, *of_parts = take_step(engine, rank_batches(number), group_norms=True)
+    if np.isfinite(norm):
+        np.testing.assert_allclose(np.linalg.norm(of_parts), norm, rtol=1e-3)
+    return norm
+
+
+def scaler(engine: Engine) -> dict[str, Any]:
+    state = vars(engine.deepspeed.optimizer.loss_scaler)
+    return {name: state[name] for name in ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis")}
+
+
+def check_scale(folder: str) -> None:
+    """An overflow changes nothing but the scale, which is halved; and the scale is part of what resumes."""
+    # PyTorch computes in fp16 on every CPU; DeepSpeed asks for one that does so fast.
+    get_accelerator().is_fp16_supported = lambda: True
+    for zero, other in ZERO.items():
+        engine = Engine(fp16(zero), model())
+        start = full_state(engine, None)
+        assert not np.isfinite(take(engine, 0)), f"ZeRO {zero}: a loss scale of 2**28 does not overflow"
+        for name, value in full_state(engine, None).items():
+            assert np.array_equal(value, start[name]), f"ZeRO {zero}: {name} has changed in a step that was skipped"
+        assert scaler(engine)["cur_scale"] == 2**27, zero
+        for number in range(20):
+            if np.isfinite(take(engine, number % len(STEPS))):
+                break
+        else:
+            raise AssertionError(f"ZeRO {zero}: every step overflows")
+        path = Path(folder) / zero
+        write_parts(path, engine.snapshot(path, copy=False))
+        dist.barrier()
+        before, weights = scaler(engine), record(engine)
+        engine.release()
+        assert weights["step"] == 1, "a step that was skipped counts for the optimizer"
+        saved = Checkpoint(path, 2, {"layout": layout_of(fp16(zero))}, {})
+        for stage in (zero, other):
+            resumed = Engine(fp16(stage), model())
+            resumed.load(saved)
+            assert scaler(resumed) == before, f"ZeRO {zero} -> {stage}: another loss scale"
+            for name, value in record(resumed).items():
+                assert np.array_equal(value, weights[name]), f"ZeRO {zero} -> {stage}: {name} differs"
+            resumed.release()
 
 
 @pytest.mark.slow
-def test_sums_of_gradients_and_loss_scales(tmp_path):
-    run_ranks("tests.pretrain.engine.precision_worker", 2, str(tmp_path))
+def test_sums_of_gradients():
+    run_ranks(__name__, 2, "check_sums")
+
+
+@pytest.mark.slow
+def test_loss_scales(tmp_path):
+    run_ranks(__name__, 2, "check_scale", str(tmp_path))
+
+
+if __name__ == "__main__":
+    run_as_rank(check_sums, check_scale)

@@ -1,15 +1,32 @@
 """Within one run, steps may have any number of micro-batches of any shape: each is the plain step over all of them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from pretrain.data import Batch
+from pretrain.engine import Engine
 from pretrain.model import Encoder
 from pretrain.optim import build_optimizer
-from tests.pretrain.engine import varying_worker as worker
-from tests.support.gradient_parts import norms_of_parts
+from tests.support import engine_steps as steps
 from tests.support.ranks import run_ranks
+
+
+def train_all(folder: str) -> None:
+    """As one rank; rank 0 writes the gradients of every step and the weights after the last."""
+    for precision, zero in steps.RUNS:
+        engine = Engine(steps.config(precision, zero), steps.model())
+        found = {}
+        for step in range(len(steps.STEPS)):
+            gradients = steps.step_gradients(engine, steps.rank_batches(step))
+            found |= {f"{step} {name}": value for name, value in gradients.items()}
+        found |= {f"after {name}": value for name, value in steps.full_state(engine, None).items()}
+        engine.release()
+        if dist.get_rank() == 0:
+            np.savez(Path(folder) / f"{precision}-zero{zero}.npz", **found)
 
 
 def summed_loss(encoder: Encoder, batch: Batch) -> torch.Tensor:
@@ -21,18 +38,18 @@ def summed_loss(encoder: Encoder, batch: Batch) -> torch.Tensor:
 def reference(world_size: int) -> dict[str, np.ndarray]:
     """Plain PyTorch in one process: the same steps, each over all micro-batches of all ranks."""
     torch.set_num_threads(1)
-    encoder = worker.model()
-    config = worker.config("fp32", "0").optim
-    optimizer = build_optimizer(encoder, config.model_copy(update={"lr": worker.LR}))
+    encoder = steps.model()
+    config = steps.config("fp32", "0").optim
+    optimizer = build_optimizer(encoder, config.model_copy(update={"lr": steps.LR}))
     found: dict[str, np.ndarray] = {}
-    for step in range(len(worker.STEPS)):
-        batches = [batch for part in worker.global_batches(step, world_size) for batch in part]
+    for step in range(len(steps.STEPS)):
+        batches = [batch for part in steps.global_batches(step, world_size) for batch in part]
         loss = sum(summed_loss(encoder, batch) for batch in batches) / sum(
             int((batch.labels >= 0).sum()) for batch in batches
         )
         loss.backward()
         gradients = {name: p.grad.numpy().copy() for name, p in encoder.named_parameters()}
-        found |= {f"{step} {name}": value for name, value in (gradients | norms_of_parts(gradients)).items()}
+        found |= {f"{step} {name}": value for name, value in (gradients | steps.norms_of_parts(gradients)).items()}
         norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), config.grad_clip)
         found |= {f"{step} loss": np.array(loss.item()), f"{step} norm": np.array(norm.item())}
         optimizer.step()
@@ -40,11 +57,11 @@ def reference(world_size: int) -> dict[str, np.ndarray]:
     return found | {f"after {name}": p.detach().numpy().copy() for name, p in encoder.named_parameters()}
 
 
-@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("world_size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
 def test_steps_of_varying_micro_batches_are_the_plain_steps(world_size, tmp_path):
-    run_ranks("tests.pretrain.engine.varying_worker", world_size, str(tmp_path))
+    run_ranks(__name__, world_size, "train_all", str(tmp_path))
     wanted = reference(world_size)
-    for precision, zero in worker.RUNS:
+    for precision, zero in steps.RUNS:
         # Of the largest entry of each tensor: rounding of fp32, and of bf16 in weights, activations and sums.
         tolerance = {"fp32": 2e-5, "bf16": 0.06}[precision]
         found = np.load(tmp_path / f"{precision}-zero{zero}.npz")
@@ -52,3 +69,7 @@ def test_steps_of_varying_micro_batches_are_the_plain_steps(world_size, tmp_path
         for name, value in wanted.items():
             difference = np.abs(found[name] - value).max()
             assert difference <= tolerance * np.abs(value).max(), f"{precision}, ZeRO {zero}, {name}: {difference}"
+
+
+if __name__ == "__main__":
+    steps.run_as_rank(train_all)

@@ -12,11 +12,10 @@ import torch.distributed as dist
 
 from data_prep.common.processes import leave
 from pretrain.config import Config
-from pretrain.data import DeviceFeed
 from pretrain.engine import Engine, init_distributed
 from pretrain.model import Encoder, EncoderCosts, EncoderShape
 from pretrain.planning.training_memory import Memory, states
-from tests.pretrain.engine.varying_worker import global_batches
+from tests.support.engine_steps import rank_batches, take_step
 
 # Odd sizes, so that what fills partitions up is seen, and parameters on either side of stage 3's threshold.
 SHAPE = EncoderShape(vocab_size=101, layers=1, hidden=330, heads=3, intermediate=333, max_positions=33, pad_id=0)
@@ -60,10 +59,7 @@ def size(before: dict[int, torch.UntypedStorage]) -> int:
 
 
 def step(engine: Engine) -> None:
-    batches = global_batches(0, dist.get_world_size())[dist.get_rank()]
-    predictions = engine.total([sum(int((batch.labels >= 0).sum()) for batch in batches)])
-    feed = DeviceFeed(engine.device)
-    engine.step([feed(batch).wait() for batch in batches], predictions[0], 1e-3)
+    take_step(engine, rank_batches(0))
     engine.wait_for_weights()
     dist.barrier()  # gloo's threads hold tensors a little longer than the collectives last
 

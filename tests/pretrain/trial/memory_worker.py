@@ -17,15 +17,18 @@ from pretrain.config import StageSettings
 from pretrain.data import BatchStage
 from pretrain.engine import Engine, init_distributed
 from pretrain.model import Encoder
+from pretrain.objectives import objective_of
 from pretrain.resuming import ResumeState
 from pretrain.trial import Trial
 from pretrain.trial.path_comparison import free_memory
-from tests.pretrain.engine.gradients_worker import SEQ_LEN, SHAPE, config, loader
+from tests.support.engine_steps import SEQ_LEN, SHAPE, VOCABULARY, config
+from tests.support.memory_blocks import MemoryBlocks, memory_loader
 
 # An activation of the MLP has 8 MiB for each row, so that a pass over FEW rows needs less than SPARE, and MANY more.
 WIDE = replace(SHAPE, intermediate=1 << 16)
 FEW, MANY = 2, 64
 SPARE = 256 << 20  # bytes
+SETTINGS = config("fp32", "1", data={"train": "unused", "seq_len": SEQ_LEN})
 
 
 @contextmanager
@@ -47,9 +50,9 @@ def limited_memory(device: torch.device) -> Iterator[None]:
 def fits(engine: Engine, rows: int) -> bool:
     """Whether micro-batches of `rows` rows fit on all ranks."""
     stage = BatchStage.divided(dist.get_world_size(), StageSettings(0, SEQ_LEN, rows * dist.get_world_size(), rows, ""))
-    opened = loader(stage, dist.get_rank())
-    settings = config(1, 1, dist.get_world_size(), "none")
-    all_fit = Trial(settings, engine, opened, ResumeState(0, opened.mixture.start())).fits()
+    objective = objective_of(SETTINGS, VOCABULARY, 3, "train")
+    opened = memory_loader([MemoryBlocks([[30, 17, 25, 22, 16]])], VOCABULARY, objective, [stage], dist.get_rank())
+    all_fit = Trial(SETTINGS, engine, opened, ResumeState(0, opened.mixture.start())).fits()
     opened.close()
     return all_fit
 
@@ -59,7 +62,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     model = Encoder(WIDE)
     model.initialize(0)
-    engine = Engine(config(1, 1, dist.get_world_size(), "none"), model)
+    engine = Engine(SETTINGS, model)
     assert fits(engine, MANY)
     if dist.get_rank() == dist.get_world_size() - 1:
         with limited_memory(engine.device):
