@@ -30,10 +30,11 @@ from tests.support.finetuning import tiny_model
 from tests.support.forked import ROOT
 from tests.support.hostile_json import NESTED
 
+CONFIG = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=1, intermediate_size=8)
+
 
 def test_a_model_folder_is_itself_and_loads_in_evaluation_mode(tmp_path):
-    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    BertForMaskedLM(config).save_pretrained(tmp_path)
+    BertForMaskedLM(CONFIG).save_pretrained(tmp_path)
     assert model_folder(tmp_path) == tmp_path
     assert not load_model(tmp_path, AutoModelForMaskedLM).training
     with pytest.raises(UserError, match=r"holds no tokenizer\.json"):
@@ -43,9 +44,6 @@ def test_a_model_folder_is_itself_and_loads_in_evaluation_mode(tmp_path):
 def test_what_is_no_model_is_said_in_a_sentence(tmp_path):
     with pytest.raises(UserError, match="is an empty folder, not a Hugging Face model folder or a run folder"):
         model_folder(tmp_path)
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "no-such-type"}))
-    with pytest.raises(UserError, match="no model for AutoModelForMaskedLM can be loaded"):
-        load_model(tmp_path, AutoModelForMaskedLM)
 
 
 @pytest.mark.parametrize(
@@ -63,25 +61,40 @@ def test_settings_that_cannot_be_read_are_said_in_a_sentence(tmp_path, name, tex
 
 
 @pytest.mark.parametrize(
-    "change", [{"num_attention_heads": 0}, {"hidden_act": ["gelu"]}, {"quantization_config": {"quant_method": "mxfp4"}}]
+    "change",
+    [
+        {"model_type": "no-such-type"},
+        {"num_attention_heads": 0},
+        {"num_attention_heads": 3},
+        {"hidden_size": 16},
+        {"hidden_size": "many"},
+        {"hidden_act": ["gelu"]},
+        {"quantization_config": {"quant_method": "mxfp4"}},
+        "pickle",
+        "adapter",
+    ],
+    ids=str,
 )
-def test_settings_that_no_model_has_are_said_in_one_line(tmp_path, change):
+def test_what_is_no_model_that_can_be_loaded_is_said_in_one_line(tmp_path, change):
     config = json.loads((tiny_model(tmp_path) / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | change))
-    with pytest.raises(UserError, match=r"can be loaded from it|its weights are quantized") as refused:
+    if change == "pickle":
+        (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    elif change == "adapter":
+        (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "/"}')
+    else:
+        (tmp_path / "config.json").write_text(json.dumps(config | change))
+    said = "no model for AutoModelForMaskedLM can be loaded|its weights are quantized|holds an adapter"
+    with pytest.raises(UserError, match=said) as refused:
         load_model(tmp_path, AutoModelForMaskedLM)
     assert len(str(refused.value)) <= 300
 
 
-@pytest.mark.parametrize("most", ["long", 0, -1, [], float("nan")])
+@pytest.mark.parametrize("most", ["long", 0, float("nan")])
 def test_a_tokenizer_with_a_wrong_length_is_refused(tmp_path, most):
     config = json.loads((tiny_model(tmp_path) / "tokenizer_config.json").read_text())
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config | {"model_max_length": most}))
     with pytest.raises(UserError, match="holds no tokenizer that can be loaded"):
         load_tokenizer(tmp_path)
-
-
-CONFIG = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=2, num_attention_heads=1, intermediate_size=8)
 
 
 def without(folder, *names):
@@ -119,15 +132,6 @@ def test_a_head_may_be_tied_or_new_where_that_is_said(tied, tmp_path):
         load_model(tmp_path, AutoModelForSequenceClassification)
 
 
-def test_a_damaged_folder_is_said_in_a_sentence(tmp_path):
-    BertForMaskedLM(CONFIG).save_pretrained(tmp_path)
-    values = json.loads((tmp_path / "config.json").read_text())
-    for wrong in ({"hidden_size": 16}, {"hidden_size": "many"}, {"num_attention_heads": 3}):
-        (tmp_path / "config.json").write_text(json.dumps(values | wrong))
-        with pytest.raises(UserError, match="no model for AutoModelForMaskedLM can be loaded"):
-            load_model(tmp_path, AutoModelForMaskedLM)
-
-
 def test_a_causal_head_needs_a_causal_body(tmp_path):
     """Without is_decoder, the tokens of an encoder see those that they are to predict."""
     BertLMHeadModel(CONFIG).save_pretrained(tmp_path / "sees")
@@ -147,14 +151,6 @@ def test_the_dropout_of_a_bpe_is_off(tmp_path):
     file.write_text(json.dumps(values))
     tokenizer = load_tokenizer(tmp_path / "tokenizer")
     assert len({tuple(tokenizer("a sailor sailed the seas")["input_ids"]) for _ in range(50)}) == 1
-
-
-def test_a_pickle_is_not_opened(tmp_path):
-    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    BertForMaskedLM(config).save_pretrained(tmp_path)
-    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
-    with pytest.raises(UserError, match="no model for"):
-        load_model(tmp_path, AutoModelForMaskedLM)
 
 
 KERNELS = """
@@ -198,13 +194,6 @@ def test_a_config_cannot_make_transformers_load_code(key, tmp_path):
     assert "evil" not in (tmp_path / "record").read_text() if (tmp_path / "record").exists() else True
     imported = "import kernels, transformers.integrations.hub_kernels as hub; assert hub.get_kernel_hub"
     subprocess.run([sys.executable, "-c", imported], env=environment, check=True)
-
-
-def test_an_adapter_is_refused(tmp_path):
-    tiny_model(tmp_path)
-    (tmp_path / "adapter_config.json").write_text('{"base_model_name_or_path": "/"}')
-    with pytest.raises(UserError, match="holds an adapter"):
-        load_model(tmp_path, AutoModelForMaskedLM)
 
 
 GROWING = {
@@ -267,6 +256,3 @@ def test_what_a_model_is_follows_from_its_config(tmp_path):
         (tmp_path / "config.json").write_text(json.dumps(config))
         with pytest.raises(UserError, match="cannot be used"):
             is_causal(tmp_path)
-    (tmp_path / "config.json").write_text("[")
-    with pytest.raises(UserError, match=r"config\.json cannot be used"):
-        is_causal(tmp_path)
