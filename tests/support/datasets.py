@@ -42,6 +42,22 @@ def make_dataset(
     return Dataset(folder)
 
 
+def random_dataset(folder: Path, count: int = 60, shard_bytes: int = 8000, targets: bool = False) -> Dataset:
+    """A data set of random documents, in several shards of blocks of 1,000 tokens."""
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=count)]
+    bits = [document % 3 == 0 for document in documents] if targets else None
+    dataset = make_dataset(folder, documents, block_tokens=1000, shard_bytes=shard_bytes, targets=bits)
+    assert len(dataset.manifest.shards) > 2
+    return dataset
+
+
+def documents_of(dataset: Dataset) -> list[list[int]]:
+    """The token ids of each document."""
+    blocks = (np.split(dataset.tokens(n), dataset.document_ends(n)[:-1]) for n in range(dataset.n_blocks))
+    return [document.tolist() for block in blocks for document in block]
+
+
 def tar_member(name: str, payload: bytes) -> bytes:
     """A member of a tar, filled up to a multiple of 512 bytes."""
     return tar_header(name, len(payload)) + payload + bytes(-len(payload) % 512)

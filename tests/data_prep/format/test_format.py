@@ -16,18 +16,9 @@ from data_prep.format import Dataset, ShardWriter
 from data_prep.format.manifest import index_fingerprint
 from data_prep.format.shard_format import read_index, token_dtype
 from data_prep.inspection import verify_data_set
-from tests.support.datasets import make_dataset
+from tests.support.datasets import documents_of, make_dataset, random_dataset
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 99_999), min_size=1, max_size=40), min_size=1, max_size=30)
-
-
-def read_documents(dataset: Dataset) -> list[list[int]]:
-    documents = []
-    for block in range(dataset.n_blocks):
-        tokens, lengths = dataset.tokens(block), dataset.document_lengths(block)
-        np.testing.assert_array_equal(np.cumsum(lengths), dataset.document_ends(block))
-        documents += [part.tolist() for part in np.split(tokens, np.cumsum(lengths)[:-1])]
-    return documents
 
 
 def all_bytes(folder: Path) -> dict[str, str]:
@@ -36,12 +27,7 @@ def all_bytes(folder: Path) -> dict[str, str]:
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
-    rng = np.random.default_rng(0)
-    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=60)]
-    dataset = make_dataset(tmp_path / "set", documents, block_tokens=1000, shard_bytes=8000)
-    assert len(dataset.manifest.shards) > 2
-    assert dataset.n_blocks > 5
-    return dataset
+    return random_dataset(tmp_path / "set")
 
 
 @settings(max_examples=40, deadline=None)
@@ -62,12 +48,13 @@ def test_round_trip(tmp_path_factory, documents, block_tokens, shard_bytes, wide
     targets = [np.array(document) % 7 == 0 for document in documents] if with_targets else None
     dataset = make_dataset(folder / "a", documents, vocab_size, block_tokens, shard_bytes, words, ids, targets)
     assert dataset.manifest.format_version == 1 + with_targets
-    assert read_documents(dataset) == documents
+    assert documents_of(dataset) == documents
     assert dataset.manifest.totals.documents == len(documents)
     assert dataset.manifest.totals.tokens == sum(map(len, documents))
     assert dataset.tokens(0).dtype == (np.uint32 if wide else np.uint16)
     for block in range(dataset.n_blocks):
         lengths = dataset.document_lengths(block)
+        np.testing.assert_array_equal(np.cumsum(lengths), dataset.document_ends(block))
         assert lengths[:-1].sum() < block_tokens  # the block closed with the document that reached its size
         starts = dataset.word_starts(block)
         assert (starts is not None) == with_words

@@ -14,17 +14,13 @@ from tokenizers import Tokenizer
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset, Manifest
 from data_prep.format.shard_format import BLOCK_RECORD, INDEX_HEADER
-from tests.support.datasets import flip, make_dataset, tokenizer_info
+from tests.support.datasets import flip, make_dataset, random_dataset, tokenizer_info
 from tests.support.wordpiece_set import SHIP, WORDS, wordpiece_set
 
 
 @pytest.fixture
 def dataset(tmp_path) -> Dataset:
-    rng = np.random.default_rng(0)
-    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=60)]
-    dataset = make_dataset(tmp_path / "set", documents, block_tokens=1000, shard_bytes=8000)
-    assert len(dataset.manifest.shards) > 2
-    return Dataset(dataset.path)
+    return Dataset(random_dataset(tmp_path / "set").path)
 
 
 def shard_path(dataset: Dataset, block: int) -> Path:

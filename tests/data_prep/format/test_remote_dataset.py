@@ -21,7 +21,7 @@ from data_prep.format import Dataset
 from data_prep.inspection import document, summary
 from data_prep.storage import Cache
 from launchers.app import app
-from tests.support.datasets import make_dataset
+from tests.support.datasets import random_dataset
 from tests.support.web import serving
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
@@ -34,12 +34,7 @@ def _retry_at_once(monkeypatch):
 @pytest.fixture(scope="module")
 def local(tmp_path_factory) -> Dataset:
     """Three shards of some blocks of about 2 kB."""
-    rng = np.random.default_rng(0)
-    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=60)]
-    folder = tmp_path_factory.mktemp("local") / "set"
-    dataset = make_dataset(folder, documents, block_tokens=1000, shard_bytes=12_000)
-    assert len(dataset.manifest.shards) >= 3
-    return dataset
+    return random_dataset(tmp_path_factory.mktemp("local") / "set", shard_bytes=12_000)
 
 
 @pytest.fixture

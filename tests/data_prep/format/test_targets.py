@@ -15,7 +15,7 @@ from data_prep.inspection import document, summary, verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
 from launchers.app import app
-from tests.support.datasets import flip, make_dataset
+from tests.support.datasets import flip, make_dataset, random_dataset
 from tests.support.prep import prepare_files
 from tests.support.wordpiece_set import wordpiece_set
 
@@ -26,9 +26,7 @@ def targets_of(documents) -> list[np.ndarray]:
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
-    rng = np.random.default_rng(0)
-    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=40)]
-    return make_dataset(tmp_path / "set", documents, 1000, 1000, 9000, targets=targets_of(documents))
+    return random_dataset(tmp_path / "set", targets=True)
 
 
 def member(dataset: Dataset, name: str) -> tuple[Path, int]:

@@ -15,15 +15,13 @@ from data_prep.common.processes import ordered_map
 from data_prep.format import Dataset, Manifest, data_set_problems
 from data_prep.format.shard_format import index_name
 from data_prep.inspection import verify_data_set
-from tests.support.datasets import flip, make_dataset, tar_member, tokenizer_info
+from tests.support.datasets import flip, make_dataset, random_dataset, tar_member, tokenizer_info
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
 
 @pytest.fixture
 def dataset(tmp_path) -> Dataset:
-    rng = np.random.default_rng(0)
-    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=30)]
-    dataset = make_dataset(tmp_path / "set", documents, block_tokens=1000, shard_bytes=8000)
+    dataset = random_dataset(tmp_path / "set", 30)
     assert list(verify_data_set(dataset.path)) == []
     return dataset
 

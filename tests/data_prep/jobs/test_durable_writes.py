@@ -54,24 +54,22 @@ def test_a_folder_is_synced_with_all_that_is_in_it(tmp_path):
     [PreparationSettings(), PreparationSettings(valid_fraction=0.2, deduplicate="near")],
     ids=["whole", "split and deduplicated"],
 )
-def test_a_preparation_is_durable(tmp_path, settings):
+def test_a_preparation_is_durable(tmp_path, tokenizer, settings):
     """Plan, place, task records, scans, lists of duplicates, quarantine, tokenizer, shards and manifests."""
-    train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     (tmp_path / "a.jsonl").write_bytes(jsonl([*texts(1, 50), texts(1, 1)[0]]) + b"not JSON\n")
     with recorded(tmp_path) as writes:
-        prepare_files([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out", settings=settings, task_bytes=3000)
+        prepare_files([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out", settings=settings, task_bytes=3000)
     assert (tmp_path / "out" / "quarantine.jsonl").exists()
     assert writes.problems(lambda path: path.name == "lock") == []
 
 
-def test_a_plan_is_written_when_all_that_it_needs_is_durable(tmp_path):
+def test_a_plan_is_written_when_all_that_it_needs_is_durable(tmp_path, tokenizer):
     """A plan on disk implies that all files that it needs are on disk."""
-    train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     (tmp_path / "a.jsonl").write_bytes(jsonl(texts(1, 50)))
     (tmp_path / "evaluation.txt").write_text(" ".join(texts(2, 9)))
     out = tmp_path / "out"
     with recorded(tmp_path) as writes:
-        plan_only(request([tmp_path / "a.jsonl"], tmp_path / "tok", out, evaluation=[tmp_path / "evaluation.txt"]))
+        plan_only(request([tmp_path / "a.jsonl"], tokenizer, out, evaluation=[tmp_path / "evaluation.txt"]))
     assert writes.problems(lambda path: path.name == "lock") == []
     earlier = writes.before_rename(plan_path(out))
     assert (out / "prep" / "evaluation.npy").exists()

@@ -9,18 +9,10 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
-from data_prep.tokenizer import train_tokenizer
 from launchers.app import app
-from tests.support.prep import jsonl, texts
+from tests.support.prep import jsonl
 
 GOOD = jsonl(["never mind the others " * 10] * 40)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train_tokenizer(texts(0, 100), "wordpiece", 120, folder)
-    return folder
 
 
 @pytest.fixture

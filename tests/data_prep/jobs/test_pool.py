@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from data_prep.jobs import PreparationSettings, TaskProgress, Workers, plan_only, prepare
-from data_prep.tokenizer import train_tokenizer
 from tests.support.prep import jsonl, request, texts
 
 ROOT = Path(__file__).parents[3]
@@ -36,14 +35,13 @@ SCRIPT = """
 
 
 @pytest.fixture
-def start(tmp_path) -> Iterator[Callable[[float], subprocess.Popen]]:
+def start(tmp_path, tokenizer) -> Iterator[Callable[[float], subprocess.Popen]]:
     """Starts the script with tasks of so many seconds."""
     with contextlib.ExitStack() as stack:
 
         def start(seconds: float) -> subprocess.Popen:
-            train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
             (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 50)))
-            plan_only(request([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out"))
+            plan_only(request([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out"))
             (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
             process = subprocess.Popen(
                 [sys.executable, str(tmp_path / "script.py"), str(tmp_path), str(seconds)],
@@ -109,12 +107,11 @@ def test_the_thread_of_a_pool_that_failed_is_waited_for():
     assert not threads()
 
 
-def test_totals_never_go_back(tmp_path: Path) -> None:
+def test_totals_never_go_back(tmp_path, tokenizer):
     """Of scans, whose last report has fewer figures, and of all stages with one task after the other."""
-    train_tokenizer(texts(0, 50), "wordpiece", 100, tmp_path / "tok")
     for name in "ab":
         (tmp_path / f"{name}.jsonl").write_bytes(jsonl(texts(ord(name), 50)))
-    asked = request([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "tok", tmp_path / "out")
+    asked = request([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tokenizer, tmp_path / "out")
     shown: dict[str, list[TaskProgress]] = {}
     asked = replace(asked, settings=PreparationSettings(deduplicate="exact"))
     prepare(asked, Workers(1), lambda stage, totals, _: shown.setdefault(stage, []).append(totals))

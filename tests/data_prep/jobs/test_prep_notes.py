@@ -10,18 +10,10 @@ from data_prep.common.errors import UserError
 from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
-from data_prep.tokenizer import train_tokenizer
 from tests.support.datasets import make_dataset
-from tests.support.prep import jsonl, prepare_files, request, texts
+from tests.support.prep import jsonl, prepare_files, request
 
 LONG = " ".join(["blades"] * 40)
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train_tokenizer([*texts(0, 100), LONG], "wordpiece", 120, folder)
-    return folder
 
 
 def notes(paths, tokenizer, out, separator="blank", **more) -> list[str]:

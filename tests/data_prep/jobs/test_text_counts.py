@@ -18,18 +18,10 @@ from data_prep.jobs import PreparationSettings
 from data_prep.jobs.preparation_plan import read_plan
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
-from data_prep.tokenizer import train_tokenizer
 from tests.support.in_process import command
 from tests.support.prep import jsonl, prepare_files, texts
 
 SPACES = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isspace()]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("tokenizer") / "tok"
-    train_tokenizer(texts(0, 300), "wordpiece", 120, folder)
-    return folder
 
 
 def counts(documents) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample
+from tests.support.datasets import documents_of
 from tests.support.prep import prepare_files
 from tests.support.wordpiece_set import wordpiece_set
 
@@ -33,12 +34,6 @@ def encoded(text: str) -> list[int]:
 
 
 WANTED = [[*encoded(source), SEP, *encoded(target)] for source, target in zip(SOURCES, TARGETS, strict=True)]
-
-
-def documents(folder: Path) -> list[list[int]]:
-    dataset = Dataset(folder)
-    parts = (np.split(dataset.tokens(n), dataset.document_ends(n)[:-1]) for n in range(dataset.n_blocks))
-    return [part.tolist() for block in parts for part in block]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +68,7 @@ def test_a_pair_is_one_document_with_a_separator(tmp_path, tokenizer, kind):
     else:
         value, settings = aligned(tmp_path, SOURCES, TARGETS, kind), PreparationSettings()
     prepare_files([value], tokenizer, tmp_path / "out", settings=settings)
-    assert documents(tmp_path / "out") == WANTED
+    assert documents_of(Dataset(tmp_path / "out")) == WANTED
     assert not Dataset(tmp_path / "out").has_targets
     assert list(verify_data_set(tmp_path / "out")) == []
     text_bytes = sum(map(len, [*SOURCES, *TARGETS]))
@@ -90,7 +85,7 @@ def test_word_starts_of_pairs(tmp_path):
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     value = aligned(tmp_path, ["ab c", "c"], ["bc", "a"])
     prepare_files([value], tmp_path / "tokenizer.json", tmp_path / "out")
-    assert documents(tmp_path / "out") == [[5, 6, 7, 3, 6, 7], [7, 3, 5]]
+    assert documents_of(Dataset(tmp_path / "out")) == [[5, 6, 7, 3, 6, 7], [7, 3, 5]]
     starts = Dataset(tmp_path / "out").word_starts(0)
     assert np.asarray(starts).tolist() == [True, False, True, True, True, False, True, True, True]
 
@@ -101,7 +96,7 @@ def test_pairs_that_are_left_out_are_counted(tmp_path, tokenizer):
     value = aligned(tmp_path, sources, targets)
     settings = PreparationSettings(max_pair_tokens=5)
     prepared = prepare_files([value], tokenizer, tmp_path / "out", settings=settings)
-    assert documents(tmp_path / "out") == [[5, 6, SEP, 5, 6], [5, SEP, 8, 9, 6]]
+    assert documents_of(Dataset(tmp_path / "out")) == [[5, 6, SEP, 5, 6], [5, SEP, 8, 9, 6]]
     assert prepared.manifests[tmp_path / "out"].left_out() == {"empty": 1, "long pair": 1}
 
 
@@ -109,7 +104,7 @@ def test_both_texts_are_normalised_and_split_by_the_source(tmp_path, tokenizer):
     rows = [{"from": "ｓhip", "to": "ｓail"}, {"from": "the", "to": 7}]
     settings = PreparationSettings(reading=FIELDS, cleaning=Cleaning(normalize="nfkc"))
     prepared = prepare_files([fields(tmp_path, rows, "jsonl")], tokenizer, tmp_path / "out", settings=settings)
-    assert documents(tmp_path / "out") == [[6, SEP, 8]]
+    assert documents_of(Dataset(tmp_path / "out")) == [[6, SEP, 8]]
     assert prepared.manifests[tmp_path / "out"].left_out() == {"unreadable": 1}
     assert "field 'to' is not a string" in (tmp_path / "out" / "quarantine.jsonl").read_text()
 
@@ -132,7 +127,7 @@ def test_unreadable_lines_of_either_file_are_listed(tmp_path, tokenizer):
         lines[line] = b"\xff"
         (tmp_path / f"{name}.txt").write_bytes(b"\n".join(lines))
     prepare_files([value], tokenizer, tmp_path / "out")
-    assert documents(tmp_path / "out") == [[8, SEP, 8]]
+    assert documents_of(Dataset(tmp_path / "out")) == [[8, SEP, 8]]
     rows = [json.loads(line) for line in (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()]
     assert [(row["line"], row["reason"][:15]) for row in rows] == [(1, "invalid UTF-8 a"), (2, "target: invalid")]
 
