@@ -48,7 +48,7 @@ def stream() -> dict[str, torch.Tensor]:
     n = sum(LENGTHS)
     masked = torch.tensor([1, 5, 23, 25, 34, 46, 50, 71, 0])
     labels = torch.randint(5, 101, masked.shape, generator=generator)
-    labels[-1] = IGNORED
+    labels[0], labels[-1] = 0, IGNORED  # the id 0 is a token like others
     tokens = torch.randint(5, 101, (n,), generator=generator)
     tokens[masked[[0, 1, 3, 4, 6]]] = MASK
     return {

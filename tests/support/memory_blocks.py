@@ -46,6 +46,15 @@ class MemoryBlocks:
         return self.ids[block]
 
 
+def numbered(lengths: Sequence[Sequence[int]], first: int = 5) -> MemoryBlocks:
+    """Blocks whose tokens all have different ids."""
+    blocks = MemoryBlocks(lengths)
+    for tokens in blocks.ids:
+        tokens[:] = np.arange(first, first + len(tokens))
+        first += len(tokens)
+    return blocks
+
+
 def memory_loader(
     sources: Sequence[MemoryBlocks],
     vocabulary: Vocabulary,

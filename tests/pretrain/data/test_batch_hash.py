@@ -60,24 +60,8 @@ def test_what_changes_it_and_what_does_not(seed, rows, seq_len, data):
         assert batch_of(tokens, labels, other).checksum() != found
 
 
-def test_tokens_that_change_places_change_it():
-    """A plain sum of tokens would not see either: within a row, and between two rows at the same place."""
-    for first, second in (((0, 1), (0, 2)), ((0, 1), (1, 1))):
-        tokens = np.arange(100, 132).reshape(2, 16)
-        labels = np.full((2, 1), IGNORED)
-        before = batch_of(tokens, labels, labels * 0).checksum()
-        tokens[first], tokens[second] = tokens[second], tokens[first]
-        assert batch_of(tokens, labels, labels * 0).checksum() != before
-
-
-def test_a_label_zero_counts():
-    tokens, columns = np.ones((1, 8), dtype=np.int64), np.full((1, 1), 3)
-    labels = [np.array([[label]]) for label in (IGNORED, 0, 1)]
-    assert len({batch_of(tokens, label, columns).checksum() for label in labels}) == 3
-
-
 def test_a_row_s_hash_is_the_formula_s():
-    """Against the sum in Python's integers, and a golden: journals of finished runs hold these numbers."""
+    """By the sum in Python's integers, and a golden with a label of 0: journals of finished runs hold these numbers."""
     tokens, labels, columns = rows_of(np.random.default_rng(2), 3, 9, 4)
     factors = draw(derive_key(0, "batch-checksum"), 19, 9, 0, 0).tolist()
     wanted = []

@@ -7,56 +7,8 @@ import pytest
 
 from pretrain.data import BatchRows
 from pretrain.data.batch_view import ShownPrediction
-from pretrain.data.stream import Part, Position, RowStream
-from pretrain.data.window import BlockReader
 from pretrain.masking import IGNORED
-from tests.support.batches import BLOCKS, ROWS, SEQ_LEN, VOCABULARY, batch_of, batches
-
-
-def pieces_of(part: Part) -> list[list[np.ndarray]]:
-    """The tokens of the pieces of each row."""
-    starts, lengths, counts = part.window.pieces(part.numbers)
-    pieces = iter(np.split(part.window.tokens(starts, lengths)[0].tokens, np.cumsum(lengths)[:-1]))
-    return [[next(pieces) for _ in range(count)] for count in counts]
-
-
-def test_documents_are_those_of_the_stream():
-    parts, _ = RowStream(BlockReader(BLOCKS), 5, 2, "best_fit").take(Position(), ROWS, SEQ_LEN)
-    rows = [pieces for part in parts for pieces in pieces_of(part)]
-    found = BatchRows.of(batches()).documents(VOCABULARY)
-    assert len(found) == ROWS
-    for row, documents in zip(rows, found, strict=True):
-        slot = 0
-        for piece, document in zip(row, documents, strict=True):
-            assert document.original == [VOCABULARY.cls, *piece.tolist(), VOCABULARY.sep]
-            assert document.slot == slot
-            slot += len(document.original)
-
-
-def test_predictions_say_what_became_of_each_token():
-    batch = batches()[0]
-    found = BatchRows.of([batch]).documents(VOCABULARY)
-    kinds = {"mask": 0, "random": 0, "kept": 0}
-    used = set()
-    for number, documents in enumerate(found):
-        for document in documents:
-            by_place = {prediction.place: prediction for prediction in document.predictions}
-            assert sorted(by_place) == [prediction.place for prediction in document.predictions]
-            for place, (original, seen) in enumerate(zip(document.original, document.seen, strict=True)):
-                assert batch.tokens[number * SEQ_LEN + document.slot + place] == seen
-                if place not in by_place:
-                    assert seen == original
-                    continue
-                prediction = by_place[place]
-                kinds[prediction.kind] += 1
-                assert prediction.label == original
-                assert (prediction.kind == "mask") == (seen == VOCABULARY.mask)
-                assert (prediction.kind == "kept") == (seen == original)
-                used.add((number * SEQ_LEN + document.slot + place, original))
-    labelled = batch.labels != IGNORED
-    assert used == set(zip(batch.masked_positions[labelled].tolist(), batch.labels[labelled].tolist(), strict=True))
-    assert all(kinds.values())
-    assert sum(kinds.values()) == int((batch.labels >= 0).sum())
+from tests.support.batches import VOCABULARY, batch_of, batches
 
 
 def test_a_row_by_hand():

@@ -1,6 +1,5 @@
 """The place in the data through the phases of random recipes, and the time to find it."""
 
-import itertools
 import json
 
 import numpy as np
@@ -8,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.data import BatchStage, Loader, MixturePosition
-from pretrain.data.mixture import PERIOD, Mixture
+from pretrain.data.mixture import Mixture
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import Vocabulary
@@ -77,16 +76,6 @@ def test_a_stored_position_goes_on_as_the_walk_from_the_start(phases, data):
     assert (position.dealt, int(counts.sum())) == (rows, rows)
     unread = [source for source in range(3) if not any(weights[source] for _, _, _, weights, _ in phases)]
     assert all(position.sources[source].epoch == 0 and position.sources[source].row == 0 for source in unread)
-
-
-@given(st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=3, max_size=3).filter(any), st.integers(0, 9000))
-@settings(max_examples=40, deadline=None)
-def test_counts_of_many_rows_are_the_sum_of_counts_of_few(weights, rows):
-    mixture = loader_of([(1, 8, 1, weights, False)]).mixture
-    cuts = sorted({0, rows, *np.random.default_rng(rows).integers(0, rows + 1, 7).tolist()})
-    parts = [mixture.count_rows(first, end - first) for first, end in itertools.pairwise(cuts)]
-    assert mixture.count_rows(0, rows).tolist() == (np.sum(parts, axis=0) if parts else np.zeros(3)).tolist()
-    assert mixture.count_rows(5 * PERIOD, PERIOD).sum() == PERIOD
 
 
 def test_a_restart_begins_the_next_epoch_once():

@@ -68,8 +68,6 @@ def test_each_step_is_the_batch_that_was(run, step):
     assert found.rows.difference(wanted) is None
     assert found.checksum == sum(batch.checksum() for batch in run.steps[step - 1])
     assert (found.step, found.metrics["train/loss"]) == (step, 7.5)
-    for other in range(1, STEPS + 1):
-        assert (found.rows.difference(BatchRows.of(run.steps[other - 1])) is None) == (other == step)
 
 
 def refusal(run: Path, step: int = 3) -> str:
@@ -186,14 +184,6 @@ def test_a_causal_run_is_replayed(run, data, tmp_path):
     found = replay(tmp_path / "causal", 3)
     assert found.rows.difference(BatchRows.of(batches, [OBJECTIVES["clm"]])) is None
     shutil.copytree(run.path / "tokenizer", tmp_path / "causal" / "tokenizer")
-    code, output, _ = command(tmp_path / "causal", "--step", 3, "--json")
-    assert code == 0
-    for row in map(json.loads, output.splitlines()):
-        for document in row["documents"]:
-            assert document["original"] == document["seen"]
-            wanted = [(place, id, "next") for place, id in enumerate(document["original"])][1:-1]
-            assert [(p["place"], p["label"], p["kind"]) for p in document["predictions"]] == wanted
-            assert document["text"].split() == [f"w{id}" for _, id, _ in wanted]
     _, output, _ = command(tmp_path / "causal", "--step", 3)
     assert "every token but special ones is predicted from those before it" in output
     assert "⟦" not in output

@@ -22,12 +22,13 @@ from pretrain.data.loader import stage_at
 from pretrain.data.mixture import PERIOD, quotas
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader, ShuffleWindow, Space
-from pretrain.masking import Vocabulary, concatenated_ranges
+from pretrain.masking import TokenFlag, Vocabulary
+from tests.support.drawn_rows import STRATEGIES
 from tests.support.masks import token_masking
-from tests.support.memory_blocks import MemoryBlocks, memory_loader
+from tests.support.memory_blocks import MemoryBlocks, memory_loader, numbered
 
 VOCABULARY = Vocabulary(size=60_000, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
-MASKING = token_masking(VOCABULARY, 0.3, 0.8, 0.1, seed=5, purpose="train")
+MASKING = token_masking(VOCABULARY, 0.3, seed=5, **STRATEGIES["mix"])
 BLOCKS = np.random.default_rng(1).integers(1, 60, size=(11, 4)).tolist()
 # (after_step, seq_len, rows of a global batch): rows get longer and shorter, in the middle of windows.
 CURRICULUM = [(0, 16, 12), (2, 32, 12), (3, 8, 24), (4, 8, 36), (6, 64, 12)]
@@ -40,21 +41,17 @@ LAYOUTS = [
 ]
 
 
-def numbered(lengths: list[list[int]], first: int = 5) -> MemoryBlocks:
-    """Blocks whose tokens all have different ids."""
-    blocks = MemoryBlocks(lengths)
-    for tokens in blocks.ids:
-        tokens[:] = np.arange(first, first + len(tokens))
-        first += len(tokens)
-    return blocks
-
-
 SOURCES = [numbered(BLOCKS), numbered([[50, 4], [11, 12, 13], [1] * 9], first=10_000)]
+
+
+def word_starts(tokens: np.ndarray, block: int) -> np.ndarray:
+    """ReadFlags: two of three tokens begin a word."""
+    return (tokens % 3 > 0) * np.uint8(TokenFlag.WORD_START)
 
 
 def loader(world_size: int, micro: int | None = None, rank: int = 0, curriculum=CURRICULUM, **options) -> Loader:
     stages = [BatchStage.divided(world_size, StageSettings(a, s, rows, micro, "")) for a, s, rows in curriculum]
-    options = {"sources": SOURCES, "weights": (3, 1), "rate": 0.3} | options
+    options = {"sources": SOURCES, "weights": (3, 1), "rate": 0.3, "flags": word_starts} | options
     return memory_loader(vocabulary=VOCABULARY, masking=MASKING, stages=stages, rank=rank, **options)
 
 
@@ -411,10 +408,3 @@ def test_stages_are_found_by_step():
     found = [stage_at(stages, steps_done) for steps_done in range(9)]
     assert [stage.seq_len for stage, _ in found] == [8, 8, 8, 16, 16, 16, 16, 32, 32]
     assert [ended.seq_len if ended else None for _, ended in found] == [None] * 3 + [8] + [None] * 3 + [16, None]
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(1, 9)), max_size=30))
-def test_concatenated_ranges(spans):
-    starts, lengths = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-    expected = [start + k for start, length in spans for k in range(length)]
-    assert concatenated_ranges(starts, lengths).tolist() == expected

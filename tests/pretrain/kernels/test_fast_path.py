@@ -8,6 +8,7 @@ from pretrain.kernels import Candidates, FastPath, KernelChoice
 PLAIN, KERNELS, COMPILED, BOTH = (
     FastPath(fused, compiled) for fused, compiled in [(False, False), (True, False), (False, True), (True, True)]
 )
+FLASH_3 = [path._replace(flash=3) for path in (KERNELS, PLAIN)]
 EUROBERT = {"model": {"arch": "eurobert", "size": {"layers": 1, "hidden": 64, "heads": 2, "intermediate": 64}}}
 WITH = "A GPU, torch 2.13"
 
@@ -42,37 +43,24 @@ def config(train: dict | None = None, **sections: dict) -> Config:
         ("cuda", {"compile": True}, {"run": {"deterministic": True}}, [BOTH, COMPILED], ""),
         ("cuda", {}, {"model": {"dropout": 0.1}}, [KERNELS, PLAIN], ""),
         ("cuda", {"fused_kernels": False}, {"model": {"dropout": 0.1}}, [PLAIN], "model.dropout is set"),
+        ("cuda 3", {}, {}, [FLASH_3[0], KERNELS, FLASH_3[1], PLAIN], ""),
+        ("cuda 3", {"fused_kernels": False, "compile": False}, {}, [FLASH_3[1], PLAIN], ""),
+        ("cuda 3", {"flash_attention": 2}, {}, [KERNELS, PLAIN], ""),
+        ("cuda 3", {"flash_attention": 3}, {}, FLASH_3, ""),
+        ("cuda 3", {"compile": False}, {"run": {"deterministic": True}}, [KERNELS, PLAIN], "no FlashAttention 3: run."),
+        ("cuda 3", {"precision": "fp32"}, {}, [KERNELS, PLAIN], "no flash attention: train.precision is fp32"),
+        ("cuda 3", {}, {"zero": {"stage": 3}}, [PLAIN], "zero.stage is 3"),
+        ("cuda 3", {}, {"guard": {"dry_run": False}}, [PLAIN], "guard.dry_run is false"),
     ],
 )
 def test_candidates(device, train, sections, paths, reason):
-    found = Candidates.of(config(train, **sections), device)
+    """On a device, also with a newer flash attention."""
+    name, *flash = device.split()
+    found = Candidates.of(config(train, **sections), name, *map(int, flash))
     assert list(found.paths) == paths
     assert reason in found.reason
     assert bool(reason) == bool(found.reason)
     assert (found.choice is not None) == (len(paths) == 1)
-
-
-FLASH_3 = [path._replace(flash=3) for path in (KERNELS, PLAIN)]
-
-
-@pytest.mark.parametrize(
-    ("train", "sections", "paths", "reason"),
-    [
-        ({}, {}, [FLASH_3[0], KERNELS, FLASH_3[1], PLAIN], ""),
-        ({"fused_kernels": False, "compile": False}, {}, [FLASH_3[1], PLAIN], ""),
-        ({"flash_attention": 2}, {}, [KERNELS, PLAIN], ""),
-        ({"flash_attention": 3}, {}, FLASH_3, ""),
-        ({"compile": False}, {"run": {"deterministic": True}}, [KERNELS, PLAIN], "no FlashAttention 3: run.determ"),
-        ({"precision": "fp32"}, {}, [KERNELS, PLAIN], "no flash attention: train.precision is fp32"),
-        ({}, {"zero": {"stage": 3}}, [PLAIN], "zero.stage is 3"),
-        ({}, {"guard": {"dry_run": False}}, [PLAIN], "guard.dry_run is false"),
-    ],
-)
-def test_candidates_where_a_newer_flash_attention_is_installed(train, sections, paths, reason):
-    found = Candidates.of(config(train, **sections), "cuda", flash=3)
-    assert list(found.paths) == paths
-    assert reason in found.reason
-    assert bool(reason) == bool(found.reason)
 
 
 @pytest.mark.parametrize(
@@ -129,14 +117,6 @@ def test_a_resumed_run_takes_over_the_version_of_flash_attention():
     assert found.paths == (KERNELS, FLASH_3[1], PLAIN), "version 3 with kernels was rejected before"
     found = candidates.after_record(KernelChoice(FLASH_3[0]).as_record(WITH), WITH)
     assert (found.known, found.paths) == (FLASH_3[0], candidates.paths)
-
-
-def test_the_names_of_paths():
-    assert [str(path) for path in (*FLASH_3, BOTH)] == [
-        "Triton with FlashAttention 3",
-        "plain with FlashAttention 3",
-        "Triton and compiled",
-    ]
 
 
 @pytest.mark.parametrize("recorded", [None, "plain", {}, {"made_with": WITH, "fused_kernels": "yes", "compile": True}])

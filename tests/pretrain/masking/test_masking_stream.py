@@ -1,60 +1,30 @@
 """Masks of batches from a data set: flags stay with their tokens, and masks follow only from the position."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tokenizers import Tokenizer, models
 
 from data_prep.format import Dataset
 from data_prep.tokenizer import describe_tokenizer
 from pretrain.config import Config
-from pretrain.data import Batch, BatchStage, Loader, MixturePosition, Sources
+from pretrain.data import Batch, BatchStage, Loader, Sources
 from pretrain.data.batch import lay_out
 from pretrain.data.packing import Mode
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
-from pretrain.masking import IGNORED, TokenFlag, Vocabulary
-from pretrain.model import Encoder, EncoderShape, Prediction
+from pretrain.masking import IGNORED, Vocabulary
 from tests.support.datasets import make_dataset
-from tests.support.drawn_rows import STRATEGIES
-from tests.support.masks import token_masking
-from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
+from tests.support.memory_blocks import numbered
 from tests.support.runs import VOCAB_SIZE, tiny_config
 from tests.support.wordpiece_set import wordpiece_set
 
 VOCABULARY = Vocabulary(size=60_000, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
 LENGTHS = np.random.default_rng(1).integers(1, 90, size=(11, 4)).tolist()
-
-
-def numbered() -> MemoryBlocks:
-    """Blocks whose tokens all have different ids."""
-    blocks, first = MemoryBlocks(LENGTHS), 5
-    for tokens in blocks.ids:
-        tokens[:] = np.arange(first, first + len(tokens))
-        first += len(tokens)
-    return blocks
-
-
-BLOCKS = numbered()
-ALL_IN_ONE = (1, 1, 12)
+BLOCKS = numbered(LENGTHS)
 TOKENS = sum(map(sum, LENGTHS))
-STARTS = np.random.default_rng(2).random(TOKENS + 5) < 0.6  # of each token of the set, by its id
-STARTS[:5] = False
-
-
-def stored_flags(tokens: np.ndarray, block: int) -> np.ndarray:
-    """ReadFlags by place, regardless of the tokens: the flags of the block's tokens, in its order."""
-    assert len(tokens) == len(BLOCKS.tokens(block))
-    return STARTS[BLOCKS.tokens(block)] * np.uint8(TokenFlag.WORD_START)
-
-
-def loader(strategy: str, shape: tuple[int, int, int] = ALL_IN_ONE, rank: int = 0) -> Loader:
-    mask = token_masking(VOCABULARY, 0.3, seed=5, **STRATEGIES[strategy])
-    return memory_loader([BLOCKS], VOCABULARY, mask, one_stage(32, *shape), rank, rate=0.3, flags=stored_flags)
 
 
 def originals(batch: Batch) -> np.ndarray:
@@ -100,33 +70,6 @@ def test_each_token_keeps_its_mark_through_packing_and_reordering(packing: Mode,
         assert (rows.flags[~ordinary] == 0).all()
         counts += np.bincount(rows.tokens[ordinary], minlength=TOKENS + 5)
     assert counts[5:].min() >= 1
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_ranks_micro_batches_and_resumes_change_no_mask(strategy):
-    """The global batches of one process, from the start, equal the batches of any other split or start."""
-    one = loader(strategy)
-    position = one.mixture.start()
-    saved, wanted = [], []
-    for steps_done in range(9):
-        step = one.step(steps_done, position)
-        saved.append(json.dumps(position.to_json()))
-        wanted.append(step.batches[0])
-        position = step.after
-    assert position.sources[0].epoch >= 1
-    for world_size, accumulation, start in ((2, 1, 0), (3, 2, 3), (4, 3, 7), (1, 12, 5)):
-        shape = (world_size, accumulation, 12 // world_size // accumulation)
-        ranks = [loader(strategy, shape, rank) for rank in range(world_size)]
-        at = MixturePosition.from_json(json.loads(saved[start]))
-        for steps_done in range(start, 9):
-            steps = [rank.step(steps_done, at) for rank in ranks]
-            batches = [batch for step in steps for batch in step.batches]
-            for name in ("tokens", "labels"):
-                found = np.concatenate([getattr(batch, name) for batch in batches])
-                np.testing.assert_array_equal(found, getattr(wanted[steps_done], name))
-            hits = np.concatenate([predicted(batch) for batch in batches])
-            np.testing.assert_array_equal(hits, predicted(wanted[steps_done]))
-            at = steps[0].after
 
 
 @pytest.mark.parametrize("prefix", ["##", None])
@@ -231,26 +174,3 @@ def test_added_special_tokens_are_special_and_id_zero_is_not(tmp_path):
     assert vocabulary.size == 9
     assert vocabulary.ordinary_ids.tolist() == [0, 1, 8]
     assert vocabulary.rank[[0, 1, 8]].tolist() == [0, 1, 2]
-
-
-def test_token_zero_counts_and_nothing_to_predict_costs_nothing():
-    """From the batch to the loss: labels of 0 are predictions; a batch without any has a loss of 0, not NaN."""
-    vocabulary = Vocabulary(size=20, pad=19, cls=18, sep=17, mask=16, special_ids=frozenset({16, 17, 18, 19}))
-    mask = token_masking(vocabulary, 0.3)
-    encoder = Encoder(EncoderShape(20, layers=1, hidden=8, heads=1, intermediate=8, max_positions=16, pad_id=19))
-    encoder.initialize(0)
-
-    def loss_of(blocks: MemoryBlocks) -> tuple[Batch, Prediction]:
-        parts, _ = RowStream(BlockReader(blocks), 5, 1, "none").take(Position(), 2, 16)
-        batch = lay_out(parts, 2, 16, vocabulary).masked(mask, 0.3)
-        arrays = (batch.tokens, batch.positions, batch.cu_seqlens, batch.masked_positions, batch.labels)
-        inputs = [torch.from_numpy(array) for array in arrays]
-        return batch, encoder(*inputs, seq_len=16)
-
-    batch, found = loss_of(MemoryBlocks([[14, 14]], first_id=0, vocab_size=1))
-    assert int((batch.labels >= 0).sum()) == found.predictions.item() == 8
-    assert found.loss.item() > 1
-    batch, found = loss_of(MemoryBlocks([[1, 1]], vocab_size=16))
-    assert int((batch.labels >= 0).sum()) == found.predictions.item() == found.loss.item() == 0
-    found.loss.backward()
-    assert all(parameter.grad is None or (parameter.grad == 0).all() for parameter in encoder.parameters())

@@ -13,7 +13,7 @@ from data_prep.format import WeightList
 from pretrain.masking import MaskedTokens, Rows, TokenFlag
 from tests.pretrain.masking.test_masking_units import RATES, batches, same
 from tests.support.chance import check_means, check_shares
-from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, words
+from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected
 from tests.support.masks import token_masking
 from tests.support.masks_by_hand import by_hand
 
@@ -96,15 +96,6 @@ def test_a_unit_has_the_mean_weight_of_its_tokens():
     check_means(hit.sum(axis=1), 1)
     hit = selected(mask(row_of(tokens, 60_000, starts), 0.75), 60_000)[:, 1:-1]
     check_shares(hit[:, [0, 3]].sum(axis=0), 60_000, np.array([2 / 3 + 1 / 3 * 2 / 3, 1 / 3]))
-
-
-def test_what_has_no_weight_is_never_predicted_and_a_row_may_have_fewer():
-    rows = drawn(f"[{words(*[1] * 20)}]", 2000)
-    mask = weighted({10: 1.0, 20: 1.0}, rate=0.3, other=0.0)
-    hit = selected(mask(rows, 0.3), 2000)
-    candidates = np.isin(rows.tokens, (10, 20))
-    assert not (hit & ~candidates).any()
-    assert (hit.sum(axis=1) == np.minimum(candidates.sum(axis=1), 6)).all()
 
 
 def test_marked_tokens_are_preferred():

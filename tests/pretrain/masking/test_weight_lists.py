@@ -14,13 +14,11 @@ from launchers.app import app
 from pretrain.checkpoint import Identity
 from pretrain.config import Config, SelectionConfig
 from pretrain.data import Sources
-from pretrain.masking import IGNORED, Vocabulary, cached_weights
+from pretrain.masking import Vocabulary, cached_weights
 from pretrain.masking.unit_weights import UnitWeights
-from pretrain.objectives import objective_of
 from pretrain.reporting import replay
 from tests.support import wordpiece_set as wordpiece
 from tests.support.datasets import make_dataset
-from tests.support.masks import rows_of
 from tests.support.run_folder import make_run
 
 
@@ -149,21 +147,6 @@ def config_of(data: Path, **selection) -> Config:
             "train": {"steps": 10},
         }
     )
-
-
-def test_the_settings_reach_the_masks(tmp_path):
-    vocabulary = Vocabulary(20, 0, 2, 3, 4, frozenset(range(5)), "t")
-    path = written(tmp_path / "list", 1e6, "t", 20)
-    tokens = np.tile(np.array([2, *[10, 6, 11, 12, 9] * 4, 12, 12, 3]), (300, 1))
-
-    def predicted(**selection) -> np.ndarray:
-        found = objective_of(config_of(tmp_path, weights=str(path), **selection), vocabulary, 1, "train")
-        masked = found(rows_of(tokens), 0.2)
-        hit = np.zeros(tokens.size, dtype=bool)
-        hit[masked.positions[masked.labels != IGNORED]] = True
-        return hit.reshape(tokens.shape)
-
-    assert (predicted() == (tokens == 6)).mean() > 0.999
 
 
 def test_the_content_of_a_list_decides_and_not_its_place(tmp_path):

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,6 +11,8 @@ from data_prep.format import TokenizerInfo
 from pretrain.masking import IGNORED
 from pretrain.model import build, exported, longest_text
 from pretrain.model.padded_model import padded_config
+from tests.support import streams
+from tests.support.datasets import tokenizer_info
 from tests.support.hostile_json import NESTED
 
 SEQ_LEN = 24
@@ -29,35 +30,17 @@ KINDS = {
 
 @pytest.fixture
 def tokenizer() -> TokenizerInfo:
-    special = {"pad": 0, "unk": 1, "cls": 2, "sep": 3, "mask": 4}
-    return TokenizerInfo(
-        sha256="0" * 64,
-        files={},
-        vocab_size=101,
-        special_ids=special,
-        all_special_ids=[0, 1, 2, 3, 4],
-        continuation_prefix="##",
-    )
+    return tokenizer_info(101)
+
+
+def stream() -> dict[str, torch.Tensor]:
+    batch = streams.stream(LENGTHS)
+    batch["tokens"][-LENGTHS[-1] :] = 0
+    return batch | {"masked_positions": torch.tensor([1, 23, 24, 40, 59, 0])}
 
 
 def described(kind: str, tokenizer: TokenizerInfo) -> dict:
     return {"arch": "auto", "config": padded_config({"model_type": kind, **KINDS[kind]}, SEQ_LEN, tokenizer)}
-
-
-def stream() -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    n = sum(LENGTHS)
-    tokens = torch.randint(5, 101, (n,), generator=generator)
-    tokens[-LENGTHS[-1] :] = 0
-    labels = torch.randint(5, 101, (6,), generator=generator)
-    labels[-1] = IGNORED
-    return {
-        "tokens": tokens,
-        "positions": torch.cat([torch.arange(length) for length in LENGTHS]),
-        "cu_seqlens": torch.tensor([0, *np.cumsum(LENGTHS)], dtype=torch.int32),
-        "masked_positions": torch.tensor([1, 23, 24, 40, 59, 0]),
-        "labels": labels,
-    }
 
 
 @pytest.mark.parametrize("kind", list(KINDS))

@@ -44,26 +44,10 @@ def stream() -> dict[str, torch.Tensor]:
     }
 
 
-def step(
-    arch: str,
-    backend: Any,
-    dropout: float = 0.0,
-    checkpointing: bool = False,
-    causal: bool = False,
-    sep_id: int | None = None,
-) -> None:
+def step(arch: str, backend: Any, checkpointing: bool = False, **form: Any) -> None:
     sizes = {"layers": 4, "hidden": 32, "heads": 4, "intermediate": 48, "window": 8}
     sizes |= {"eurobert": {"kv_heads": 2}, "esm": {"mask_id": 9}}.get(arch, {})
-    shape = EncoderShape(
-        arch=arch,
-        vocab_size=90,
-        max_positions=SEQ_LEN,
-        pad_id=0,
-        dropout=dropout,
-        causal=causal,
-        sep_id=sep_id,
-        **sizes,
-    )
+    shape = EncoderShape(arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, **sizes | form)
     model = Encoder(shape, LossOptions(smoothing=0.1, z_loss=1e-4), backend).to("meta", torch.bfloat16)
     if checkpointing:
         model.checkpoint_layers()
@@ -77,17 +61,13 @@ def step(
 @pytest.mark.parametrize(("backend", "dropout"), [("varlen", 0.0), ("sdpa", 0.0), ("sdpa", 0.1)])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_step_asks_for_no_value(arch, backend, dropout, checkpointing):
-    step(arch, backend, dropout, checkpointing)
+    step(arch, backend, checkpointing, dropout=dropout)
 
 
 @pytest.mark.parametrize("backend", ["varlen", "sdpa"])
-def test_a_causal_step_asks_for_no_value(backend):
-    step("bert", backend, causal=True)
-
-
-@pytest.mark.parametrize("backend", ["varlen", "sdpa"])
-def test_a_step_with_prefix_attention_asks_for_no_value(backend):
-    step("modernbert", backend, sep_id=3)
+@pytest.mark.parametrize(("arch", "form"), [("bert", {"causal": True}), ("modernbert", {"sep_id": 3})])
+def test_a_step_with_another_view_asks_for_no_value(arch, form, backend):
+    step(arch, backend, **form)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from data_prep.common.errors import UserError
 from pretrain.model import EncoderShape
 from pretrain.model.vocabulary_transfer import token_pieces, transferred
 from tests.support.small_tokenizers import SPECIALS, loaded
@@ -124,11 +123,6 @@ def test_special_tokens_go_to_those_of_the_same_role_or_else_name(tmp_path):
     assert token_pieces(old, new) == [[1], [0], [2], [3], [4], [5], []]
 
 
-def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
-    with pytest.raises(UserError, match="no tokenizer folder"):
-        token_pieces(tmp_path / "none", wordpiece(tmp_path / "new", "a"))
-
-
 OLD_SHAPE = EncoderShape(vocab_size=5, layers=1, hidden=2, heads=1, intermediate=4, max_positions=3, pad_id=0)
 TABLE = torch.tensor([[1.0, 2], [3, 4], [5, 6], [7, 8], [9, 10]])
 
@@ -146,10 +140,3 @@ def test_embeddings_and_biases_are_means_of_their_pieces():
     assert found["decoder_bias"][:4].tolist() == [7, 2, 4, 5]
     assert not found["word_embedding"][4:].any()
     assert found["head_dense.bias"] is state["head_dense.bias"]
-
-
-def test_roberta_s_positions_begin_after_the_new_padding_token():
-    old, new = (EncoderShape(**{**vars(OLD_SHAPE), "arch": "roberta", "pad_id": id}) for id in (1, 3))
-    state = {"word_embedding": torch.zeros(64, 2), "decoder_bias": torch.zeros(64), "position_embedding": TABLE}
-    found = transferred(state, [[0]] * 5, old, new)["position_embedding"]
-    assert found.tolist() == [[0, 0]] * 4 + TABLE[2:].tolist()

@@ -8,7 +8,7 @@ from pretrain.config import OBJECTIVES
 from pretrain.data import BatchRows
 from pretrain.data.batch_view import ShownPrediction
 from pretrain.masking import IGNORED, Vocabulary
-from pretrain.objectives.causal import CausalTokens
+from pretrain.objectives import CausalTokens, Objective
 from tests.support import masks
 from tests.support.batches import batch_of
 
@@ -22,6 +22,21 @@ def row(seq_len: int, documents: list[list[int]]) -> list[int]:
     return tokens + [PAD] * (seq_len - len(tokens))
 
 
+def check_predictions(
+    objective: Objective, tokens: np.ndarray, wanted: list[list[tuple[int, int]]], slots: int
+) -> None:
+    """Check that nothing is masked, and that rows [R, S] have these pairs of slot and label, and then unused places."""
+    seq_len, masked = tokens.shape[1], objective(masks.rows_of(tokens), 0.15)
+    assert (masked.tokens == tokens.reshape(-1)).all()
+    assert len(masked.labels) == len(tokens) * objective.slots(seq_len) == len(tokens) * slots
+    positions, labels = (part.reshape(len(tokens), -1).tolist() for part in (masked.positions, masked.labels))
+    for number, predictions in enumerate(wanted):
+        start, used = number * seq_len, len(predictions)
+        pairs = list(zip(positions[number], labels[number], strict=True))
+        assert pairs[:used] == [(start + slot, label) for slot, label in predictions]
+        assert set(pairs[used:]) <= {(start, IGNORED)}
+
+
 @given(
     rows=st.lists(
         st.lists(st.lists(st.integers(0, 49).filter(lambda id: id not in (PAD, CLS, SEP)), max_size=12), max_size=4),
@@ -31,20 +46,15 @@ def row(seq_len: int, documents: list[list[int]]) -> list[int]:
 )
 def test_every_ordinary_token_is_predicted_from_the_slot_before_it(rows):
     seq_len = max(8, *(sum(len(document) + 2 for document in documents) for documents in rows))
-    tokens = np.array([row(seq_len, documents) for documents in rows])
-    objective = CausalTokens(VOCABULARY)
-    found = objective(masks.rows_of(tokens), 0.15)
-    assert (found.tokens == tokens.reshape(-1)).all(), "nothing is masked"
-    positions, labels = found.positions.reshape(len(rows), -1), found.labels.reshape(len(rows), -1)
-    assert labels.shape[1] == objective.slots(seq_len) == seq_len - 2
-    for number, documents in enumerate(rows):
-        wanted, start = [], number * seq_len
+    wanted = []
+    for documents in rows:
+        predictions, start = [], 0
         for document in documents:
-            wanted += [(start + i, id) for i, id in enumerate(document) if id not in VOCABULARY.special_ids]
+            predictions += [(start + i, id) for i, id in enumerate(document) if id not in VOCABULARY.special_ids]
             start += len(document) + 2
-        pairs = list(zip(positions[number].tolist(), labels[number].tolist(), strict=True))
-        assert pairs[: len(wanted)] == wanted
-        assert set(pairs[len(wanted) :]) <= {(number * seq_len, IGNORED)}
+        wanted.append(predictions)
+    tokens = np.array([row(seq_len, documents) for documents in rows])
+    check_predictions(CausalTokens(VOCABULARY), tokens, wanted, seq_len - 2)
 
 
 def test_the_label_of_a_slot_is_shown_at_the_next():

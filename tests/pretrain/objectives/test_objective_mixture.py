@@ -15,7 +15,7 @@ from data_prep.common.errors import UserError
 from pretrain.config import Config, View
 from pretrain.data import Batch, BatchRows, BatchStage, MixturePosition
 from pretrain.data.stream import Position
-from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, Vocabulary, mask_rate
+from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, mask_rate
 from pretrain.model import Encoder, EncoderShape
 from pretrain.objectives import (
     CausalTokens,
@@ -30,23 +30,22 @@ from pretrain.objectives import (
 from pretrain.objectives.objective_mixture import row_objectives, row_quotas
 from pretrain.objectives.prefix import PrefixTokens
 from pretrain.objectives.repair import RepairObjective
-from tests.support.memory_blocks import MemoryBlocks, memory_loader, one_stage
+from tests.support.batches import BLOCKS, SEQ_LEN, VOCABULARY
+from tests.support.masks import rows_of
+from tests.support.memory_blocks import memory_loader, one_stage
 
-VOCABULARY = Vocabulary(size=101, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
-SEQ_LEN, ROWS = 16, 24
-BLOCKS = MemoryBlocks([[20, 3, 9], [1, 1, 40, 2], [14], [30, 30], [7, 6, 5]])
+ROWS = 24
 THREE = [{"kind": "clm", "share": 0.5}, {"kind": "mlm", "share": 0.25}, {"kind": "mntp", "share": 0.25}]
 
 
 def config(objective: Any, **more: Any) -> Config:
     values = {"run": {"dir": "r"}, "data": {"train": "d", "seq_len": SEQ_LEN}, "train": {"steps": 11}}
-    return Config.model_validate(values | {"objective": objective, "masking": {"rate": 0.3}} | more)
+    masking = {} if objective == "clm" else {"rate": 0.3}
+    return Config.model_validate(values | {"objective": objective, "masking": masking} | more)
 
 
 def made(objective: Any) -> Objective:
-    masking = {} if objective == "clm" else {"masking": {"rate": 0.3}}
-    values = {"run": {"dir": "r"}, "data": {"train": "d", "seq_len": SEQ_LEN}, "train": {"steps": 11}}
-    return objective_of(Config.model_validate(values | {"objective": objective} | masking), VOCABULARY, 5, "train")
+    return objective_of(config(objective), VOCABULARY, 5, "train")
 
 
 def step(objective: Objective, world_size: int, accumulation: int) -> list[Batch]:
@@ -91,6 +90,39 @@ def test_a_name_chooses_the_objective(name, kind, rate):
     assert isinstance(objective, kind)
     assert objective.flags == (TokenFlag.TARGET if name == "repair" else 0), "where words begin need not be known"
     assert {mask_rate(run, step) for step in range(9)} == {rate}
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [
+        ("repair", {"strategy": "span"}),
+        ("repair", {"replacement": {"mask": 0.5}}),
+        ("diffusion", {"rate": 0.3}),
+        ("diffusion", {"strategy": "span"}),
+        ("prefix", {"rate": 0.3}),
+        ("mlm", {"diffusion": {"weight": "constant"}}),
+    ],
+)
+def test_a_setting_that_an_objective_does_not_read_is_refused(name, setting):
+    with pytest.raises(ValueError, match=rf"masking\.{next(iter(setting))} is not read by objective {name}"):
+        config(name, masking=setting)
+
+
+@pytest.mark.parametrize("name", ["mlm", "repair", "diffusion"])
+def test_draws_follow_from_seed_purpose_and_row_alone(name):
+    run = config(name, masking={})
+    rows = rows_of(np.tile([2, *range(5, 69), 3], (30, 1)))
+    rows.flags[:] = TokenFlag.TARGET
+
+    def labels(seed: int, purpose: str, of: Rows) -> list[list[int]]:
+        masked = objective_of(run, VOCABULARY, seed, purpose)(of, 0.15)
+        return masked.labels.reshape(len(of.tokens), -1).tolist()
+
+    first = labels(1, "train", rows)
+    assert labels(1, "train", rows[np.arange(20, 30)]) == first[20:]
+    other_epoch = dataclasses.replace(rows, row_ids=rows.row_ids + [1, 0, 0])
+    for other in (labels(2, "train", rows), labels(1, "valid", rows), labels(1, "train", other_epoch)):
+        assert other != first
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.integers(1, 50))

@@ -17,6 +17,7 @@ from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import native_encoder
 from pretrain.model.families import MODELS, hugging_face_config, to_hugging_face
 from pretrain.objectives.prefix import PrefixTokens
+from tests.pretrain.objectives.test_causal import check_predictions
 from tests.support import masks
 from tests.support.datasets import make_dataset
 from tests.support.encoders import shape
@@ -43,22 +44,16 @@ def row(seq_len: int, pairs: list[tuple[list[int], list[int]]]) -> list[int]:
 @given(st.lists(st.lists(st.one_of(PAIR, st.tuples(TEXT, st.just([]))), max_size=3), min_size=1, max_size=4))
 def test_every_token_of_a_target_and_its_end_is_predicted_from_the_slot_before_it(rows):
     seq_len = max(8, *(sum(len(document(*pair)) for pair in pairs) for pairs in rows))
-    tokens = np.array([row(seq_len, pairs) for pairs in rows])
-    objective = PrefixTokens(VOCABULARY)
-    found = objective(masks.rows_of(tokens), 0.15)
-    assert (found.tokens == tokens.reshape(-1)).all(), "nothing is masked"
-    positions, labels = found.positions.reshape(len(rows), -1), found.labels.reshape(len(rows), -1)
-    assert labels.shape[1] == objective.slots(seq_len) == seq_len - 3
-    for number, pairs in enumerate(rows):
-        wanted, start = [], number * seq_len
+    wanted = []
+    for pairs in rows:
+        predictions, start = [], 0
         for source, target in pairs:
             ends = [*target, SEP] if target else []
             first = start + len(source) + 1  # the slot of the [SEP] after the source
-            wanted += [(first + i, id) for i, id in enumerate(ends) if id == SEP or id > MASK]
+            predictions += [(first + i, id) for i, id in enumerate(ends) if id == SEP or id > MASK]
             start += len(document(source, target))
-        pairs_found = list(zip(positions[number].tolist(), labels[number].tolist(), strict=True))
-        assert pairs_found[: len(wanted)] == wanted
-        assert set(pairs_found[len(wanted) :]) <= {(number * seq_len, IGNORED)}
+        wanted.append(predictions)
+    check_predictions(PrefixTokens(VOCABULARY), np.array([row(seq_len, pairs) for pairs in rows]), wanted, seq_len - 3)
 
 
 def batch(rows: list[list[tuple[list[int], list[int]]]]) -> dict[str, Tensor]:
@@ -147,12 +142,11 @@ def config(**sections) -> Config:
     [
         ({"data": {"train": "x", "packing": "concat"}}, "needs whole pairs; set data.packing best_fit"),
         ({"data": {"train": "x", "shuffled_ngrams": 2}}, "needs whole pairs.*data.shuffled_ngrams 0"),
-        ({"masking": {"rate": 0.3}}, "rate is not read by objective prefix"),
         ({"track": {"models": "all"}}, "set it to none"),
         ({"model": {"arch": "auto", "config": "c.json"}}, "needs model.arch bert, roberta or modernbert"),
     ],
 )
-def test_settings_that_would_cut_pairs_or_are_not_read_are_refused(sections, message):
+def test_settings_that_would_cut_pairs_or_do_not_fit_are_refused(sections, message):
     with pytest.raises(ValueError, match=message):
         config(**sections)
 

@@ -58,47 +58,6 @@ def test_targets_are_masked_and_nothing_else_is(n_rows, seq_len, rate, share, se
     assert (np.diff(places, axis=1)[used[:, 1:]] > 0).all()
 
 
-def test_more_targets_than_places_are_chosen_from_without_bias():
-    """Each of 12 targets in 6 places, each pair of them as often as any: chi-square, far in its tail."""
-    seq_len, n_rows, rate = 42, 40_000, 0.15
-    tokens = np.full((n_rows, seq_len), 10)
-    flags = np.zeros(tokens.shape, dtype=np.uint8)
-    columns = np.array([1, 2, 3, 7, 8, 9, 20, 25, 26, 30, 39, 40])
-    flags[:, columns] = TokenFlag.TARGET
-    places = np.zeros((n_rows, 3), dtype=np.int64)
-    places[:, 2] = np.arange(n_rows)
-    repair = RepairObjective(VOCABULARY, rate, 3, "train")
-    found = repair(Rows(tokens, places, flags), rate)
-    assert repair.slots(seq_len) == 6
-    chosen = np.zeros(tokens.shape, dtype=np.int64)
-    chosen.reshape(-1)[found.positions] = 1
-    assert (chosen.sum(axis=1) == 6).all()
-    assert (found.tokens == VOCABULARY.mask).reshape(tokens.shape)[:, columns].all(), "all are masked"
-    chosen = chosen[:, columns]
-    pairs = (chosen.T @ chosen)[np.triu_indices(12, 1)]
-    expected = n_rows * (6 * 5) / (12 * 11)
-    assert ((pairs - expected) ** 2 / expected).sum() < 130  # 66 pairs
-    deviation = np.abs(chosen.mean(axis=0) - 0.5) * np.sqrt(n_rows) / 0.5
-    assert deviation.max() < 4.5
-
-
-def test_choices_depend_on_row_epoch_seed_and_purpose_alone():
-    rows = rows_of(6, 64, 1.0)
-    repair = RepairObjective(VOCABULARY, 0.15, 1, "train")
-    first = repair(rows, 0.15)
-    part = Rows(rows.tokens[2:], rows.row_ids[2:], rows.flags[2:])
-    slots = repair.slots(64)
-    assert (repair(part, 0.15).labels == first.labels[2 * slots :]).all()
-    other_epoch = Rows(rows.tokens, rows.row_ids + [[1, 0, 0]], rows.flags)
-    for other in (
-        repair(other_epoch, 0.15),
-        RepairObjective(VOCABULARY, 0.15, 2, "train")(rows, 0.15),
-        RepairObjective(VOCABULARY, 0.15, 1, "valid")(rows, 0.15),
-    ):
-        assert (other.positions != first.positions).any()
-        assert (other.tokens == first.tokens).all()
-
-
 def test_a_lower_rate_leaves_places_unused():
     rows = rows_of(4, 64, 1.0)
     found = RepairObjective(VOCABULARY, 0.5, 1, "train")(rows, 0.25)
@@ -169,10 +128,3 @@ def test_data_without_targets_is_refused(data):
     with pytest.raises(UserError, match=r"text has no targets.*--wrong-field"):
         check(held_out)
     check(config_of(data))
-
-
-def test_settings_that_repair_does_not_read_are_refused(data):
-    for masking in ({"strategy": "span"}, {"replacement": {"mask": 0.5}}):
-        name = next(iter(masking))
-        with pytest.raises(ValueError, match=rf"masking\.{name} is not read by objective repair"):
-            config_of(data, masking=masking)
