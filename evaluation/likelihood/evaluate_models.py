@@ -1,5 +1,6 @@
 """Evaluate several models on the same held-out text and minimal pairs, and compare them with the first one."""
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,11 +12,11 @@ from numpy.typing import NDArray
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
 from data_prep.format import Dataset
-from evaluation.likelihood.held_out_loss import HeldOut, HeldOutAnswers, Masks, StrategyName, held_out_results, measure
+from evaluation.likelihood.held_out_loss import HeldOut, Masks, StrategyName, held_out_results, measure
 from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
 from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer
 from evaluation.likelihood.sentence_scores import Form, check_lengths, sentence_scores
-from evaluation.likelihood.text_likelihood import RowLikelihoods, row_likelihoods
+from evaluation.likelihood.text_likelihood import row_likelihoods
 from pretrain.export import check_vocabulary, load_tokenizer
 
 _SEQ_LEN = 128
@@ -24,6 +25,8 @@ LEAST = 20  # units of a bootstrap; percentiles of fewer are far too narrow
 
 EvaluationProgress = Callable[[int, int, str], None]
 """(units done, units in total, name of the current task)"""
+UnitSums = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""Sums of a measure over each independent unit, such as a row, and the units' weights: [U] each."""
 
 
 @dataclass(frozen=True)
@@ -64,52 +67,34 @@ def evaluate(task: EvaluationRequest, progress: EvaluationProgress) -> dict[str,
         if model.longest is not None:
             check_lengths(model.name, model.tokenizer, model.longest, texts)
     counted = Dataset(task.counts) if task.counts else held_out.dataset if held_out else None
-    counts = None
-    if counted:
-        if held_out and counted.manifest.tokenizer.sha256 != held_out.dataset.manifest.tokenizer.sha256:
-            raise UserError(
-                f"{counted.location} was made with another tokenizer than {held_out.dataset.location}; count the "
-                "tokens of one that was made with the same"
-            )
-        counting = _named(progress, f"counting the tokens of {counted.location}")
-        counting(0, counted.n_blocks)
-        counts = counted.token_counts(progress=counting)
-        models += [Unigram(counted, counts)] if task.baseline else []
-    answers: dict[str, HeldOutAnswers] = {}
-    likelihoods: dict[str, RowLikelihoods] = {}
-    credit: dict[str, NDArray[np.float64]] = {}
+    counts = _counts(counted, held_out, progress) if counted else None
+    if counted and counts is not None and task.baseline:
+        models.append(Unigram(counted, counts))
     results: dict[str, dict[str, Any]] = {model.name: {} for model in models}
+    sums: dict[str, dict[str, UnitSums]] = defaultdict(dict)  # by measure and model
     for model in models:
-        if held_out:
-            assert counts is not None  # default of `counts`: the held-out text
-            answers[model.name] = measure(held_out, model, _named(progress, f"held-out text: {model.name}"))
-            results[model.name]["held_out"] = held_out_results(answers[model.name], counts)
+        of_model = results[model.name]
+        if held_out and counts is not None:
+            answers = measure(held_out, model, _named(progress, f"held-out text: {model.name}"))
+            losses, right, weights = answers.by_row()
+            interval = {"loss_interval": paired_bootstrap(losses, weights)}
+            of_model["held_out"] = held_out_results(answers, counts) | interval
+            sums["held_out.loss"][model.name] = losses, weights
+            sums["held_out.masked_accuracy"][model.name] = right, weights
         if held_out and task.likelihood:
-            shown_progress = _named(progress, f"likelihood of all tokens: {model.name}")
-            likelihoods[model.name] = row_likelihoods(held_out, model, task.likelihood, shown_progress)
-            results[model.name]["likelihood"] = likelihoods[model.name].results(model.causal)
+            drawing = _named(progress, f"likelihood of all tokens: {model.name}")
+            likelihoods = row_likelihoods(held_out, model, task.likelihood, drawing)
+            of_model["likelihood"] = likelihoods.results(model.causal)
+            sums["likelihood.nats_per_token"][model.name] = likelihoods.nats, likelihoods.tokens
         if pairs:
             scoring = _named(progress, f"{len(pairs):,} pairs: {model.name}")
             scores = sentence_scores(model, texts, task.form, scoring)
-            credit[model.name] = credits(scores[::2], scores[1::2])
+            credit, uid = credits(scores[::2], scores[1::2]), units(pairs)
             score = "log-likelihood" if model.causal else task.form
-            results[model.name]["pairs"] = {"score": score, **pair_results(pairs, credit[model.name])}
-    comparisons = []
-    if answers:
-        by_row = {name: of_model.by_row() for name, of_model in answers.items()}
-        weights = next(iter(by_row.values()))[2]
-        for name, (losses, *_) in by_row.items():
-            interval = paired_bootstrap(losses, weights)
-            results[name]["held_out"]["loss_interval"] = list(interval) if interval else None
-        for number, measure_name in enumerate(("held_out.loss", "held_out.masked_accuracy")):
-            comparisons += _comparisons(measure_name, {name: rows[number] for name, rows in by_row.items()}, weights)
-    if likelihoods:
-        nats = {name: of_model.nats for name, of_model in likelihoods.items()}
-        comparisons += _comparisons("likelihood.nats_per_token", nats, next(iter(likelihoods.values())).tokens)
-    if pairs:
-        uid = units(pairs)
-        by_uid = {name: np.bincount(uid, of_model).astype(np.float64) for name, of_model in credit.items()}
-        comparisons += _comparisons("pairs.accuracy", by_uid, np.bincount(uid).astype(np.float64))
+            of_model["pairs"] = {"score": score, **pair_results(pairs, credit)}
+            by_uid = np.bincount(uid, credit).astype(np.float64)
+            sums["pairs.accuracy"][model.name] = by_uid, np.bincount(uid).astype(np.float64)
+    comparisons = [each for name, by_model in sums.items() for each in _comparisons(name, by_model)]
     return {"settings": _settings(task, held_out, counted), "models": results, "comparisons": comparisons}
 
 
@@ -125,6 +110,17 @@ def check_pairs(path: str, limit: int | None, tokenizer: Path, causal: bool, lon
 
 def _named(progress: EvaluationProgress, line: str) -> Callable[[int, int], None]:
     return lambda done, of: progress(done, of, line)
+
+
+def _counts(counted: Dataset, held_out: HeldOut | None, progress: EvaluationProgress) -> NDArray[np.int64]:
+    if held_out and counted.manifest.tokenizer.sha256 != held_out.dataset.manifest.tokenizer.sha256:
+        raise UserError(
+            f"{counted.location} was made with another tokenizer than {held_out.dataset.location}; count the "
+            "tokens of one that was made with the same"
+        )
+    counting = _named(progress, f"counting the tokens of {counted.location}")
+    counting(0, counted.n_blocks)
+    return counted.token_counts(progress=counting)
 
 
 def _held_out(task: EvaluationRequest, models: list[Predictor]) -> HeldOut | None:
@@ -144,36 +140,31 @@ def _held_out(task: EvaluationRequest, models: list[Predictor]) -> HeldOut | Non
 
 def _settings(task: EvaluationRequest, held_out: HeldOut | None, counted: Dataset | None) -> dict[str, Any]:
     """Settings that determine the results, except the models."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if held_out:
         data = {"data": held_out.dataset.location, "fingerprint": held_out.dataset.manifest.fingerprint}
-        found["held_out"] = data | asdict(held_out.masks)
-        found |= {"likelihood": {"draws": task.likelihood}} if task.likelihood else {}
+        settings["held_out"] = data | asdict(held_out.masks)
+        settings |= {"likelihood": {"draws": task.likelihood}} if task.likelihood else {}
     if counted:
-        found["counts"] = {"data": counted.location, "fingerprint": counted.manifest.fingerprint}
+        settings["counts"] = {"data": counted.location, "fingerprint": counted.manifest.fingerprint}
     if task.pairs:
-        found["pairs"] = {"file": shown(task.pairs), "limit": task.limit}
-    return found
+        settings["pairs"] = {"file": shown(task.pairs), "limit": task.limit}
+    return settings
 
 
-def _comparisons(
-    measure_name: str, sums: dict[str, NDArray[np.float64]], weights: NDArray[np.float64]
-) -> list[dict[str, Any]]:
-    """Compare each model with the first one. sums, weights [U]: of each independent unit; sums by model."""
-    (first, of_first), *others = sums.items()
-    found = []
-    for name, of_model in others:
-        interval = paired_bootstrap(of_model - of_first, weights)
-        found.append(
-            {
-                "model": name,
-                "with": first,
-                "measure": measure_name,
-                "difference": float((of_model - of_first).sum() / weights.sum()),
-                "interval": list(interval) if interval else None,
-            }
-        )
-    return found
+def _comparisons(measure_name: str, by_model: dict[str, UnitSums]) -> list[dict[str, Any]]:
+    """Compare each model with the first one."""
+    (first, (of_first, weights)), *others = by_model.items()
+    return [
+        {
+            "model": name,
+            "with": first,
+            "measure": measure_name,
+            "difference": float((of_model - of_first).sum() / weights.sum()),
+            "interval": paired_bootstrap(of_model - of_first, weights),
+        }
+        for name, (of_model, _) in others
+    ]
 
 
 def paired_bootstrap(differences: NDArray[np.float64], weights: NDArray[np.float64]) -> tuple[float, float] | None:

@@ -80,16 +80,15 @@ def pair_results(pairs: Sequence[MinimalPair], credit: NDArray[np.float64]) -> d
         for number, pair in enumerate(pairs):
             if kind in pair.groups:
                 members[f"{kind}:{pair.groups[kind]}"].append(number)
-    found = _accuracy(credit)
-    found["ties"] = int((credit == 0.5).sum())
-    return found | {"by": {group: _accuracy(credit[numbers]) for group, numbers in members.items()}}
+    by = {group: _accuracy(credit[numbers]) for group, numbers in members.items()}
+    return _accuracy(credit) | {"ties": int((credit == 0.5).sum()), "by": by}
 
 
 def _accuracy(credit: NDArray[np.float64]) -> dict[str, Any]:
     return {
         "accuracy": float(credit.mean()),
         "pairs": len(credit),
-        "interval": list(wilson(float(credit.sum()), len(credit))),
+        "interval": wilson(float(credit.sum()), len(credit)),
     }
 
 

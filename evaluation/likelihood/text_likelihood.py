@@ -58,14 +58,14 @@ def row_likelihoods(
     vocabulary, settings, ranges = held_out.vocabulary, DiffusionConfig(), draws // 2
     masks = [DiffusionTokens(vocabulary, settings, _SEED, f"likelihood {n}", (n // 2, ranges)) for n in range(draws)]
     objectives: Sequence[Objective] = [CausalTokens(vocabulary)] if predictor.causal else masks
-    found: list[NDArray[np.float64]] = []
+    parts: list[NDArray[np.float64]] = []
     for rows in held_out.laid_out():
         nats = np.stack([_nats(predictor, rows.masked(objective, 1.0)) for objective in objectives])
         first, second = nats[::2].mean(axis=0), nats[::-2].mean(axis=0)  # of a causal model the same, the only one
         tokens = np.count_nonzero(vocabulary.is_ordinary[rows.rows.tokens], axis=1)
-        found.append(np.stack([(first + second) / 2, (first - second) ** 2 / 4, tokens]))
-        progress(sum(part.shape[1] for part in found), held_out.masks.rows)
-    return RowLikelihoods(*np.concatenate(found, axis=1))
+        parts.append(np.stack([(first + second) / 2, (first - second) ** 2 / 4, tokens]))
+        progress(sum(part.shape[1] for part in parts), held_out.masks.rows)
+    return RowLikelihoods(*np.concatenate(parts, axis=1))
 
 
 def _nats(predictor: Predictor, batch: Batch) -> NDArray[np.float64]:

@@ -10,14 +10,12 @@ from scipy.stats import entropy
 
 from data_prep.common.errors import UserError
 from experiments.dependencies import (
-    Arm,
     PairScorer,
     Sentence,
     attached,
     chain,
     chosen,
     parse,
-    random_scores,
     spanning_tree,
     wins,
 )
@@ -69,11 +67,6 @@ def test_the_tree_has_the_largest_sum(n):
         assert spanning_tree(scores) == max(trees, key=lambda edges: sum(scores[edge] for edge in edges))
 
 
-def test_equal_scores_make_a_tree_too():
-    assert len(spanning_tree(np.zeros((6, 6)))) == 5
-    assert spanning_tree(np.zeros((1, 1))) == frozenset()
-
-
 def test_attachment_counts_edges_of_both():
     gold = frozenset({(0, 1), (1, 3), (2, 3)})
     assert chain(4) == {(0, 1), (1, 2), (2, 3)}
@@ -88,14 +81,6 @@ def test_wins_compare_pairs_of_one_distance():
     gold = frozenset({(0, 1), (1, 2), (1, 3)})
     # distance 1: (0, 1) above (2, 3), (1, 2) equal to it; distance 2: (1, 3) below (0, 2)
     assert wins(scores, gold) == (1.5, 3)
-
-
-def test_random_scores_attach_and_win_by_chance():
-    sentence = Sentence(tuple("abcdefgh"), tuple(range(8)), frozenset((0, n) for n in range(1, 8)))
-    arm = Arm.of("random", [random_scores(8, number) for number in range(300)], [sentence] * 300)
-    assert sum(arm.hits) / (300 * 7) == pytest.approx(2 / 8, abs=0.03)  # 7 of 28 pairs are edges
-    assert sum(arm.compared) > 300
-    assert sum(arm.won) / sum(arm.compared) == pytest.approx(0.5, abs=0.03)
 
 
 @pytest.fixture(scope="module")
