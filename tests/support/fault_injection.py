@@ -20,7 +20,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -34,16 +33,6 @@ if TYPE_CHECKING:  # a command line that trains nothing does not import torch
 VARIABLE = "FAULTY_STEPS"
 _LOOP = "pretrain.loop.step_loop"
 _ROOT = Path(__file__).resolve().parents[2]
-_KINDS = {
-    "nan_gradient": {"rank", "step"},
-    "lost_gradient": {"rank", "step"},
-    "bad_batch": {"row"},
-    "flip_bit": {"rank", "step"},
-    "kill": {"rank", "step"},
-    "stop": {"rank", "step"},
-    "hang": {"rank", "step"},
-    "slow": {"rank", "step", "seconds"},
-}
 
 
 def variables(*faults: str) -> dict[str, str]:
@@ -112,62 +101,41 @@ def _wrap(loop: ModuleType) -> None:
     loop.Engine.__init__, loop.Engine.step, loop.Prefetcher.next = remember_engine, harm_after, harm_before
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault and its arguments."""
-
-    kind: str
-    when: dict[str, float]
-
-
-def parse(text: str) -> tuple[Fault, ...]:
-    """Parse the value of FAULTY_STEPS; raises ValueError if it is not a list of faults."""
-    faults = []
-    for part in filter(None, text.split(";")):
-        kind, _, rest = part.partition(":")
-        pairs = dict(pair.partition("=")[::2] for pair in rest.split(","))
-        if _KINDS.get(kind) != pairs.keys():
-            raise ValueError(f"{VARIABLE} has {part!r}, which is no fault")
-        faults.append(Fault(kind, {name: float(value) for name, value in pairs.items()}))
-    return tuple(faults)
-
-
 class Faults:
-    """The faults of this rank. `planned`: whether there are any."""
+    """The faults of this rank, from the value of FAULTY_STEPS. `planned`: whether there are any."""
 
     def __init__(self, rank: int, text: str):
-        self._faults = [fault for fault in parse(text) if fault.when.get("rank", rank) == rank]
+        faults = []
+        for part in filter(None, text.split(";")):
+            kind, _, rest = part.partition(":")
+            assert kind in (*_BEFORE, "slow", "bad_batch", "flip_bit"), f"{VARIABLE} has {part!r}"
+            pairs = (pair.split("=") for pair in rest.split(","))
+            faults.append((kind, {name: float(value) for name, value in pairs}))
+        self._faults = [(kind, given) for kind, given in faults if given.get("rank", rank) == rank]
         self.planned = bool(self._faults)
 
     def before_step(self, step: int, model: "nn.Module") -> None:
         """Inject the faults that are due before the step, in the given order."""
-        for fault in self._faults:
-            due = fault.when.get("step")
-            if fault.kind == "slow" and due is not None and step >= due:
-                _delay_forward(model, fault.when["seconds"])
-            elif due != step:
-                continue
-            elif fault.kind == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
-            elif fault.kind == "stop":
-                os.kill(os.getpid(), signal.SIGSTOP)
-            elif fault.kind == "hang":
-                while True:
-                    time.sleep(1)
-            elif fault.kind == "nan_gradient":
-                _poison_gradient(model)
-            elif fault.kind == "lost_gradient":
-                _lose_gradient(model)
+        for kind, given in self._faults:
+            if kind == "slow" and step >= given["step"]:
+                _delay_forward(model, given["seconds"])
+            elif kind in _BEFORE and step == given["step"]:
+                _BEFORE[kind](model)
 
     def lr_factor(self, row: int) -> float:
         """The factor on the learning rate of the step whose batch begins at this row of the stream."""
-        return 1000.0 if any(f.kind == "bad_batch" and f.when["row"] == row for f in self._faults) else 1.0
+        return 1000.0 if ("bad_batch", {"row": row}) in self._faults else 1.0
 
     def after_step(self, step: int, model: "nn.Module") -> None:
         """Inject the faults that are due after the step."""
-        for fault in self._faults:
-            if fault.kind == "flip_bit" and fault.when["step"] == step:
+        for kind, given in self._faults:
+            if kind == "flip_bit" and given["step"] == step:
                 _flip_bit(model)
+
+
+def _hang(model: "nn.Module") -> None:
+    while True:
+        time.sleep(1)
 
 
 def _delay_forward(model: "nn.Module", seconds: float) -> None:
@@ -212,3 +180,12 @@ def _flip_bit(model: "nn.Module") -> None:
     parameter = next(p for p in model.parameters() if p.numel())
     integers = parameter.data.view(-1).view({2: torch.int16, 4: torch.int32}[parameter.element_size()])
     integers[0] ^= 1
+
+
+_BEFORE = {
+    "kill": lambda model: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda model: os.kill(os.getpid(), signal.SIGSTOP),
+    "hang": _hang,
+    "nan_gradient": _poison_gradient,
+    "lost_gradient": _lose_gradient,
+}

@@ -96,10 +96,6 @@ def test_another_seed_and_another_shard_are_named(place, run, tmp_path):
 
 
 def test_mistakes_are_said(run, tmp_path):
-    for steps in ("9", "9:3", "0:4", "4:99"):
-        code, said = audit(run, "--steps", steps)
-        assert code == 1
-        assert f"--steps {steps}: write a first and a last step from 1 to {STEPS}" in said
     other = run.with_name("run-audit")
     other.mkdir()
     (other / "notes.txt").write_text("of the user")

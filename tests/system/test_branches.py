@@ -74,9 +74,6 @@ def test_status_and_mlflow_know_the_parent(folder, trunk):
 @pytest.mark.parametrize(
     ("parent", "settings", "wanted"),
     [
-        ("{trunk}", [], "is not RUN@STEP. Write for example runs/trunk@8000."),
-        ("{trunk}@7", [], "has no checkpoint of step 7. It has 4, 8, 12."),
-        ("{trunk}@8", ["run.dir={trunk}"], "the run to branch from. Add run.dir=FOLDER"),
         ("{trunk}@8", ["phases.stable.masking.rate=0.4"], "masking.rate was 0.15 and is 0.4"),
         ("{trunk}@8", ["phases.stable.steps=1", "phases.decay.steps=1"], "phases.decay (first step) was None and is 2"),
     ],

@@ -29,10 +29,3 @@ def test_demo_goes_from_text_to_a_filled_mask_and_goes_on_when_repeated(tmp_path
     again = runs.succeed("demo", "--dir", tmp_path, *few)
     assert "already finished" in again.stdout
     assert runs.losses(run).keys() == set(range(1, 7))
-
-
-def test_demo_says_why_it_stopped(tmp_path):
-    result = runs.maskwright("demo", "--dir", tmp_path, "train.stepz=6")
-    assert result.returncode == 1
-    assert "Unknown key train.stepz. Did you mean train.steps?" in result.stderr
-    assert "Traceback" not in result.stderr

@@ -47,12 +47,6 @@ def test_three_commands_lead_to_a_filled_mask(folder):
         assert all(token["token"] in shown.stdout for token in tokens)
 
 
-def test_fill_needs_a_mask(folder):
-    refused = maskwright("fill", "runs/my-model", "no mask here", cwd=folder)
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("error: No [MASK] in 'no mask here'.")
-
-
 def test_the_printed_commands_are_those_that_ran(folder):
     text = (folder / "my-model.yaml").read_text()
     printed = [line.removeprefix("#   maskwright ") for line in text.splitlines() if line.startswith("#   maskwright ")]
@@ -98,12 +92,6 @@ def test_what_cannot_be_prepared_is_refused_first(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
     done = maskwright("init", "text.txt", "--separator", "line", "--no-prep", "--yes", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-
-
-def test_a_name_must_not_leave_the_folder(tmp_path):
-    refused = maskwright("init", TEXT, "--name", "../x", cwd=tmp_path)
-    assert refused.returncode == 1
-    assert "--name is '../x'" in refused.stderr
 
 
 def test_questions_on_a_terminal(tmp_path):

@@ -108,10 +108,7 @@ def test_a_fault_ends_the_command_without_a_secret_and_the_next_one_finishes(run
 
 
 REFUSALS = (
-    ("RUN --to tiny", {}, "--to is 'tiny', not OWNER/NAME"),
     ("RUN --to other/tiny", {}, "may not write to other/tiny"),
-    (f"RUN --to {OWNER}/tiny --dry-run", {}, "--dry-run and --out belong together"),
-    (f"EXPORT --to {OWNER}/tiny --every-checkpoint", {}, "Remove --every-checkpoint"),
     (f"RUN --to {OWNER}/tiny", {"HF_TOKEN": READER}, f"may not write to {OWNER}/tiny"),
     (f"RUN --to {OWNER}/tiny", {"HF_TOKEN": "hf_s3cretWrong"}, "refuses your token"),
     (f"RUN --to {OWNER}/tiny", {"HF_TOKEN": ""}, "There is no token"),

@@ -319,10 +319,6 @@ def test_a_mixture_is_exported_for_each_view_with_equal_logits(data, folder, arc
         assert_same_logits(encoder, run / "exports/step-00000002-bidirectional", AutoModelForMaskedLM)
 
 
-def test_a_view_that_no_objective_has_is_refused(single):
-    assert "was trained with objective mlm, which has no causal view" in refused("export", single, "--view", "causal")
-
-
 @pytest.fixture(scope="module")
 def mixed(data, folder) -> Path:
     """A run of two objectives."""

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pretrain.run import RunFolder
-from tests.support import faulty, runs
+from tests.support import runs
 
 
 def errors_in(log: Path) -> list[str]:
@@ -50,24 +49,3 @@ def test_a_status_that_cannot_be_replaced_is_one_line_at_the_end(tmp_path):
         assert f"{run / 'status.json'} cannot be written ({os.strerror(errno.EPERM)})" in error
         assert runs.status(run)["state"] == "running", "nothing else could be written"
         assert told(run)["state"] == "failed"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [errno.EIO, errno.EDQUOT])
-def test_an_unwritable_status_does_not_stop_training_but_its_end_is_an_error(tmp_path, number):
-    run, log, switch = tmp_path / "run", tmp_path / "log", tmp_path / "switch"
-    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), run, train__steps=150)
-    fault = faulty.disk(switch, 0, "write", number, "status.json")
-    process = faulty.start(log, runs.write_config(tmp_path / "c.yaml", config), fault)
-    runs.wait_for_step(run, 2, 300)
-    switch.touch()
-    assert process.wait(300) == 1
-    assert max(runs.losses(run)) == 150, "training continued to its end"
-    (error,) = errors_in(log)
-    assert "status.json cannot be written" in error
-    assert os.strerror(number) in error
-    assert not RunFolder(run).is_held()
-    assert told(run)["state"] == "failed"
-    switch.unlink()
-    runs.succeed("train", tmp_path / "c.yaml", "--procs", "2")
-    assert told(run)["state"] == "completed"
