@@ -84,21 +84,10 @@ def test_appended_tasks_change_no_earlier_answer(kind, tmp_path):
         assert resolved(kind, tasks[:count], part, max_bytes=3_000) == whole[:count]
 
 
-def test_the_first_copy_stays(tmp_path):
-    texts = ["one", "two", "one", "three", "two", "one"]
-    tasks = [document_hashes(texts), document_hashes([]), document_hashes(["four", "three", "four"])]
-    assert resolved("exact", tasks, tmp_path) == [[2, 4, 5], [], [1, 2]]
-    RESOLVE["exact"]([], [])
-
-
 def test_a_later_document_that_links_two_does_not_drop_the_second(tmp_path):
     first, second, bridge = [1, 2], [3, 4], [1, 3]
     tasks = [np.array(rows, dtype=np.uint64) for rows in ([first, second], [bridge], [[9, 3]], [[9, 8]])]
     assert resolved("near", tasks, tmp_path) == [[], [0], [0], [0]]  # the last resembles a dropped one alone
-
-
-def test_bands_of_zero_are_no_bands(tmp_path):
-    assert resolved("near", [np.array([[0, 0], [0, 0], [7, 0], [7, 0]], dtype=np.uint64)], tmp_path) == [[3]]
 
 
 @pytest.mark.parametrize("kind,columns", [("exact", 2), ("near", 4)])

@@ -5,8 +5,6 @@ import random
 import numpy as np
 import pytest
 
-from data_prep.cleaning.arrays import save_array
-from data_prep.cleaning.key_passes import resolve_repeats
 from data_prep.cleaning.near_duplicates import VALUES, bands_and_rows, signatures, sketches
 
 
@@ -138,16 +136,3 @@ def test_signatures_depend_on_the_text_alone(monkeypatch):
         2332135150721178723,
         13880405481564707469,
     ]
-
-
-def test_clusters(tmp_path):
-    rng = random.Random(0)
-    ones, others = pairs(0.96, 60, 400)
-    _, thirds = pairs(0.96, 60, 400)
-    tasks = [ones, others[:30], thirds + others[30:] + ones[:5]]
-    keys, drops = ([tmp_path / f"{task}.{part}.npy" for task in range(3)] for part in ("keys", "drop"))
-    for path, documents in zip(keys, tasks, strict=True):
-        rng.shuffle(documents)
-        save_array(path, signatures(texts(documents)))
-    resolve_repeats(keys, drops, any_column=True)
-    assert [len(np.load(path)) for path in drops] == [0, 30, 95]

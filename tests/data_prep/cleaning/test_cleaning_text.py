@@ -143,9 +143,3 @@ def test_of_a_very_long_document_the_beginning_is_judged():
     distinct = " ".join(fresh(10_000)) + " "
     assert not repetitive([" ".join(f"v{k:06d}" for k in range(270_000)) + distinct * 20])[0]
     assert repetitive([distinct * 20])[0]
-
-
-def test_the_most_frequent_ngram_counts_not_the_longest():
-    words = split_words(["a a b a a c a a d " + "long longer e long longer"])
-    assert top_ngram_shares(words, 2).tolist() == pytest.approx([3 * 2 / 30])
-    assert top_ngram_shares(words, 3).tolist() == [0.0]

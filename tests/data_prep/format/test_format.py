@@ -217,13 +217,3 @@ def test_document_lengths_must_have_the_checksum_of_the_ends(dataset, known):
     with pytest.raises(DamagedData, match=r"the document lengths of block \d+_\d+ do not have the checksum"):
         Dataset(dataset.path).document_lengths(0)
     assert any("differ from the document lengths" in problem for problem in verify_data_set(dataset.path))
-
-
-def test_a_data_set_of_an_earlier_version_is_read(dataset):
-    """Its manifest has no index fingerprint."""
-    _edit_manifest(dataset, index_fingerprint=...)
-    again = Dataset(dataset.path)
-    assert again.manifest.index_fingerprint is None
-    assert again.manifest.fingerprint == dataset.manifest.fingerprint
-    again.check_indexes()
-    assert not [problem for problem in verify_data_set(dataset.path) if "tokenizer" not in problem]

@@ -1,7 +1,6 @@
 """Alignment of text pairs: which tokens of the right text are targets."""
 
 import time
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.tokenizer import LONG_WORD, alignment, targets_of, word_differences
-from data_prep.tokenizer.alignment import MAX_PRODUCT
+from data_prep.tokenizer.alignment import DIRECT_PRODUCT, MAX_PRODUCT
 
 VOCABULARY = ["the", "ship", "##s", "sail", "##ed", "##ing", "a", "red"]
 BEGINS = np.array([not token.startswith("##") for token in VOCABULARY])
@@ -82,29 +81,21 @@ def test_a_long_word_counts_as_its_tokens():
 WORDS = st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=30)
 
 
-def check(right, wrong):
-    """The words that are not missing are in the wrong text, in order."""
-    assert all(a <= b and c <= d and (a < b or c < d) for a, b, c, d in word_differences(right, wrong))
-    ranges = missing(right, wrong)
-    assert all(end <= first for (_, end), (first, _) in pairwise(ranges))
-    gone = {place for first, last in ranges for place in range(first, last)}
-    rest = iter(wrong)
-    assert all(word in rest for place, word in enumerate(right) if place not in gone)
-    assert right != wrong or not ranges
-
-
-@given(WORDS, WORDS)
-def test_what_is_not_missing_stands_in_the_wrong_text_in_order(right, wrong):
-    check(right, wrong)
-
-
-@given(WORDS, WORDS, st.sampled_from([0, 4, 100]))
-def test_long_texts_are_cut_without_harm(right, wrong, limit):
-    """The same holds where texts are cut, or too long to compare."""
+@given(WORDS, WORDS, st.sampled_from([(DIRECT_PRODUCT, MAX_PRODUCT), (0, 0), (0, 4), (0, 100)]))
+def test_differences_turn_the_wrong_text_into_the_right_one(right, wrong, limits):
+    """Also where texts are cut, or too long to compare."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alignment, "DIRECT_PRODUCT", 0)
-        patch.setattr(alignment, "MAX_PRODUCT", limit)
-        check(right, wrong)
+        patch.setattr(alignment, "DIRECT_PRODUCT", limits[0])
+        patch.setattr(alignment, "MAX_PRODUCT", limits[1])
+        differences = list(word_differences(right, wrong))
+    made, done = [], 0
+    for first, last, start, end in differences:
+        assert first < last or start < end
+        assert right[len(made) : first] == wrong[done:start]
+        made += wrong[done:start] + right[first:last]
+        done = end
+    assert made + wrong[done:] == right
+    assert right != wrong or not differences
 
 
 def test_a_long_document_takes_linear_time_and_finds_its_differences():
@@ -131,12 +122,3 @@ def test_what_is_too_long_to_compare_is_different():
     size = int(MAX_PRODUCT**0.5) + 1
     right, wrong = [b"x", *[b"a", b"b"] * size, b"y"], [b"x", *[b"b", b"c"] * size, b"y"]
     assert missing(right, wrong) == [(1, 1 + 2 * size)]
-
-
-@given(WORDS, WORDS)
-def test_differences_turn_the_wrong_text_into_the_right_one(right, wrong):
-    made, done = [], 0
-    for first, last, start, end in word_differences(right, wrong):
-        made += wrong[done:start] + right[first:last]
-        done = end
-    assert made + wrong[done:] == right
