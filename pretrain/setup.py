@@ -22,7 +22,7 @@ from pretrain.distributed import (
     run_on_all_ranks,
     run_on_rank_zero,
 )
-from pretrain.engine import Engine
+from pretrain.engine import Engine, slow_precision
 from pretrain.model import build_for_training, describe_model
 from pretrain.planning import print_warnings, run_warnings
 from pretrain.reporting import record_environment
@@ -118,7 +118,7 @@ def record_start(run: RunParts, engine: Engine, steps_done: int, kernels: dict[s
     Returns:
         The environment.
     """
-    if warning := engine.precision_warning:
+    if warning := slow_precision(run.config.train.precision, engine.device.type):
         print_on_rank_zero(warning)
 
     def record() -> None:

@@ -19,7 +19,6 @@ from torch import Tensor
 from pretrain.checkpoint import Checkpoint, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
-from pretrain.engine.clipping import Clipping
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
@@ -28,7 +27,7 @@ from pretrain.engine.gradient_buckets import matrix_groups
 from pretrain.engine.gradient_check import GradientCheck, ReportDifferences, checked_parameters
 from pretrain.engine.gradient_norms import GroupNorms
 from pretrain.engine.host_copy import StatesInMemory
-from pretrain.engine.process_group import make_deterministic, slow_precision
+from pretrain.engine.process_group import make_deterministic
 from pretrain.engine.resharding import (
     DEEPSPEED_FOLDER,
     exchange_weights,
@@ -82,9 +81,6 @@ class Engine:
         self._flat: FlatGradientStep | None = None
         if uses_flat_gradients(config):
             self._flat = FlatGradientStep(self.deepspeed, config)
-        self._clipping: Clipping | None = None
-        if config.zero.stage == 2 and config.zero.offload == "none":
-            self._clipping = Clipping(self.deepspeed.optimizer, config.train.precision == "fp16")
         self._norms = GroupNorms(self.deepspeed, self._names)
         self._check = GradientCheck(self.deepspeed, checked, flat=self._flat is not None)
 
@@ -216,8 +212,8 @@ class Engine:
         """
         self.deepspeed.basic_optimizer.found_inf = skipped if self.config.zero.offload == "none" else skipped.cpu()
         if self._flat:
-            self._flat.step.norm = squares.sqrt().float()
-        norm = self._clipping.measure() if self._clipping else self._plain_grad_norm()
+            self._flat.norm = squares.sqrt().float()
+        norm = self._plain_grad_norm()
         self.deepspeed.step()
         self._forget_overflow()
         return torch.as_tensor(self.deepspeed.get_global_grad_norm() if norm is None else norm)
@@ -233,11 +229,6 @@ class Engine:
         """The weights that should be equal on every rank, by name."""
         self.wait_for_weights()
         return replicated_weights(self.deepspeed)
-
-    @property
-    def precision_warning(self) -> str | None:
-        """A warning if the processor is slow in the precision of the run."""
-        return slow_precision(self.config.train.precision, self.device.type)
 
     @property
     def module(self) -> torch.nn.Module:
@@ -332,7 +323,7 @@ class Engine:
             self._flat.close()
         self.deepspeed.destroy()
         # Each holds the optimizer, or copies of its state.
-        del self.deepspeed, self._flat, self._clipping, self._norms, self._check, self._states
+        del self.deepspeed, self._flat, self._norms, self._check, self._states
         gc.collect()
         get_accelerator().empty_cache()
 

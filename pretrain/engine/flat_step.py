@@ -16,14 +16,15 @@ from pretrain.engine.weight_gathers import WeightGathers
 from pretrain.model import Encoder
 
 
-class FlatStep:
-    """Steps the optimizer on this rank's parts, and starts the gathers of the weights. It replaces `optimizer.step`.
+class FlatGradientStep:
+    """Steps the optimizer on this rank's parts of the gradients, and starts the gathers of the weights.
 
+    Gradients are summed, and weights gathered, in a separate process group. In the default group the sums that a step
+    begins with would wait for the gathers of the weights, and so would the forward pass.
     The host waits for the device in fp16 alone, where it must know whether to lower the loss scale.
 
     Args:
-        optimizer: DeepSpeed's, of stage 1 without offloading.
-        fp16: whether it scales the loss.
+        inner: DeepSpeed's engine of ZeRO 1 without offload.
 
     Attributes:
         norm: of all gradients, with the loss scale: fp32 [] on the device, set before each step.
@@ -31,9 +32,16 @@ class FlatStep:
 
     norm: Tensor
 
-    def __init__(self, optimizer: Any, gradients: FlatGradients, gathers: WeightGathers, fp16: bool):
-        self._optimizer, self._gradients, self._gathers, self._fp16 = optimizer, gradients, gathers, fp16
-        optimizer.step = self._step
+    def __init__(self, inner: Any, config: Config):
+        model = inner.module
+        by_layer = lambda: isinstance(model, Encoder) and not model.is_compiled  # noqa: E731
+        overlap, self._fp16 = config.zero.overlap, config.train.precision == "fp16"
+        inner.enable_backward_allreduce = False
+        self._ranks = dist.new_group(timeout=default_pg_timeout) if dist.get_world_size() > 1 and overlap else None
+        self._optimizer = inner.optimizer
+        self.gradients = FlatGradients(self._optimizer, self._ranks, inner.communication_data_type, overlap)
+        self.weights = WeightGathers(self._optimizer, self._ranks, model, by_layer, overlap)
+        self._optimizer.step = self._step
 
     def _step(self) -> None:
         optimizer, scale = self._optimizer, self._optimizer.loss_scale
@@ -47,38 +55,20 @@ class FlatStep:
     def _update(self, scale: float) -> None:
         optimizer, inner = self._optimizer, self._optimizer.optimizer
         masters = optimizer.single_partition_of_fp32_groups
-        for master, part in zip(masters, self._gradients.parts, strict=True):
+        for master, part in zip(masters, self.gradients.parts, strict=True):
             master.grad = part
         inner.grad_scale = self._divisor(scale)
         inner.step()
         for master in masters:
             master.grad = None
         optimizer._lazy_init_hp_params_optimizer_state()
-        self._gathers.publish(masters)
+        self.weights.publish(masters)
 
     def _divisor(self, scale: float) -> Tensor | None:
         """The loss scale, times what the norm exceeds the largest allowed one: fp32 [], or None for one."""
         if largest := self._optimizer.clip_grad:
             return scale * ((self.norm / scale + 1e-6) / largest).clamp(min=1)
         return None if scale == 1 else torch.full_like(self.norm, scale)
-
-
-class FlatGradientStep:
-    """ZeRO 1 without offload: gradients are summed, and weights gathered, in a separate process group.
-
-    In the default group the sums that a step begins with would wait for the gathers of the weights, and so would the
-    forward pass.
-    """
-
-    def __init__(self, inner: Any, config: Config):
-        model = inner.module
-        by_layer = lambda: isinstance(model, Encoder) and not model.is_compiled  # noqa: E731
-        optimizer, overlap, fp16 = inner.optimizer, config.zero.overlap, config.train.precision == "fp16"
-        inner.enable_backward_allreduce = False
-        self._ranks = dist.new_group(timeout=default_pg_timeout) if dist.get_world_size() > 1 and overlap else None
-        self.gradients = FlatGradients(optimizer, self._ranks, inner.communication_data_type, overlap)
-        self.weights = WeightGathers(optimizer, self._ranks, model, by_layer, overlap)
-        self.step = FlatStep(optimizer, self.gradients, self.weights, fp16)
 
     def close(self) -> None:
         """Leave the model and the process group."""
