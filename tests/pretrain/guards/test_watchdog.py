@@ -98,33 +98,23 @@ class Clock:
         return self.now
 
 
-def test_the_start_and_the_first_step_may_take_longer(tmp_path):
+# After a rollback, the model compiles again.
+PLACES = [("start", 0), ("data", 5), ("data", 6), ("checkpoint", 6), ("start", 6), ("data", 3), ("data", 4)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "limits"), [(200, (600, 600, 200, 600, 600, 600, 200)), (1, (300, 300, 1, 300, 300, 300, 1))]
+)
+def test_the_start_the_first_step_and_checkpoints_may_take_longer(tmp_path, seconds, limits):
     clock = Clock()
-    ranks = Ranks(tmp_path, number=1, seconds=200.0, clock=clock)
+    ranks = Ranks(tmp_path, number=1, seconds=seconds, clock=clock)
     assert not any(thread.name == "watchdog" for thread in threading.enumerate())
     (dog,), (marker,) = ranks.dogs, ranks.markers
-
-    def overdue_after(seconds):
-        clock.now = marker.at.since + seconds
-        return dog.is_overdue()
-
-    places = [("start", 0, 600), ("data", 5, 600), ("data", 6, 200), ("checkpoint", 6, 600)]
-    places += [("start", 6, 600), ("data", 3, 600), ("data", 4, 200)]  # after a rollback, the model compiles again
-    for phase, step, limit in places:
-        marker.enter(phase, step)
-        assert not overdue_after(0.9 * limit), (phase, step)
-        assert overdue_after(1.1 * limit), (phase, step)
-
-
-def test_a_checkpoint_may_take_minutes_however_short_the_limit(tmp_path):
-    clock = Clock()
-    ranks = Ranks(tmp_path, number=1, seconds=1.0, clock=clock)
-    (dog,), (marker,) = ranks.dogs, ranks.markers
-    marker.enter("checkpoint", 6)
-    clock.now += 290
-    assert not dog.is_overdue()
-    clock.now += 20
-    assert dog.is_overdue()
+    for place, limit in zip(PLACES, limits, strict=True):
+        marker.enter(*place)
+        for share in (0.9, 1.1):
+            clock.now = marker.at.since + share * limit
+            assert dog.is_overdue() == (share > 1), place
 
 
 def test_a_process_that_was_suspended_starts_counting_anew(tmp_path):

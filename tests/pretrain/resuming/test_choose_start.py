@@ -82,8 +82,8 @@ def start(data):
     """The step that a run would resume from; None for the beginning."""
 
     def starter(run: Path, **settings: Any) -> int | None:
-        found = find_start(config_of(run, **settings), RunFolder(run), data)
-        return found.step if found else None
+        saved = find_start(config_of(run, **settings), RunFolder(run), data)
+        return saved.step if saved else None
 
     return starter
 
@@ -133,15 +133,12 @@ def test_an_empty_run_starts_only_under_auto_and_never(tmp_path, start, refusal)
     assert "run.resume is required, and there is no checkpoint" in refusal(tmp_path, resume="required")
 
 
-@pytest.mark.parametrize("resume", ["auto", "required"])
-def test_all_damaged_never_starts_again(run, refusal, resume):
+def test_checkpoints_are_never_passed_over(run, refusal):
+    assert "step-00000008 exists although run.resume is never" in refusal(run, resume="never")
     damage(run, 4)
     damage(run, 8)
-    assert "no checkpoint is intact" in refusal(run, resume=resume)
-
-
-def test_never_refuses_what_exists(run, refusal):
-    assert "step-00000008 exists although run.resume is never" in refusal(run, resume="never")
+    for resume in ("auto", "required"):
+        assert "no checkpoint is intact" in refusal(run, resume=resume)
 
 
 def test_a_named_checkpoint_of_this_run(run, start, refusal):
@@ -193,54 +190,42 @@ def test_a_remote_with_checkpoints_is_never_passed_over_silently(run, tmp_path, 
     assert "there is no checkpoint in it" in refusal(again, remote=f"file://{tmp_path}/empty", resume="required")
 
 
-def weighted_by(run: Path, path: Path, weight: float) -> Config:
-    """Token 6 is selected with this weight."""
+def begun_from(run: Path, weights: bytes, weight: float) -> Config:
+    """A run that begins with these weights, and selects tokens with this weight. They count by content."""
+    (run / "model.safetensors").write_bytes(weights)
     cached_weights.cache_clear()
-    WeightList("0" * 64, [weight] * 1000).write(path)
-    return config_of(run).model_copy(
-        update={"masking": MaskingConfig.model_validate({"selection": {"weights": str(path)}})}
+    WeightList("0" * 64, [weight] * 1000).write(run / "list")
+    config = config_of(run)
+    return config.model_copy(
+        update={
+            "model": config.model.model_copy(update={"init": run}),
+            "masking": MaskingConfig.model_validate({"selection": {"weights": str(run / "list")}}),
+        }
     )
 
 
-def begun_from(run: Path, folder: Path, weights: bytes) -> tuple[Config, str]:
-    """A run that began with these weights, and their digest."""
-    folder.mkdir(exist_ok=True)
-    (folder / "model.safetensors").write_bytes(weights)
-    config = config_of(run)
-    model = config.model.model_copy(update={"init": folder})
-    return config.model_copy(update={"model": model}), weights_digest(folder)
-
-
-@pytest.mark.parametrize("kind", ["seed and rate", "weight list", "model.init"])
-def test_each_kind_of_change_is_refused_by_name_and_can_be_allowed(tmp_path, data, kind):
+def test_changes_are_refused_by_name_and_can_be_allowed(tmp_path, data):
     """tests/pretrain/checkpoint/test_identity.py has the other settings and the data."""
     folder = RunFolder(tmp_path / "run")
     folder.create()
-    run, init = folder.path, None
-    before = config_of(run)
-    if kind == "weight list":
-        before = weighted_by(run, tmp_path / "list", 2.0)
-    elif kind == "model.init":
-        before, init = begun_from(run, tmp_path / "bert", b"one")
-    commit(folder.checkpoints, 8, checkpoint_state(before, data, ResumeState(8, AT, init=init)))
-    now, named = {
-        "seed and rate": lambda: (
-            config_of(run, rate=0.3, seed=8),
-            ["masking.rate was 0.15 and is", "run.seed was "],
-        ),
-        "weight list": lambda: (weighted_by(run, tmp_path / "list", 3.0), ["masking.selection.weights (content) was "]),
-        "model.init": lambda: (begun_from(run, tmp_path / "bert", b"another")[0], ["model.init (weights) was "]),
-    }[kind]()
-    with pytest.raises(UserError) as caught:
-        find_start(now, folder, data)
-    message = str(caught.value)
-    assert all(text in message for text in named)
-    assert message.count(" was ") == len(named), f"another kind is named too: {message}"
-    assert "pass run.allow_changes=true" in message
-    allowed = now.model_copy(update={"run": now.run.model_copy(update={"allow_changes": True})})
-    saved = find_start(allowed, folder, data)
-    assert saved is not None
-    assert saved.step == 8
+    before = begun_from(folder.path, b"one", 2.0)
+    state = ResumeState(8, AT, init=weights_digest(folder.path))
+    commit(folder.checkpoints, 8, checkpoint_state(before, data, state))
+    for weights, weight, named in (
+        (b"one", 2.0, []),
+        (b"one", 3.0, ["masking.selection.weights (content) was "]),
+        (b"another", 3.0, ["masking.selection.weights (content) was ", "model.init (weights) was "]),
+    ):
+        now = begun_from(folder.path, weights, weight)
+        if named:
+            with pytest.raises(UserError, match=r"pass run\.allow_changes=true") as caught:
+                find_start(now, folder, data)
+            assert all(text in str(caught.value) for text in named)
+            assert str(caught.value).count(" was ") == len(named), f"another change is named too: {caught.value}"
+        allowed = now.model_copy(update={"run": now.run.model_copy(update={"allow_changes": bool(named)})})
+        saved = find_start(allowed, folder, data)
+        assert saved is not None
+        assert saved.step == 8
 
 
 def test_the_objective_may_change_if_that_is_allowed(run, start, refusal):
@@ -264,20 +249,20 @@ def test_a_run_can_be_longer_but_not_shorter_than_its_checkpoint(run, start, ref
 
 
 def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data):
-    found = checkpoint.read(run / "checkpoints/step-00000008")
-    assert start_state(found, config_of(run), data) == ResumeState(8, AT, 7)
-    assert start_state(found, config_of(run, rate=0.3), data) == ResumeState(8, AT, 7)
+    saved = checkpoint.read(run / "checkpoints/step-00000008")
+    assert start_state(saved, config_of(run), data) == ResumeState(8, AT, 7)
+    assert start_state(saved, config_of(run, rate=0.3), data) == ResumeState(8, AT, 7)
     next_epoch = ResumeState(8, beginning(2), 7)
     for change in ({"seq_len": 64}, {"packing": "concat"}, {"window_blocks": 3}):
-        assert start_state(found, config_of(run, data=change), data) == next_epoch
-    assert start_state(found, config_of(run, data={"shuffled_ngrams": 1}), data) == ResumeState(8, AT, 7)
-    assert start_state(found, config_of(run, seed=3), data) == next_epoch
+        assert start_state(saved, config_of(run, data=change), data) == next_epoch
+    assert start_state(saved, config_of(run, data={"shuffled_ngrams": 1}), data) == ResumeState(8, AT, 7)
+    assert start_state(saved, config_of(run, seed=3), data) == next_epoch
     for begin, state in ((7, next_epoch), (8, ResumeState(8, AT, 7))):
         later = {"name": "b", "steps": 100 - begin, "data": {"seq_len": 256}}
         phases = [{"name": "a", "steps": begin}, later]
-        assert start_state(found, config_of(run, phases=phases), data) == state
+        assert start_state(saved, config_of(run, phases=phases), data) == state
     two = Sources(("a", "b"), data.datasets * 2, ((1.0, 1.0),))
-    assert start_state(found, config_of(run), two).position == beginning(2, 2)
+    assert start_state(saved, config_of(run), two).position == beginning(2, 2)
 
 
 def test_a_checkpoint_of_another_version_is_refused(run, refusal):

@@ -2,11 +2,8 @@
 
 import json
 import math
-import os
-import resource
 from pathlib import Path
 
-import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,18 +31,13 @@ def test_a_line_is_standard_json_and_gives_back_every_float(metrics: dict[str, f
         assert entry.metrics[name] == value or (math.isnan(value) and math.isnan(entry.metrics[name]))
 
 
-def test_lines_are_there_for_readers_before_the_journal_is_closed(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "journal.jsonl")
-    journal.append(1, {"train/loss": 0.1})
-    assert [entry.metrics for entry in JournalReader(tmp_path / "journal.jsonl").entries()] == [{"train/loss": 0.1}]
-    journal.close()
-
-
 def test_a_later_line_wins_metric_by_metric_and_unrepeated_steps_stay(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     write(path, (1, {"a": 1.0}), (2, {"a": 2.0, "b": 7.0}), (3, {"a": 3.0}))
-    write(path, (2, {"a": 20.0}))
-    entries = JournalReader(path).entries()
+    journal = Journal(path)
+    journal.append(2, {"a": 20.0})
+    entries = JournalReader(path).entries()  # before the journal is closed
+    journal.close()
     assert [(entry.step, entry.metrics) for entry in entries] == [
         (1, {"a": 1.0}),
         (2, {"a": 20.0, "b": 7.0}),
@@ -59,10 +51,7 @@ def test_a_torn_last_line_is_ignored_then_repaired(tmp_path: Path, lost: int) ->
     path = tmp_path / "journal.jsonl"
     write(path, (1, {"train/loss": 6.5}), (2, {"train/loss": 6.25}))
     path.write_bytes(path.read_bytes()[:-lost])
-    assert [entry.step for entry in JournalReader(path).entries()] in (
-        [1],
-        [1, 2],
-    )  # 2 only where just the newline is lost
+    assert [entry.step for entry in JournalReader(path).entries()] == [1]
     write(path, (2, {"train/loss": 6.0}), (3, {"train/loss": 5.0}))
     assert [(entry.step, entry.metrics["train/loss"]) for entry in JournalReader(path).entries()] == [
         (1, 6.5),
@@ -80,22 +69,6 @@ def test_a_torn_line_longer_than_one_chunk_is_dropped(tmp_path: Path) -> None:
     write(path, (2, {"a": 2.0}))
     assert len(path.read_bytes().splitlines()) == 2
     assert [entry.step for entry in JournalReader(path).entries()] == [1, 2]
-
-
-def test_a_torn_line_is_dropped_without_a_memory_map(tmp_path: Path) -> None:
-    """Some network file systems have none. This file is larger than the address space that the process may take."""
-    path = tmp_path / "journal.jsonl"
-    with open(path, "wb") as file:
-        file.truncate(8 << 30)  # takes no room
-        file.seek(0, os.SEEK_END)
-        file.write(b'\n{"torn')
-    used, (soft, hard) = psutil.Process().memory_info().vms, resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), hard))
-    try:
-        Journal(path).close()
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-    assert path.stat().st_size == (8 << 30) + 1
 
 
 @pytest.mark.parametrize(
