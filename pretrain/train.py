@@ -31,7 +31,7 @@ from data_prep.common.output import guard_output
 from data_prep.common.processes import die_with_parent, leave
 from pretrain.config import Config
 from pretrain.config_files import load_config
-from pretrain.distributed import Threads
+from pretrain.distributed import Threads, local_processes
 from pretrain.run import EXIT_CODES, RunFolder, StartPhase, State, StopRequest, report_failure
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def main(observers: "Sequence[Observer]" = ()) -> int:
     os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")
     if not sys.warnoptions:  # a warning of torch about DeepSpeed that users cannot act on
         warnings.simplefilter("ignore", FutureWarning)
-    threads = Threads.of_rank(os.environ)
+    threads = Threads.of(local_processes(os.environ), os.environ)
     if os.environ.get("RANK", "0") == "0" and not StartPhase.has_begun():
         number = os.environ.get("WORLD_SIZE", 1)
         StartPhase.begin(f"Starting a run with {number} processes, {threads}.")

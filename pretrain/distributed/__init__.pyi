@@ -12,3 +12,4 @@ from .rendezvous import prepare_rendezvous as prepare_rendezvous
 from .threads import Cores as Cores
 from .threads import Threads as Threads
 from .threads import limits_of as limits_of
+from .threads import local_processes as local_processes

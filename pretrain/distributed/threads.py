@@ -66,11 +66,6 @@ class Threads:
         cores = cores or Cores.usable(environment)
         return cls(max(1, cores.number // processes), cores.source)
 
-    @classmethod
-    def of_rank(cls, environment: Mapping[str, str]) -> "Threads":
-        """The threads of this rank; the launcher says how many processes of the run are on this host."""
-        return cls.of(local_processes(environment), environment)
-
     def settings(self, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Environment variables for each process. OpenMP reads them when torch is imported."""
         number = {} if self.source == _NUMBER else {_NUMBER: str(self.number)}

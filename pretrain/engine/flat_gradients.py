@@ -26,22 +26,11 @@ from pretrain.engine.gradient_buckets import group_buckets
 from pretrain.engine.gradient_norms import sum_of_squares
 
 
-class _Partition(list[Tensor]):
-    """This rank's pieces of a group's gradients, parameter by parameter, and the flat tensor that they are views of.
-
-    DeepSpeed has this interface for its compiler's passes.
-    """
-
-    def __init__(self, pieces: list[Tensor], flat_partition: Tensor):
-        super().__init__(pieces)
-        self.flat_partition = flat_partition
-
-
 class _GradientGroup:
     """The gradients of a parameter group: `flat` fp32 [n], laid out as the flat weights are, zero where they pad.
 
     part: fp32 [n / ranks], this rank's, summed over all ranks by the bucket. With one rank it is `flat`.
-    complete: whether the micro-batch has given every parameter a gradient.
+    arrived: the parameters to which the micro-batch has given a gradient. complete: whether these are all.
     """
 
     def __init__(self, parameters: list[nn.Parameter], flat_weights: Tensor, part: Tensor | None):
@@ -53,19 +42,11 @@ class _GradientGroup:
         held = [p._hp_mapping.hp_fragment_address for p in parameters if p._hp_mapping is not None]  # type: ignore[attr-defined]
         self.pieces = [self.part[place.start : place.start + place.numel] for place in held]
         self._empty = True
-        self._arrived: set[nn.Parameter] = set()
+        self.arrived: set[nn.Parameter] = set()
 
     @property
     def complete(self) -> bool:
-        return len(self._arrived) == len(self.parameters)
-
-    def arrive(self, parameter: nn.Parameter) -> None:
-        """Count a gradient of the micro-batch."""
-        self._arrived.add(parameter)
-
-    def begin(self) -> None:
-        """Expect the gradients of the next micro-batch."""
-        self._arrived.clear()
+        return len(self.arrived) == len(self.parameters)
 
     def add(self) -> None:
         """Take the gradients that the parameters have."""
@@ -81,10 +62,10 @@ class _GradientGroup:
         for parameter in self.parameters:
             parameter.grad = None
 
-    def finish(self) -> _Partition:
-        """The summed part. The next gradients replace these."""
+    def finish(self) -> list[Tensor]:
+        """The pieces of the summed part, parameter by parameter. The next gradients replace these."""
         self._empty = True
-        return _Partition(self.pieces, self.part)
+        return self.pieces
 
 
 class _GradientBucket:
@@ -188,7 +169,7 @@ class FlatGradients:
         """Expect a backward pass, the `last` of a step or not."""
         self._last = last
         for group in self._groups.values():
-            group.begin()
+            group.arrived.clear()
 
     def end(self) -> None:
         """Take what the backward pass has left. After the last one, start the sums that have not begun.
@@ -226,7 +207,7 @@ class FlatGradients:
 
     def _arrive(self, bucket: _GradientBucket, group: _GradientGroup, parameter: nn.Parameter) -> None:
         """Take a group's gradients when they are complete. `end` finds those that come after their bucket was sent."""
-        group.arrive(parameter)
+        group.arrived.add(parameter)
         if group.complete and not bucket.launched:
             group.add()
         if self._last:

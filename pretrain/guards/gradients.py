@@ -18,34 +18,20 @@ def end_for_wrong_gradients(differences: dict[str, float], config: Config, step:
     Raises:
         EndOfRun: always.
     """
-    worst = max(differences, key=differences.__getitem__)
+    zero, offloads = config.zero, config.zero.offload != "none"
+    worst, size = max(differences.items(), key=lambda difference: difference[1])
     others = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
     which = f"In step {step}, gradients" if step else "Gradients"
-    earlier = (
-        " Steps since the last comparison may have used wrong gradients: go back to a checkpoint before them."
-        if step
-        else ""
-    )
+    differ = "are not finite, but the gradients of a plain all-reduce are,"
+    if math.isfinite(size):
+        differ = f"differ from a plain all-reduce by {100 * size:.2g}% of their norm"
+    parts = [f"ZeRO {zero.stage}", *(["offload to the CPU"] if offloads else []), config.train.precision]
+    parts += ["torch.compile"] if config.train.compile is True else []
+    advice = f"Set zero.stage=1{' and zero.offload=none' if offloads else ''}, or use another version of DeepSpeed."
+    if zero.stage == 1 and not offloads:  # Maskwright's own reduction
+        advice = "Use another version of DeepSpeed or PyTorch."
+    if step:
+        advice += " Steps since the last comparison may have used wrong gradients: go back to a checkpoint before them."
     raise EndOfRun(
-        f"{which} of {worst}{others} {_size(differences[worst])} with {_settings(config)}. {_advice(config)}.{earlier}"
+        f"{which} of {worst}{others} {differ} with {', '.join(parts)} and DeepSpeed {version('deepspeed')}. {advice}"
     )
-
-
-def _size(difference: float) -> str:
-    if math.isinf(difference):
-        return "are not finite, but the gradients of a plain all-reduce are,"
-    return f"differ from a plain all-reduce by {100 * difference:.2g}% of their norm"
-
-
-def _settings(config: Config) -> str:
-    offload = ["offload to the CPU"] if config.zero.offload != "none" else []
-    compiled = ["torch.compile"] if config.train.compile is True else []
-    parts = [f"ZeRO {config.zero.stage}", *offload, config.train.precision, *compiled]
-    return f"{', '.join(parts)} and DeepSpeed {version('deepspeed')}"
-
-
-def _advice(config: Config) -> str:
-    if config.zero.stage == 1 and config.zero.offload == "none":  # Maskwright's own reduction
-        return "Use another version of DeepSpeed or PyTorch"
-    offload = " and zero.offload=none" if config.zero.offload != "none" else ""
-    return f"Set zero.stage=1{offload}, or use another version of DeepSpeed"

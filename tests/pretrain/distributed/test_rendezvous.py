@@ -5,8 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from data_prep.common.errors import UserError
-from pretrain.distributed import prepare_rendezvous
-from pretrain.distributed.threads import local_processes
+from pretrain.distributed import local_processes, prepare_rendezvous
 
 
 def of_openmpi(**more: str) -> dict[str, str]:

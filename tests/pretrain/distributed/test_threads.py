@@ -63,12 +63,6 @@ def test_usable_cores_follow_affinity_quota_and_slurm(monkeypatch):
     assert Cores.usable({}) == Cores(1, "a CPU quota of 0.5")
 
 
-def test_a_rank_shares_the_usable_cores_with_the_other_ranks_of_its_host():
-    cores = Cores.usable({})
-    assert Threads.of_rank({}) == Threads(cores.number, cores.source)
-    assert Threads.of_rank({"LOCAL_SIZE": str(cores.number)}) == Threads(1, cores.source)
-
-
 def test_control_groups_of_both_versions():
     found = control_groups("4:memory:/jobs/7\n0::/slurm/job_1\n")
     assert Path("/sys/fs/cgroup/memory/jobs/7") in found
