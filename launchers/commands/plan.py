@@ -52,7 +52,6 @@ def plan(
         int | None,
         typer.Option(min=1, help="scaling table: tokens per GPU and step; by default the config's batch is divided"),
     ] = None,
-    data_wait: Annotated[float, typer.Option(min=0, help="scaling table: seconds a step waits for data")] = 0.0,
     vocab_size: Annotated[
         int | None, typer.Option(min=8, help="plan without data, for a vocabulary of N tokens")
     ] = None,
@@ -78,7 +77,7 @@ def plan(
     parsed, counts = load_trusted_config(config, overrides, yes), _node_counts(nodes)
     memory = GpuMemory.of(gpu, gpu_memory)
     rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second, tflops)
-    asked = ScalingRequest(counts, gpus_per_node, gpu, network, tokens_per_gpu, data_wait)
+    asked = ScalingRequest(counts, gpus_per_node, gpu, network, tokens_per_gpu)
     if asked.wanted:
         asked, rate = asked.with_defaults(parsed, rate, vocab_size is not None or _has_data(parsed))
         print_scaling(parsed, _planner(parsed, vocab_size), asked, rate, as_json)

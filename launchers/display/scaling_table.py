@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pretrain.config import Config
     from pretrain.planning import Planner, Rate, Scaled, ScalingRequest
 
-_MS = ("compute", "reduce", "gather", "small", "optimizer", "data_wait")
+_MS = ("compute", "reduce", "gather", "small", "optimizer")
 _HEADER = (
     "nodes",
     "GPUs",
@@ -22,7 +22,6 @@ _HEADER = (
     "weights",
     "small",
     "optimizer",
-    "data",
     "tokens/s",
     "efficiency",
 )

@@ -176,16 +176,6 @@ class Config(Section):
         """The largest sequence length of all stages."""
         return max(stage.seq_len for stage in self.stages)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_no_length(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        train = values.get("train")
-        if values.get("phases") and isinstance(train, dict) and train.get("steps", 0) is None:
-            return values | {"train": {key: value for key, value in train.items() if key != "steps"}}
-        return values
-
     @field_validator("objective", mode="before")
     @classmethod
     def _name_or_list(cls, objective: Any) -> Any:

@@ -1,6 +1,7 @@
 """Error messages for values that pydantic refuses, with a suggested value."""
 
 import difflib
+import math
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
@@ -27,7 +28,6 @@ _LENGTHS = {
     "string_too_short": "at least {min_length} characters",
     "string_too_long": "at most {max_length} characters",
 }
-_THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9}
 _YAML_PROBLEMS = (  # what PyYAML says, and what that means
     (r"'\\t'", "a tab stands where YAML wants spaces. Indent with spaces."),
     ("mapping values", "a colon stands inside a value. Put the value in quotes, or check the indentation."),
@@ -153,26 +153,15 @@ def percent(value: Any) -> str:
 
 
 def _number(text: str, whole: bool) -> int | float | None:
-    """The number that a text was meant to be: 15%, 1,000, 1 000, 0,15, 1k, 1e3, '5'."""
-    text = text.strip().strip("'\"").strip()
-    if re.fullmatch(r"[-+]?\d{1,3}([,' ]\d{3})+", text):
-        text = re.sub(r"[,' ]", "", text)
-    elif re.fullmatch(r"[-+]?\d+,\d+", text):
-        text = text.replace(",", ".")
-    match = re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d{1,2})?) ?(%|[a-z]*)", text, re.IGNORECASE)
-    if not match:
+    """The number that a text was meant to be: 15%, 1,000, 1 000, 0,15, '5'."""
+    text = re.sub(r"(?<=\d)[,' ](?=\d{3}\b)", "", text.strip(" '\"")).replace(",", ".")
+    try:
+        number = round(float(text.removesuffix("%")) / (100 if text.endswith("%") else 1), 12)
+    except ValueError:
         return None
-    number, unit = float(match[1]), match[2].lower()
-    if unit == "%":
-        number /= 100
-    else:
-        if unit not in _THOUSANDS:
-            return None  # a unit such as h
-        number *= _THOUSANDS[unit]
-    number = round(number, 12)
-    if whole:
-        return int(number) if number == int(number) else None
-    return number
+    if not math.isfinite(number) or (whole and not number.is_integer()):
+        return None
+    return int(number) if whole else number
 
 
 def _plain(value: Any) -> str:

@@ -6,11 +6,10 @@ several sizes. `micro_batch_sizes` lists the valid sizes of a micro-batch, and `
 `choose_first_config` chooses a config for a text and a machine.
 """
 
-from pretrain.planning.cluster_speed import Scaled
+from pretrain.planning.cluster_speed import Scaled, ScalingRequest
 from pretrain.planning.first_config import FirstConfig, Machine, choose_first_config, gpu_tflops
 from pretrain.planning.preflight import CHECKS, check_start, check_tracking, print_warnings
 from pretrain.planning.run_plan import Planner, RunPlan, micro_batch_sizes, with_micro_batch
 from pretrain.planning.run_warnings import run_warnings
-from pretrain.planning.scaling_request import ScalingRequest
 from pretrain.planning.speed import Rate, measured_rate
 from pretrain.planning.training_memory import GpuMemory

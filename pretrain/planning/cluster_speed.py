@@ -1,19 +1,26 @@
-"""Predict the step time of a config on clusters of several sizes."""
+"""The scaling table: the options of a user, and the predicted step of a config on clusters of several sizes."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.engine import MATRIX_GROUPS, group_buckets
 from pretrain.model import Sizes
-from pretrain.planning.collectives import Cluster
+from pretrain.planning.collectives import GPUS, NETWORKS, Cluster
 from pretrain.planning.run_plan import Planner
 from pretrain.planning.scaling import Communication, Compute, StepTime, Transfer, step_time
+from pretrain.planning.speed import Rate
 from pretrain.planning.training_memory import element_size, groups, optimizer_state
 
 _FP32 = 4
 _LAUNCHES = 1e-4  # seconds to start the kernels of an optimizer step; assumed
+_MEASURED: dict[tuple[str | None, str], float] = {
+    ("H100", "bert"): 375,
+    ("H100", "roberta"): 375,
+    ("H100", "modernbert"): 319,
+}
+"""TFLOP/s of whole steps with Triton kernels, by GPU and architecture: benchmarks/results/gpu_table.md."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,71 @@ class Scaled:
         return self.tokens / self.time.seconds
 
 
+@dataclass(frozen=True)
+class ScalingRequest:
+    """Options of the table. gpu, network: names. See the options of `maskwright plan`."""
+
+    nodes: list[int]
+    gpus_per_node: int
+    gpu: str | None
+    network: str | None
+    tokens_per_gpu: int | None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether an option asks for the table."""
+        return len(self.nodes) > 1 or any((self.network, self.tokens_per_gpu))
+
+    def with_defaults(self, config: Config, rate: Rate | None, has_data: bool) -> "tuple[ScalingRequest, Rate]":
+        """The request and the speed, where missing ones have defaults: one 400 Gb/s network, and the measured H100.
+
+        Raises:
+            UserError: names all missing options.
+        """
+        if rate is None and config.train.precision != "fp32":
+            rate = _default_rate(self.gpu, config.model.arch)
+        lacks = []
+        if rate is None or rate.tflops is None:
+            lacks.append("the speed of one GPU (--from RUN, --mfu with --gpu, or --tflops)")
+        if self.gpu not in GPUS:
+            lacks.append(f"the GPU's links (--gpu with one of {', '.join(GPUS)})")
+        if not has_data:
+            lacks.append("the data sets of the config, or --vocab-size N")
+        if lacks or rate is None:
+            raise UserError(f"The scaling table needs {'; '.join(lacks)}.")
+        is_default = self.network is None and max(self.nodes) > 1
+        return (replace(self, network="400g") if is_default else self), rate
+
+    def table(self, config: Config, planner: Planner, rate: Rate) -> tuple[str, dict[str, list[Scaled]]]:
+        """The source of the speeds, and the rows of the unchanged config and of one that hides communication, by name.
+
+        Call it on what `with_defaults` returns, with the rate that it returns.
+
+        Raises:
+            UserError: if the network is not known, or the batch does not divide.
+        """
+        name = self.network or next(iter(NETWORKS))  # one node sends nothing
+        if name not in NETWORKS:
+            raise UserError(f"--network {name!r} is not known; write one of {', '.join(NETWORKS)}")
+        gpu = GPUS[self.gpu or ""].links
+        source = f"compute: {rate.source}; memory and links: data sheet of {self.gpu}, assumed, not measured"
+        clusters = [Cluster(nodes, self.gpus_per_node, gpu, NETWORKS[name]) for nodes in self.nodes]
+        steps = [(rank_step(planner, cluster.ranks, self.tokens_per_gpu), cluster) for cluster in clusters]
+        return source, {
+            scheme.name: [
+                scaled(config, planner.sizes, step, scheme, cluster, rate.tflops or 0.0) for step, cluster in steps
+            ]
+            for scheme in (Scheme.of(config), OVERLAPPED)
+        }
+
+
+def _default_rate(gpu: str | None, arch: str) -> Rate | None:
+    """The speed that was measured on a GPU with a base model of this architecture; None if it was not."""
+    tflops = _MEASURED.get((gpu, arch))
+    source = f"measured with a base model on one {gpu} (benchmarks/results/gpu_table.md): {tflops} TFLOP/s"
+    return Rate(source, tflops=tflops) if tflops else None
+
+
 def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> RankStep:
     """The step of a rank in the last stage of the config.
 
@@ -112,16 +184,14 @@ def scaled(
     scheme: Scheme,
     cluster: Cluster,
     tflops: float,
-    data_wait: float = 0.0,
 ) -> Scaled:
     """Predict the step of a config on a cluster.
 
     Args:
         tflops: that each GPU achieves at this model, in 10**12 operations per second.
-        data_wait: seconds per step.
     """
     optimizer = optimizer_bytes(config, sizes, cluster.ranks) / cluster.gpu.memory + _LAUNCHES
-    compute = Compute(step.flops / (tflops * 1e12), step.passes, optimizer, data_wait)
+    compute = Compute(step.flops / (tflops * 1e12), step.passes, optimizer)
     sent = communication(sizes, scheme, element_size(config.train.precision), cluster)
     return Scaled(cluster.nodes, cluster.ranks, step.tokens * cluster.ranks, step_time(compute, sent))
 

@@ -1,4 +1,4 @@
-"""Time of a data-parallel step: compute, communication that compute does not hide, optimizer, waiting for data.
+"""Time of a data-parallel step: compute, communication that compute does not hide, optimizer.
 
 Pure functions. Gradients are sent group by group while the backward pass computes the next group (Li et al., "PyTorch
 distributed: experiences on accelerating data parallel training", 2020). Weights of a group are gathered before the
@@ -34,7 +34,6 @@ class Compute:
     passes: float
     count: int
     optimizer: float
-    data_wait: float = 0.0
     slowdown: float = 0.0
 
     @property
@@ -76,7 +75,6 @@ class StepTime:
     gather: float
     small: float
     optimizer: float
-    data_wait: float
 
     @property
     def exposed(self) -> float:
@@ -86,7 +84,7 @@ class StepTime:
     @property
     def seconds(self) -> float:
         """The whole step."""
-        return self.compute + self.exposed + self.optimizer + self.data_wait
+        return self.compute + self.exposed + self.optimizer
 
     @property
     def efficiency(self) -> float:
@@ -98,7 +96,7 @@ def step_time(work: Compute, sent: Communication) -> StepTime:
     """The step of each rank, if all ranks are equally fast."""
     reduce = exposed_reduce(sent.reduce, work.backward, work.slowdown) if sent.overlap_reduce else total(sent.reduce)
     gather = exposed_gather(sent.gather, work.forward, work.slowdown) if sent.overlap_gather else total(sent.gather)
-    return StepTime(work.passes, reduce, gather, sent.small, work.optimizer, work.data_wait)
+    return StepTime(work.passes, reduce, gather, sent.small, work.optimizer)
 
 
 def total(transfers: Sequence[Transfer]) -> float:

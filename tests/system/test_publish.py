@@ -14,7 +14,7 @@ from data_prep.common.errors import UserError
 from pretrain.config_files import load_config
 from pretrain.export import exported_folder, merge_models, revision_of
 from pretrain.export.export_record import ExportRecord
-from pretrain.export.published_card import published_card, training_sections
+from pretrain.export.publication import published_card, training_sections
 from pretrain.run import RunFolder
 from tests.support import runs, text_data
 from tests.support.hub_server import OWNER, Store, serving_hub

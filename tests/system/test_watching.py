@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from data_prep.common.errors import UserError
-from pretrain.export.published_card import training_sections
+from pretrain.export.publication import training_sections
 from pretrain.run import RunFolder
 from tests.support import runs
 from tests.support.forked import ROOT

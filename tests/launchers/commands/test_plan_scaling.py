@@ -64,11 +64,12 @@ def test_one_number_of_nodes_without_a_network_plans_as_before():
     assert facts(*LARGE, *H100, "--nodes", "2")["processes"] == 16
 
 
-def test_a_given_rate_and_a_wait_for_data():
-    options = ["--gpu", "H100", "--tflops", "400", *FIXED, "--nodes", "1"]
-    (row,) = facts(*LARGE, *options, "--data-wait", "0.5")["schemes"][PLAIN]
-    (other,) = facts(*LARGE, *options, "--network", "10g")["schemes"][PLAIN]
-    assert row["seconds"] == pytest.approx(other["seconds"] + 0.5)
+def test_a_given_rate():
+    (given,) = facts(*LARGE, *FIXED, "--gpu", "H100", "--tflops", "400", "--nodes", "1", "--network", "10g")["schemes"][
+        PLAIN
+    ]
+    (share,) = facts(*LARGE, *FIXED, *H100, "--nodes", "1", "--network", "10g")["schemes"][PLAIN]
+    assert given["compute"] * 400 == pytest.approx(share["compute"] * 0.45 * 989)
 
 
 def test_the_measured_h100_and_one_network_are_defaults_that_the_table_names():

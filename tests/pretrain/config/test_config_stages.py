@@ -56,11 +56,6 @@ def test_a_phase_inherits_what_it_does_not_set(write):
     assert [learning_rate(config, step) for step in (9, 14)] == pytest.approx([1e-5, 1e-5 / 6])
 
 
-def test_steps_without_a_value_are_those_of_the_phases(write):
-    config = load_config(write(LEAST), ["train.steps=null", f"phases={RECIPE}"])
-    assert config.train.steps == 15
-
-
 def test_a_saved_recipe_is_read_as_the_same_config(write, tmp_path):
     config = load_config(write(WITHOUT_STEPS), [f"phases={RECIPE}"])
     save_config(config, tmp_path / "saved.yaml")

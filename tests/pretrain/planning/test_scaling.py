@@ -61,9 +61,9 @@ def test_the_latency_of_a_ring_counts_hops_inside_and_between_nodes():
 
 def test_without_overlap_all_parts_add_up():
     sent = Communication((Transfer(1.0, 0.5), Transfer(2.0, 0.5)), (Transfer(4.0, 1.0),), 0.25, False, False)
-    found = step_time(Compute(8.0, 2, 0.5, data_wait=0.125), sent)
+    found = step_time(Compute(8.0, 2, 0.5), sent)
     assert (found.compute, found.reduce, found.gather, found.small) == (8.0, 3.0, 4.0, 0.25)
-    assert found.seconds == 8 + 3 + 4 + 0.25 + 0.5 + 0.125
+    assert found.seconds == 8 + 3 + 4 + 0.25 + 0.5
     assert found.efficiency == pytest.approx(8 / found.seconds)
 
 
