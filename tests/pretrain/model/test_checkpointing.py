@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from pretrain.model import Encoder, EncoderShape
-from tests.support.streams import ARCHS, stream
+from tests.support.streams import ARCHS, shape_of, stream
 from tests.support.tensor_memory import TensorMemory
 
 SEQ_LEN, LENGTHS = 16, [16, 3, 3, 10, 8, 8]
@@ -14,11 +14,9 @@ BASE = {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072}
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_loss_and_gradients_are_the_same_bits(arch, dropout):
-    sizes = {"layers": 3, "hidden": 24, "heads": 2, "intermediate": 40, "window": 8, "dropout": dropout}
-    sizes |= {"eurobert": {"kv_heads": 1}, "esm": {"mask_id": 9}}.get(arch, {})
     found = []
     for checkpointing in (False, True):
-        model = Encoder(EncoderShape(arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, **sizes))
+        model = Encoder(shape_of(arch, layers=3, dropout=dropout))
         model.initialize(3)
         if checkpointing:
             model.checkpoint_layers()

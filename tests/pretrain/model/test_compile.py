@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from pretrain.model import Encoder, EncoderShape
-from tests.support.streams import stream
+from pretrain.model import Encoder
+from tests.support.streams import shape_of, stream
 
 SEQ_LEN = 16
 # Lengths of the documents of five steps: many, few, one a row (which eager code takes without a mask).
@@ -29,9 +29,7 @@ def _captured_alone(monkeypatch):
 
 
 def encoder(arch: str, layers: int = 2) -> Encoder:
-    sizes = {"layers": layers, "hidden": 24, "heads": 2, "intermediate": 40, "window": 8}
-    sizes |= {"eurobert": {"kv_heads": 1}, "esm": {"mask_id": 9}}.get(arch, {})
-    made = Encoder(EncoderShape(arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, **sizes))
+    made = Encoder(shape_of(arch, layers=layers))
     made.initialize(3)
     return made
 

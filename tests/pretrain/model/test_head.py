@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pretrain.kernels import PLAIN
 from pretrain.masking import IGNORED
 from pretrain.model import head
 from pretrain.model.head import LossOptions, VocabularyLoss
@@ -20,27 +21,28 @@ def inputs(dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     return *(tensor.to(dtype).requires_grad_() for tensor in (x, weight, bias)), labels
 
 
-def reference(x, weight, bias, labels, options: LossOptions) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def reference(x, weight, bias, labels, options: LossOptions, of_rows) -> tuple[torch.Tensor, ...]:
     logits = F.linear(x, weight, bias)[:, :N_IDS]
-    used = labels != IGNORED
-    smooth = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=options.smoothing)
-    z = (logits.logsumexp(dim=1).square() * used).sum()
-    plain = F.cross_entropy(logits, labels, ignore_index=IGNORED, reduction="sum")
-    return smooth + options.z_loss * z, plain, ((logits.argmax(1) == labels) & used).sum()
+    used, how = labels != IGNORED, {"ignore_index": IGNORED, "reduction": "none"}
+    loss = F.cross_entropy(logits, labels, label_smoothing=options.smoothing, **how)
+    loss = loss + options.z_loss * logits.logsumexp(dim=1).square() * used
+    plain = F.cross_entropy(logits, labels, **how)
+    return (loss * of_rows).sum(), (plain * of_rows).sum(), ((logits.argmax(1) == labels) & used).sum()
 
 
 @pytest.mark.parametrize("options", [LossOptions(), LossOptions(0.1), LossOptions(0.0, 1e-2), LossOptions(0.2, 1e-3)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
-@pytest.mark.parametrize("small", [False, True])
-def test_values_and_gradients(options, dtype, tolerance, small, monkeypatch):
+@pytest.mark.parametrize(("small", "weighted"), [(False, False), (True, False), (True, True)])
+def test_values_and_gradients(options, dtype, tolerance, small, weighted, monkeypatch):
     if small:  # a few rows at a time, and blocks of those
         monkeypatch.setattr(head, "LOGIT_BYTES", 10 * V * dtype.itemsize)
         monkeypatch.setattr(head, "BLOCK_BYTES", 3 * V * 4)
     *weights, labels = inputs(dtype)
-    loss, plain, correct = VocabularyLoss.apply(*weights, labels, N_IDS, options)
+    of_rows = torch.rand(K, generator=torch.Generator().manual_seed(1)) if weighted else None
+    loss, plain, correct = VocabularyLoss.apply(*weights, labels, N_IDS, options, PLAIN, of_rows)
     (loss * 0.25).backward()
     exact = [tensor.detach().double().requires_grad_() for tensor in weights]
-    wanted, wanted_plain, wanted_correct = reference(*exact, labels, options)
+    wanted, wanted_plain, wanted_correct = reference(*exact, labels, options, of_rows if weighted else 1)
     (wanted * 0.25).backward()
     torch.testing.assert_close(loss.double(), wanted, rtol=tolerance, atol=0)
     torch.testing.assert_close(plain.double(), wanted_plain, rtol=tolerance, atol=0)

@@ -72,10 +72,12 @@ def test_logits_loss_and_gradients_equal_transformers(case):
     assert logits[:, 101:].max() < -9000
     torch.testing.assert_close(logits[:, :101], expected, rtol=1e-4, atol=5e-5)
 
-    expected_loss = torch.nn.functional.cross_entropy(
-        expected[batch["masked_positions"]], batch["labels"], ignore_index=IGNORED, reduction="sum"
+    weights = torch.rand(len(batch["labels"]), generator=torch.Generator().manual_seed(2))
+    losses = torch.nn.functional.cross_entropy(
+        expected[batch["masked_positions"]], batch["labels"], ignore_index=IGNORED, reduction="none"
     )
-    prediction = encoder(**batch, seq_len=SEQ_LEN)
+    expected_loss = (losses * weights).sum()
+    prediction = encoder(**batch, seq_len=SEQ_LEN, weights=weights)
     torch.testing.assert_close(prediction.loss, expected_loss)
     torch.testing.assert_close(prediction.cross_entropy, expected_loss.detach())
     assert prediction.predictions == 8

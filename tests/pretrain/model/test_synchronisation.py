@@ -12,10 +12,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from pretrain.model import Encoder, EncoderShape
+from pretrain.model import Encoder
 from pretrain.model import encoder as encoder_module
 from pretrain.model.head import LossOptions
-from tests.support.streams import ARCHS
+from tests.support.streams import ARCHS, shape_of
 
 SEQ_LEN, ROWS, PREDICTIONS = 32, 3, 9
 N = SEQ_LEN * ROWS
@@ -45,9 +45,7 @@ def stream() -> dict[str, torch.Tensor]:
 
 
 def step(arch: str, backend: Any, checkpointing: bool = False, **form: Any) -> None:
-    sizes = {"layers": 4, "hidden": 32, "heads": 4, "intermediate": 48, "window": 8}
-    sizes |= {"eurobert": {"kv_heads": 2}, "esm": {"mask_id": 9}}.get(arch, {})
-    shape = EncoderShape(arch=arch, vocab_size=90, max_positions=SEQ_LEN, pad_id=0, **sizes | form)
+    shape = shape_of(arch, layers=4, hidden=32, **form)
     model = Encoder(shape, LossOptions(smoothing=0.1, z_loss=1e-4), backend).to("meta", torch.bfloat16)
     if checkpointing:
         model.checkpoint_layers()

@@ -4,19 +4,11 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
 from pretrain.config import Config
-from pretrain.data import Batch, MixturePosition
-from pretrain.data.stream import Position
 from pretrain.masking import IGNORED, Rows, Vocabulary
-from pretrain.model import Encoder
-from pretrain.objectives import CausalTokens, DiffusionTokens, objective_of
-from tests.support.batches import BLOCKS, ROWS, SEQ_LEN
-from tests.support.batches import VOCABULARY as BATCH_VOCABULARY
-from tests.support.encoders import shape
+from pretrain.objectives import DiffusionTokens, objective_of
 from tests.support.masks import rows_of
-from tests.support.memory_blocks import memory_loader, one_stage
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCABULARY = Vocabulary(size=40, pad=PAD, cls=CLS, sep=SEP, mask=MASK, special_ids=frozenset(range(5)))
@@ -68,48 +60,14 @@ def test_a_row_without_ordinary_tokens_has_no_prediction():
     assert not found.weights.any()
 
 
+def test_constant_weights_count_each_prediction_once():
+    found = objective_of(config(weight="constant"), VOCABULARY, 0, "train")(repeated([CLS, 5, 6, UNK, 7, SEP], 9), 1.0)
+    assert (found.weights == (found.labels != IGNORED)).all()
+
+
 def test_ranges_of_rates_divide_the_distribution():
     rows, settings = repeated([CLS, *range(5, 35), SEP], 200), config().masking.diffusion
     for number in range(3):
         found = DiffusionTokens(VOCABULARY, settings, 0, "x", (number, 3))(rows, 1.0)
         counts = (found.tokens == MASK).reshape(200, -1).sum(axis=1)
         assert (counts.min(), counts.max()) == (10 * number + 1, 10 * number + 10)
-
-
-@pytest.mark.parametrize("arch", ["bert", "modernbert"])
-@pytest.mark.parametrize("weight", ["inverse_rate", "constant"])
-def test_loss_and_gradients_are_those_of_mdlm_in_plain_pytorch(arch, weight):
-    """The sum over rows of the cross-entropies of the masked tokens over the rate, by the sum of their weights."""
-
-    def batch(objective) -> Batch:
-        loader = memory_loader([BLOCKS], BATCH_VOCABULARY, objective, one_stage(SEQ_LEN, 1, 1, ROWS), 0, rate=1.0)
-        (found,) = loader.step(0, MixturePosition(0, (Position(0, 0, 0),))).batches
-        return found
-
-    masked = batch(DiffusionTokens(BATCH_VOCABULARY, config(weight=weight).masking.diffusion, 1, "train"))
-    original = torch.from_numpy(batch(CausalTokens(BATCH_VOCABULARY)).tokens)
-    encoder, twin = (Encoder(shape(arch)) for _ in range(2))
-    for model in (encoder, twin):
-        model.initialize(0)
-
-    tokens, positions, bounds, places, labels, weights = map(
-        torch.from_numpy,
-        (masked.tokens, masked.positions, masked.cu_seqlens, masked.masked_positions, masked.labels, masked.weights),
-    )
-    found = encoder(tokens, positions, bounds, places, labels, seq_len=SEQ_LEN, weights=weights).loss / weights.sum()
-    found.backward()
-
-    logits = twin.logits(twin.hidden(tokens, positions, bounds, SEQ_LEN))
-    total, of_all = torch.zeros(()), 0.0
-    for row in range(ROWS):
-        slots = slice(row * SEQ_LEN, (row + 1) * SEQ_LEN)
-        hidden = (tokens[slots] == MASK).nonzero()[:, 0]
-        rate = len(hidden) / int((original[slots] > MASK).sum()) if weight == "inverse_rate" else 1
-        losses = -logits[slots].log_softmax(dim=-1)[hidden, original[slots][hidden]]
-        total, of_all = total + losses.sum() / rate, of_all + len(hidden) / rate
-    expected = total / of_all
-    expected.backward()
-
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=0)
-    for (name, one), other in zip(encoder.named_parameters(), twin.parameters(), strict=True):
-        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-6, msg=name)
