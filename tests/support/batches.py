@@ -1,8 +1,9 @@
-"""Global batches over a data set in memory, cut in any way."""
+"""Global batches over a data set in memory, cut in any way, and the first batches of a run."""
 
 import numpy as np
 
-from pretrain.data import Batch, MixturePosition
+from pretrain.config import Config
+from pretrain.data import Batch, BatchStage, Loader, MixturePosition, Sources
 from pretrain.data.stream import Position
 from pretrain.masking import Vocabulary
 from tests.support.masks import token_masking
@@ -23,6 +24,18 @@ def batches(
     for rank in range(world_size):
         loader = memory_loader([BLOCKS], VOCABULARY, masking, stages, rank, rate=rate)
         found += loader.step(0, MixturePosition(row, (Position(0, 0, row),))).batches
+    return found
+
+
+def first_batches(config: Config, steps: int = 3) -> list[Batch]:
+    """The micro-batches of the first steps of a run of one process."""
+    loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), rank=0)
+    found, position = [], loader.mixture.start()
+    for steps_done in range(steps):
+        step = loader.step(steps_done, position)
+        found += step.batches
+        position = step.after
+    loader.close()
     return found
 
 

@@ -11,6 +11,7 @@ from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from pretrain.config import Config
 from pretrain.data import Batch, BatchStage, Loader, Sources
+from tests.support.batches import first_batches
 from tests.support.datasets import make_dataset
 from tests.support.runs import VOCAB_SIZE, tiny_config, tiny_data
 from tests.support.web import serving
@@ -28,16 +29,6 @@ def check(config: Config) -> None:
 
 def config_of(data: Path, **overrides: Any) -> Config:
     return Config.model_validate(tiny_config(data, data / "run", **overrides))
-
-
-def first_batches(config: Config, steps: int = 3) -> list[Batch]:
-    loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), rank=0)
-    found, position = [], loader.mixture.start()
-    for steps_done in range(steps):
-        step = loader.step(steps_done, position)
-        found += step.batches
-        position = step.after
-    return found
 
 
 def same(a: list[Batch], b: list[Batch]) -> bool:

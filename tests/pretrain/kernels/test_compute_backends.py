@@ -54,56 +54,51 @@ def test_the_encoder_computes_what_the_run_reports(precision, device, model):
     assert used == ("varlen" if fast else "sdpa")
 
 
-def test_a_run_reports_attention_and_kernels():
-    bf16 = config(train={"fused_kernels": False, "compile": False})
-    fp32 = config(train={"precision": "fp32", "fused_kernels": True, "compile": False})
-    assert str(ComputeBackends.of(bf16, "cuda")) == "attention varlen (flash attention), kernels plain"
-    assert ComputeBackends.of(bf16, "cuda").as_values() == {"attention": "varlen", "kernels": "plain"}
-    assert str(ComputeBackends.of(fp32, "cuda")) == "attention sdpa (train.precision is fp32), kernels Triton"
-    compiled = ComputeBackends.of(config(train={"compile": True, "fused_kernels": False}), "cpu")
-    assert compiled.as_values() == {
-        "attention": "sdpa",
-        "attention_reason": "the device is cpu, not cuda",
-        "kernels": "compiled",
-    }
+PLAIN = {"train": {"precision": "bf16", "fused_kernels": False, "compile": False}}
+FP32 = {"train": PLAIN["train"] | {"precision": "fp32"}}
+VARLEN = "attention varlen"
+ON_CPU = "attention sdpa (the device is cpu, not cuda), kernels"
+AGREES = KernelChoice(FastPath(True, True, 3), "agrees on 4 rows")
 
 
-def test_a_run_reports_what_was_chosen_and_why():
-    assert ComputeBackends.of(config(), "cpu").as_values() == {
-        "attention": "sdpa",
-        "attention_reason": "the device is cpu, not cuda",
-        "kernels": "plain",
-        "kernels_reason": "no GPU",
-    }
-    assert str(ComputeBackends.of(config(), "cuda")) == (
-        "attention varlen (flash attention), kernels auto (the trial step compares Triton with plain)"
-    )
-    choice = KernelChoice(FastPath(True, True, 3), "agrees with the plain step on 4 rows")
-    chosen = ComputeBackends.of(config(), "cuda", choice=choice)
-    assert str(chosen) == (
-        "attention varlen (FlashAttention 3), kernels Triton and compiled (agrees with the plain step on 4 rows)"
-    )
-    assert chosen.as_values().items() >= {"attention": "varlen", "flash_attention": 3}.items()
-    assert "flash_attention" not in ComputeBackends.of(config(), "cpu", choice=choice).as_values()
+@pytest.mark.parametrize(
+    ("sections", "device", "choice", "line"),
+    [
+        (PLAIN, "cuda", None, f"{VARLEN} (flash attention), kernels plain"),
+        (PLAIN, "cuda", KernelChoice(FastPath(False, False)), f"{VARLEN} (FlashAttention 2), kernels plain"),
+        (
+            {},
+            "cuda",
+            None,
+            f"{VARLEN} (flash attention), kernels auto (the trial step compares Triton with plain)",
+        ),
+        ({}, "cuda", AGREES, f"{VARLEN} (FlashAttention 3), kernels Triton and compiled (agrees on 4 rows)"),
+        ({}, "cpu", None, f"{ON_CPU} plain (no GPU)"),
+        ({"train": {"compile": True, "fused_kernels": False}}, "cpu", None, f"{ON_CPU} compiled"),
+        (FP32 | {"model": {"dropout": 0.1}}, "cpu", None, f"{ON_CPU} plain"),
+        (
+            FP32 | {"model": {"dropout": 0.1}},
+            "cuda",
+            None,
+            "warning: attention sdpa (train.precision is fp32; model.dropout is 0.1), kernels plain; "
+            "for flash attention, set train.precision to bf16 or fp16; set model.dropout to 0",
+        ),
+        (
+            FP32 | {"model": {"arch": "auto", "config": {"model_type": "bert"}}},
+            "cuda",
+            None,
+            "attention transformers, kernels plain",
+        ),
+    ],
+)
+def test_a_start_says_what_computes_why_and_what_to_change(sections, device, choice, line):
+    assert ComputeBackends.of(config(**sections), device, choice=choice).start_line == line
 
 
-def test_a_start_warns_where_other_settings_allow_flash_attention():
-    slow = config(train={"precision": "fp32"}, model={"dropout": 0.1})
-    slow = slow.model_copy(update={"train": slow.train.model_copy(update={"fused_kernels": False, "compile": False})})
-    assert ComputeBackends.of(slow, "cuda").start_line == (
-        "warning: attention sdpa (train.precision is fp32; model.dropout is 0.1), kernels plain; "
-        "for flash attention, set train.precision to bf16 or fp16; set model.dropout to 0"
-    )
-    assert ComputeBackends.of(slow, "cpu").start_line == "attention sdpa (the device is cpu, not cuda), kernels plain"
-    plain = config(train={"fused_kernels": False, "compile": False})
-    choice = KernelChoice(FastPath(False, False))
-    assert ComputeBackends.of(plain, "cuda", choice=choice).start_line == (
-        "attention varlen (FlashAttention 2), kernels plain"
-    )
-
-
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_models_of_transformers_have_their_own_attention(device):
-    auto = config(model={"arch": "auto", "config": {"model_type": "bert"}}, train={"precision": "fp32"})
-    assert str(ComputeBackends.of(auto, device)).startswith("attention transformers, kernels plain (")
-    assert not ComputeBackends.of(auto, device).advice
+def test_the_record_of_a_run():
+    assert ComputeBackends.of(config(**PLAIN), "cuda").as_values() == {"attention": "varlen", "kernels": "plain"}
+    reasons = {"attention_reason": "the device is cpu, not cuda", "kernels_reason": "no GPU"}
+    assert ComputeBackends.of(config(), "cpu").as_values() == {"attention": "sdpa", "kernels": "plain", **reasons}
+    chosen = ComputeBackends.of(config(), "cuda", choice=AGREES).as_values()
+    assert chosen.items() >= {"attention": "varlen", "flash_attention": 3}.items()
+    assert "flash_attention" not in ComputeBackends.of(config(), "cpu", choice=AGREES).as_values()

@@ -10,12 +10,13 @@ from tokenizers import Tokenizer, models
 from data_prep.format import Dataset
 from data_prep.tokenizer import describe_tokenizer
 from pretrain.config import Config
-from pretrain.data import Batch, BatchStage, Loader, Sources
+from pretrain.data import Batch, BatchStage, Loader
 from pretrain.data.batch import lay_out
 from pretrain.data.packing import Mode
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.window import BlockReader
 from pretrain.masking import IGNORED, Vocabulary
+from tests.support.batches import first_batches
 from tests.support.datasets import make_dataset
 from tests.support.memory_blocks import numbered
 from tests.support.runs import VOCAB_SIZE, tiny_config
@@ -96,16 +97,6 @@ def config_of(dataset: Dataset, folder: Path, **masking: Any) -> Config:
     settings = tiny_config(folder, folder / "run", data__train=str(dataset.path), train__global_batch_size=4)
     settings["data"].pop("valid")
     return Config.model_validate(settings | {"masking": masking})
-
-
-def first_batches(config: Config, steps: int) -> list[Batch]:
-    one = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), rank=0)
-    found, position = [], one.mixture.start()
-    for steps_done in range(steps):
-        step = one.step(steps_done, position)
-        found += step.batches
-        position = step.after
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -25,17 +25,28 @@ from tests.support.wordpiece_set import wordpiece_set
 SHAPE = EncoderShape(vocab_size=70, layers=2, hidden=16, heads=2, intermediate=32, max_positions=24, pad_id=0)
 
 
-@pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    encoder = Encoder(SHAPE)
+def exported(shape: EncoderShape, folder: Path) -> Encoder:
+    """An encoder whose model of transformers is in the folder."""
+    encoder = Encoder(shape)
     encoder.initialize(3)
+    hugging_face_model(encoder.state_dict(), shape).save_pretrained(folder)
     return encoder
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> tuple[Encoder, Path]:
+    folder = tmp_path_factory.mktemp("model") / "bert"
+    return exported(SHAPE, folder), folder
+
+
 @pytest.fixture
-def folder(encoder, tmp_path) -> Path:
-    hugging_face_model(encoder.state_dict(), SHAPE).save_pretrained(tmp_path / "bert")
-    return tmp_path / "bert"
+def encoder(model) -> Encoder:
+    return model[0]
+
+
+@pytest.fixture
+def folder(model, tmp_path) -> Path:
+    return Path(shutil.copytree(model[1], tmp_path / "bert"))
 
 
 def refusal(folder: Path, shape: EncoderShape = SHAPE, tokenizer: Path | None = None, **how: str) -> str:
@@ -66,10 +77,8 @@ def changed(folder: Path, **values) -> Path:
 def test_the_weights_come_back_bit_for_bit(form, refused, tmp_path):
     """Of a ModernBERT that is too shallow for a second global layer, too."""
     shape = replace(SHAPE, **form)
-    encoder, other = Encoder(shape), Encoder(shape)
-    encoder.initialize(3)
+    encoder, other = exported(shape, tmp_path), Encoder(shape)
     other.initialize(4)
-    hugging_face_model(encoder.state_dict(), shape).save_pretrained(tmp_path)
     other.load_state_dict(initial_state(tmp_path, shape))
     other.reset_padding_rows()
     for name, tensor in encoder.state_dict().items():
@@ -83,9 +92,7 @@ def exported_modernbert(folder: Path) -> EncoderShape:
     shape = replace(
         SHAPE, arch="modernbert", layers=5, norm_eps=1e-5, window=8, rope_theta=10_000.0, local_rope_theta=10_000.0
     )
-    encoder = Encoder(shape)
-    encoder.initialize(3)
-    hugging_face_model(encoder.state_dict(), shape).save_pretrained(folder)
+    exported(shape, folder)
     return shape
 
 
@@ -104,9 +111,7 @@ def test_a_modernbert_goes_on_with_longer_rows_and_another_rotary_base(tmp_path)
 
 def test_a_causal_modernbert_becomes_a_masked_one(tmp_path):
     shape = replace(SHAPE, arch="modernbert", layers=4, norm_eps=1e-5, causal=True)
-    encoder = Encoder(shape)
-    encoder.initialize(3)
-    hugging_face_model(encoder.state_dict(), shape).save_pretrained(tmp_path)
+    encoder = exported(shape, tmp_path)
     for name, tensor in initial_state(tmp_path, replace(shape, causal=False)).items():
         assert torch.equal(tensor[:70], encoder.state_dict()[name][:70]), name
 
@@ -291,9 +296,7 @@ def test_a_model_with_another_tokenizer_keeps_all_but_its_embeddings(folder, enc
 def test_another_padding_token_moves_roberta_s_positions(tmp_path):
     """Its table begins after the id of the padding token: 1 in the model, 0 in the data."""
     shape = replace(SHAPE, arch="roberta", norm_eps=1e-5, pad_id=1)
-    encoder = Encoder(shape)
-    encoder.initialize(3)
-    hugging_face_model(encoder.state_dict(), shape).save_pretrained(tmp_path)
+    encoder = exported(shape, tmp_path)
     tokenizer = wordpiece_set(tmp_path / "set", [[[5]]], []).path / "tokenizer"
     shutil.copy(tokenizer / "tokenizer.json", tmp_path)
     found = initial_state(tmp_path, replace(shape, pad_id=0, vocab_size=11), tokenizer, vocabulary="pieces")

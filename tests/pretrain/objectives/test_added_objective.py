@@ -10,11 +10,12 @@ import pytest
 from data_prep.common.errors import UserError
 from pretrain.config import OBJECTIVES, ObjectiveKind, json_schema
 from pretrain.config_files import load_config
-from pretrain.data import BatchStage, Loader, Sources
+from pretrain.data import Sources
 from pretrain.masking import IGNORED, Masked, Rows, Vocabulary, labelled
 from pretrain.objectives import Objective, shares_at
 from pretrain.run import JournalReader
 from tests.support import runs
+from tests.support.batches import first_batches
 from tests.support.ranks import run_ranks
 
 MIXTURE = [{"kind": "every_third", "share": 0.5}, {"kind": "clm", "share": 0.5}]
@@ -82,14 +83,12 @@ def test_config_schema_and_docs_know_it(added, data, tmp_path):
 def test_batches_are_what_it_says(added, data, tmp_path):
     config = load_config(config_file(data, tmp_path / "run", MIXTURE))
     assert shares_at(config, 0) == (0.5, 0.5)
-    sources = Sources.open(config)
-    loader = Loader.for_training(config, sources, BatchStage.of_run(config, 1), 0)
-    objective: Objective = EveryThird(loader.vocabulary)
-    (batch,) = loader.step(0, loader.mixture.start()).batches
-    loader.close()
+    vocabulary = Vocabulary.of(Sources.open(config).tokenizer)
+    objective: Objective = EveryThird(vocabulary)
+    (batch,) = first_batches(config, steps=1)
     (group, slots, places), _ = batch.by_group()
     assert (group.rows, group.places) == (4, 4 * objective.slots(config.data.seq_len))
-    masked, labels = batch.tokens[slots] == loader.vocabulary.mask, batch.labels[places]
+    masked, labels = batch.tokens[slots] == vocabulary.mask, batch.labels[places]
     assert masked.sum() == (labels != IGNORED).sum() > 0
 
 

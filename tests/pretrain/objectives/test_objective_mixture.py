@@ -16,7 +16,7 @@ from pretrain.config import Config, View
 from pretrain.data import Batch, BatchRows, BatchStage, MixturePosition
 from pretrain.data.stream import Position
 from pretrain.masking import IGNORED, MaskedTokens, RowGroup, Rows, TokenFlag, mask_rate
-from pretrain.model import Encoder, EncoderShape
+from pretrain.model import Encoder
 from pretrain.objectives import (
     CausalTokens,
     DiffusionTokens,
@@ -33,6 +33,7 @@ from pretrain.objectives.repair import RepairObjective
 from tests.support.batches import BLOCKS, SEQ_LEN, VOCABULARY
 from tests.support.masks import rows_of
 from tests.support.memory_blocks import memory_loader, one_stage
+from tests.support.streams import shape_of, stream
 
 ROWS = 24
 THREE = [{"kind": "clm", "share": 0.5}, {"kind": "mlm", "share": 0.25}, {"kind": "mntp", "share": 0.25}]
@@ -221,12 +222,12 @@ def test_a_micro_batch_must_hold_whole_shares():
 
 # The encoder
 
-LENGTHS = [[24], [9, 12, 3], [10, 14], [24]]
-GROUPS = (RowGroup(0, View.BIDIRECTIONAL, 1, 3), RowGroup(1, View.CAUSAL, 3, 9))
+LENGTHS = [24, 9, 12, 3, 10, 14, 24]  # of four rows
+GROUPS = (RowGroup(0, View.BIDIRECTIONAL, 1, 2), RowGroup(1, View.CAUSAL, 3, 4))
 
 
 def encoder(arch: str) -> Encoder:
-    model = Encoder(EncoderShape(101, 4, 32, 2, 64, 24, 0, arch=arch, window=8, global_every=3))
+    model = Encoder(shape_of(arch, layers=4))
     model.initialize(1)
     return model.eval()
 
@@ -234,10 +235,7 @@ def encoder(arch: str) -> Encoder:
 @pytest.mark.parametrize("arch", ["bert", "modernbert"])
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_rows_of_two_views_have_the_states_that_each_view_gives_alone(arch, rows):
-    lengths = [length for row in LENGTHS for length in row]
-    tokens = torch.randint(5, 101, (96,), generator=torch.Generator().manual_seed(3))
-    positions = torch.cat([torch.arange(length) for length in lengths])
-    bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32)
+    tokens, positions, bounds = (stream(LENGTHS)[name] for name in ("tokens", "positions", "cu_seqlens"))
     model = encoder(arch)
     causal = Encoder(dataclasses.replace(model.shape, causal=True))
     causal.load_state_dict(model.state_dict())
@@ -251,7 +249,7 @@ def test_rows_of_two_views_have_the_states_that_each_view_gives_alone(arch, rows
             torch.testing.assert_close(states[part], alone, rtol=1e-4, atol=1e-5)
         for changed in range(0, 96, 5):  # what a token reaches: its document, and under a causal view what follows it
             other = tokens.clone()
-            other[changed] = 5 + (other[changed] - 4) % 96
+            other[changed] = 5 + (other[changed] - 4) % 85
             reached = (model.hidden(other, positions, bounds, 24, views=views) != states).any(dim=1)
             document = (torch.bucketize(torch.arange(96), bounds, right=True) - 1).int()
             allowed = document == document[changed]
@@ -263,17 +261,8 @@ def test_rows_of_two_views_have_the_states_that_each_view_gives_alone(arch, rows
 
 def test_a_compiled_graph_computes_a_mixture(monkeypatch):
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
-    lengths = [length for row in LENGTHS for length in row]
-    generator = torch.Generator().manual_seed(3)
-    batch = {
-        "tokens": torch.randint(5, 101, (96,), generator=generator),
-        "positions": torch.cat([torch.arange(length) for length in lengths]),
-        "cu_seqlens": torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32),
-        "masked_positions": torch.arange(4, 96, 8),
-        "labels": torch.randint(5, 101, (12,), generator=generator),
-        "weights": torch.rand(12, generator=generator),
-        "groups": GROUPS,
-    }
+    weights = torch.rand(6, generator=torch.Generator().manual_seed(3))
+    batch = stream(LENGTHS) | {"weights": weights, "groups": GROUPS}
     found = []
     for compiled in (False, True):
         model = encoder("modernbert")
