@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,8 +57,15 @@ class Encoders:
             self._specials = []
         self.library = self.reference
         if self._rule:
-            self.library = HuggingFaceEncoder(tokenizer, self._rule, preparation=preparation)
-        self._fast = _FastEncoder(package, reduced, preparation, self._rule, self.reference, failure)
+            self.library = HuggingFaceEncoder(tokenizer, self._rule, preparation)
+
+        def build() -> TextEncoder:
+            if package == "nanotoken":
+                return NanotokenEncoder(reduced, preparation, self._fast.safe)
+            assert self._rule is not None
+            return GigatokenEncoder(reduced, self._rule, preparation)
+
+        self._fast = _FastEncoder(package, build, preparation, self.reference, failure)
 
     def choose(self, sample: Sequence[str]) -> tuple[TextEncoder, str]:
         """The fastest encoder that gives the ids, lengths and word starts of the tokenizers library on a probe.
@@ -88,16 +95,10 @@ class _FastEncoder(TextEncoder):
     """The encoder of a fast package until it fails. `safe` then encodes, as well as texts that are not settled."""
 
     def __init__(
-        self,
-        name: str,
-        settings: dict[str, Any],
-        preparation: Preparation,
-        rule: WordRule | None,
-        safe: TextEncoder,
-        failure: str,
+        self, name: str, build: Callable[[], TextEncoder], preparation: Preparation, safe: TextEncoder, failure: str
     ) -> None:
         self.name, self.safe, self.failure = name, safe, failure
-        self._settings, self._prepares, self._rule = settings, preparation, rule
+        self._build, self._prepares = build, preparation
         self._encoder: TextEncoder | None = None
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
@@ -119,12 +120,6 @@ class _FastEncoder(TextEncoder):
         except BaseException as error:  # a panic of Rust code is not an Exception
             self.failure = str(error).partition("\n")[0] or type(error).__name__
             return None
-
-    def _build(self) -> TextEncoder:
-        if self.name == "nanotoken":
-            return NanotokenEncoder(self._settings, self._prepares, self.safe)
-        assert self._rule is not None
-        return GigatokenEncoder(self._settings, self._rule, preparation=self._prepares)
 
 
 def _of(settings: dict[str, Any]) -> Tokenizer:

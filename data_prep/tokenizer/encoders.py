@@ -41,14 +41,14 @@ class TextEncoder:
     """
 
     name = ""
+    chunk_characters = 1 << 22
 
-    def __init__(self, settings: dict[str, Any], chunk_characters: int, preparation: Preparation | None = None) -> None:
-        self._cut, self._chunk_characters = _cut_pattern(plain(settings)), chunk_characters
-        self._preparation = preparation
+    def __init__(self, settings: dict[str, Any], preparation: Preparation | None = None) -> None:
+        self._cut, self._preparation = _cut_pattern(plain(settings)), preparation
 
     def __call__(self, texts: Sequence[str]) -> Arrays:
         pieces = [(owner, piece) for owner, text in enumerate(texts) for piece in self._pieces(text)]
-        if len(pieces) == len(texts) and sum(len(piece) for _, piece in pieces) <= self._chunk_characters:
+        if len(pieces) == len(texts) and sum(len(piece) for _, piece in pieces) <= self.chunk_characters:
             return self.encode_chunk([piece for _, piece in pieces])
         results = [(owners, self.encode_chunk(chunk)) for owners, chunk in self._chunks(pieces)]
         lengths = np.zeros(len(texts), dtype=np.int64)
@@ -67,7 +67,7 @@ class TextEncoder:
         chunk: list[str] = []
         size = 0
         for owner, piece in pieces:
-            if size and size + len(piece) > self._chunk_characters:
+            if size and size + len(piece) > self.chunk_characters:
                 yield owners, chunk
                 owners, chunk, size = [], [], 0
             owners.append(owner)
@@ -77,7 +77,7 @@ class TextEncoder:
             yield owners, chunk
 
     def _pieces(self, text: str) -> Iterator[str]:
-        size = self._chunk_characters
+        size = self.chunk_characters
         for part in [text] if self._preparation is None else self._preparation.parts(text):
             start = 0
             while self._cut and len(part) - start > size and (match := self._cut.search(part, start + size)):
@@ -105,21 +105,15 @@ def _cut_pattern(settings: dict[str, Any]) -> re.Pattern[str] | None:
 
 
 class HuggingFaceEncoder(TextEncoder):
-    """The tokenizers library. Word starts come from the rule `words`, or with "word_ids" from the library.
-
-    The default chunk is small, because an Encoding takes about 30 times the memory of its text.
-    """
+    """The tokenizers library. Word starts come from the rule `words`, or with "word_ids" from the library."""
 
     name = "tokenizers"
+    chunk_characters = 1 << 20  # an Encoding takes about 30 times the memory of its text
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        words: WordRule | str | None,
-        chunk_characters: int = 1 << 20,
-        preparation: Preparation | None = None,
+        self, tokenizer: Tokenizer, words: WordRule | str | None, preparation: Preparation | None = None
     ) -> None:
-        super().__init__(json.loads(tokenizer.to_str()), chunk_characters, preparation)
+        super().__init__(json.loads(tokenizer.to_str()), preparation)
         self._words = words
         # The fast variant does not track words.
         self._encode = tokenizer.encode_batch if words == "word_ids" else tokenizer.encode_batch_fast
@@ -155,11 +149,12 @@ class NanotokenEncoder(TextEncoder):
     """WordPiece with `nanotoken`, whose cache holds at most 2^20 words, about 250 MB."""
 
     name = "nanotoken"
+    chunk_characters = 1 << 24
 
     def __init__(self, settings: dict[str, Any], preparation: Preparation, safe: TextEncoder) -> None:
         from nanotoken import WordPieceTokenizer
 
-        super().__init__(settings, 1 << 24, preparation)
+        super().__init__(settings, preparation)
         self._encode = WordPieceTokenizer.from_json(_without_specials(settings)).encode_batch
         self._unknown, self._safe = settings["model"]["vocab"].get(settings["model"]["unk_token"], -1), safe
         self._may_cut = preparation.may_cut_word
@@ -185,16 +180,11 @@ class GigatokenEncoder(TextEncoder):
     """
 
     name = "gigatoken"
+    cache_bytes = 256 << 20
 
-    def __init__(
-        self,
-        settings: dict[str, Any],
-        words: WordRule,
-        cache_bytes: int = 256 << 20,
-        preparation: Preparation | None = None,
-    ) -> None:
-        super().__init__(settings, 1 << 22, preparation)
-        self._words, self._cache_bytes = words, cache_bytes
+    def __init__(self, settings: dict[str, Any], words: WordRule, preparation: Preparation | None = None) -> None:
+        super().__init__(settings, preparation)
+        self._words = words
         self._json = _without_specials(settings)
         self._load()
 
@@ -205,7 +195,7 @@ class GigatokenEncoder(TextEncoder):
         self._memory = _memory()
 
     def encode_chunk(self, texts: Sequence[str]) -> Arrays:
-        if _memory() > self._memory + self._cache_bytes:
+        if _memory() > self._memory + self.cache_bytes:
             self._load()
         rows = self._tokenizer.encode_batch(list(texts), parallel=False).layout
         offsets = np.asarray(rows.offsets)

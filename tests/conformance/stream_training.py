@@ -110,31 +110,7 @@ def by_lightning(stream: MaskedStream, out: Path, log: Log) -> torch.nn.Module:
     return module.model
 
 
-def by_own_loop(stream: MaskedStream, out: Path, log: Log) -> torch.nn.Module:
-    network = model()
-    optimizer = torch.optim.AdamW(network.parameters())
-    if newest := max(out.glob("*.pt"), key=lambda path: int(path.stem), default=None):
-        saved = torch.load(newest)
-        network.load_state_dict(saved["model"])
-        optimizer.load_state_dict(saved["optimizer"])
-        stream.load_state_dict(saved["stream"])
-    for batch in stream:
-        log.add(stream.batches, batch)
-        network(**batch).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if stream.batches % EVERY == 0:
-            saved = {"model": network.state_dict(), "optimizer": optimizer.state_dict(), "stream": stream.state_dict()}
-            torch.save(saved, out / f"{stream.batches}.pt")
-    return network
-
-
-TRAINERS = {
-    "transformers": by_transformers,
-    "accelerate": by_accelerate,
-    "lightning": by_lightning,
-    "loop": by_own_loop,
-}
+TRAINERS = {"transformers": by_transformers, "accelerate": by_accelerate, "lightning": by_lightning}
 
 
 def main(trainer: str, data: str, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""MaskedStream in transformers.Trainer, accelerate, Lightning and a loop of one's own: killed, and resumed."""
+"""MaskedStream in transformers.Trainer, accelerate, a loop with accelerate, and Lightning: killed, and resumed."""
 
 import os
 import subprocess

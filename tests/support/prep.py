@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from data_prep.jobs import PreparationSettings, Prepared, PrepareRequest, Workers, prepare
-from data_prep.sources import find_inputs
+from data_prep.sources import Options, RowReader, SourceInput, examine, find_inputs
+from data_prep.storage import Cache
 from tests.support.in_process import command
 
 WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
@@ -23,6 +24,14 @@ def texts(seed: int, count: int) -> list[str]:
 
 def jsonl(documents: Iterable[str]) -> bytes:
     return b"".join(json.dumps({"text": document}).encode() + b"\n" for document in documents)
+
+
+def whole(source: SourceInput, cache: Cache, options: Options | None = None, **more: Any) -> RowReader:
+    """The rows of a whole input."""
+    options = options or Options()
+    examined = examine(source, cache, options)
+    last = examined.bytes if examined.unit_bytes is None else len(examined.unit_bytes)
+    return RowReader(source, 0, last, options, cache, **more)
 
 
 def refused(*arguments: object) -> str:

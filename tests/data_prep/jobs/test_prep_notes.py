@@ -3,14 +3,11 @@
 from dataclasses import replace
 
 import pytest
-import webdataset as wds
-from torch.utils.data import DataLoader
 
 from data_prep.common.errors import UserError
 from data_prep.jobs import PreparationSettings, Workers, merge_tasks, plan_only
 from data_prep.jobs.task_worker import record_path
 from data_prep.sources import Options
-from tests.support.datasets import make_dataset
 from tests.support.prep import jsonl, prepare_files, request
 
 LONG = " ".join(["blades"] * 40)
@@ -64,22 +61,6 @@ def test_several_files_and_tasks_are_counted_together_also_after_an_interruption
     assert told[1].startswith("warning: 60 of 120 documents have fewer than 20 tokens.")
     record_path(tmp_path / "out", 1).unlink()
     assert notes([tmp_path / "a.txt", tmp_path / "b.txt"], tokenizer, tmp_path / "out", task_bytes=2000) == told
-
-
-@pytest.mark.process
-def test_a_stock_dataloader_needs_a_shard_for_each_worker(tmp_path):
-    """As docs/data-format.md says."""
-    make_dataset(tmp_path / "set", [[5]] * 30, block_tokens=10, shard_bytes=1)
-    urls = sorted(map(str, (tmp_path / "set" / "shards").glob("*.tar")))
-    assert len(urls) == 3
-
-    def blocks(urls: list[str]) -> int:
-        stream = wds.WebDataset(urls, shardshuffle=False).decode()
-        return len(list(DataLoader(stream, batch_size=None, num_workers=2)))
-
-    assert blocks(urls) == 3
-    with pytest.raises(ValueError, match="fewer shards than workers"):
-        blocks(urls[:1])
 
 
 @pytest.mark.parametrize("unknown, message", [(0, ""), (25, "warning"), (50, "refused")])

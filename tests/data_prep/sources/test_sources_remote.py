@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import os
 from pathlib import Path
 
@@ -13,10 +12,11 @@ import pytest
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import RemoteVersion, shown
-from data_prep.sources import Options, RowReader, examine, find_inputs
+from data_prep.sources import examine, find_inputs
 from data_prep.sources.input_types import compression_of, kind_of
 from data_prep.storage import Cache
 from tests.support.hub_server import Repository, Store, Stored, serving_hub
+from tests.support.prep import jsonl, whole
 from tests.support.web import serving
 
 
@@ -39,14 +39,8 @@ def cache(tmp_path):
     return Cache(tmp_path / "cache", 1 << 20)
 
 
-def jsonl(*texts):
-    return b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
-
-
 def texts(found, cache):
-    examined = examine(found, cache)
-    last = examined.bytes if examined.unit_bytes is None else len(examined.unit_bytes)
-    return [row.reason or row.text for row in RowReader(found, 0, last, Options(), cache)]
+    return [row.reason or row.text for row in whole(found, cache)]
 
 
 def names(values, folder):
@@ -107,7 +101,7 @@ def test_source_names(tmp_path, monkeypatch):
 
 
 def test_file_urls_are_local_paths(tmp_path, cache):
-    (tmp_path / "a.jsonl").write_bytes(jsonl("a"))
+    (tmp_path / "a.jsonl").write_bytes(jsonl(["a"]))
     found = find_inputs([f"file://{tmp_path}/a.jsonl", f"local://{tmp_path}/*.jsonl", tmp_path / "a.jsonl"])
     assert [item.location for item in found] == [str(tmp_path / "a.jsonl")]
     assert texts(found[0], cache) == ["a"]
@@ -116,7 +110,7 @@ def test_file_urls_are_local_paths(tmp_path, cache):
 
 def test_http_files_folders_and_globs(web, cache):
     (web.folder / "sub").mkdir()
-    (web.folder / "a.jsonl").write_bytes(jsonl("a", "b"))
+    (web.folder / "a.jsonl").write_bytes(jsonl(["a", "b"]))
     (web.folder / "sub" / "b.txt.gz").write_bytes(gzip.compress(b"c\n\nd"))
     (web.folder / "sub" / "notes.md").touch()
     pq.write_table(pa.table({"text": ["e", "f"]}), web.folder / "sub" / "c.parquet", row_group_size=1)
@@ -167,7 +161,7 @@ def test_the_path_of_a_url_tells_the_kind_and_its_query_is_not_shown():
 
 def test_a_version_is_no_pattern(cache):
     memory = fsspec.filesystem("memory")
-    memory.pipe({"/v/a.jsonl?versionId=1": jsonl("old"), "/v/a.jsonl": jsonl("new")})
+    memory.pipe({"/v/a.jsonl?versionId=1": jsonl(["old"]), "/v/a.jsonl": jsonl(["new"])})
     try:
         found = find_inputs(["memory://v/a.jsonl?versionId=1", "memory://v/?.jsonl"])
         assert [(one.kind, texts(one, cache)) for one in found] == [("jsonl", ["old"]), ("jsonl", ["new"])]
@@ -191,7 +185,7 @@ def test_other_file_systems_and_chained_urls(tmp_path, cache):
     import zipfile
 
     memory = fsspec.filesystem("memory")
-    memory.pipe({"/corpus/a.jsonl": jsonl("a"), "/corpus/b/c.txt": b"c", "/corpus/b/notes.md": b"x"})
+    memory.pipe({"/corpus/a.jsonl": jsonl(["a"]), "/corpus/b/c.txt": b"c", "/corpus/b/notes.md": b"x"})
     try:
         found = find_inputs(["memory://corpus", "memory://corpus/*.jsonl", "memory:///corpus/b/?.txt"])
         assert [item.location for item in found] == ["memory:///corpus/a.jsonl", "memory:///corpus/b/c.txt"]
@@ -203,7 +197,7 @@ def test_other_file_systems_and_chained_urls(tmp_path, cache):
     finally:
         memory.rm("/corpus", recursive=True)
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as file:
-        file.writestr("in/a.jsonl", jsonl("zipped"))
+        file.writestr("in/a.jsonl", jsonl(["zipped"]))
     (found,) = find_inputs([f"zip://in/*.jsonl::file://{tmp_path}/z.zip"])
     assert texts(found, cache) == ["zipped"]
 
@@ -212,14 +206,14 @@ def test_a_data_set_of_the_hub(cache, monkeypatch):
     table, repository = io.BytesIO(), Repository(private=True)
     pq.write_table(pa.table({"text": ["a", "b"]}), table)
     repository.commit("refs/convert/parquet", {"default/train/0.parquet": Stored(table.getvalue(), True)})
-    repository.commit("main", {"a.jsonl": Stored(jsonl("c"), False), "README.md": Stored(b"x", False)})
+    repository.commit("main", {"a.jsonl": Stored(jsonl(["c"]), False), "README.md": Stored(b"x", False)})
     with serving_hub(Store({"token": "read"}, {"someone/texts": repository})) as hub:
         monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": hub.url, "token": "token"})
         (converted,) = find_inputs(["hf://datasets/someone/texts@refs/convert/parquet/default/train/*.parquet"])
         (given,) = find_inputs(["hf://datasets/someone/texts"])
         assert (texts(converted, cache), texts(given, cache)) == (["a", "b"], ["c"])
         before = examine(given, cache)
-        repository.commit("main", {"a.jsonl": Stored(jsonl("d"), False)})
+        repository.commit("main", {"a.jsonl": Stored(jsonl(["d"]), False)})
         fsspec.filesystem("hf").invalidate_cache()
         assert examine(given, cache).digest != before.digest
         monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": hub.url})
@@ -228,7 +222,7 @@ def test_a_data_set_of_the_hub(cache, monkeypatch):
 
 
 def test_a_cut_download_is_tried_again(web, cache):
-    (web.folder / "a.jsonl").write_bytes(jsonl(*map(str, range(1000))))
+    (web.folder / "a.jsonl").write_bytes(jsonl(map(str, range(1000))))
     web.cuts = 1
     (found,) = find_inputs([f"{web.url}/a.jsonl"])
     assert len(texts(found, cache)) == 1000
@@ -236,7 +230,7 @@ def test_a_cut_download_is_tried_again(web, cache):
     assert len(texts(found, cache)) == 1000  # from the cache
     assert len(web.gets) == 2
     web.cuts = 1000
-    (web.folder / "a.jsonl").write_bytes(jsonl("other"))
+    (web.folder / "a.jsonl").write_bytes(jsonl(["other"]))
     with pytest.raises(UserError, match=r"/a\.jsonl cannot be read"):
         texts(found, cache)
     assert not list(cache.entries.glob(".*"))
@@ -246,7 +240,7 @@ def test_a_cut_download_is_tried_again(web, cache):
 
 def test_a_server_that_tells_neither_size_nor_version(web, cache):
     path = web.folder / "sizeless.jsonl"
-    path.write_bytes(jsonl("a", "b"))
+    path.write_bytes(jsonl(["a", "b"]))
     (found,) = find_inputs([f"{web.url}/sizeless.jsonl"])
     assert texts(found, cache) == ["a", "b"]
     assert examine(found, cache) == examine(*find_inputs([path]), cache)
@@ -258,7 +252,7 @@ def test_a_server_that_tells_neither_size_nor_version(web, cache):
 
 
 def test_a_file_of_another_size_than_told_is_refused(web, cache, monkeypatch):
-    (web.folder / "a.jsonl").write_bytes(jsonl("a"))
+    (web.folder / "a.jsonl").write_bytes(jsonl(["a"]))
     (found,) = find_inputs([f"{web.url}/a.jsonl"])
     monkeypatch.setattr("data_prep.storage.cache.remote_version", lambda remote: RemoteVersion(99, "1"))
     with pytest.raises(UserError, match="14 of its 99 bytes arrived"), cache.local(found.location):

@@ -108,8 +108,10 @@ def test_pieces_do_not_change_the_encoding(tokenizers, name, texts):
     if not made.info.continuation_prefix and name != "wordpiece-words":
         words, _ = word_rule(made.tokenizer, json.loads(made.tokenizer.to_str()))
     for rule in (words, "word_ids"):
-        pieces = HuggingFaceEncoder(made.tokenizer, rule, 3)(texts)
-        for ours, theirs in zip(pieces, HuggingFaceEncoder(made.tokenizer, rule)(texts), strict=True):
+        encoder = HuggingFaceEncoder(made.tokenizer, rule)
+        whole = encoder(texts)
+        encoder.chunk_characters = 3
+        for ours, theirs in zip(encoder(texts), whole, strict=True):
             np.testing.assert_array_equal(ours, theirs)
 
 
@@ -117,12 +119,14 @@ def test_long_texts_are_cut():
     seen: list[list[str]] = []
 
     class Lengths(TextEncoder):
+        chunk_characters = 4
+
         def encode_chunk(self, texts):
             seen.append(list(texts))
             lengths = np.array([len(text) for text in texts])
             return np.zeros(lengths.sum(), np.uint32), lengths, None
 
-    _, lengths, _ = Lengths(byte_level(["a"]), 4)(["one two\nthree", "", "four five"])
+    _, lengths, _ = Lengths(byte_level(["a"]))(["one two\nthree", "", "four five"])
     assert seen == [["one two"], ["\nthree"], ["", "four"], [" five"]]
     assert lengths.tolist() == [13, 0, 9]
 

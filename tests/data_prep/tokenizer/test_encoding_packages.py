@@ -143,7 +143,8 @@ def test_the_memory_for_cached_words_is_bounded(bpe, monkeypatch):
     real = gigatoken.Tokenizer.from_json
     monkeypatch.setattr("gigatoken.Tokenizer.from_json", lambda text: loads.append(text) or real(text))
     rule, _ = word_rule(bpe.tokenizer, json.loads(bpe.tokenizer.to_str()))
-    encoder = GigatokenEncoder(json.loads(bpe.tokenizer.to_str()), rule, cache_bytes=32 << 20)
+    encoder = GigatokenEncoder(json.loads(bpe.tokenizer.to_str()), rule)
+    encoder.cache_bytes = 32 << 20
 
     def new_words(begin: int, count: int) -> str:
         words = (f"x{number:020b}q".replace("0", "j").replace("1", "k") for number in range(begin, begin + count))
