@@ -1,6 +1,5 @@
 """Schedules of learning rates against their closed forms."""
 
-import itertools
 import math
 
 import pytest
@@ -65,32 +64,21 @@ def test_a_run_that_is_extended_goes_on_at_the_peak_and_decays_later():
     assert before[80:] == after[130:]
 
 
-KINDS = st.sampled_from(["wsd", "cosine", "linear", "constant"])
-SHAPES = st.sampled_from(["linear", "cosine", "1-sqrt"])
-
-
 @settings(max_examples=300, deadline=None)
 @given(
-    KINDS, SHAPES, st.integers(0, 50), st.none() | st.integers(0, 300), st.floats(0, 1), st.floats(0, 0.9), st.data()
+    st.sampled_from(["wsd", "cosine", "linear", "constant"]),
+    st.sampled_from(["linear", "cosine", "1-sqrt"]),
+    st.integers(0, 50),
+    st.none() | st.integers(0, 300),
+    st.integers(1, 200),
+    st.floats(0, 0.9),
 )
-def test_bounds_and_continuity(kind, shape, warmup, decay_steps, fraction, min_ratio, data):
-    total = data.draw(st.integers(1, 200))
-    wsd = {"decay": shape, "decay_steps": decay_steps, "decay_fraction": fraction} if kind == "wsd" else {}
+def test_rates_are_between_the_last_one_and_the_peak(kind, shape, warmup, decay_steps, total, min_ratio):
+    wsd = {"decay": shape, "decay_steps": decay_steps} if kind == "wsd" else {}
     ratio = {} if kind == "constant" else {"min_ratio": min_ratio}
-    schedule = ScheduleConfig(kind=kind, warmup_steps=warmup, **wsd, **ratio)
-    found = [lr_factor(schedule, step, total) for step in range(total + 1)]
-    assert all(0 < factor <= 1 for factor in found[:-1])
-    assert all(factor >= schedule.min_ratio for factor in found[warmup:])
-    # No jump is larger than the schedule's steepest slope: the warm-up's, or the shape's over one step of the decay.
-    length = total if kind == "constant" else total - warmup
-    if kind == "wsd":
-        length = min(length, round(fraction * total) if decay_steps is None else decay_steps)
-    if length > 0:
-        steepest = {"1-sqrt": math.sqrt(1 / length), "cosine": math.pi / 2 / length}.get(
-            shape if kind == "wsd" else kind, 1 / length
-        )
-        jumps = [abs(a - b) for a, b in itertools.pairwise(found)]
-        assert max(jumps) <= max(steepest, 1 / (warmup + 1)) + 1e-12
+    found = factors(total, kind=kind, warmup_steps=warmup, **wsd, **ratio)
+    assert all(0 < factor <= 1 for factor in found)
+    assert all(factor >= ratio.get("min_ratio", 1) for factor in found[warmup:])
 
 
 def test_beyond_the_end_the_rate_is_zero():
