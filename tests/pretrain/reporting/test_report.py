@@ -13,7 +13,7 @@ from launchers.app import app
 from pretrain.reporting import collect
 from pretrain.reporting.curve_charts import BUCKETS, axes_of, charts_of
 from pretrain.reporting.event_timeline import Start, breaks_of, speeds, time_spent
-from pretrain.reporting.html_page import embedded, page
+from pretrain.reporting.html_page import page
 from pretrain.reporting.page_data import config_rows, read_config
 from pretrain.reporting.prediction_table import predictions_of
 from pretrain.run import Entry, JournalTable
@@ -34,6 +34,7 @@ def test_restarts_and_rollbacks_are_told_apart():
     assert (rollback.kind, rollback.after_step, rollback.reached) == ("rollback", 22, 25)
     assert rollback.pause == pytest.approx(5)
     assert rollback.repeated == pytest.approx(3 * SECONDS)
+    assert len(breaks_of(measured(eventful()), [Start(0, START), Start(10, START + 110)])) == 2, "each start once"
 
 
 def test_each_step_that_was_lost_is_counted_at_the_break_that_lost_it():
@@ -49,10 +50,6 @@ def test_a_restart_that_lost_no_step_is_known_from_the_starts():
     (found,) = breaks_of(measured(lines), [Start(0, START), Start(4, START + 508)])
     assert (found.kind, found.after_step, found.reached, found.repeated) == ("restart", 4, 4, 0)
     assert found.pause == pytest.approx(500)
-
-
-def test_a_start_is_counted_once_where_the_journal_tells_it_too():
-    assert len(breaks_of(measured(eventful()), [Start(0, START), Start(10, START + 110)])) == 2
 
 
 def test_time_is_shared_out_without_rest():
@@ -77,11 +74,6 @@ def test_time_is_shared_out_without_rest():
     assert speed["goodput"] == pytest.approx(60 / (60 + 6 + 3 + 26 + 65))
 
 
-def test_a_clock_that_was_set_back_makes_nothing_negative():
-    lines = [step_line(step, START - 1000 * step) for step in range(1, 9)]
-    assert all(seconds >= 0 for seconds in time_spent(measured(lines), [], []).values())
-
-
 def test_goodput_is_of_all_time_since_the_first_start():
     run = measured(eventful())
     starts = [Start(0, START - 40), Start(10, START + 110)]
@@ -90,6 +82,8 @@ def test_goodput_is_of_all_time_since_the_first_start():
     assert speeds(run, spent)["goodput"] == pytest.approx(60 / (60 + 6 + 3 + 26 + 65 + 40))
     for forgotten in ([Start(10, START - 40)], [Start(0, None)], [Start(0, START + 40)]):  # or a clock set back
         assert time_spent(run, breaks_of(run, []), forgotten)["before the first step"] == 0
+    back = measured(step_line(step, START - 1000 * step) for step in range(1, 9))
+    assert all(seconds >= 0 for seconds in time_spent(back, [], []).values())
 
 
 def test_axes_count_what_was_done_again_once():
@@ -122,13 +116,8 @@ def test_the_page_of_an_eventful_run(tmp_path):
     assert [name for name, *_ in found["headline"]] == [
         "training loss, average", "held-out loss", "real tokens seen", "real tokens/s", "goodput",
     ]  # fmt: skip
-
-
-def test_there_is_one_training_loss(tmp_path):
-    found = collect(write_run(tmp_path / "run", eventful()), tmp_path / "page.html")
-    (loss,) = [value for name, value, _ in found["headline"] if name.startswith("training loss")]
-    lines = {line["label"]: line["y"] for line in found["charts"][0]["lines"]}
-    assert lines["training, average"][-1] == pytest.approx(loss, rel=1e-4)
+    averaged = next(line["y"] for line in found["charts"][0]["lines"] if line["label"] == "training, average")
+    assert averaged[-1] == pytest.approx(found["headline"][0][1], rel=1e-4), "there is one training loss"
 
 
 def test_a_run_that_is_exported_has_no_next_action(tmp_path):
@@ -170,16 +159,12 @@ def test_text_of_a_run_cannot_become_markup(tmp_path):
     tags = [tag for tag, _ in Elements(text).found]
     assert tags.count("script") == 2
     assert "img" not in tags
-    assert "<" not in re.search(r'id="report">(.*?)</script>', text, re.S)[1]
+    embedded = re.search(r'id="report">(.*?)</script>', text, re.S)[1]
+    assert not set("<>&\u2028") & set(embedded)
+    assert json.loads(embedded)["name"] == HOSTILE
     assert f"<title>{html.escape(HOSTILE)}" in text
     assert all(export["link"].startswith("./") for export in report["exports"])
     assert "\x1b" not in report["status"]["reason"]
-
-
-def test_embedded_json_is_the_same_value():
-    value = {"text": HOSTILE, "list": [1, None, 2.5, "<!--"]}
-    assert json.loads(embedded(value)) == value
-    assert not set("<>&\u2028") & set(embedded(value))
 
 
 def test_the_page_needs_nothing_else(tmp_path):
@@ -212,11 +197,8 @@ def test_a_run_without_steps_is_one_sentence(tmp_path):
     assert found["notices"] == ["This run has not recorded any step yet."]
     assert (found["charts"], found["spent"], found["headline"], found["predictions"]) == ([], {}, [], None)
     assert page(found)
-
-
-def test_losses_that_are_not_finite(tmp_path):
-    lines = [step_line(step, START + step, **{"train/loss": float("nan")}) for step in range(1, 4)]
-    found = collect(write_run(tmp_path / "run", lines), tmp_path / "page.html")
+    (run / "journal.jsonl").write_bytes(step_line(1, START, **{"train/loss": float("nan")}))
+    found = collect(run, tmp_path / "page.html")
     assert "Loss" not in [chart["title"] for chart in found["charts"]]
     assert "NaN" not in page(found)
 
@@ -246,15 +228,10 @@ def test_predictions_are_those_of_the_last_passages_and_the_later_lines(tmp_path
     assert found["answers"][0] == [[["<8>", "<9>"], [0.5, 0.1], 0.5], [["<9>", "<10>"], [0.6, 0.2], 0.2]]
 
 
-def test_answers_to_passages_that_are_not_known_are_left_out(tmp_path):
-    path = tmp_path / "predictions.jsonl"
-    path.write_bytes(b"".join([*prediction_lines("old", [2, 3]), *prediction_lines("torn", [4, 5])[1:]]))
-    assert predictions_of(path, tmp_path)["steps"] == [2, 3]
-
-
 def test_many_evaluations_are_thinned(tmp_path):
     path = tmp_path / "predictions.jsonl"
     path.write_bytes(b"".join(prediction_lines("k", list(range(1, 8_001)))))
+    path.write_bytes(path.read_bytes() + prediction_lines("torn", [9_000])[1])  # answers to unknown passages
     found = predictions_of(path, tmp_path)
     assert len(found["steps"]) == len(found["answers"]) <= 6000
     assert (found["steps"][0], found["steps"][-1]) == (1, 8_000)

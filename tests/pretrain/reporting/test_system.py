@@ -43,7 +43,12 @@ def heard(main: SystemMetrics) -> dict[str, float]:
 def test_rank_0_hears_of_every_node_until_one_falls_silent(tmp_path):
     sampler = Counting(100)
     main, other = node(tmp_path, 0), node(tmp_path, 2, sampler)
+    (tmp_path / "system").mkdir()  # with a file of an earlier part of the run, which is no news
+    (tmp_path / "system" / "n2.json").write_text(json.dumps({"time": 9, "cpu_percent": 5.0}))
     main.start()
+    early: dict[str, float] = {}
+    wait_for(lambda: early.update(main.latest()) or early, 10)
+    assert set(early) == {"system/n1/cpu_percent"}
     other.start()
     try:
         wait_for(lambda: set(heard(main)) == {"system/n1/cpu_percent", "system/n2/cpu_percent"}, 10)
@@ -59,17 +64,6 @@ def test_rank_0_hears_of_every_node_until_one_falls_silent(tmp_path):
         main.close()
         other.close()
     assert not (tmp_path / "system" / "n1.json").exists()
-
-
-def test_what_an_earlier_part_of_the_run_left_is_no_news(tmp_path):
-    (tmp_path / "system").mkdir()
-    (tmp_path / "system" / "n2.json").write_text(json.dumps({"time": 9, "cpu_percent": 5.0}))
-    main = node(tmp_path, 0)
-    main.start()
-    found: dict[str, float] = {}
-    wait_for(lambda: found.update(main.latest()) or found, 10)
-    main.close()
-    assert set(found) == {"system/n1/cpu_percent"}
 
 
 @pytest.mark.parametrize(("rank", "seconds"), [(1, SECONDS), (3, SECONDS), (0, 0)])
@@ -135,23 +129,13 @@ def refuse(*_: Any) -> None:
 
 
 def test_gpus_are_sampled(gpus):
-    assert gpus() == {
-        "gpu0_utilization_percent": 50.0,
-        "gpu0_memory_percent": 25.0,
-        "gpu0_power_watts": 100.0,
-        "gpu0_temperature_celsius": 40.0,
-        "gpu1_utilization_percent": 50.0,
-        "gpu1_memory_percent": 25.0,
-        "gpu1_power_watts": 101.0,
-        "gpu1_temperature_celsius": 41.0,
-    }
+    of_both = {"utilization_percent": 50.0, "memory_percent": 25.0}
+    of_gpus = [of_both | {"power_watts": 100.0 + n, "temperature_celsius": 40.0 + n} for n in range(2)]
+    assert gpus() == {f"gpu{n}_{name}": value for n, values in enumerate(of_gpus) for name, value in values.items()}
 
 
 def test_values_that_a_gpu_does_not_report_are_left_out(gpus):
     sampled = gpus(device_count=lambda: 1, power_draw=refuse)
     assert set(sampled) == {"gpu0_utilization_percent", "gpu0_memory_percent", "gpu0_temperature_celsius"}
-
-
-def test_gpus_without_driver_or_package_and_no_gpu_have_no_values(gpus):
     assert gpus(utilization=refuse, device_memory_used=refuse, power_draw=refuse, temperature=refuse) == {}
     assert gpus(is_available=lambda: False) == {}
