@@ -12,7 +12,7 @@ def test_skipped_steps_leave_no_trace():
 @pytest.mark.parametrize("setting", ["expandable_segments:True", "expandable_segments:False"])
 def test_a_pass_that_does_not_fit_into_memory_is_noticed(setting):
     """Training uses segments that grow."""
-    run_on_gpu("tests.pretrain.trial.memory_worker", PYTORCH_ALLOC_CONF=setting)
+    run_on_gpu("tests.pretrain.trial.test_trial_step", "check_memory", PYTORCH_ALLOC_CONF=setting)
 
 
 @pytest.mark.parametrize("path", ["plain", "fused", "compiled", "compiled-fused"])

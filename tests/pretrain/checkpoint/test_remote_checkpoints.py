@@ -61,17 +61,6 @@ def test_copies_are_pruned_like_the_originals_and_come_back(url, folder, tmp_pat
         assert (back / "step-00000005" / name).read_bytes() == (paths[-1] / name).read_bytes()
 
 
-def test_the_manifest_comes_last(url, folder, monkeypatch):
-    written = []
-    inner = FS.put_file
-    monkeypatch.setattr(
-        type(FS), "put_file", lambda self, here, there: (written.append(Path(there).name), inner(here, there))[1]
-    )
-    copy(url, make_checkpoint(folder, 1))
-    assert len(written) == 3
-    assert written[-1] == "manifest.partial.json"
-
-
 def test_a_copy_cut_short_does_not_count_and_is_replaced(url, folder, monkeypatch, capsys):
     path = make_checkpoint(folder, 1)
     inner = FS.put_file

@@ -23,10 +23,10 @@ def told(device="cpu", parameters=1000, **sections):
 
 
 def refused(**sections):
-    with pytest.raises(UserError) as found:
+    with pytest.raises(UserError) as caught:
         told(**sections)
-    assert "\n" not in str(found.value)
-    return str(found.value)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,13 @@ def test_overrides_are_laid_over_ours():
     assert found["zero_optimization"]["stage"] == 2
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("zero", [{"stage": 2}, {"stage": 3}, {"stage": 1, "offload": "cpu"}])
-def test_sums_of_16_bits_are_fp32(precision, zero):
-    found = told(train={"precision": precision}, zero=zero)
-    assert found["data_types"]["grad_accum_dtype"] == found["communication_data_type"] == "fp32"
-    assert found[precision]["enabled"]
-
-
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_gradients_are_sent_in_the_type_of_reduce_dtype(stage):
-    precision = {"precision": "fp32"}
-    assert told(train=precision, zero={"stage": stage})["communication_data_type"] == "fp32"
-    assert told(train=precision, zero={"stage": stage, "reduce_dtype": "bf16"})["communication_data_type"] == "bf16"
+def test_sums_of_16_bits_are_fp32_and_sent_in_the_type_of_reduce_dtype(precision, zero, dtype):
+    settings = told(train={"precision": precision}, zero=zero | {"reduce_dtype": dtype})
+    assert (settings["data_types"]["grad_accum_dtype"], settings["communication_data_type"]) == ("fp32", dtype)
+    assert settings[precision]["enabled"]
 
 
 def test_offload():

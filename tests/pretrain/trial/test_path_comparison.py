@@ -1,12 +1,18 @@
 """Faster kernels compared with the plain step for real, on a CPU in Triton's interpreter: right, wrong, broken ones."""
 
+import functools
 import shutil
 from importlib.util import find_spec
 
 import pytest
+import torch
+import torch.distributed as dist
 
-from pretrain.trial.path_comparison import tolerance
+from pretrain.kernels import Candidates, FastPath, KernelChoice
+from pretrain.model import Encoder
+from pretrain.trial.path_comparison import agreed_path, tolerance
 from tests.support import path_cases
+from tests.support.engine_steps import run_as_rank
 from tests.support.ranks import run_ranks
 from tests.support.triton_process import triton_process
 
@@ -72,8 +78,31 @@ def test_a_compiled_model_agrees(interpreter):
     assert interpreter(path_cases.problem, "bert", "fp32", "", path_cases.COMPILED) is None
 
 
-def test_a_failure_on_one_rank_falls_back_on_all():
-    run_ranks("tests.pretrain.trial.path_worker", 2)
+def no_compiler(model: Encoder, shapes: int) -> None:
+    raise RuntimeError("no compiler on this host")
+
+
+def chosen(model: Encoder) -> KernelChoice:
+    """The choice where a GPU would try compiled graphs."""
+    settings = path_cases.config("fp32", fused_kernels=False)
+    choice = agreed_path(model, settings, Candidates.of(settings, "cuda"), path_cases.inputs())
+    assert model.is_compiled == choice.path.compiled
+    return choice
+
+
+def check_ranks() -> None:
+    """torch.compile captures graphs but generates no code, which takes minutes."""
+    torch.compile = functools.partial(torch.compile, backend="eager")
+    model = path_cases.encoder("bert", "fp32")
+    assert chosen(model) == KernelChoice(FastPath(False, True), "agrees with the plain step on 4 rows")
+    if dist.get_rank() == 1:
+        Encoder.compile_graph = no_compiler  # type: ignore[method-assign]
+    reason = "compiled: RuntimeError: no compiler on this host (rank 1)"
+    assert chosen(model) == KernelChoice(FastPath(False, False), reason)
+
+
+def test_all_ranks_choose_the_same_and_a_failure_on_one_falls_back_on_all():
+    run_ranks(__name__, 2, "check_ranks")
 
 
 def test_limits_follow_the_precision():
@@ -81,3 +110,7 @@ def test_limits_follow_the_precision():
     assert tolerance("fp16", 12) == pytest.approx(0.0271, rel=0.01)
     assert tolerance("fp32", 12) == 1e-5
     assert tolerance("bf16", 48) == pytest.approx(2 * tolerance("bf16", 12))
+
+
+if __name__ == "__main__":
+    run_as_rank(check_ranks)
