@@ -159,9 +159,9 @@ class RepairRow:
             targets[place] = label
         return {"input_ids": ids, "labels": targets}
 
-    def labels(self, words: Sequence[WordIds], found: np.ndarray) -> list[int]:
+    def labels(self, words: Sequence[WordIds], predicted: np.ndarray) -> list[int]:
         """Labels of the words from token labels. Words that do not fit are kept."""
-        labels = [int(found[place]) for place in self.places(words)]
+        labels = [int(predicted[place]) for place in self.places(words)]
         return labels + [KEEP] * (len(words) - len(labels))
 
     def filling(self, words: Sequence[WordIds], labels: Sequence[int], edits: Sequence[Edit] = ()) -> Example:
@@ -176,12 +176,12 @@ class RepairRow:
                 targets[places[edit.begin] : places[edit.begin] + len(wanted)] = wanted
         return {"input_ids": ids, "labels": targets}
 
-    def filled(self, words: Sequence[WordIds], labels: Sequence[int], found: np.ndarray) -> list[WordIds]:
+    def filled(self, words: Sequence[WordIds], labels: Sequence[int], predicted: np.ndarray) -> list[WordIds]:
         """The words after repair: predicted tokens replace the masks."""
         result = self._masked(words, labels)
         for number, place in enumerate(self.places(result)):
             if labels[number] != KEEP:
-                result[number] = tuple(found[place : place + len(result[number])].tolist())
+                result[number] = tuple(predicted[place : place + len(result[number])].tolist())
         return result
 
     def _masked(self, words: Sequence[WordIds], labels: Sequence[int]) -> list[WordIds]:

@@ -100,9 +100,9 @@ def find_columns(path: str) -> tuple[str, ...]:
             return layout
     if len(names) == 4 and names[1].isdecimal():
         return COLA
-    found = ", ".join(map(repr, names))[:200]
+    named = ", ".join(map(repr, names))[:200]
     raise UserError(
-        f"{shown(path)}: cannot find the text and label columns among {found}. Name them with --columns TEXT,LABEL, or "
+        f"{shown(path)}: cannot find the text and label columns among {named}. Name them with --columns TEXT,LABEL, or "
         "by number if there is no header."
     )
 
@@ -139,12 +139,12 @@ def _examples(rows: list[TableRow], ids: dict[str, int], tokenizer: Any, max_len
     return examples, sum(bool(encoding.overflowing) for encoding in encoded.encodings)
 
 
-def number_labels(path: str, all_have: str, found: set[str]) -> dict[str, int]:
+def number_labels(path: str, all_have: str, names: set[str]) -> dict[str, int]:
     """Numbers of the sorted labels; labels that are all integers are sorted by value.
 
     Raises UserError if there are not two.
     """
-    labels = sorted(found, key=int if all(re.fullmatch(r"-?\d+", label) for label in found) else None)
+    labels = sorted(names, key=int if all(re.fullmatch(r"-?\d+", label) for label in names) else None)
     if len(labels) < 2:
         raise UserError(f"{shown(path)}: {all_have} the label {labels[0]!r}; two labels are needed")
     return {label: id for id, label in enumerate(labels)}

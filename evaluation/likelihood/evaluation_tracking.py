@@ -10,9 +10,9 @@ from typing import Any
 from pretrain.tracking import Point, Target, TrackedResults, send_results
 
 
-def send_evaluation(found: Mapping[str, Any], target: Target) -> None:
+def send_evaluation(values: Mapping[str, Any], target: Target) -> None:
     """Send the results of `evaluate`. Identical results are sent once. A failure becomes a warning."""
-    send_results(target, [_results(name, found["settings"], results) for name, results in found["models"].items()])
+    send_results(target, [_results(name, values["settings"], results) for name, results in values["models"].items()])
 
 
 def _results(name: str, settings: Mapping[str, Any], results: Mapping[str, Any]) -> TrackedResults:

@@ -63,10 +63,10 @@ def _as_json(study: Study, results: StudyResults) -> dict[str, Any]:
     }
 
 
-def _compared(study: Study, found: StudyResults) -> list[Comparisons]:
+def _compared(study: Study, results: StudyResults) -> list[Comparisons]:
     """Comparisons by metrics that say which arm is better, the primary one first."""
-    compared = [one for one in found.comparisons if one.metric.better]
-    return sorted(compared, key=lambda one: one.metric.key != study.primary)
+    compared = [comparisons for comparisons in results.comparisons if comparisons.metric.better]
+    return sorted(compared, key=lambda comparisons: comparisons.metric.key != study.primary)
 
 
 def _page_values(study: Study, results: StudyResults) -> dict[str, Any]:
@@ -102,32 +102,32 @@ def _notices(study: Study, results: StudyResults) -> list[str]:
     return [f"{len(missing)} of {len(study.runs)} runs are not done, and are left out: {names}."]
 
 
-def _section(study: Study, found: StudyResults) -> dict[str, Any]:
+def _section(study: Study, results: StudyResults) -> dict[str, Any]:
     conclusions = []
-    for one in _compared(study, found):
-        text, *more = conclusion(one, len(study.arms))
-        primary = one.metric.key == study.primary
-        title = one.metric.title + (" (chosen before, to go by)" if primary else "")
+    for each in _compared(study, results):
+        text, *more = conclusion(each, len(study.arms))
+        primary = each.metric.key == study.primary
+        title = each.metric.title + (" (chosen before, to go by)" if primary else "")
         conclusions.append({"title": title, "text": text, "more": more, "primary": primary})
     return {
         "explanation": (
             "All arms train for the same steps, and with the same seed on the same rows in the same order."
         ),
         "conclusions": conclusions,
-        "means": _means_table(study, found.comparisons),
-        "differences": _differences_table(study, found.comparisons),
+        "means": _means_table(study, results.comparisons),
+        "differences": _differences_table(study, results.comparisons),
         "forests": [
             {
-                "title": one.metric.title,
-                "unit": one.metric.unit,
-                "better": one.metric.better,
+                "title": each.metric.title,
+                "unit": each.metric.unit,
+                "better": each.metric.better,
                 "rows": [
-                    {"name": arm, "mean": found.mean, "interval": found.interval, "apart": found.significant}
-                    for arm, found in one.from_baseline.items()
+                    {"name": arm, "mean": minus.mean, "interval": minus.interval, "apart": minus.significant}
+                    for arm, minus in each.from_baseline.items()
                 ],
             }
-            for one in found.comparisons
-            if one.from_baseline
+            for each in results.comparisons
+            if each.from_baseline
         ],
     }
 
@@ -157,38 +157,40 @@ def _value(number: float, unit: Unit, signed: bool = False) -> str:
     return format(number, sign + _FORMATS[unit])
 
 
-def cell(found: Mean | Difference | None, unit: Unit) -> str:
+def cell(estimate: Mean | Difference | None, unit: Unit) -> str:
     """Format as "3.1200 [3.1000, 3.1400]", or "-0.1200 [-0.1500, -0.0900] *": a star marks a significant difference."""
-    if found is None:
+    if estimate is None:
         return "–"
-    is_difference = isinstance(found, Difference)
-    star = " *" if isinstance(found, Difference) and found.significant else ""
-    return _value(found.mean, unit, is_difference) + _interval(found.interval, unit, is_difference) + star
+    is_difference = isinstance(estimate, Difference)
+    star = " *" if isinstance(estimate, Difference) and estimate.significant else ""
+    return _value(estimate.mean, unit, is_difference) + _interval(estimate.interval, unit, is_difference) + star
 
 
-def _means_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
+def _means_table(study: Study, compared: Sequence[Comparisons]) -> list[list[str]]:
     """Table of means: a header and one row per arm."""
     names = {arm.name: arm.name + (" (baseline)" if arm.name == study.baseline else "") for arm in study.arms}
-    rows = [[title, *(cell(one.means.get(arm), one.metric.unit) for one in found)] for arm, title in names.items()]
-    return [["arm", *(one.metric.title for one in found)], *rows]
+    rows = [
+        [title, *(cell(each.means.get(arm), each.metric.unit) for each in compared)] for arm, title in names.items()
+    ]
+    return [["arm", *(each.metric.title for each in compared)], *rows]
 
 
-def _differences_table(study: Study, found: Sequence[Comparisons]) -> list[list[str]]:
+def _differences_table(study: Study, comparisons: Sequence[Comparisons]) -> list[list[str]]:
     """Table of differences from the baseline for the compared metrics: a header and one row per arm."""
-    compared = [one for one in found if one.metric.better]
-    header = [one.metric.title + (" (points)" if one.metric.unit == "share" else "") for one in compared]
+    compared = [each for each in comparisons if each.metric.better]
+    header = [each.metric.title + (" (points)" if each.metric.unit == "share" else "") for each in compared]
     names = [arm.name for arm in study.arms if arm.name != study.baseline]
-    rows = [[name, *(cell(one.from_baseline.get(name), one.metric.unit) for one in compared)] for name in names]
+    rows = [[name, *(cell(each.from_baseline.get(name), each.metric.unit) for each in compared)] for name in names]
     return [["arm", *header], *rows]
 
 
-def conclusion(found: Comparisons, n_arms: int) -> list[str]:
+def conclusion(comparisons: Comparisons, n_arms: int) -> list[str]:
     """Conclusions about the arms from one metric, as sentences; never stronger than the intervals."""
-    metric, verdict = found.metric, found.verdict
+    metric, verdict = comparisons.metric, comparisons.verdict
     best = f"has the {'highest' if metric.better == 'higher' else 'lowest'}"
     if verdict is None:
         return [f"No two arms have a result of the same seed, so {metric.title} cannot be compared."]
-    sentences = _left_out(verdict, n_arms - len(found.means), n_arms)
+    sentences = _left_out(verdict, n_arms - len(comparisons.means), n_arms)
     if verdict.seeds == 1:
         return [
             f"By {metric.title} no arm can be recommended: one seed does not show the variation by chance. "

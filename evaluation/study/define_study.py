@@ -49,7 +49,7 @@ def define(
     if baseline is not None and baseline not in names:
         raise UserError(f"--baseline {baseline} is not one of the arms, which are {', '.join(names)}")
     configs = (Config.model_validate(config.model_dump(mode="json") | {"masking": arm.masking}) for arm in arms)
-    print_warnings(warning for one in configs for warning in check_start(one, processes))
+    print_warnings(warning for arm in configs for warning in check_start(arm, processes))
     assert config.data.valid is not None  # checked above
     study = Study(
         folder=config.run.dir,
@@ -99,15 +99,15 @@ def _contents(config: Config, pairs: str | None, finetune: list[str]) -> dict[st
     sources = Sources.open(config)
     held_out = sources.open_held_out(config.data)
     assert held_out
-    found = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
+    digests = {"data.train": sources.fingerprint, "data.valid": held_out.manifest.fingerprint}
     if config.model.init:
         from pretrain.model import weights_digest
 
-        found["model.init"] = weights_digest(config.model.init)
+        digests["model.init"] = weights_digest(config.model.init)
     files = {"--pairs": pairs} if pairs else {}
-    words = [word for one in finetune for word in (one.split("=", 1) if one.startswith("--") else [one])]
+    words = [word for option in finetune for word in (option.split("=", 1) if option.startswith("--") else [option])]
     files |= {f"--finetune {option}": file for option, file in itertools.pairwise(words) if option in _TASK_FILES}
-    return found | {option: _digest(option, file) for option, file in files.items()}
+    return digests | {option: _digest(option, file) for option, file in files.items()}
 
 
 def _digest(option: str, file: str) -> str:

@@ -76,16 +76,16 @@ def mean_of(values: Sequence[float]) -> Mean:
 def paired_differences(pairs: Sequence[tuple[BySeed, BySeed]]) -> list[Difference]:
     """Difference (first minus second) of each pair over their common seeds, at least one. All pairs are one family."""
     moments = []
-    for one, two in pairs:
-        common = sorted(one.keys() & two.keys())
-        scale = max(abs(side[seed]) for seed in common for side in (one, two))
-        moments.append(_moments([one[seed] - two[seed] for seed in common], scale))
+    for first, second in pairs:
+        common = sorted(first.keys() & second.keys())
+        scale = max(abs(side[seed]) for seed in common for side in (first, second))
+        moments.append(_moments([first[seed] - second[seed] for seed in common], scale))
     p_values = [_p_value(mean, sd, n) for n, mean, sd in moments]
-    found = []
+    differences = []
     for (n, mean, sd), p, (level, adjusted, rejected) in zip(moments, p_values, holm(p_values), strict=True):
         interval = _interval(mean, sd, n, level)
-        found.append(Difference(mean, sd, n, p, adjusted, 1 - level, interval, rejected))
-    return found
+        differences.append(Difference(mean, sd, n, p, adjusted, 1 - level, interval, rejected))
+    return differences
 
 
 def verdict_of(values: Mapping[str, BySeed], higher_is_better: bool) -> Verdict | None:
@@ -94,15 +94,18 @@ def verdict_of(values: Mapping[str, BySeed], higher_is_better: bool) -> Verdict 
     if not arms:
         return None
     pairs = [*itertools.combinations(arms, 2)]
-    found: dict[str, dict[str, Difference]] = {name: {} for name in arms}
-    for (one, two), minus in zip(pairs, paired_differences([(arms[a], arms[b]) for a, b in pairs]), strict=True):
+    differences: dict[str, dict[str, Difference]] = {name: {} for name in arms}
+    for (first, second), minus in zip(pairs, paired_differences([(arms[a], arms[b]) for a, b in pairs]), strict=True):
         swapped = minus.interval and (-minus.interval[1], -minus.interval[0])
-        found[one][two], found[two][one] = minus, replace(minus, mean=-minus.mean, interval=swapped)
+        differences[first][second], differences[second][first] = (
+            minus,
+            replace(minus, mean=-minus.mean, interval=swapped),
+        )
     sign = 1 if higher_is_better else -1
     best = max(arms, key=lambda name: sign * sum(arms[name].values()))
-    worse = tuple(name for name, minus in found[best].items() if minus.significant)
-    level = tuple(name for name, minus in found[best].items() if not minus.significant)
-    return Verdict(best, len(arms[best]), worse, level, found, tuple(name for name in values if name not in arms))
+    worse = tuple(name for name, minus in differences[best].items() if minus.significant)
+    level = tuple(name for name, minus in differences[best].items() if not minus.significant)
+    return Verdict(best, len(arms[best]), worse, level, differences, tuple(name for name in values if name not in arms))
 
 
 def holm(p_values: Sequence[float]) -> list[tuple[float, float, bool]]:
@@ -112,15 +115,15 @@ def holm(p_values: Sequence[float]) -> list[tuple[float, float, bool]]:
     later ones fail too, at the same level.
     """
     count = len(p_values)
-    found: list[tuple[float, float, bool]] = [(ALPHA, 1.0, False)] * count
+    tests: list[tuple[float, float, bool]] = [(ALPHA, 1.0, False)] * count
     adjusted, rejected = 0.0, 0
     for rank, index in enumerate(np.argsort(p_values, kind="stable").tolist()):
         adjusted = min(1.0, max(adjusted, (count - rank) * p_values[index]))
         level = ALPHA / (count - rejected)
         goes_on = p_values[index] < level
         rejected += goes_on
-        found[index] = (level, adjusted, goes_on)
-    return found
+        tests[index] = (level, adjusted, goes_on)
+    return tests
 
 
 def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float | None]:

@@ -112,8 +112,8 @@ def compare_arms(metric: Metric, values: Mapping[str, BySeed], baseline: str) ->
     """Compare the arms by one metric. The differences from the baseline are part of the verdict's family."""
     means = {arm: mean_of(list(seeds.values())) for arm, seeds in values.items()}
     verdict = verdict_of(values, metric.better == "higher") if metric.better else None
-    found = verdict.differences if verdict else {}
-    from_baseline = {arm: minus[baseline] for arm, minus in found.items() if baseline in minus}
+    differences = verdict.differences if verdict else {}
+    from_baseline = {arm: minus[baseline] for arm, minus in differences.items() if baseline in minus}
     return Comparisons(metric, means, from_baseline, verdict)
 
 

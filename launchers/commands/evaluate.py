@@ -120,27 +120,27 @@ def evaluate(
     held_out = rows, seq_len, mask_rate, strategy, likelihood
     task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
     with CommandProgress() as line:
-        found = run(task, line.show)
+        results = run(task, line.show)
     if out:
-        write_json_output(out, found)
+        write_json_output(out, results)
     if target:
-        send_evaluation(found, target)
-    print_results(found)
+        send_evaluation(results, target)
+    print_results(results)
     if out:
         typer.echo(f"all figures: {out}")
 
 
-def print_results(found: dict[str, Any]) -> None:
+def print_results(values: dict[str, Any]) -> None:
     """Print the results of all models, and their differences."""
-    console, models = text_console(), found["models"]
+    console, models = text_console(), values["models"]
     if held_out := {name: results["held_out"] for name, results in models.items() if "held_out" in results}:
-        _print_held_out(console, held_out, found["settings"]["held_out"])
+        _print_held_out(console, held_out, values["settings"]["held_out"])
     if likelihoods := {name: results["likelihood"] for name, results in models.items() if "likelihood" in results}:
         _print_models(console, "Likelihood of all tokens of the held-out text", _LIKELIHOOD, likelihoods)
     if pairs := {name: results["pairs"] for name, results in models.items() if "pairs" in results}:
         _print_pairs(console, pairs)
-    if found["comparisons"]:
-        console.print(_comparisons(found["comparisons"]))
+    if values["comparisons"]:
+        console.print(_comparisons(values["comparisons"]))
 
 
 def _print_held_out(console: Console, results: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -166,20 +166,20 @@ def _print_pairs(console: Console, results: dict[str, Any]) -> None:
         "ties": "{ties:,}",
     }
     _print_models(console, "Minimal pairs", formats, results)
-    groups = {name: one["by"] for name, one in results.items()}
+    groups = {name: of_model["by"] for name, of_model in results.items()}
     _print_groups(console, "Accuracy by group", "pairs", groups, "{accuracy:.1%}")
 
 
 def _print_models(console: Console, title: str, formats: dict[str, str], results: dict[str, Any]) -> None:
-    rows = [(name, *(form.format(**one) for form in formats.values())) for name, one in results.items()]
+    rows = [(name, *(form.format(**of_model) for form in formats.values())) for name, of_model in results.items()]
     console.print(text_table(("model", *formats), rows, title))
 
 
 def _print_groups(console: Console, title: str, count: str, groups: dict[str, dict[str, Any]], form: str) -> None:
     """Print a figure of each group of predictions or pairs. groups: by model and name of the group."""
     rows = [
-        (printable(group), f"{one[count]:,}", *(form.format(**of_model[group]) for of_model in groups.values()))
-        for group, one in next(iter(groups.values())).items()
+        (printable(group), f"{figures[count]:,}", *(form.format(**of_model[group]) for of_model in groups.values()))
+        for group, figures in next(iter(groups.values())).items()
     ]
     if rows:
         console.print(text_table(("", count, *groups), rows, title))
@@ -187,9 +187,9 @@ def _print_groups(console: Console, title: str, count: str, groups: dict[str, di
 
 def _comparisons(comparisons: list[dict[str, Any]]) -> Table:
     rows = []
-    for one in comparisons:
-        name, form = _MEASURES[one["measure"]]
-        interval = " to ".join(map(form, one["interval"])) if one["interval"] else "too few pairs"
-        rows.append((one["model"], name, form(one["difference"]), interval))
+    for comparison in comparisons:
+        name, form = _MEASURES[comparison["measure"]]
+        interval = " to ".join(map(form, comparison["interval"])) if comparison["interval"] else "too few pairs"
+        rows.append((comparison["model"], name, form(comparison["difference"]), interval))
     title = f"Difference from {comparisons[0]['with']}, with 95% intervals of a paired bootstrap"
     return text_table(("model", "measure", "difference", "95% interval"), rows, title)

@@ -1,10 +1,8 @@
 """Evaluation: masks, parts of the held-out loss, pairs, intervals, the unigram baseline."""
 
-import errno
 import itertools
 import json
 import math
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -282,21 +280,6 @@ def test_bad_words_are_one_sentence(words, message):
     done = CliRunner().invoke(app, ["evaluate", *words])
     assert isinstance(done.exception, UserError)
     assert message in str(done.exception)
-
-
-def test_the_file_is_there_before_anything_is_printed(models, pairs_file, tmp_path, monkeypatch):
-    def broken(*_):
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
-
-    out = tmp_path / "new" / "found.json"
-    words = ["evaluate", *map(str, [models[0], "--pairs", pairs_file, "--json", out])]
-    with monkeypatch.context() as patched:
-        patched.setattr("launchers.commands.evaluate.print_results", broken)
-        CliRunner().invoke(app, words)
-    assert list(json.loads(out.read_text())["models"]) == [str(models[0])]
-    monkeypatch.setattr("launchers.display.json_output.write_json", broken)
-    with pytest.raises(UserError, match=r"Cannot write to .*found\.json: broken pipe"):
-        raise CliRunner().invoke(app, words).exception
 
 
 def test_what_looks_like_a_special_token_in_a_sentence_is_text(corpus, models):

@@ -10,13 +10,7 @@ from data_prep.common.errors import UserError
 from launchers.app import app
 from launchers.commands.study_masking import finetune_parameters
 from tests.support.finetuning import tiny_tokenizer
-from tests.support.study_runs import kept, run, study_of
-
-
-def test_a_dry_run_tells_arms_and_steps(config, tmp_path):
-    assert study_of(config).describe()[1:] == ["  token-0.15  40 steps", "  span-0.15   40 steps", "4 runs"]
-    run(kept(config, seeds=1))
-    assert kept(config, seeds=2).describe()[-1] == "4 runs, 2 of them done"
+from tests.support.study_runs import kept, run
 
 
 def asked(config, *options: str):
@@ -25,20 +19,12 @@ def asked(config, *options: str):
     return CliRunner().invoke(app, ["study", "masking", str(config), *words])
 
 
-def test_the_command_line_tells_a_dry_run_and_writes_nothing(config, tmp_path):
-    result = asked(config, "--seeds", "1")
-    assert result.exit_code == 0, result.output
-    assert "token-0.15  9 steps" in result.output
-    assert "2 runs" in result.output
+def test_a_dry_run_tells_arms_and_steps_writes_nothing_and_refuses_what_the_study_would(config, tmp_path):
+    output = asked(config, "--seeds", "1").output
+    assert "  token-0.15  9 steps\n  span-0.15   9 steps\n2 runs" in output
     assert not (tmp_path / "study").exists()
-
-
-def test_a_dry_run_refuses_what_the_study_would(config):
-    study = kept(config, "train.steps=9", seeds=2)
-    run(study)
-    done = asked(config, "--seeds", "3")
-    assert done.exit_code == 0, done.exception
-    assert "6 runs, 4 of them done" in done.output
+    run(kept(config, "train.steps=9", seeds=2))
+    assert "6 runs, 4 of them done" in asked(config, "--seeds", "3").output
     assert "holds a study of 2 seeds" in str(asked(config, "--seeds", "1").exception)
     assert "holds another study" in str(asked(config, "--rates", "0.3").exception)
 
@@ -52,6 +38,9 @@ def test_options_of_a_fine_tuning_are_checked_before_anything_is_trained():
         finetune_parameters([*options, "--out=there"])
 
 
+TASK = "--task classification --train rows --valid rows"
+
+
 @pytest.mark.parametrize(
     "options,words",
     [
@@ -59,25 +48,13 @@ def test_options_of_a_fine_tuning_are_checked_before_anything_is_trained():
         (["--pairs", "pairs"], None),
         (["--pairs", "long"], "long: a sentence has 42 tokens, and the model takes 32"),
         (["--pairs", "long", "--pairs-limit", "1"], None),
-        (["--finetune", "--task classification --train rows --valid rows"], None),
+        (["--finetune", TASK], None),
         (["--finetune", "--task classification --train rows --valid pairs"], "has no column"),
-        (["--finetune", "--task classification --train 'rows"], "cannot be split into options (No closing quotation)"),
-        (
-            ["--finetune", "--task classification --train rows --valid rows --columns text"],
-            "--columns text is not TEXT,LABEL",
-        ),
-        (
-            ["--finetune", "--task classification --train rows --valid rows --lr 0"],
-            "--lr must be more than 0 and finite, not 0.",
-        ),
-        (
-            ["--finetune", "--task classification --train rows --valid rows --lr inf"],
-            "--lr must be more than 0 and finite, not inf.",
-        ),
-        (
-            ["--finetune", "--task classification --train rows --valid rows --dropout 1"],
-            "--dropout must be 0 or more and less than 1, not 1.",
-        ),
+        (["--finetune", f"{TASK} 'a"], "cannot be split into options (No closing quotation)"),
+        (["--finetune", f"{TASK} --columns text"], "--columns text is not TEXT,LABEL"),
+        (["--finetune", f"{TASK} --lr 0"], "--lr must be more than 0 and finite, not 0."),
+        (["--finetune", f"{TASK} --lr inf"], "--lr must be more than 0 and finite, not inf."),
+        (["--finetune", f"{TASK} --dropout 1"], "--dropout must be 0 or more and less than 1, not 1."),
     ],
 )
 def test_what_models_are_evaluated_on_is_read_before_anything_is_trained(config, tmp_path, monkeypatch, options, words):

@@ -113,16 +113,8 @@ def test_a_run_folder_is_no_study(config, tmp_path):
 
 def test_the_grid_names_each_arm():
     found = grid(["token", "whole_word"], ["0.15", "0.3:0.15"], ["80/10/10", "100/0/0"], MaskingConfig())
-    assert [arm.name for arm in found] == [
-        "token-0.15",
-        "token-0.15-100-0-0",
-        "token-0.3to0.15",
-        "token-0.3to0.15-100-0-0",
-        "whole_word-0.15",
-        "whole_word-0.15-100-0-0",
-        "whole_word-0.3to0.15",
-        "whole_word-0.3to0.15-100-0-0",
-    ]
+    ends = ("-0.15", "-0.15-100-0-0", "-0.3to0.15", "-0.3to0.15-100-0-0")
+    assert [arm.name for arm in found] == [name + end for name in ("token", "whole_word") for end in ends]
 
 
 def test_an_arm_is_a_whole_masking_section():

@@ -1,7 +1,9 @@
 """Evaluations in MLflow: one run for each model below its training run, also after repeated sends."""
 
+import errno
 import json
 import logging
+import os
 import sqlite3
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from data_prep.common.errors import UserError
 from evaluation.likelihood import send_evaluation
 from launchers.app import app
 from pretrain.tracking import RunRecord, Target
@@ -121,10 +124,15 @@ def test_the_command_sends_where_it_is_told_to(tmp_path, uri, monkeypatch, caplo
     refused = CliRunner().invoke(app, ["evaluate", str(model), "--data", data, "--uri", "http://me:secret@host"])
     assert "Do not write a password" in str(refused.exception)
 
-    def closed(*_):  # as of `maskwright evaluate ... | head`
-        raise BrokenPipeError
+    def broken(*_):  # as of `maskwright evaluate ... | head`
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
-    monkeypatch.setattr("launchers.commands.evaluate.print_results", closed)
-    words = ["evaluate", str(model), "--data", data, "--rows", "4", "--uri", uri, "--experiment", "fifth"]
+    out = tmp_path / "new" / "found.json"
+    words = ["evaluate", str(model), "--data", data, "--rows", "4", "--experiment", "fifth", "--json", str(out)]
+    monkeypatch.setattr("launchers.commands.evaluate.print_results", broken)
     assert CliRunner().invoke(app, words).exit_code
     assert len(rows(tmp_path, "select * from runs")) == 4, "results are sent before they are printed"
+    assert list(json.loads(out.read_text())["models"]) == [str(model)]
+    monkeypatch.setattr("launchers.display.json_output.write_json", broken)
+    with pytest.raises(UserError, match=r"Cannot write to .*found\.json: broken pipe"):
+        raise CliRunner().invoke(app, words).exception
