@@ -1,4 +1,4 @@
-"""A real MLflow server, a proxy that fails as a network does, and queries of its REST API."""
+"""A real MLflow server, and a proxy that fails as a network does."""
 
 import contextlib
 import http.server
@@ -153,38 +153,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
-
-
-def ask(uri: str, path: str, **query: Any) -> dict[str, Any]:
-    """A GET request to MLflow's REST API."""
-    address = f"{uri}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
-    with urllib.request.urlopen(address, timeout=60) as response:
-        return dict(json.load(response))
-
-
-def history(uri: str, run_id: str) -> list[tuple[str, int, float]]:
-    """(metric, step, value) of every point that the server has of a run, duplicates included, sorted."""
-    run = ask(uri, "runs/get", run_id=run_id)["run"]
-    points = []
-    for metric in run["data"].get("metrics", []):
-        query, token = {"run_id": run_id, "metric_key": metric["key"], "max_results": 25000}, ""
-        while True:
-            page = ask(uri, "metrics/get-history", **query | ({"page_token": token} if token else {}))
-            points += [(one["key"], int(one.get("step", 0)), float(one["value"])) for one in page.get("metrics", [])]
-            if not (token := page.get("next_page_token", "")):
-                break
-    return sorted(points)
-
-
-def all_runs(uri: str, experiment: str) -> list[dict[str, Any]]:
-    """The runs of an experiment, as the REST API gives them, with `tags` as a dictionary."""
-    found = ask(uri, "experiments/get-by-name", experiment_name=experiment)["experiment"]["experiment_id"]
-    body = json.dumps({"experiment_ids": [found], "max_results": 1000}).encode()
-    headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{uri}/api/2.0/mlflow/runs/search", body, headers)
-    with urllib.request.urlopen(request, timeout=60) as response:
-        runs = json.load(response).get("runs", [])
-    return [run | {"tags": {tag["key"]: tag["value"] for tag in run["data"].get("tags", [])}} for run in runs]
 
 
 @contextlib.contextmanager

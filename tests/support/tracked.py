@@ -1,9 +1,13 @@
 """Tracked runs without training: their journals, and the expected content of MLflow."""
 
+import contextlib
+import sqlite3
 import time
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
 
 from pretrain.run import Entry, Journal
 from pretrain.tracking import RunRecord, Tracker
@@ -46,9 +50,33 @@ def record_of(run_dir: Path) -> RunRecord:
 
 
 def run_id(run_dir: Path) -> str:
-    found = record_of(run_dir).run_id
-    assert found is not None
-    return found
+    own = record_of(run_dir).run_id
+    assert own is not None
+    return own
+
+
+def stored(database: Path, run_dir: Path) -> list[tuple[str, int, float]]:
+    """(metric, step, value) of every row that a store has of the run, duplicates included, sorted."""
+    query = "select key, step, value from metrics where run_uuid = ? order by key, step, value"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return connection.execute(query, (run_id(run_dir),)).fetchall()
+
+
+def scalar(database: Path, query: str) -> object:
+    """The first value that a query gives."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        return connection.execute(query).fetchone()[0]
+
+
+def status(database: Path, run_dir: Path) -> object:
+    """The status of a run in a store."""
+    return scalar(database, f"select status from runs where run_uuid = '{run_id(run_dir)}'")
+
+
+def runs_of(database: Path, experiment: str) -> list[Run]:
+    """The runs of an experiment in a store."""
+    client = MlflowClient(f"sqlite:///{database}")
+    return list(client.search_runs([client.get_experiment_by_name(experiment).experiment_id]))
 
 
 def wait_for_step(run_dir: Path, step: int) -> None:

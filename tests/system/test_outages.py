@@ -14,9 +14,9 @@ from pretrain.config import Config
 from pretrain.reporting import reporter
 from pretrain.run import RunFolder
 from pretrain.tracking import Tracker, sync
-from tests.support.mlflow_server import Proxy, Server, all_runs, ask, history
+from tests.support.mlflow_server import Proxy, Server
 from tests.support.runs import wait_for
-from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
+from tests.support.tracked import append, expected, record_of, run_id, runs_of, start, status, stored, wait_for_step
 
 AWAY = "Cannot reach MLflow"
 ENVIRONMENT = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": "0"}}
@@ -75,7 +75,7 @@ def test_no_call_of_the_loop_waits_for_the_network(
     told.close("completed", None)
     assert connecting
     assert threading.get_ident() not in connecting
-    assert history(server.uri, run_id(run_dir)) == expected(run_dir)
+    assert stored(server.database, run_dir) == expected(run_dir)
 
 
 @pytest.mark.parametrize("mode", ["hold", "500", "lost", "full disk"])
@@ -106,8 +106,8 @@ def test_an_outage_in_the_middle(
     assert said(caplog, AWAY) == said(caplog, "MLflow is back") == 1
     if mode in ("500", "full disk"):
         assert said(caplog, "(HTTP 50") == 1
-    assert history(server.uri, run_id(run_dir)) == expected(run_dir)
-    assert ask(server.uri, "runs/get", run_id=run_id(run_dir))["run"]["info"]["status"] == "FINISHED"
+    assert stored(server.database, run_dir) == expected(run_dir)
+    assert status(server.database, run_dir) == "FINISHED"
     assert sync(run_dir, proxy.uri) == 0
 
 
@@ -131,7 +131,7 @@ def test_a_server_that_is_stopped_and_another_in_its_place(
         try:
             wait_for_step(run_dir, 200)
             assert run_id(run_dir) != id_there
-            assert history(other.uri, run_id(run_dir)) == expected(run_dir)
+            assert stored(other.database, run_dir) == expected(run_dir)
         finally:
             other.stop()
         append(run_dir, range(181, 301))
@@ -139,8 +139,8 @@ def test_a_server_that_is_stopped_and_another_in_its_place(
         wait_for_step(run_dir, 300)
         tracker.close(60, "FINISHED")
         assert run_id(run_dir) == id_there
-        assert history(first.uri, id_there) == expected(run_dir)
-        assert len(all_runs(first.uri, "demo")) == 1
+        assert stored(first.database, run_dir) == expected(run_dir)
+        assert len(runs_of(first.database, "demo")) == 1
     finally:
         first.stop()
 
@@ -171,22 +171,24 @@ def test_children_that_begin_at_once_share_one_parent(
         tracker.close(60, "FINISHED")
     monkeypatch.undo()
     assert len(waited) == 5, "all have looked before any made it"
-    found = all_runs(server.uri, "study")
-    (parent,) = [run for run in found if run["info"]["run_name"] == "five 'seeds'"]
-    children = [run for run in found if run["info"]["run_id"] != parent["info"]["run_id"]]
-    assert len(children) == 5
-    assert {run["tags"]["mlflow.parentRunId"] for run in children} == {parent["info"]["run_id"]}
-    assert parent["info"]["status"] == "FINISHED"
+    found = runs_of(server.database, "study")
+    (parent,) = [run for run in found if run.info.run_name == "five 'seeds'"]
+    children = [run.data.tags["mlflow.parentRunId"] for run in found if run is not parent]
+    assert children == [parent.info.run_id] * 5
+    assert parent.info.status == "FINISHED"
 
     (tmp_path / "late").mkdir()
     (tmp_path / "late" / "config.yaml").write_text("{}")
-    start(tmp_path / "late", server.uri, experiment="study", parent=parent["info"]["run_id"]).close(60, "FINISHED")
-    late = ask(server.uri, "runs/get", run_id=run_id(tmp_path / "late"))["run"]["data"]["tags"]
-    assert {"key": "mlflow.parentRunId", "value": parent["info"]["run_id"]} in late
+    start(tmp_path / "late", server.uri, experiment="study", parent=parent.info.run_id).close(60, "FINISHED")
+    assert parent_of(server, tmp_path / "late") == parent.info.run_id
+
+
+def parent_of(server: Server, run_dir: Path) -> str:
+    client = MlflowClient(f"sqlite:///{server.database}")
+    return str(client.get_run(run_id(run_dir)).data.tags["mlflow.parentRunId"])
 
 
 def test_an_id_that_the_server_does_not_know_is_a_name(run_dir: Path, server: Server) -> None:
     start(run_dir, server.uri, experiment="unknown parent", parent="0" * 32).close(60, "FINISHED")
-    (parent,) = [run for run in all_runs(server.uri, "unknown parent") if run["info"]["run_name"] == "0" * 32]
-    tags = ask(server.uri, "runs/get", run_id=run_id(run_dir))["run"]["data"]["tags"]
-    assert {"key": "mlflow.parentRunId", "value": parent["info"]["run_id"]} in tags
+    found = {run.info.run_name: run.info.run_id for run in runs_of(server.database, "unknown parent")}
+    assert parent_of(server, run_dir) == found["0" * 32]

@@ -1,12 +1,10 @@
 """Tracking with real MLflow stores and a real server: nothing lost, nothing twice, no waiting."""
 
-import contextlib
 import math
 import os
 import random
 import re
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -25,8 +23,19 @@ from pretrain.tracking.journal_forwarder import Sender
 from tests.support import runs
 from tests.support.empty_store import copy_empty_store
 from tests.support.forked import ROOT, Forked
-from tests.support.mlflow_server import Proxy, Server, all_runs, history
-from tests.support.tracked import append, expected, record_of, run_id, start, wait_for_step
+from tests.support.mlflow_server import Proxy, Server
+from tests.support.tracked import (
+    append,
+    expected,
+    record_of,
+    run_id,
+    runs_of,
+    scalar,
+    start,
+    status,
+    stored,
+    wait_for_step,
+)
 
 
 def test_the_doctor_knows_a_real_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,22 +48,6 @@ def test_the_doctor_knows_a_real_server(server: Server, monkeypatch: pytest.Monk
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     return copy_empty_store(tmp_path / "mlflow.db")
-
-
-def stored(database: Path, run_dir: Path) -> list[tuple[str, int, float]]:
-    """(metric, step, value) of every row in the store, duplicates included."""
-    query = "select key, step, value from metrics where run_uuid = ? order by key, step"
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        return connection.execute(query, (run_id(run_dir),)).fetchall()
-
-
-def scalar(database: Path, query: str) -> object:
-    with contextlib.closing(sqlite3.connect(database)) as connection:
-        return connection.execute(query).fetchone()[0]
-
-
-def status(database: Path, run_dir: Path) -> object:
-    return scalar(database, f"select status from runs where run_uuid = '{run_id(run_dir)}'")
 
 
 def test_a_run_arrives_whole_with_config_parameters_and_tags(run_dir: Path, database: Path) -> None:
@@ -146,9 +139,9 @@ def test_a_run_created_by_a_request_whose_answer_was_lost_is_found_again(run_dir
     assert stored(database, run_dir) == expected(run_dir)
 
 
-def test_a_run_killed_and_resumed_five_times_is_one_run_with_each_step_once(run_dir: Path, server: Server) -> None:
+def test_a_run_killed_and_resumed_three_times_is_one_run_with_each_step_once(run_dir: Path, server: Server) -> None:
     draw, log = random.Random(5), run_dir.parent / "log"
-    for first in (1, 60, 200, 210, 400, 300):
+    for first in (1, 60, 40, 300):
         command = ["tests.support.tracked_process", str(run_dir), server.uri, str(first), str(10**6)]
         process = Forked(command, os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}, ROOT, log)
         before = (RunRecord.load(run_dir) or RunRecord("", "", "", {}, {})).offset
@@ -163,9 +156,10 @@ def test_a_run_killed_and_resumed_five_times_is_one_run_with_each_step_once(run_
         process.wait()
     sync(run_dir, server.uri)
     Journal(run_dir / "journal.jsonl").close()  # drops the torn line, if there is one
-    (run,) = [run for run in all_runs(server.uri, "demo") if run["tags"]["maskwright.key"] == record_of(run_dir).key]
-    assert run["tags"]["restarts"] == "5"
-    points = history(server.uri, run["info"]["run_id"])
+    key = record_of(run_dir).key
+    (run,) = [run for run in runs_of(server.database, "demo") if run.data.tags["maskwright.key"] == key]
+    assert (run.info.run_id, run.data.tags["restarts"]) == (run_id(run_dir), "3")
+    points = stored(server.database, run_dir)
     assert len(points) > 100
     assert points == expected(run_dir)
 
