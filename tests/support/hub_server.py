@@ -1,7 +1,7 @@
 """A server that speaks the protocol of the Hugging Face Hub for model repositories, with faults on request.
 
-It has what huggingface_hub needs to create a repository, commit to branches through LFS, and download revisions. It
-checks tokens and the SHA-256 of uploads.
+It has what huggingface_hub needs to create a repository, commit to branches, and download revisions. It checks tokens.
+All files are small ones: LFS is the library's own work.
 """
 
 import base64
@@ -26,40 +26,18 @@ OWNER = "someone"
 
 
 @dataclass
-class Stored:
-    """A file of a commit."""
-
-    content: bytes
-    is_lfs: bool
-
-    @property
-    def blob_id(self) -> str:
-        """What git stores: the content, or a pointer to a large file."""
-        return git_hash(self.pointer if self.is_lfs else self.content)
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
-
-    @property
-    def pointer(self) -> bytes:
-        size = len(self.content)
-        return f"version https://git-lfs.github.com/spec/v1\noid sha256:{self.sha256}\nsize {size}\n".encode()
-
-
-@dataclass
 class Repository:
     private: bool
-    commits: dict[str, dict[str, Stored]] = field(default_factory=dict)
+    commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
 
-    def commit(self, branch: str, files: dict[str, Stored]) -> str:
-        names = sorted((name, file.blob_id) for name, file in files.items())
+    def commit(self, branch: str, files: dict[str, bytes]) -> str:
+        names = sorted((name, git_hash(content)) for name, content in files.items())
         sha = hashlib.sha1(json.dumps([names, len(self.commits)]).encode()).hexdigest()
         self.commits[sha], self.branches[branch] = files, sha
         return sha
 
-    def files(self, revision: str) -> dict[str, Stored] | None:
+    def files(self, revision: str) -> dict[str, bytes] | None:
         return self.commits.get(self.branches.get(revision, revision))
 
 
@@ -67,7 +45,7 @@ class Repository:
 class Store:
     """What the Hub keeps, and what it was asked.
 
-    roles: "write" or "read" by token. objects: uploaded large files by SHA-256.
+    roles: "write" or "read" by token.
     requests: number of requests by kind, as methods of _Handler are named.
     says: a part of the answer in a fault, from the headers of the request.
     faults: status codes to answer the next requests with, by kind.
@@ -76,7 +54,6 @@ class Store:
 
     roles: dict[str, str]
     repositories: dict[str, Repository] = field(default_factory=dict)
-    objects: dict[str, bytes] = field(default_factory=dict)
     requests: Counter[str] = field(default_factory=Counter)
     faults: dict[str, list[int]] = field(default_factory=dict)
     wrong_metadata: list[str] = field(default_factory=list)
@@ -112,12 +89,10 @@ _ROUTES = (
     (r"POST /api/models/(?P<repo>[^/]+/[^/]+)/branch/(?P<revision>[^/]+)", "branch"),
     (r"GET /api/(?:models|datasets)/(?P<repo>[^/]+/[^/]+)/tree/(?P<revision>[^/]+)(?:/(?P<path>.+))?", "tree"),
     (r"POST /api/models/(?P<repo>[^/]+/[^/]+)/preupload/(?P<revision>[^/]+)", "preupload"),
-    (r"POST /(?P<repo>[^/]+/[^/]+)\.git/info/lfs/objects/batch", "batch"),
-    (r"PUT /storage/(?P<oid>[0-9a-f]{64})", "upload"),
     (r"POST /api/models/(?P<repo>[^/]+/[^/]+)/commit/(?P<revision>[^/]+)", "commit"),
     (r"(?:GET|HEAD) (?:/datasets)?/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>[^/]+)/(?P<path>.+)", "resolve"),
 )
-_WRITES = ("create", "branch", "preupload", "batch", "commit")
+_WRITES = ("create", "branch", "preupload", "commit")
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -166,7 +141,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(409, {"error": "You already created this model repo", "url": f"{self.server.url}/{name}"})
         else:
             created = Repository(asked.get("visibility") == "private")
-            created.commit("main", {".gitattributes": Stored(b"*.safetensors filter=lfs -text\n", False)})
+            created.commit("main", {".gitattributes": b""})
             self.server.store.repositories[name] = created
             self._answer(200, {"url": f"{self.server.url}/{name}"})
 
@@ -196,57 +171,33 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         files, below = repository.files(values["revision"]), values.get("path", "")
         folders = {str(folder) for name in files for folder in PurePath(name).parents} - {"."} if below else set()
         entries = [{"type": "directory", "oid": "0" * 40, "path": folder} for folder in sorted(folders)]
-        for name, file in files.items():
-            entry: dict[str, Any] = {"type": "file", "oid": file.blob_id, "size": len(file.content), "path": name}
-            if file.is_lfs:
-                pointer = {"oid": file.sha256, "size": len(file.content), "pointerSize": len(file.pointer)}
-                entry["lfs"] = pointer
-            entries.append(entry)
+        for name, content in files.items():
+            entries.append({"type": "file", "oid": git_hash(content), "size": len(content), "path": name})
         self._answer(200, entries)
 
     def _preupload(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
         stored = repository.files(values["revision"])
         files = []
-        for one in json.loads(body)["files"]:
-            mode = "lfs" if one["path"].endswith(".safetensors") else "regular"
-            old = stored.get(one["path"])
-            oid = old and (old.sha256 if old.is_lfs else old.blob_id)
-            files.append({"path": one["path"], "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        for path in (file["path"] for file in json.loads(body)["files"]):
+            oid = git_hash(stored[path]) if path in stored else None
+            files.append({"path": path, "uploadMode": "regular", "shouldIgnore": False, "oid": oid})
         self._answer(200, {"files": files})
-
-    def _batch(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
-        objects = json.loads(body)["objects"]
-        for one in objects:
-            if one["oid"] not in self.server.store.objects:
-                one["actions"] = {"upload": {"href": f"{self.server.url}/storage/{one['oid']}?X-Signature=s1gned"}}
-        self._answer(200, {"transfer": "basic", "objects": objects})
-
-    def _upload(self, body: bytes, repository: None, values: dict[str, str]) -> None:
-        if hashlib.sha256(body).hexdigest() == values["oid"]:
-            self.server.store.objects[values["oid"]] = body
-            self._answer(200, {})
-        else:
-            self._answer(400, {"error": "the content has another SHA-256"})
 
     def _commit(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
         files = dict(repository.files(values["revision"]))
         for line in map(json.loads, body.splitlines()):
-            value = line["value"]
             if line["key"] == "file":
-                files[value["path"]] = Stored(base64.b64decode(value["content"]), False)
-            elif line["key"] == "lfsFile":
-                files[value["path"]] = Stored(self.server.store.objects[value["oid"]], True)
+                files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
         sha = repository.commit(values["revision"], files)
         self._answer(200, {"commitUrl": f"{self.server.url}/{values['repo']}/commit/{sha}", "commitOid": sha})
 
     def _resolve(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
-        file = repository.files(values["revision"]).get(values["path"])
+        content = repository.files(values["revision"]).get(values["path"])
         commit = {"X-Repo-Commit": repository.branches.get(values["revision"], values["revision"])}
-        if file is None:
+        if content is None:
             self._answer(404, {"error": "Entry not found"}, commit | {"X-Error-Code": "EntryNotFound"})
             return
-        etag = file.sha256 if file.is_lfs else file.blob_id
-        self._answer(200, file.content, commit | {"ETag": f'"{etag}"'})
+        self._answer(200, content, commit | {"ETag": f'"{git_hash(content)}"'})
 
     def _answer(self, status: int, content: Any, headers: dict[str, str] | None = None) -> None:
         data = content if isinstance(content, bytes) else json.dumps(content).encode()

@@ -15,7 +15,7 @@ from data_prep.common.urls import RemoteVersion, shown
 from data_prep.sources import examine, find_inputs
 from data_prep.sources.input_types import compression_of, kind_of
 from data_prep.storage import Cache
-from tests.support.hub_server import Repository, Store, Stored, serving_hub
+from tests.support.hub_server import Repository, Store, serving_hub
 from tests.support.prep import jsonl, whole
 from tests.support.web import serving
 
@@ -205,15 +205,15 @@ def test_other_file_systems_and_chained_urls(tmp_path, cache):
 def test_a_data_set_of_the_hub(cache, monkeypatch):
     table, repository = io.BytesIO(), Repository(private=True)
     pq.write_table(pa.table({"text": ["a", "b"]}), table)
-    repository.commit("refs/convert/parquet", {"default/train/0.parquet": Stored(table.getvalue(), True)})
-    repository.commit("main", {"a.jsonl": Stored(jsonl(["c"]), False), "README.md": Stored(b"x", False)})
+    repository.commit("refs/convert/parquet", {"default/train/0.parquet": table.getvalue()})
+    repository.commit("main", {"a.jsonl": jsonl(["c"]), "README.md": b"x"})
     with serving_hub(Store({"token": "read"}, {"someone/texts": repository})) as hub:
         monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": hub.url, "token": "token"})
         (converted,) = find_inputs(["hf://datasets/someone/texts@refs/convert/parquet/default/train/*.parquet"])
         (given,) = find_inputs(["hf://datasets/someone/texts"])
         assert (texts(converted, cache), texts(given, cache)) == (["a", "b"], ["c"])
         before = examine(given, cache)
-        repository.commit("main", {"a.jsonl": Stored(jsonl(["d"]), False)})
+        repository.commit("main", {"a.jsonl": jsonl(["d"])})
         fsspec.filesystem("hf").invalidate_cache()
         assert examine(given, cache).digest != before.digest
         monkeypatch.setitem(fsspec.config.conf, "hf", {"endpoint": hub.url})
