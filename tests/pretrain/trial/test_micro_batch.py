@@ -67,16 +67,6 @@ class Run:
     hosts: tuple[str, ...] = ("here",)
 
 
-class Loaders:
-    """Opens loaders that do nothing."""
-
-    def __init__(self) -> None:
-        self.closed = 0
-
-    def close(self) -> None:
-        self.closed += 1
-
-
 @pytest.mark.parametrize(
     ("given", "stage", "most", "rows"),
     [(None, 1, 96, 48), (None, 1, 20, 16), (None, 1, 0, 1), (48, 1, 20, 48), (None, 3, 20, 48)],
@@ -87,24 +77,20 @@ def test_a_size_without_memory_is_lowered_to_the_next(monkeypatch, given, stage,
     start = config(given, zero={"stage": stage})
     filled = with_micro_batch(start, 48)
     run: Any = Run(start, filled, BatchStage.of_run(filled, 1))
-    loaders = Loaders()
-
-    class MemoryOf:
-        """Stands for passes on a GPU with memory for `most` rows."""
-
-        def __init__(self, config: Config, engine: Any, loader: Any, state: Any):
-            self.size = loader.size
-
-        def fits(self) -> bool:
-            return self.size <= most
+    closed: list[int] = []
 
     def opened(run: Any) -> Any:
-        return SimpleNamespace(size=run.stages[0].micro, close=loaders.close)
+        rows = run.stages[0].micro
+        return SimpleNamespace(size=rows, close=lambda: closed.append(rows))
 
-    monkeypatch.setattr(micro_batch, "Trial", MemoryOf)
+    def memory_of(config: Config, engine: Any, loader: Any, state: Any) -> Any:
+        """Stands for passes on a GPU with memory for `most` rows."""
+        return SimpleNamespace(fits=lambda: loader.size <= most)
+
+    monkeypatch.setattr(micro_batch, "Trial", memory_of)
     monkeypatch.setattr(micro_batch, "open_loader", opened)
     monkeypatch.setattr(micro_batch, "print_on_rank_zero", lambda line: None)
     engine: Any = SimpleNamespace(module=SimpleNamespace())
     found, loader = micro_batch.fit_micro_batch(replace(run), engine, opened(run), None)  # type: ignore[arg-type]
     assert (found.stages[0].micro, loader.size) == (rows, rows)
-    assert loaders.closed == {48: 0, 16: 3, 1: 10}[rows]
+    assert len(closed) == {48: 0, 16: 3, 1: 10}[rows]
