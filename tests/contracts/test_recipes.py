@@ -18,7 +18,7 @@ from pretrain.config_files import load_config
 from pretrain.data import BatchStage, DeviceFeed, Loader, Sources
 from pretrain.model import build, describe_model
 from pretrain.optim import build_optimizer
-from tests.support.datasets import make_dataset, tokenizer_info
+from tests.support.datasets import make_dataset
 from tests.support.forked import ROOT
 
 RECIPES = sorted((ROOT / "configs").glob("*.yaml"))
@@ -116,16 +116,6 @@ def test_a_step_can_be_made(path, tmp_path):
     optimizer.step()
     assert all(parameter.isfinite().all() for parameter in model.parameters())
     assert any((old != new).any() for old, new in zip(before, model.parameters(), strict=True))
-
-
-@every_recipe
-def test_the_model_has_as_many_parameters_as_planned(path):
-    words = shlex.split(predictions(path)[0][0])
-    vocab_size = int(words[words.index("--vocab-size") + 1])
-    description = describe_model(load_config(path), tokenizer_info(vocab_size))
-    with torch.device("meta"):
-        model = build(description, seed=0)
-    assert sum(parameter.numel() for parameter in model.parameters()) == planned(shlex.join(words))["parameters"]
 
 
 @every_recipe

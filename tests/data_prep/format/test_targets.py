@@ -1,21 +1,20 @@
 """Targets in shards: write, read, verify and show them. The format of data sets without targets is unchanged."""
 
 import json
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from data_prep.common.errors import DamagedData, UserError
+from data_prep.common.errors import UserError
 from data_prep.format import Dataset, ShardWriter
 from data_prep.format.shard_format import check_index, read_index
 from data_prep.inspection import document, summary, verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
 from launchers.app import app
-from tests.support.datasets import flip, make_dataset, random_dataset
+from tests.support.datasets import make_dataset, random_dataset
 from tests.support.prep import prepare_files
 from tests.support.wordpiece_set import wordpiece_set
 
@@ -27,13 +26,6 @@ def targets_of(documents) -> list[np.ndarray]:
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
     return random_dataset(tmp_path / "set", targets=True)
-
-
-def member(dataset: Dataset, name: str) -> tuple[Path, int]:
-    """A shard, and where the array of a block's member begins in it."""
-    path = dataset.path / "shards" / dataset.manifest.shards[0].name
-    with tarfile.open(path) as tar:
-        return path, tar.getmember(f"00000_000000000.{name}.npy").offset_data + 128
 
 
 def test_targets_are_part_of_the_content(tmp_path):
@@ -50,16 +42,6 @@ def test_targets_are_part_of_the_content(tmp_path):
     assert not sets["none"].has_targets
     assert sets["none"].targets(0) is None
     assert sets["none"].manifest.format_version == 1
-
-
-def test_damaged_targets_are_named_and_never_used(dataset):
-    path, position = member(dataset, "targets")
-    flip(path, position)
-    with pytest.raises(DamagedData, match=r"targets of block 00000_000000000"):
-        Dataset(dataset.path).targets(0)
-    assert any(
-        "block 00000_000000000: the targets have checksum" in problem for problem in verify_data_set(dataset.path)
-    )
 
 
 def test_an_index_with_a_block_without_targets_is_refused(dataset):

@@ -4,13 +4,12 @@ import dataclasses
 import hashlib
 import json
 import os
-import tarfile
 import tracemalloc
 
 import numpy as np
 import pytest
 
-from data_prep.common.errors import UserError
+from data_prep.common.errors import DamagedData, UserError
 from data_prep.common.processes import ordered_map
 from data_prep.format import Dataset, Manifest, data_set_problems
 from data_prep.format.shard_format import index_name
@@ -35,19 +34,26 @@ def reseal(dataset, shard=0):
     path.write_text(json.dumps(manifest))
 
 
-def test_every_damaged_block_is_named(dataset):
-    blocks = [0, dataset.n_blocks - 1]
-    for block in blocks:
-        path = dataset.path / "shards" / dataset.shard(block).name
-        payload = np.array(dataset.tokens(block)).tobytes()
-        flip(path, path.read_bytes().index(payload) + 7)
+@pytest.mark.parametrize("what", ["tokens", "ends", "ids", "words", "targets"])
+def test_a_flipped_bit_is_named_and_never_used(tmp_path, what):
+    rng = np.random.default_rng(0)
+    documents = [rng.integers(5, 1000, size=n) for n in rng.integers(1, 300, size=30)]
+    bits = [document % 3 == 0 for document in documents]
+    dataset = make_dataset(tmp_path / "set", documents, 1000, 1000, 8000, bits, list(range(30)), bits)
+    block = dataset.n_blocks - 1
+    path = dataset.path / "shards" / dataset.shard(block).name
+    flip(path, int(dataset.table[block][f"{what}_offset"]) + 3)
+    again = Dataset(dataset.path)
+    read = {"tokens": again.tokens, "ends": again.document_ends, "ids": again.ids}
+    read |= {"words": again.word_starts, "targets": again.targets}
+    with pytest.raises(DamagedData, match=rf"{path.name} is damaged: the {what} of block {dataset.key(block)}"):
+        read.pop(what)(block)
+    for other in read.values():
+        other(block)
     problems = list(verify_data_set(dataset.path))
-    for block in blocks:
-        assert any(
-            p.startswith(f"{dataset.shard(block).name} block {dataset.key(block)}: the tokens") for p in problems
-        )
-        assert any(p.startswith(f"{dataset.shard(block).name}: SHA-256") for p in problems)
-    assert len(problems) == 4
+    assert problems[0].startswith(f"{path.name}: SHA-256")
+    assert problems[1].startswith(f"{path.name} block {dataset.key(block)}: the {what} have checksum")
+    assert len(problems) == 2
 
 
 @pytest.mark.parametrize("keep", [512, 600, 3000])
@@ -79,14 +85,7 @@ def test_ids_that_do_not_belong(tmp_path, id, message):
     assert list(verify_data_set(make_dataset(tmp_path / "unk", [[7, 1]]).path)) == []
 
 
-def test_word_starts_missing_or_damaged(tmp_path):
-    starts = [np.array([True, False, True])]
-    dataset = make_dataset(tmp_path / "set", [[7, 8, 9]], word_starts=starts)
-    assert list(verify_data_set(dataset.path)) == []
-    path = dataset.path / "shards" / dataset.manifest.shards[0].name
-    with tarfile.open(path) as tar:
-        flip(path, tar.getmember("00000_000000000.words.npy").offset_data + 128)
-    assert any("block 00000_000000000: the words have checksum" in p for p in verify_data_set(dataset.path))
+def test_word_starts_that_are_missing(tmp_path):
     bare = make_dataset(tmp_path / "bare", [[7, 8, 9]])
     manifest = json.loads((bare.path / "manifest.json").read_bytes())
     manifest["tokenizer"]["continuation_prefix"] = None

@@ -139,26 +139,6 @@ def test_truncated_shard_that_the_manifest_vouches_for(dataset, where):
 # Row 9: a flipped bit
 
 
-@pytest.mark.parametrize("what", ["tokens", "ends", "ids"])
-def test_flipped_bit_is_found_before_use(dataset, what):
-    block = dataset.n_blocks - 1
-    path = dataset.path / "shards" / dataset.shard(block).name
-    data = bytearray(path.read_bytes())
-    record = dataset.table[block]
-    data[int(record[f"{what}_offset"]) + 3] ^= 4
-    path.write_bytes(data)
-    again = Dataset(dataset.path)
-    read = {"tokens": again.tokens, "ends": again.document_ends, "ids": again.ids}
-    with pytest.raises(DamagedData, match=rf"{path.name} is damaged: the {what} of block {dataset.key(block)}"):
-        read.pop(what)(block)
-    for other in read.values():
-        other(block)
-    problems = list(verify_data_set(dataset.path))
-    assert problems[0].startswith(f"{path.name}: SHA-256")
-    assert problems[1].startswith(f"{path.name} block {dataset.key(block)}: the {what} have checksum")
-    assert len(problems) == 2
-
-
 def test_every_flipped_bit_of_a_header_is_found(dataset):
     path = tar_path(dataset)
     sound = path.read_bytes()
