@@ -172,10 +172,18 @@ def test_bad_manifest_is_refused(dataset, change, message):
 
 
 @pytest.mark.parametrize(
-    "text, message", [("{", "JSON"), ("{}", "it has no key `format`"), ("[]", r"it is \[\], not an object")]
+    "text, message",
+    [
+        ("{", "JSON"),
+        ("{}", "it has no key `format`"),
+        ("[]", r"it is \[\], not an object"),
+        ("[" * 100_000, "nested"),
+        ("1" * 10_000, "10000 digits"),
+        ("\xff", "UTF-8"),
+    ],
 )
 def test_a_manifest_of_nothing_says_what_to_do(dataset, text, message):
-    (dataset.path / "manifest.json").write_text(text)
+    (dataset.path / "manifest.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError, match=f"{message}.* prepare this one again with `maskwright prep run`"):
         Dataset(dataset.path)
 

@@ -1,7 +1,6 @@
 """`prep verify`: names all damage of a data set, with shard and block."""
 
 import dataclasses
-import hashlib
 import json
 import os
 import tracemalloc
@@ -14,7 +13,7 @@ from data_prep.common.processes import ordered_map
 from data_prep.format import Dataset, Manifest, data_set_problems
 from data_prep.format.shard_format import index_name
 from data_prep.inspection import verify_data_set
-from tests.support.datasets import flip, make_dataset, random_dataset, tar_member, tokenizer_info
+from tests.support.datasets import flip, make_dataset, random_dataset, tokenizer_info
 from tests.support.wordpiece_set import SHIP, source, wordpiece_set
 
 
@@ -23,15 +22,6 @@ def dataset(tmp_path) -> Dataset:
     dataset = random_dataset(tmp_path / "set", 30)
     assert list(verify_data_set(dataset.path)) == []
     return dataset
-
-
-def reseal(dataset, shard=0):
-    """Make the manifest vouch for a shard as it now is."""
-    path = dataset.path / "manifest.json"
-    manifest = json.loads(path.read_bytes())
-    data = (dataset.path / "shards" / manifest["shards"][shard]["name"]).read_bytes()
-    manifest["shards"][shard] |= {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    path.write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize("what", ["tokens", "ends", "ids", "words", "targets"])
@@ -56,18 +46,12 @@ def test_a_flipped_bit_is_named_and_never_used(tmp_path, what):
     assert len(problems) == 2
 
 
-@pytest.mark.parametrize("keep", [512, 600, 3000])
-def test_truncated_and_missing_files(dataset, keep):
+def test_missing_files(dataset):
     names = [shard.name for shard in dataset.manifest.shards]
-    first = dataset.path / "shards" / names[0]
-    first.write_bytes(first.read_bytes()[:keep])
     (dataset.path / "shards" / names[1]).unlink()
     (dataset.path / "shards" / names[2]).with_suffix(".index").unlink()
-    problems = list(verify_data_set(dataset.path))
-    assert any(p.startswith(f"{names[0]}: {keep} bytes instead of") for p in problems)
-    assert any("beyond the end" in p for p in problems)
-    assert f"{names[1]}: missing" in problems
-    assert f"{names[2].removesuffix('.tar')}.index: missing" in problems
+    index = f"{names[2].removesuffix('.tar')}.index"
+    assert list(verify_data_set(dataset.path)) == [f"{names[1]}: missing", f"{index}: missing"]
 
 
 def test_altered_index(dataset):
@@ -91,32 +75,6 @@ def test_word_starts_that_are_missing(tmp_path):
     manifest["tokenizer"]["continuation_prefix"] = None
     (bare.path / "manifest.json").write_text(json.dumps(manifest))
     assert any("no word starts" in p for p in verify_data_set(bare.path))
-
-
-@pytest.mark.parametrize("alter", ["rename", "append", "link"])
-def test_tar_members_that_the_index_does_not_know(dataset, alter):
-    path = dataset.path / "shards" / dataset.manifest.shards[0].name
-    data = path.read_bytes()
-    if alter == "rename":  # the header's sum of bytes stays the same
-        data = data.replace(b"00000_000000000.tokens.npy", b"00000_000000000.tokens.pny", 1)
-    elif alter == "append":
-        data = data.rstrip(b"\0")
-        data += bytes(-len(data) % 512) + tar_member("../evil.pkl", b"x") + bytes(1024)
-    else:
-        data = data[:156] + b"2" + data[157:]
-        header = bytearray(data[:512])
-        header[148:156] = b" " * 8
-        header[148:156] = b"%06o\0 " % sum(header)
-        data = bytes(header) + data[512:]
-    path.write_bytes(data)
-    reseal(dataset)
-    problems = [p for p in verify_data_set(dataset.path) if p.startswith(path.name)]
-    expected = {
-        "rename": "tokens.pny",
-        "append": "evil.pkl' (file of 1 bytes) is not in",
-        "link": "(symbolic link of",
-    }
-    assert any(expected[alter] in p for p in problems), problems
 
 
 def test_stray_shard_and_tokenizer_files(dataset):
