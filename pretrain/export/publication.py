@@ -142,7 +142,7 @@ def published_card(
 def _inert(text: str) -> str:
     """Markdown of others without HTML, images, and headings above the third level."""
     text = re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text).replace("![", r"\![")
-    text = _HEADING.sub(lambda found: found[1] + "#" * min(6, len(found[2]) + 2), text)
+    text = _HEADING.sub(lambda match: match[1] + "#" * min(6, len(match[2]) + 2), text)
     return _UNDERLINE.sub("\n", text)
 
 

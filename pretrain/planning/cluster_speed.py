@@ -212,9 +212,9 @@ def _buckets(sizes: Sizes, depths: int) -> list[tuple[int, float]]:
 
     Only matrices count as compute: the share of embeddings and vectors is small.
     """
-    found = [(kind, sum(numels)) for kind, numels in groups(sizes, depths)]
-    matrices = sum(numel for kind, numel in found if kind == "matrix")
-    buckets = [[found[number] for number in numbers] for numbers in group_buckets([kind for kind, _ in found])]
+    parts = [(kind, sum(numels)) for kind, numels in groups(sizes, depths)]
+    matrices = sum(numel for kind, numel in parts if kind == "matrix")
+    buckets = [[parts[number] for number in numbers] for numbers in group_buckets([kind for kind, _ in parts])]
     return [
         (sum(numel for _, numel in held), sum(numel for kind, numel in held if kind == "matrix") / matrices)
         for held in buckets

@@ -146,10 +146,10 @@ def _seconds_left(entries: list[Entry], status: Status) -> float | None:
     if status.state != "running":
         return None
     steps = [entry for entry in entries if "train/loss" in entry.metrics][-_AVERAGED:]
-    pairs = [(one, two) for one, two in itertools.pairwise(steps) if two.step == one.step + 1]
+    pairs = [(before, after) for before, after in itertools.pairwise(steps) if after.step == before.step + 1]
     if not pairs:
         return None
-    each = statistics.median(two.time - one.time for one, two in pairs)
+    each = statistics.median(after.time - before.time for before, after in pairs)
     return max(0.0, each) * max(0, status.total_steps - steps[-1].step)
 
 

@@ -1,9 +1,9 @@
 from .journal_copies import copy_journal as copy_journal
 from .journal_forwarder import Tracker as Tracker
 from .journal_forwarder import sync as sync
+from .journal_points import Point as Point
 from .logged_models import log_models as log_models
 from .logged_models import register as register
-from .mlflow_runs import Point as Point
 from .mlflow_runs import TrackedResults as TrackedResults
 from .mlflow_runs import send_results as send_results
 from .model_logger import ModelLogger as ModelLogger

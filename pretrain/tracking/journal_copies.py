@@ -12,8 +12,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import json_or_none, open_regular, typed
 from pretrain.run import JournalReader, RunFolder
-from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
-from pretrain.tracking.mlflow_runs import Point
+from pretrain.tracking.journal_points import Point, SentSteps
 from pretrain.tracking.run_record import RunRecord
 
 _POLL_SECONDS = 2.0
@@ -65,7 +64,7 @@ def copy_journal(run_dir: Path, kind: CopyKind, follow: bool) -> int:
         while True:
             is_over = not follow or folder.read_status().is_over  # read before the journal, whose end comes first
             for end, entry in journal.lines(copy.offset) if folder.journal.exists() else ():
-                if entry and (points := copy.sent.take_new(over_nodes(entry))):
+                if entry and (points := copy.sent.take_new(entry)):
                     copy.write(points)
                     added += len(points)
                 copy.offset = end
@@ -126,7 +125,7 @@ class WandbCopy:
         for end, entry in JournalReader(folder.journal).lines(0, self.offset) if self.offset else ():
             whole = end
             if entry:
-                self.sent.take_new(over_nodes(entry))
+                self.sent.take_new(entry)
         if whole != self.offset:  # W&B's files cannot be changed
             raise UserError(f"{folder.journal} lost lines that {place} has. Move that folder away to copy all again.")
         options = wandb.Settings(console="off", silent=True, disable_git=True, save_code=False, x_disable_stats=True)

@@ -3,12 +3,10 @@
 import contextlib
 import logging
 import math
-import re
-import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +16,15 @@ from data_prep.common.files import open_plain, write_json
 from data_prep.common.urls import redact
 from pretrain.config import OFFLINE
 from pretrain.run import Entry, JournalReader, RunFolder
-from pretrain.tracking.mlflow_runs import MOST_NAMES, MlflowRun, Point, metric_name
+from pretrain.tracking.journal_points import Point, SentSteps
+from pretrain.tracking.mlflow_runs import MlflowRun
 from pretrain.tracking.run_record import RunRecord, new_key
 from pretrain.tracking.tracking_target import Target, page_of_record, short_reason, sync_command
 
 _log = logging.getLogger(__name__)
 
 _POINTS_PER_REQUEST = 500  # or the rest of the line more; a slow server takes so many within the time limit
-_PAGE_BYTES = 512  # of the bits of a metric's steps
 _FILES_SECONDS = 60.0  # before files that were refused are sent again
-_OF_NODE = re.compile(r"system/[^/]+/(?P<gpu>gpu\d+_)?(?P<what>\w+)")
 
 
 class Tracker:
@@ -233,7 +230,7 @@ class Sender:
             self.update(experiment_id=run.experiment_id)
         self._sent, end, digest = SentSteps(), 0, ""
         for end, entry in self._entries(0, self.record.offset):
-            self._sent.take_new(over_nodes(entry))
+            self._sent.take_new(entry)
             digest = entry.digest if end >= self.record.offset and self.record.line else ""
         if (end, digest) != (self.record.offset, self.record.line) or self.record.lost:
             # The end of the journal was lost, as after a power failure. Later lines may repeat its steps.
@@ -255,7 +252,7 @@ class Sender:
         points: list[Point] = []
         last: tuple[int, Entry] | None = None
         for last in self._entries(self.record.offset):
-            points += self._sent.take_new(over_nodes(last[1]))
+            points += self._sent.take_new(last[1])
             if len(points) >= _POINTS_PER_REQUEST:
                 sent += self._send_points(run, points, *last)
                 points, last = [], None
@@ -286,57 +283,3 @@ class Sender:
                     copy.write_bytes(file.read())
                     run.client.log_artifact(run.id, str(copy))
             self.update(artifacts=[other for other in self.record.artifacts if other != name])
-
-
-class SentSteps:
-    """The (metric, step) pairs already sent, a bit each: 5 MB at a million steps of 40 metrics.
-
-    It takes the first MOST_NAMES metrics. The bits are in pages, because a damaged journal can have any step.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, dict[int, bytearray]] = {}
-        self._warned = False
-
-    def take_new(self, entry: Entry) -> list[Point]:
-        """The metrics of `entry` that were not sent before at its step; from now on they count as sent."""
-        new = self.add(entry.step, list(entry.metrics))
-        return [Point(name, entry.metrics[name], entry.time, entry.step) for name in new]
-
-    def add(self, step: int, names: Sequence[str]) -> list[str]:
-        """Count these metrics of a step as sent, and return those that were not sent before."""
-        new = []
-        (page, byte), bit = divmod(step >> 3, _PAGE_BYTES), 1 << (step & 7)
-        for given in names:
-            name = metric_name(given)
-            if name not in self._seen and len(self._seen) == MOST_NAMES:
-                if not self._warned:
-                    _log.warning("The run has more than %d metrics. Its journal has %s and others.", MOST_NAMES, given)
-                self._warned = True
-                continue
-            pages = self._seen.setdefault(name, {})
-            seen = pages.get(page) or pages.setdefault(page, bytearray(_PAGE_BYTES))
-            if not seen[byte] & bit:
-                seen[byte] |= bit
-                new.append(given)
-        return new
-
-
-def over_nodes(entry: Entry) -> Entry:
-    """The entry with `system/HOST/NAME` of the nodes replaced by few names, for any number of nodes.
-
-    `system/NAME_mean` is the mean over the nodes, or over their GPUs; `system/NAME_min` and `system/NAME_max` are there
-    for several. The journal names the nodes.
-    """
-    nodes: dict[str, list[float]] = {}
-    metrics = {}
-    for name, value in entry.metrics.items():
-        if match := _OF_NODE.fullmatch(name):
-            nodes.setdefault(f"system/{'gpu_' if match['gpu'] else ''}{match['what']}", []).append(value)
-        else:
-            metrics[name] = value
-    for name, values in nodes.items():
-        metrics[f"{name}_mean"] = statistics.fmean(values)
-        if len(values) > 1:
-            metrics |= {f"{name}_min": min(values), f"{name}_max": max(values)}
-    return replace(entry, metrics=metrics) if nodes else entry

@@ -22,7 +22,8 @@ from pretrain.config import Config
 from pretrain.config_files import load_config
 from pretrain.export import export_run
 from pretrain.run import JournalTable, RunFolder, step_name
-from pretrain.tracking.mlflow_runs import MODEL_TAG, MlflowRun, Point, short_errors
+from pretrain.tracking.journal_points import Point
+from pretrain.tracking.mlflow_runs import MODEL_TAG, MlflowRun, short_errors
 from pretrain.tracking.model_package import MLFLOW_NOTE, card_text, write_package
 from pretrain.tracking.run_record import describe_input
 

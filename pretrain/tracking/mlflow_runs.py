@@ -1,21 +1,20 @@
 """Runs on an MLflow server: find, create, write. Everything that Maskwright measures reaches MLflow through here."""
 
 import contextlib
-import functools
 import hashlib
 import logging
-import posixpath
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import redact
 from pretrain.config import OFFLINE
 from pretrain.export import model_folder
+from pretrain.tracking.journal_points import MOST_NAMES, Point, metric_name
 from pretrain.tracking.run_record import RunRecord
 from pretrain.tracking.tracking_target import Target, short_reason, training_of
 
@@ -26,20 +25,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MODEL_TAG = "maskwright.model"  # of a logged model: the run and the checkpoint that it was made of
-MOST_NAMES = 200  # metrics of a run in MLflow, whose pages get slow with more
 _KEY_TAG = "maskwright.key"
 _STUDY_TAG = "maskwright.study"
 _PARENT_TAG = "mlflow.parentRunId"
-_LONGEST_NAME = 250  # of a metric
-
-
-class Point(NamedTuple):
-    """A metric's value at a step; `time` is in Unix seconds."""
-
-    name: str
-    value: float
-    time: float
-    step: int
 
 
 @dataclass(frozen=True)
@@ -297,13 +285,3 @@ def short_errors(action: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise UserError(f"{action} failed: {short_reason(error)}") from error
-
-
-@functools.cache
-def metric_name(name: str) -> str:
-    """The name in MLflow, which refuses a whole request for one name with other signs or too long.
-
-    A data set's folder, which a name may hold, can be called anything.
-    """
-    usual = re.sub(r"[^/\w.\- :]", "_", name)[:_LONGEST_NAME]
-    return usual if posixpath.normpath(usual) == usual and usual[0] not in "./" else "_" + usual.replace("/", "_")

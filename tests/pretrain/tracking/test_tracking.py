@@ -25,8 +25,7 @@ from pretrain.config import TrackConfig
 from pretrain.planning import check_tracking
 from pretrain.run import Entry
 from pretrain.tracking import Point, RunRecord, Target, Tracker, sync
-from pretrain.tracking.journal_forwarder import SentSteps, over_nodes
-from pretrain.tracking.mlflow_runs import metric_name
+from pretrain.tracking.journal_points import SentSteps, metric_name, over_nodes
 from pretrain.tracking.run_record import run_tags
 from pretrain.tracking.tracking_target import page_of_record
 from tests.support.empty_store import copy_empty_store
@@ -184,7 +183,7 @@ def test_a_metric_s_name_is_one_that_mlflow_takes(name: str, sent: str) -> None:
 def test_64_nodes_are_few_series() -> None:
     nodes = {f"system/node-{n:02d}.cluster/cpu_percent": float(n) for n in range(64)}
     gpus = {f"system/node-{n:02d}.cluster/gpu{g}_power_watts": 100.0 * n + g for n in range(64) for g in range(8)}
-    sent = over_nodes(Entry(3, 1.5, {"train/loss": 2.0, **nodes, **gpus})).metrics
+    sent = over_nodes({"train/loss": 2.0, **nodes, **gpus})
     assert sent == {
         "train/loss": 2.0,
         "system/cpu_percent_mean": 31.5,
@@ -194,8 +193,7 @@ def test_64_nodes_are_few_series() -> None:
         "system/gpu_power_watts_min": 0.0,
         "system/gpu_power_watts_max": 6307.0,
     }
-    one = {"system/node-1/cpu_percent": 7.0}
-    assert over_nodes(Entry(3, 1.5, one)).metrics == {"system/cpu_percent_mean": 7.0}
+    assert over_nodes({"system/node-1/cpu_percent": 7.0}) == {"system/cpu_percent_mean": 7.0}
 
 
 def test_the_page_of_a_run_opens_on_mlflow_s_pages_for_training() -> None:
