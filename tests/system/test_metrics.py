@@ -95,6 +95,7 @@ def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries)
     fingerprint = json.loads((folder.path.parent / "data/train/manifest.json").read_text())["fingerprint"]
     assert fingerprint.startswith(inputs["data/train"].dataset.digest)
     assert json.loads(inputs["data/train"].dataset.profile)["documents"] == 200
+    assert run.info.status == "FINISHED"
     params = run.data.params
     assert (params["steps"], params["optimizer"], params["precision"]) == (str(STEPS), "adamw", "fp32")
     assert params["schedule"].startswith("wsd")

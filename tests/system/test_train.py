@@ -141,17 +141,6 @@ def test_run_folder_is_complete(reference, data):
     assert [step for step, _ in checkpoint.committed(reference / "checkpoints")] == [12, 8]
 
 
-def test_mlflow_has_every_step_once(reference, data):
-    client = MlflowClient(f"sqlite:///{reference.parent}/mlflow.db")
-    record = json.loads((reference / "mlflow_run.json").read_text())
-    run = client.get_run(record["run_id"])
-    history = client.get_metric_history(run.info.run_id, "train/loss")
-    assert {point.step: point.value for point in history} == runs.losses(reference)
-    assert len(history) == STEPS
-    assert run.info.status == "FINISHED"
-    assert run.data.tags["dataset"] == Dataset(data / "train").manifest.fingerprint
-
-
 def test_same_config_same_numbers_and_allowed_changes_go_on(reference, data, folder):
     """Forked processes give the results of the real command, with weights and optimizer state."""
     again = folder / "again"
@@ -182,9 +171,8 @@ def test_process_count_zero_stage_and_accumulation_change_rounding_only(referenc
 
 
 def test_replay_shows_the_text_that_both_runs_saw(reference, single):
-    for step in (1, STEPS):
-        result = runs.succeed("replay", reference, "--step", str(step), "--diff", single)
-        assert result.stdout.endswith(" saw the same 8 rows, bit for bit\n")
+    result = runs.succeed("replay", reference, "--step", "1", "--diff", single)
+    assert result.stdout.endswith(" saw the same 8 rows, bit for bit\n")
     shown = runs.succeed("replay", reference, "--step", "3", "--rows", "4")
     assert [line.split(":")[0] for line in shown.stdout.splitlines() if line.startswith("row ")] == [
         f"row {row}" for row in range(4)
@@ -232,9 +220,6 @@ def assert_same_logits(encoder: Encoder, model_folder: Path, auto: Any = AutoMod
 
 def test_exported_model_has_the_trained_model_s_logits(reference, exported, data):
     assert_same_logits(native(reference, STEPS, data), exported)
-
-
-def test_checkpoints_differ_so_the_logits_test_can_fail(reference, exported, data):
     with pytest.raises(AssertionError):
         assert_same_logits(native(reference, 8, data), exported)
 
@@ -374,15 +359,11 @@ def test_a_causal_run_is_exported_as_such(causal, data, folder):
         assert torch.allclose(first, cut, atol=1e-5) is not sees_both_sides
 
 
-# Masked diffusion
-
-
 def test_a_diffusion_run_is_replayed_and_exported(data, folder):
     run = folder / "diffusion"
-    train(config_of(data, run, objective="diffusion", schedule__kind="constant"), processes=1)
-    assert [entry.metrics["train/mask_rate"] for entry in runs.journal(run)] == [1.0] * STEPS
-    for step in (1, 4, STEPS):
-        replay(run, step)  # raises unless the batch has the checksum in the journal
+    train(config_of(data, run, objective="diffusion", schedule__kind="constant", train__steps=2), processes=1)
+    assert [entry.metrics["train/mask_rate"] for entry in runs.journal(run)] == [1.0] * 2
+    replay(run, 2)  # raises unless the batch has the checksum in the journal
     export_run(run, None, folder / "diffusion-model")
     assert "uniform rates drawn for each row" in (folder / "diffusion-model" / "README.md").read_text()
 
