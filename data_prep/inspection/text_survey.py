@@ -3,7 +3,7 @@
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from data_prep.cleaning import count_words
@@ -18,66 +18,36 @@ _LONG_WORD = 16  # characters; a mean word is longer only where no spaces stand 
 
 
 @dataclass(frozen=True)
-class TextSample:
-    """Counts of a sample of texts. Words are what white space separates.
+class TextSurvey:
+    """Raw text. The numbers of documents, words, bytes and tokens are rough if only a sample was read.
 
     Attributes:
+        words: what white space separates. bytes: of UTF-8.
+        tokens: of subwords; of 4 characters, or of 1.5 without spaces between words.
+        has_spaces: whether white space separates words, unlike in Chinese or Thai.
         cased: share of the letters that have an upper and a lower case.
-        distinct: number of different words, as a share of all words.
+        distinct: number of different words, as a share of all words of the sample.
         alphabet: number of different characters that a vocabulary needs, white space excluded.
+        inputs: number by kind (jsonl, txt, parquet, hub, pair). stored_bytes: of the files.
+        scale: size of all text, in samples; 1 if the sample is all of it. rejected: unreadable rows of the sample.
     """
 
     documents: int
-    bytes: int
-    characters: int
     words: int
+    bytes: int
+    tokens: int
+    has_spaces: bool
     cased: float
     distinct: float
     alphabet: int
-
-    @property
-    def has_spaces(self) -> bool:
-        """Whether white space separates words, unlike in Chinese or Thai."""
-        return self.characters <= _LONG_WORD * self.words
-
-
-@dataclass(frozen=True)
-class TextSurvey:
-    """Raw text. inputs: number by kind (jsonl, txt, parquet, hub, pair). stored_bytes: of the files.
-
-    scale: size of all text, in samples; 1 if the sample is all of it. If files are compressed, it is the compression
-    of the sample by zlib that gives their text. rejected: unreadable rows of the sample.
-    """
-
-    inputs: dict[str, int]
-    stored_bytes: int
-    sample: TextSample
-    scale: float
-    rejected: int
-
-    @property
-    def documents(self) -> int:
-        """A rough number of documents of all text."""
-        return round(self.sample.documents * self.scale)
-
-    @property
-    def words(self) -> int:
-        """A rough number of words of all text."""
-        return round(self.sample.words * self.scale)
-
-    @property
-    def bytes(self) -> int:
-        """A rough number of UTF-8 bytes of all text."""
-        return round(self.sample.bytes * self.scale)
-
-    @property
-    def tokens(self) -> int:
-        """A rough number of subword tokens: of 4 characters, or of 1.5 without spaces between words."""
-        return round(self.sample.characters * self.scale / (4 if self.sample.has_spaces else 1.5))
+    inputs: dict[str, int] = field(default_factory=dict)
+    stored_bytes: int = 0
+    scale: float = 1.0
+    rejected: int = 0
 
 
-def count_texts(texts: Iterable[str]) -> TextSample:
-    """Count a sample of texts."""
+def count_texts(texts: Iterable[str]) -> TextSurvey:
+    """Count these texts."""
     documents = size = characters = words = letters = cased = 0
     kinds, spelled = Counter[str](), Counter[str]()
     for text in texts:
@@ -88,12 +58,16 @@ def count_texts(texts: Iterable[str]) -> TextSample:
         spelled.update("".join(text.split()))
         letters += sum(map(str.isalpha, text))
         cased += sum(a != b for a, b in zip(text.lower(), text.upper(), strict=False))
+    has_spaces = characters <= _LONG_WORD * words
+    tokens = round(characters / (4 if has_spaces else 1.5))
     shares = min(1.0, cased / max(1, letters)), len(kinds) / max(1, words)
-    return TextSample(documents, size, characters, words, *shares, alphabet_size(spelled))
+    return TextSurvey(documents, words, size, tokens, has_spaces, *shares, alphabet_size(spelled))
 
 
 def survey(inputs: Sequence[SourceInput], options: Options, cache: Cache) -> TextSurvey:
     """Survey the inputs of a preparation. Only the beginnings of much text are read; the rest counts as equal.
+
+    If files are compressed, the compression of the sample by zlib gives the size of their text.
 
     Raises:
         UserError: if an input cannot be read, or there is no text.
@@ -103,10 +77,12 @@ def survey(inputs: Sequence[SourceInput], options: Options, cache: Cache) -> Tex
     if not counts.words:
         reason = f": {sample.first_reason}" if rejected else ""
         raise UserError(f"{shown(inputs[0].location)}: no text{reason}. Name other files, or correct --text-field.")
-    stored = [examine(given, cache, options).bytes for given in inputs]
+    stored = sum(examine(given, cache, options).bytes for given in inputs)
     factor = 1.0
     if any(not given.location.endswith((".txt", ".jsonl")) for given in inputs):
         some = "".join(islice(sample, 100)).encode()
         factor = len(some) / len(zlib.compress(some))
-    scale = max(1.0, sum(stored) * factor / counts.bytes) if cut else 1.0
-    return TextSurvey(dict(Counter(given.kind for given in inputs)), sum(stored), counts, scale, rejected)
+    scale = max(1.0, stored * factor / counts.bytes) if cut else 1.0
+    scaled = {name: round(getattr(counts, name) * scale) for name in ("documents", "words", "bytes", "tokens")}
+    kinds = dict(Counter(given.kind for given in inputs))
+    return replace(counts, **scaled, inputs=kinds, stored_bytes=stored, scale=scale, rejected=rejected)

@@ -84,7 +84,7 @@ def init(
     known, machine = survey(inputs, reading, Cache(None, 50 * 10**9)), examine()
     console.print(*_notes(known, machine), sep="\n", markup=False)
     minutes = _answer(asks, minutes, "How many minutes may training take?", 30.0 if machine.gpus else 2.0)
-    cased = known.sample.cased > _CASED
+    cased = known.cased > _CASED
     lowercase = _answer(asks and cased, lowercase, "Lower-case the text? (no, if names or nouns matter)", cased)
     prep = _answer(asks, prep, "Make the tokenizer and the data set now?", True)
     if prep and known.documents < _FEWEST_DOCUMENTS:
@@ -97,7 +97,7 @@ def init(
     given = {"--separator": (separator, "blank"), "--text-field": (text_field, "text")}
     form = [word for option, (value, default) in given.items() if value != default for word in (option, value)]
     kind: _Kind = ("BPE", None, None)
-    if known.sample.has_spaces and _ALPHABETS * known.sample.alphabet <= first.vocab_size:
+    if known.has_spaces and _ALPHABETS * known.alphabet <= first.vocab_size:
         kind = ("WordPiece", lowercase, strip_accents)
     elif strip_accents:
         raise UserError("--strip-accents needs WordPiece, but byte-level BPE suits this text. Leave it out.")
@@ -203,16 +203,15 @@ def _check_existing(tokenizer: Path, kind: _Kind) -> None:
 
 def _notes(known: "TextSurvey", machine: "Machine") -> list[str]:
     """The text and the machine, in a few lines."""
-    sample = known.sample
     files = ", ".join(f"{count:,} {kind}" for kind, count in known.inputs.items())
     about = "about " if known.scale > 1 else ""
-    words = f"{about}{known.words:,} words" if sample.has_spaces else f"{about}{known.tokens:,} tokens, without spaces"
+    words = f"{about}{known.words:,} words" if known.has_spaces else f"{about}{known.tokens:,} tokens, without spaces"
     gpus = ", ".join(machine.gpus) or "no GPU"
     cores = f"{machine.cores} CPU core{'s' if machine.cores > 1 else ''}"
     return [
         f"Text: {files} ({known.stored_bytes / 1e6:,.1f} MB), {about}{known.bytes / 1e6:,.1f} MB of text, {words}.",
-        f"Documents of {sample.words / sample.documents:,.0f} words on average; {sample.distinct:.1%} of the words are "
-        f"distinct; {sample.cased:.0%} of the letters have two cases.",
+        f"Documents of {known.words / known.documents:,.0f} words on average; {known.distinct:.1%} of the words are "
+        f"distinct; {known.cased:.0%} of the letters have two cases.",
         f"Machine: {cores}, {machine.memory / 1e9:,.0f} GB of memory, {gpus}.",
     ]
 

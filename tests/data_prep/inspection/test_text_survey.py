@@ -7,7 +7,8 @@ import random
 import pytest
 
 from data_prep.common.errors import UserError
-from data_prep.inspection import count_texts, survey
+from data_prep.inspection import survey
+from data_prep.inspection.text_survey import count_texts
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
 
@@ -21,7 +22,7 @@ def test_a_small_text_is_counted_exactly(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"text": "drei"}\nnot JSON\n')
     found = look(tmp_path / "a.txt", tmp_path / "b.jsonl")
     assert found.inputs == {"txt": 1, "jsonl": 1}
-    assert (found.sample.documents, found.words, found.rejected, found.scale) == (3, 7, 1, 1.0)
+    assert (found.documents, found.words, found.rejected, found.scale) == (3, 7, 1, 1.0)
     assert found.stored_bytes == sum((tmp_path / name).stat().st_size for name in ("a.txt", "b.jsonl"))
 
 
