@@ -71,14 +71,6 @@ class _Group:
     words: int | None = None
     targets: int = 0
 
-    def add(self, other: "_Group") -> None:
-        self.token_counts = self.token_counts + other.token_counts
-        self.inputs = self.inputs + other.inputs
-        self.documents += other.documents
-        self.targets += other.targets
-        if other.words is not None:
-            self.words = (self.words or 0) + other.words
-
 
 def summary(
     dataset: Dataset,
@@ -95,10 +87,7 @@ def summary(
     if not manifest.totals.documents:
         raise UserError(f"{dataset.location} holds no document.")
     dataset.check_files()
-    groups, lengths = _count(dataset, progress)
-    total = _Group(None, np.zeros(manifest.tokenizer.vocab_size, np.int64))
-    for group in groups:
-        total.add(group)
+    total, groups, lengths = _count(dataset, progress)
     named = any(group.name for group in groups)
     return {
         "fingerprint": manifest.fingerprint,
@@ -128,28 +117,31 @@ def summary(
     }
 
 
-def _count(dataset: Dataset, progress: Callable[[int, int], None] | None) -> tuple[list[_Group], Lengths]:
-    """The groups by source name, then one (None) for blocks of no input; and the lengths of all documents."""
+def _count(dataset: Dataset, progress: Callable[[int, int], None] | None) -> tuple[_Group, list[_Group], Lengths]:
+    """All blocks; the groups by source name, then one (None) for blocks of no input; and the lengths of documents."""
     manifest, table, lengths, tokens = dataset.manifest, dataset.table, Lengths(), 0
     names = [*dict.fromkeys(source.source for source in manifest.sources), None]
-    groups = {name: _Group(name, np.zeros(manifest.tokenizer.vocab_size, np.int64)) for name in names}
+    total, *groups = (_Group(name, np.zeros(manifest.tokenizer.vocab_size, np.int64)) for name in (None, *names))
+    by_name = dict(zip(names, groups, strict=True))
     for source in manifest.sources:
-        groups[source.source].inputs.append(source)
+        for group in (total, by_name[source.source]):
+            group.inputs.append(source)
     for block, task in enumerate(table["task"].tolist()):
         origin = manifest.source_of(task)
-        group = groups[origin.source if origin else None]
-        group.token_counts += dataset.token_counts(block)
-        if (starts := dataset.word_starts(block)) is not None:
-            group.words = (group.words or 0) + int(np.count_nonzero(starts))
-        if (targets := dataset.targets(block)) is not None:
-            group.targets += int(np.count_nonzero(targets))
-        of_block = dataset.document_lengths(block)
-        lengths.add(of_block)
-        group.documents += len(of_block)
+        counts, documents = dataset.token_counts(block), dataset.document_lengths(block)
+        starts, targets = dataset.word_starts(block), dataset.targets(block)
+        for group in (total, by_name[origin.source if origin else None]):
+            group.token_counts += counts
+            group.documents += len(documents)
+            if starts is not None:
+                group.words = (group.words or 0) + int(np.count_nonzero(starts))
+            if targets is not None:
+                group.targets += int(np.count_nonzero(targets))
+        lengths.add(documents)
         tokens += int(table["tokens"][block])
         if progress:
             progress(tokens, manifest.totals.tokens)
-    return list(groups.values()), lengths
+    return total, groups, lengths
 
 
 def _statistics(group: _Group, dataset: Dataset) -> dict[str, Any]:
