@@ -198,13 +198,13 @@ def check_available() -> None:
         raise UserError("sbatch was not found: run this on a login node of a Slurm cluster")
 
 
-def submit(script: Path, options: Sequence[str] = (), arguments: Sequence[str] = ()) -> str:
-    """Submit a script, `sbatch OPTIONS SCRIPT ARGUMENTS`, and return the job's id.
+def submit(script: Path, options: Sequence[str] = ()) -> str:
+    """Submit a script, `sbatch OPTIONS SCRIPT`, and return the job's id.
 
     Raises:
         UserError: if sbatch is not installed, or refuses the job (with its message).
     """
-    answer = _ask("sbatch", "--parsable", *options, str(script), *arguments, seconds=None)
+    answer = _ask("sbatch", "--parsable", *options, str(script), seconds=None)
     if answer.works:
         return answer.text.split(";")[0]
     if "sbatch" in missing_programs():

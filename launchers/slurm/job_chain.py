@@ -18,27 +18,25 @@ _STAGE = re.compile(r"[a-z]+")
 
 @dataclass(frozen=True)
 class ChainedJob:
-    """One call of sbatch for the script STAGE.sh of a folder. Several jobs may share a stage.
+    """One call of sbatch for the script STAGE.sh of a folder.
 
     Args:
         array: indices of a job array, in sbatch's format.
-        arguments: arguments of the script.
-        after: stage whose jobs must finish first, successfully if `needs_success`.
+        after: stage that must finish first, successfully if `needs_success`.
     """
 
     stage: str
     array: str | None = None
-    arguments: tuple[str, ...] = ()
     after: str | None = None
     needs_success: bool = False
 
-    def options(self, ids: Mapping[str, Sequence[str]]) -> list[str]:
-        """The options of sbatch; `ids` holds the job ids of each earlier stage."""
+    def options(self, ids: Mapping[str, str]) -> list[str]:
+        """The options of sbatch; `ids` holds the job id of each earlier stage."""
         options = [f"--array={self.array}"] if self.array else []
         if self.after and self.needs_success:
-            options += [f"--dependency=afterok:{':'.join(ids[self.after])}", "--kill-on-invalid-dep=yes"]
+            options += [f"--dependency=afterok:{ids[self.after]}", "--kill-on-invalid-dep=yes"]
         elif self.after:
-            options.append(f"--dependency=afterany:{':'.join(ids[self.after])}")
+            options.append(f"--dependency=afterany:{ids[self.after]}")
         return options
 
 
@@ -56,14 +54,13 @@ class JobChain:
             lines = text.splitlines()
             listed = f" {len(lines):,} lines, the first {lines[0]}"
             print(f"# {self.folder / name}:" + (f"\n{text}" if name.endswith(".sh") else listed))
-        ids: dict[str, list[str]] = {}
+        ids: dict[str, str] = {}
         for number, job in enumerate(self.jobs, 1):
             script = shlex.quote(str(self.folder / f"{job.stage}.sh"))
-            words = ["sbatch --parsable", *job.options(ids), script, *job.arguments]
-            print(f"job{number}=$({' '.join(words)})")
-            ids.setdefault(job.stage, []).append(f"$job{number}")
+            print(f"job{number}=$({' '.join(['sbatch --parsable', *job.options(ids), script])})")
+            ids[job.stage] = f"$job{number}"
 
-    def submit(self) -> dict[str, list[str]]:
+    def submit(self) -> dict[str, str]:
         """Write the files, submit the jobs and print them. Writes their ids to FOLDER/jobs, and returns them by stage.
 
         Raises:
@@ -76,25 +73,22 @@ class JobChain:
         except OSError as error:
             raise UserError(f"{error.filename or self.folder} cannot be written ({error.strerror})") from None
         ids = self._submit()
-        for stage, of_stage in ids.items():
-            arrays = " and ".join(job.array for job in self.jobs if job.stage == stage and job.array)
-            print(f"Submitted {stage} as job {' '.join(of_stage)}{arrays and f', array {arrays}'}.")
-        every = [job_id for of_stage in ids.values() for job_id in of_stage]
-        print(f"  state   squeue --jobs {','.join(every)}")
-        print(f"  cancel  scancel {' '.join(every)}")
+        for job in self.jobs:
+            print(f"Submitted {job.stage} as job {ids[job.stage]}{f', array {job.array}' if job.array else ''}.")
+        print(f"  state   squeue --jobs {','.join(ids.values())}")
+        print(f"  cancel  scancel {' '.join(ids.values())}")
         return ids
 
-    def _submit(self) -> dict[str, list[str]]:
-        ids: dict[str, list[str]] = {}
+    def _submit(self) -> dict[str, str]:
+        ids: dict[str, str] = {}
         try:
             with open(self.folder / "jobs", "w") as file:
                 for job in self.jobs:
-                    job_id = client.submit(self.folder / f"{job.stage}.sh", job.options(ids), job.arguments)
-                    ids.setdefault(job.stage, []).append(job_id)
-                    file.write(f"{job.stage} {job_id}\n")
+                    ids[job.stage] = client.submit(self.folder / f"{job.stage}.sh", job.options(ids))
+                    file.write(f"{job.stage} {ids[job.stage]}\n")
                     file.flush()
         except BaseException:
-            client.cancel([job_id for stage in ids.values() for job_id in stage])
+            client.cancel([*ids.values()])
             raise
         return ids
 

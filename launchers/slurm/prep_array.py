@@ -18,7 +18,6 @@ from launchers.slurm.batch_script import batch_script, log_pattern
 from launchers.slurm.job_chain import ChainedJob, JobChain, refuse_while_queued
 from pretrain.config import ClusterConfig
 
-MOST_ELEMENTS = 1000
 CORE_BYTES = 2_000_000_000
 MOST_CORE_TASKS = 64
 
@@ -48,7 +47,7 @@ class PrepArray:
         folders = self.folder.glob("submission-[0-9][0-9][0-9][0-9]")
         return max((int(folder.name.removeprefix("submission-")) for folder in folders), default=0)
 
-    def chain(self, stages: Mapping[str, list[list[int]]], max_array_size: int) -> JobChain:
+    def chain(self, stages: Mapping[str, list[list[int]]]) -> JobChain:
         """The jobs and files of a new submission.
 
         Args:
@@ -62,7 +61,7 @@ class PrepArray:
             if of_stage:
                 files[f"{stage}.txt"] = "".join(" ".join(map(str, tasks)) + "\n" for tasks in of_stage)
             files[f"{stage}.sh"] = self._script(stage, folder / f"{stage}.txt" if of_stage else None)
-        return JobChain(folder, files, jobs(stages, max_array_size))
+        return JobChain(folder, files, jobs(stages))
 
     def _script(self, stage: str, tasks: Path | None) -> str:
         """The batch script of a stage. tasks: the list of an array, with one line of task numbers per element."""
@@ -74,7 +73,7 @@ class PrepArray:
         command = f'{start}"\nexec {prep}'
         if tasks:
             command = f'''list={shlex.quote(str(tasks))}
-line=$((${{1:-0}} + SLURM_ARRAY_TASK_ID))
+line=$SLURM_ARRAY_TASK_ID
 read -ra tasks < <(sed -n "${{line}}p" "$list") || {{ echo "error: $list has no line $line" >&2; exit 1; }}
 {start} ${{tasks[*]}}"
 exec {prep} "${{tasks[@]}}"'''
@@ -105,19 +104,25 @@ def launch_array(out: Path, cpus: int, cluster: ClusterConfig, per_element: int 
         per_element: tasks of an array element; None for a few minutes of work.
 
     Raises:
-        UserError: if OUT has no plan, Slurm is missing or refuses a job, or jobs of this plan are queued.
+        UserError: if OUT has no plan, Slurm is missing or refuses a job, jobs of this plan are queued, or `per_element`
+            makes more elements than an array may have.
     """
     from data_prep.jobs import unfinished_stages
 
     array = PrepArray(out.absolute(), Path.cwd(), Path(os.path.abspath(sys.executable)), cpus, cluster)
-    stages = {}
+    stages, most = {}, client.max_array_size() - 1
     for stage, tasks in unfinished_stages(array.out).items():
-        per_job = per_element or tasks_per_element(len(tasks), sum(tasks.values()), cpus)
+        per_job = per_element or tasks_per_element(len(tasks), sum(tasks.values()), cpus, most)
         stages[stage] = elements(list(tasks), per_job)
+        if len(stages[stage]) > most:
+            raise UserError(
+                f"--tasks-per-job {per_element} makes {len(stages[stage]):,} elements, and an array has {most:,} at "
+                f"most here. Write {math.ceil(len(tasks) / most)} or more."
+            )
     if not stages:
         print(f"{array.out} is complete: nothing was submitted.")
         return
-    chain = array.chain(stages, client.max_array_size())
+    chain = array.chain(stages)
     if dry_run:
         chain.show()
         return
@@ -126,7 +131,7 @@ def launch_array(out: Path, cpus: int, cluster: ClusterConfig, per_element: int 
     make_submission(chain.folder)
     ids = chain.submit()
     logs = shlex.quote(str(array.folder))
-    print(f"  result  {logs}/{ids['merge'][0]}.log")
+    print(f"  result  {logs}/{ids['merge']}.log")
     print(f"  logs    {logs}/JOB_ELEMENT.log")
 
 
@@ -141,14 +146,14 @@ def make_submission(folder: Path) -> None:
         raise UserError(f"{error.filename or folder} cannot be written ({error.strerror})") from None
 
 
-def tasks_per_element(count: int, total_bytes: int, cpus: int) -> int:
+def tasks_per_element(count: int, total_bytes: int, cpus: int, most_elements: int) -> int:
     """Default number of tasks of an array element.
 
     About CORE_BYTES of input a core, so that starting is a small part of an element's time, but at most MOST_CORE_TASKS
-    tasks a core; no fewer than one a core; and so many that there are at most MOST_ELEMENTS elements.
+    tasks a core; no fewer than one a core; and so many that there are at most `most_elements`.
     """
     by_bytes = math.ceil(count * cpus * CORE_BYTES / max(total_bytes, 1))
-    return max(cpus, min(by_bytes, MOST_CORE_TASKS * cpus), math.ceil(count / MOST_ELEMENTS))
+    return max(cpus, min(by_bytes, MOST_CORE_TASKS * cpus), math.ceil(count / most_elements))
 
 
 def elements(tasks: Sequence[int], per_element: int) -> list[list[int]]:
@@ -156,21 +161,14 @@ def elements(tasks: Sequence[int], per_element: int) -> list[list[int]]:
     return [list(tasks[first : first + per_element]) for first in range(0, len(tasks), per_element)]
 
 
-def jobs(stages: Mapping[str, list[list[int]]], max_array_size: int) -> list[ChainedJob]:
-    """The jobs to submit, in order. Array indices start at 1 and stay below `max_array_size`.
+def jobs(stages: Mapping[str, list[list[int]]]) -> list[ChainedJob]:
+    """The job of each stage, in order; array indices start at 1.
 
-    The argument of an array's script is the number of elements in earlier arrays of its stage. A stage starts after the
-    previous one, even if that failed: resolve and merge then report incomplete tasks. Only the tasks after a failed
-    resolve are cancelled.
+    A stage starts after the previous one, even if that failed: resolve and merge then report incomplete tasks. Only the
+    tasks after a failed resolve are cancelled.
     """
-    made = []
-    before: str | None = None
-    for stage, of_stage in stages.items():
-        count, most, needs_success = len(of_stage), max_array_size - 1, before == "resolve"
-        if not of_stage:
-            made.append(ChainedJob(stage, after=before, needs_success=needs_success))
-        for first in range(0, count, most):
-            array = f"1-{min(most, count - first)}"
-            made.append(ChainedJob(stage, array, (str(first),), before, needs_success))
-        before = stage
-    return made
+    names = list(stages)
+    return [
+        ChainedJob(stage, f"1-{len(stages[stage])}" if stages[stage] else None, before, before == "resolve")
+        for stage, before in zip(names, [None, *names], strict=False)
+    ]

@@ -6,16 +6,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from data_prep.common.errors import UserError
 from data_prep.jobs import PrepareRequest, plan_only
 from data_prep.sources import find_inputs
 from data_prep.tokenizer import train_tokenizer
-from launchers.slurm.client import max_array_size
-from launchers.slurm.job_chain import ChainedJob, JobChain, refuse_while_queued
-from launchers.slurm.prep_array import MOST_ELEMENTS, PrepArray, elements, jobs, make_submission, tasks_per_element
+from launchers.slurm.job_chain import JobChain, refuse_while_queued
+from launchers.slurm.prep_array import PrepArray, elements, jobs, make_submission, tasks_per_element
 from pretrain.config import ClusterConfig
 from tests.support.in_process import command
 
@@ -41,63 +38,42 @@ def program(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
-@given(st.lists(st.integers(0, 10**6), unique=True), st.integers(1, 50), st.integers(2, 40))
-def test_every_task_is_in_one_element_of_one_array(tasks: list[int], per_element: int, limit: int) -> None:
-    parts = elements(tasks, per_element)
-    arrays = [(int(job.arguments[0]), size(job)) for job in (jobs({"task": parts}, limit) if parts else [])]
-    done = [task for first, count in arrays for element in parts[first : first + count] for task in element]
-    assert done == tasks
-    assert all(len(element) <= per_element for element in parts)
-    assert all(0 < count < limit for _, count in arrays)
-
-
-def size(job: ChainedJob) -> int:
-    """The number of elements of a job array."""
-    return int((job.array or "1-0").removeprefix("1-"))
-
-
 GB = 10**9
 
 
 @pytest.mark.parametrize(
-    "count, total_bytes, cpus, expected",
+    ("count", "total_bytes", "cpus", "expected"),
     [
         (2000, 1, 1, 64),  # tiny tasks
         (2000, 0, 4, 256),
         (40, 200 * GB, 4, 4),  # large ones: one a core
         (300, 60 * GB, 1, 10),  # 2 GB a core
         (300, 60 * GB, 8, 80),
-        (100_000, 50_000 * GB, 4, 100),  # no more than 1,000 elements
+        (100_001, 50_000 * GB, 4, 101),  # no more than 1,000 elements
     ],
 )
 def test_tasks_of_an_element(count: int, total_bytes: int, cpus: int, expected: int) -> None:
-    assert tasks_per_element(count, total_bytes, cpus) == expected
-    assert -(-count // tasks_per_element(count, total_bytes, cpus)) <= MOST_ELEMENTS
+    assert tasks_per_element(count, total_bytes, cpus, 1000) == expected
+    parts = elements(list(range(count)), expected)
+    assert [task for part in parts for task in part] == list(range(count))
+    assert len(parts) <= 1000
 
 
 def test_stages_wait_for_each_other() -> None:
-    planned = jobs({"scan": [[n] for n in range(5)], "resolve": [], **TASKS}, max_array_size=4)
-    assert [(job.stage, job.arguments) for job in planned] == [
-        ("scan", ("0",)),
-        ("scan", ("3",)),
-        ("resolve", ()),
-        ("task", ("0",)),
-        ("merge", ()),
-    ]
-    ids = {"scan": ["1", "2"], "resolve": ["3"], "task": ["4"]}
-    assert [job.options(ids) for job in planned] == [
-        ["--array=1-3"],
-        ["--array=1-2"],
-        ["--dependency=afterany:1:2"],
-        ["--array=1-2", "--dependency=afterok:3", "--kill-on-invalid-dep=yes"],
-        ["--dependency=afterany:4"],
+    planned = jobs({"scan": [[n] for n in range(5)], "resolve": [], **TASKS})
+    ids = {"scan": "1", "resolve": "3", "task": "4"}
+    assert [(job.stage, job.options(ids)) for job in planned] == [
+        ("scan", ["--array=1-5"]),
+        ("resolve", ["--dependency=afterany:1"]),
+        ("task", ["--array=1-2", "--dependency=afterok:3", "--kill-on-invalid-dep=yes"]),
+        ("merge", ["--dependency=afterany:4"]),
     ]
 
 
 def test_directives_ask_for_what_was_asked() -> None:
     array = asking(ARRAY, partition="cpu", account="me", time="2:00:00", mem="3G")
     common = ['nodes="1"', 'ntasks="1"', 'cpus-per-task="3"', 'mem="3G"', 'partition="cpu"', 'account="me"']
-    scripts = array.chain(TASKS, 9).files
+    scripts = array.chain(TASKS).files
     for stage, log in (("task", "%A_%a"), ("merge", "%j")):
         lines = [line for line in scripts[f"{stage}.sh"].splitlines() if line.startswith("#SBATCH")]
         own = [f'job-name="x-{stage}"', 'comment="maskwright:"', f'output="/shared/data/x/prep/slurm/{log}.log"']
@@ -107,13 +83,13 @@ def test_directives_ask_for_what_was_asked() -> None:
 
 def test_percent_in_the_path_is_not_a_pattern() -> None:
     array = dataclasses.replace(ARRAY, out=Path("/shared/50%A"))
-    assert '--output="/shared/50%%A/prep/slurm/%A_%a.log"' in array.chain(TASKS, 9).files["task.sh"]
+    assert '--output="/shared/50%%A/prep/slurm/%A_%a.log"' in array.chain(TASKS).files["task.sh"]
 
 
 @pytest.mark.parametrize("field, value", [("job_name", "a\n#SBATCH --wrap=x"), ("partition", ""), ("mem", "1\x00")])
 def test_what_sbatch_cannot_read_is_refused(field: str, value: str) -> None:
     with pytest.raises(UserError, match=field.replace("_", "-")):
-        asking(ARRAY, **{field: value}).chain(TASKS, 9)
+        asking(ARRAY, **{field: value}).chain(TASKS)
 
 
 @pytest.fixture
@@ -126,11 +102,11 @@ def nasty(tmp_path: Path) -> PrepArray:
     return asking(array, job_name=NASTY)
 
 
-def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    slurm = {"SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "3"}
+def run_script(script: Path, index: str) -> subprocess.CompletedProcess[str]:
+    slurm = {"SLURM_JOB_ID": "8", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": index, "SLURM_CPUS_PER_TASK": "3"}
     return subprocess.run(
-        ["bash", str(script), *arguments],
-        env=os.environ | slurm | environment,
+        ["bash", str(script)],
+        env=os.environ | slurm,
         cwd=script.parent,  # where a word that the shell runs would write
         capture_output=True,
         text=True,
@@ -139,7 +115,7 @@ def run_script(script: Path, *arguments: str, **environment: str) -> subprocess.
 
 def written(array: PrepArray, stages: dict[str, list[list[int]]]) -> JobChain:
     """A submission with its files, without jobs."""
-    chain = array.chain(stages, 2)
+    chain = array.chain(stages)
     make_submission(chain.folder)
     for name, text in chain.files.items():
         (chain.folder / name).write_text(text)
@@ -149,8 +125,8 @@ def written(array: PrepArray, stages: dict[str, list[list[int]]]) -> JobChain:
 def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
     folder = written(nasty, {"scan": [[5]], "resolve": [], **TASKS}).folder
     here, prep = str(nasty.working_dir), ["-m", "launchers.cli", "prep"]
-    for arguments, index, numbers in (([], "1", "01"), (["0"], "2", "79"), (["1"], "1", "79")):
-        result = run_script(folder / "task.sh", *arguments, SLURM_ARRAY_TASK_ID=index)
+    for index, numbers in (("1", "01"), ("2", "79")):
+        result = run_script(folder / "task.sh", index)
         heading, called = result.stdout.split("\n", 1)
         assert heading.endswith(f": prep task {' '.join(numbers)}")
         assert called.split("\0")[:-1] == [here, *prep, "task", str(nasty.out), "--workers", "3", *numbers]
@@ -161,9 +137,9 @@ def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
         ("resolve", ["task", out, "--stage", "resolve"]),
         ("merge", ["merge", out, "--workers", "3"]),
     ):
-        called = run_script(folder / f"{stage}.sh", SLURM_ARRAY_TASK_ID="1").stdout.split("\n", 1)[1]
+        called = run_script(folder / f"{stage}.sh", "1").stdout.split("\n", 1)[1]
         assert called.split("\0")[:-1] == [here, *prep, *words]
-    result = run_script(folder / "task.sh", "2", SLURM_ARRAY_TASK_ID="1")
+    result = run_script(folder / "task.sh", "3")
     assert result.returncode == 1
     assert "has no line 3" in result.stderr
     assert not list(nasty.out.parent.rglob("pwned"))
@@ -183,22 +159,21 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_submission_and_its_refusal_while_it_runs(nasty: PrepArray, slurm: Path) -> None:
-    chain = nasty.chain(TASKS, 2)
+    chain = nasty.chain(TASKS)
     folder = chain.folder
     make_submission(folder)
     with pytest.raises(UserError, match="another submission"):
         make_submission(folder)
-    assert chain.submit() == {"task": ["41", "42"], "merge": ["43"]}
+    assert chain.submit() == {"task": "41", "merge": "42"}
     assert (slurm / "calls").read_text().splitlines() == [
-        f"sbatch --parsable --array=1-1 {folder}/task.sh 0",
-        f"sbatch --parsable --array=1-1 {folder}/task.sh 1",
-        f"sbatch --parsable --dependency=afterany:41:42 {folder}/merge.sh",
+        f"sbatch --parsable --array=1-2 {folder}/task.sh",
+        f"sbatch --parsable --dependency=afterany:41 {folder}/merge.sh",
     ]
     assert (folder / "task.txt").read_text() == "0 1\n7 9\n"
-    program(slurm, "squeue", f'echo "$*" >{slurm}/asked; echo 43; echo 42; echo 42')
-    with pytest.raises(UserError, match=r"Jobs 42 43 of .*scancel 42 43"):
+    program(slurm, "squeue", f'echo "$*" >{slurm}/asked; echo 42; echo 41; echo 41')
+    with pytest.raises(UserError, match=r"Jobs 41 42 of .*scancel 41 42"):
         refuse_while_queued(nasty.submission(nasty.last_number), nasty.out)
-    assert "--jobs=41,42,43" in (slurm / "asked").read_text()
+    assert "--jobs=41,42" in (slurm / "asked").read_text()
     for ended in ("true", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"):
         program(slurm, "squeue", ended)
         refuse_while_queued(nasty.submission(nasty.last_number), nasty.out)
@@ -209,17 +184,11 @@ def test_submission_and_its_refusal_while_it_runs(nasty: PrepArray, slurm: Path)
 
 
 def test_what_was_submitted_before_a_refusal_is_cancelled(nasty: PrepArray, slurm: Path) -> None:
-    script = (slurm / "sbatch").read_text() + '\n[ "$1 $2" != "--parsable --dependency=afterany:41:42" ]'
+    script = (slurm / "sbatch").read_text() + '\n[ "$1 $2" != "--parsable --dependency=afterany:41" ]'
     program(slurm, "sbatch", script + " || { echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1; }")
     with pytest.raises(UserError, match="QOSMaxSubmitJobPerUserLimit"):
-        nasty.chain(TASKS, 2).submit()
-    assert (slurm / "calls").read_text().splitlines()[-1] == "scancel --quiet 41 42"
-
-
-def test_the_size_of_arrays_is_the_cluster_s(slurm: Path) -> None:
-    assert max_array_size() == 1001
-    program(slurm, "scontrol", "echo 'MailProg = /x'; echo 'MaxArraySize            = 20001'; echo 'MaxDBDMsgs = 3'")
-    assert max_array_size() == 20001
+        nasty.chain(TASKS).submit()
+    assert (slurm / "calls").read_text().splitlines()[-1] == "scancel --quiet 41"
 
 
 @pytest.fixture
@@ -242,7 +211,7 @@ def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path, monke
     folder = planned / "prep" / "slurm" / "submission-0001"
     assert f"# {folder}/task.txt: 2 lines, the first 0 1" in ended.out
     assert '#SBATCH --cpus-per-task="2"' in ended.out
-    assert f"job1=$(sbatch --parsable --array=1-2 {folder}/task.sh 0)" in ended.out
+    assert f"job1=$(sbatch --parsable --array=1-2 {folder}/task.sh)" in ended.out
     assert f"job2=$(sbatch --parsable --dependency=afterany:$job1 {folder}/merge.sh)" in ended.out
     for words, refusal in {
         (): "login node",
@@ -253,3 +222,11 @@ def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path, monke
         assert (ended.code, ended.out, ended.err.count("\n")) == (1, "", 1)
         assert refusal in ended.err
     assert sorted(planned.rglob("*")) == before
+
+
+def test_no_more_elements_than_the_cluster_s_arrays_have(planned: Path, slurm: Path, capsys) -> None:
+    program(slurm, "scontrol", "echo 'MailProg = /x'; echo 'MaxArraySize            = 3'; echo 'MaxDBDMsgs = 3'")
+    words = ("launch", "prep", planned, "--cpus", "1", "--dry-run")
+    assert "array=1-2 " in command(capsys, *words, "--tasks-per-job", "2").out
+    refused = command(capsys, *words, "--tasks-per-job", "1").err
+    assert "makes 3 elements, and an array has 2 at most here. Write 2 or more." in refused

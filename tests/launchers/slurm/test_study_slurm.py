@@ -21,7 +21,7 @@ def test_a_job_script_asks_for_what_the_cluster_section_says(config):
     loaded = load_config(study.folder / "config.yaml")
     chain = study_chain(study, loaded)
     script = chain.files["run.sh"]
-    assert [(job.stage, job.options({"run": ["8"]})) for job in chain.jobs] == [
+    assert [(job.stage, job.options({"run": "8"})) for job in chain.jobs] == [
         ("run", ["--array=1,2,3,4"]),
         ("report", ["--dependency=afterany:8"]),
     ]

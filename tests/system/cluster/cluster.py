@@ -86,11 +86,9 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def slurm_cluster(
-    state: Path, nodes: int, max_array_size: int = 1001, cores: int = 4, gpus: int = 2
-) -> Iterator[Cluster]:
+def slurm_cluster(state: Path, nodes: int, cores: int = 4, gpus: int = 2) -> Iterator[Cluster]:
     """A cluster of `nodes` nodes that claim so many cores and GPUs."""
-    with namespaces("cluster.sh", state, nodes, max_array_size, cores, gpus) as holder_pid:
+    with namespaces("cluster.sh", state, nodes, cores, gpus) as holder_pid:
         yield Cluster(state, holder_pid)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A real Slurm cluster on one machine: a controller and N nodes n1..nN, each node with a network and a host name of its own.
 #
-#   cluster.sh STATE N MAX_ARRAY_SIZE CORES GPUS
+#   cluster.sh STATE N CORES GPUS
 #
 # as root and as process 1 of new PID, mount, network, UTS and IPC namespaces (cluster.py).
 # Everything lives inside those namespaces: the bridge and the nodes' networks, /run (a tmpfs), /etc/hosts and every
@@ -11,9 +11,8 @@
 set -euo pipefail
 state=$1
 nodes=$2
-max_array_size=$3
-cores=$4
-gpus=$5
+cores=$3
+gpus=$4
 
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
@@ -62,7 +61,6 @@ SchedulerParameters=batch_sched_delay=0,sched_interval=1
 MpiDefault=none
 ReturnToService=2
 JobRequeue=1
-MaxArraySize=$max_array_size
 SlurmdTimeout=30
 KillWait=5
 GresTypes=gpu

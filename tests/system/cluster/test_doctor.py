@@ -2,28 +2,18 @@
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.system.cluster.cluster import Cluster, slurm_cluster
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture(scope="module")
-def three(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three nodes: two do not show which one has the slow network. (`cluster` skips where there can be none.)"""
-    with slurm_cluster(tmp_path_factory.mktemp("three"), nodes=3) as running:
-        yield running
+from tests.system.cluster.cluster import Cluster
+from tests.system.cluster.jobs import ROOT, maskwright
 
 
 def examine(cluster: Cluster, *words: str) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Findings by name, and the figures."""
-    command = [sys.executable, "-m", "launchers.cli", "doctor", *words, "--json"]
-    report = json.loads(cluster.run(*command, cwd=ROOT, check=False, OMP_NUM_THREADS="1"))
+    report = json.loads(maskwright(cluster, "doctor", *words, "--json", check=False))
     return {one["name"]: one for one in report["findings"] if one["group"] == "cluster"}, report["measured"]
 
 
@@ -41,8 +31,7 @@ def test_two_nodes(cluster: Cluster) -> None:
 
 
 def test_the_login_node(cluster: Cluster) -> None:
-    command = [sys.executable, "-m", "launchers.cli", "doctor", "--json"]
-    report = json.loads(cluster.run(*command, cwd=ROOT, check=False))
+    report = json.loads(maskwright(cluster, "doctor", "--json", check=False))
     found = {one["name"]: one for one in report["findings"] if one["group"] == "slurm"}
     assert {name for name, one in found.items() if one["status"] != "ok"} == {"kill wait"}
     assert found["controller"]["value"].endswith("is UP")
@@ -59,13 +48,13 @@ def test_two_processes_on_each_node(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_with_a_slow_network_is_named(three: Cluster) -> None:
+def test_a_node_with_a_slow_network_is_named(cluster: Cluster) -> None:
     limit = ["tbf", "rate", "50mbit", "burst", "32kb", "latency", "1s"]
-    three.run("tc", "-n", "n2", "qdisc", "add", "dev", "eth0", "root", *limit)
+    cluster.run("tc", "-n", "n2", "qdisc", "add", "dev", "eth0", "root", *limit)
     try:
-        findings, measured = examine(three, "--nodes", "3")
+        findings, measured = examine(cluster, "--nodes", "3")
     finally:
-        three.run("tc", "-n", "n2", "qdisc", "del", "dev", "eth0", "root")
+        cluster.run("tc", "-n", "n2", "qdisc", "del", "dev", "eth0", "root")
     assert len(measured["pairs"]) == 3
     assert findings["bandwidth"]["status"] == "warn", measured
     assert "n2 has" in findings["bandwidth"]["value"]
@@ -75,7 +64,7 @@ def test_a_node_with_a_slow_network_is_named(three: Cluster) -> None:
 
 
 @pytest.mark.slow
-def test_a_node_that_differs_and_one_that_is_away(three: Cluster, tmp_path: Path) -> None:
+def test_a_node_that_differs_and_one_that_is_away(cluster: Cluster, tmp_path: Path) -> None:
     """Python on one of the three nodes reports another kernel, and on a third it does not start."""
     script = tmp_path / "job.sh"
     report = tmp_path / "report.json"
@@ -87,8 +76,8 @@ def test_a_node_that_differs_and_one_that_is_away(three: Cluster, tmp_path: Path
         "if name == 'n2': platform.release = lambda: '4.18'\n"
     )
     options = ["--parsable", "--nodes=3", f"--chdir={ROOT}", "--output=/dev/null"]
-    job = three.run("sbatch", *options, script, PYTHONPATH=f"{tmp_path}:{ROOT}", OMP_NUM_THREADS="1").strip()
-    three.wait(job, 240)
+    job = cluster.run("sbatch", *options, script, PYTHONPATH=f"{tmp_path}:{ROOT}", OMP_NUM_THREADS="1").strip()
+    cluster.wait(job, 240)
     findings = {one["name"]: one for one in json.loads(report.read_text())["findings"]}
     assert findings["answers"]["status"] == "fail"
     assert findings["answers"]["value"].startswith("n3 of 3 nodes gave none")

@@ -1,28 +1,16 @@
 """Training on two hosts without Slurm: DeepSpeed's launcher over ssh and without, and torchrun."""
 
-import json
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.support import runs
-from tests.support.datasets import make_dataset
 from tests.system.cluster.hosts import Hosts, ssh_hosts, why_unavailable
+from tests.system.cluster.jobs import ENVIRONMENT, ROOT, losses, train_here, write_run
 
-ROOT = Path(__file__).resolve().parents[3]
-BIN = Path(sys.executable).parent
 STEPS = 6
 SECONDS = "240"  # on a busy machine
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "PATH": f"{BIN}:{os.environ['PATH']}",
-    "PYTHONPATH": str(ROOT),
-    "DS_ACCELERATOR": "cpu",
-}
 
 
 @pytest.fixture(scope="module")
@@ -38,34 +26,17 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds the data set, the config and the hostfile of this module's runs."""
-    path = tmp_path_factory.mktemp("runs")
-    rng = np.random.default_rng(0)
-    make_dataset(path / "data", [rng.integers(5, 1000, size=int(n)) for n in rng.integers(20, 200, size=400)])
-    config = {
-        "run": {"dir": str(path / "local"), "seed": 3},
-        "data": {"train": str(path / "data"), "seq_len": 64},
-        "model": {"size": {"layers": 2, "hidden": 64, "heads": 2}},
-        "train": {"steps": STEPS, "global_batch_size": 8, "precision": "fp32"},
-        "track": {"uri": f"sqlite:///{path}/mlflow.db"},
-    }
-    runs.write_config(path / "config.yaml", config)
-    (path / "hostfile").write_text("h1 slots=1\nh2 slots=1\n")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this module's runs, with a hostfile beside it."""
+    path = write_run(tmp_path_factory.mktemp("runs"), STEPS)
+    path.with_name("hostfile").write_text("h1 slots=1\nh2 slots=1\n")
     return path
 
 
 @pytest.fixture(scope="module")
-def reference(folder: Path) -> dict[int, float]:
+def reference(config: Path) -> dict[int, float]:
     """The losses of the same config trained by two processes on this host."""
-    result = runs.maskwright("train", folder / "config.yaml", "--procs", "2")
-    assert result.returncode == 0, result.stdout + result.stderr
-    return losses(folder / "local")
-
-
-def losses(run: Path) -> dict[int, float]:
-    lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
-    return {line["step"]: line["metrics"]["train/loss"] for line in lines if "train/loss" in line["metrics"]}
+    return train_here(config, 2)
 
 
 MODULE = "--module pretrain.train --config config.yaml"
@@ -86,10 +57,10 @@ SHORT = [pytest.param(name, marks=[pytest.mark.short] * ("no_ssh" not in name)) 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", SHORT)
 def test_two_hosts_train_like_two_processes(
-    launcher: str, hosts: Hosts, folder: Path, reference: dict[int, float], tmp_path: Path
+    launcher: str, hosts: Hosts, config: Path, reference: dict[int, float], tmp_path: Path
 ) -> None:
-    exports = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
-    line = f"cd {folder} && {exports} {COMMANDS[launcher]} run.dir={tmp_path}/run"
+    exports = " ".join(f"{name}={value}" for name, value in (ENVIRONMENT | {"DS_ACCELERATOR": "cpu"}).items())
+    line = f"cd {config.parent} && {exports} {COMMANDS[launcher]} run.dir={tmp_path}/run"
     lines = [("h1", line)] if "NODE" not in line else [(f"h{n + 1}", line.replace("NODE", str(n))) for n in (0, 1)]
     started = [hosts.start("timeout", SECONDS, "ssh", host, line, cwd=ROOT) for host, line in lines]
     logs = [process.communicate()[0] for process in started]

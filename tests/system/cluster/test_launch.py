@@ -1,69 +1,46 @@
 """`maskwright launch slurm` on a real Slurm cluster: site settings, two and three nodes, ZeRO."""
 
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-import yaml
 
-from tests.support.datasets import make_dataset
 from tests.system.cluster.cluster import Cluster
-from tests.system.cluster.test_slurm import PATH, ROOT, START_SECONDS, job_log, losses, wait_for
+from tests.system.cluster.jobs import (
+    NASTY,
+    ROOT,
+    START_SECONDS,
+    job_log,
+    launch,
+    losses,
+    ranks,
+    train_here,
+    wait_for,
+    write_run,
+)
 
 STEPS = 30
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds the data set and the config of this module's runs."""
-    path = tmp_path_factory.mktemp("launch")
-    rng = np.random.default_rng(0)
-    make_dataset(path / "data", [rng.integers(5, 1000, size=int(n)) for n in rng.integers(20, 200, size=400)])
-    config = {
-        "run": {"dir": str(path / "run"), "seed": 3},
-        "data": {"train": str(path / "data"), "seq_len": 64},
-        "model": {"size": {"layers": 2, "hidden": 64, "heads": 2}},
-        "train": {"steps": STEPS, "global_batch_size": 12, "precision": "fp32"},
-        "track": {"uri": f"sqlite:///{path}/mlflow.db"},
-    }
-    (path / "config.yaml").write_text(yaml.safe_dump(config))
-    return path
-
-
-def train_here(folder: Path, processes: int, *overrides: str) -> dict[int, float]:
-    """The losses of the config, trained by so many processes on this host."""
-    run = folder / f"local-{len(list(folder.iterdir()))}"
-    command = [sys.executable, "-m", "launchers.cli", "train", folder / "config.yaml", "--procs", str(processes)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PATH": PATH}
-    words = [*map(str, command), *overrides, f"run.dir={run}"]
-    subprocess.run(words, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=True)
-    return losses(run)
-
-
-def launch(cluster: Cluster, config: Path, *options: str | Path, **environment: str) -> str:
-    command = [sys.executable, "-m", "launchers.cli", "launch", "slurm", config, "--cpu", *options]
-    printed = cluster.run(*command, cwd=ROOT, **({"OMP_NUM_THREADS": "1", "PATH": PATH} | environment))
-    return printed.split("Submitted job ")[1].split(".")[0]
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this module's runs."""
+    return write_run(tmp_path_factory.mktemp("launch"), STEPS, global_batch_size=12)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("nodes, stage", [(3, 3), pytest.param(2, 3, marks=pytest.mark.short), (3, 1)])
-def test_nodes_train_like_processes_of_one_host(cluster: Cluster, folder: Path, nodes: int, stage: int) -> None:
+def test_nodes_train_like_processes_of_one_host(cluster: Cluster, config: Path, nodes: int, stage: int) -> None:
     """Two nodes with ZeRO-1 are in test_slurm.py. In fp32, sums of gradients are of the same numbers in one order."""
-    run = folder / f"nodes-{nodes}-{stage}"
-    overrides = [f"zero.stage={stage}"]
-    job_id = launch(cluster, folder / "config.yaml", "--nodes", str(nodes), *overrides, f"run.dir={run}")
+    run, overrides = config.parent / f"nodes-{nodes}-{stage}", [f"zero.stage={stage}"]
+    job_id = launch(cluster, config, run, "--nodes", str(nodes), *overrides)
     state = cluster.wait(job_id, START_SECONDS)
     log = job_log(run, job_id)
     assert state == "COMPLETED", log
     for rank in range(nodes):
         assert f"node {rank}: n{rank + 1}, interface eth0" in log
     assert len(losses(run)) == STEPS
-    assert losses(run) == train_here(folder, nodes, *overrides)
+    assert losses(run) == train_here(config, nodes, *overrides)
 
 
 SITE = """\
@@ -75,16 +52,14 @@ options: [--export=NONE]
 
 
 @pytest.mark.slow
-def test_a_site_of_its_own_ways(cluster: Cluster, folder: Path) -> None:
+def test_a_site_of_its_own_ways(cluster: Cluster, config: Path) -> None:
     """Two processes a node, with a profile, and no environment handed on; the config is edited while the job waits."""
-    run = folder / "se\"ed's 100%a $(touch pwned)"
-    (folder / "site.yaml").write_text(SITE)
-    config = folder / "edited.yaml"
-    config.write_text((folder / "config.yaml").read_text())
-    options = ["--profile", folder / "site.yaml", "--gpus-per-node", "2"]
-    options += ["cluster.options=[--hold, --export=NONE]", f"run.dir={json.dumps(str(run))}"]
-    job_id = launch(cluster, config, *options, MASKWRIGHT_NOT_HANDED_ON="1")
-    config.write_text("run: edited while the job waits")
+    run, profile, edited = config.parent / NASTY, config.with_name("site.yaml"), config.with_name("edited.yaml")
+    profile.write_text(SITE)
+    edited.write_text(config.read_text())
+    options = ["--profile", profile, "--nodes", "1", "--gpus-per-node", "2", "cluster.options=[--hold, --export=NONE]"]
+    job_id = launch(cluster, edited, run, *options, MASKWRIGHT_NOT_HANDED_ON="1")
+    edited.write_text("run: edited while the job waits")
     assert f"Comment=maskwright:{run} " in cluster.run("scontrol", "--oneliner", "show", "job", job_id)
     cluster.run("scontrol", "release", job_id)
 
@@ -96,14 +71,9 @@ def test_a_site_of_its_own_ways(cluster: Cluster, folder: Path) -> None:
         assert "MASKWRIGHT_NOT_HANDED_ON=1" not in environment
     state = cluster.wait(job_id, START_SECONDS)
     assert state == "COMPLETED", job_log(run, job_id)
-    assert losses(run) == train_here(folder, 2)
-    assert not list(folder.rglob("pwned"))
+    assert losses(run) == train_here(config, 2)
+    assert not list(config.parent.rglob("pwned"))
     assert not (ROOT / "pwned").exists()
-
-
-def ranks(cluster: Cluster) -> list[str]:
-    """Process ids of training processes."""
-    return cluster.run("pgrep", "--full", "pretrain.train", check=False).split()
 
 
 ARRAY = """\

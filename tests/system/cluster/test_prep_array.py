@@ -3,10 +3,7 @@
 import hashlib
 import json
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +11,11 @@ import pytest
 
 from data_prep.jobs import unfinished_stages
 from data_prep.tokenizer import train_tokenizer
-from tests.system.cluster.cluster import Cluster, slurm_cluster
+from tests.support import runs
+from tests.system.cluster.cluster import Cluster
+from tests.system.cluster.jobs import NASTY, maskwright
 
-ROOT = Path(__file__).resolve().parents[3]
-NASTY = 'it\'s a $(touch pwned) "run" 100%A_%a'  # every quoting on the way has to hold
 WORDS = ["the", "curved", "blades", "by", "carolyn", "wells", "never", "mind", "others", "some", "little", "meaning"]
-MAX_ARRAY_SIZE = 6
-
-
-@pytest.fixture(scope="module")
-def small_arrays(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster with arrays of at most five elements. (`cluster` skips where there can be none.)"""
-    with slurm_cluster(tmp_path_factory.mktemp("small"), nodes=2, max_array_size=MAX_ARRAY_SIZE) as running:
-        yield running
 
 
 class Corpus:
@@ -47,22 +36,16 @@ class Corpus:
 
     def prep(self, out: Path, *options: str) -> None:
         words = ["--input", self.folder / "text", "--tokenizer", self.folder / "tok", "--out", out, *options]
-        subprocess.run(
-            [sys.executable, "-m", "launchers.cli", "prep", "run", *map(str, words)],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            check=True,
-        )
+        result = runs.maskwright("prep", "run", *words)
+        assert result.returncode == 0, result.stderr
 
     def launch(self, cluster: Cluster, *options: str) -> str:
-        command = [sys.executable, "-m", "launchers.cli", "launch", "prep", str(self.out), "--cpus", "1", *options]
-        return cluster.run(*command, cwd=ROOT)
+        return maskwright(cluster, "launch", "prep", self.out, "--cpus", "1", *options)
 
-    def ids(self, stage: str) -> list[str]:
-        """The ids of the last submission's jobs of a stage."""
+    def id(self, stage: str) -> str:
+        """The id of the last submission's job of a stage."""
         folder = max((self.out / "prep" / "slurm").glob("submission-*"))
-        lines = [line.split() for line in (folder / "jobs").read_text().splitlines()]
-        return [job_id for name, job_id in lines if name == stage]
+        return dict(line.split() for line in (folder / "jobs").read_text().splitlines())[stage]
 
     def lists(self, stage: str) -> list[list[int]]:
         """The tasks of each element of the last submission's stage."""
@@ -74,7 +57,7 @@ class Corpus:
 
     def wait(self, cluster: Cluster, seconds: float) -> tuple[str, str]:
         """The final state and the log of the last submission's merge job."""
-        (merge,) = self.ids("merge")
+        merge = self.id("merge")
         return cluster.wait(merge, seconds), self.log(merge)
 
     def check_complete(self, cluster: Cluster, *options: str) -> None:
@@ -109,64 +92,62 @@ def running(cluster: Cluster, least: int) -> dict[str, str]:
         assert time.monotonic() < deadline, f"{least} elements never ran at the same time"
 
 
-def test_lost_elements_are_named_and_done_by_the_next_launch(small_arrays: Cluster, tmp_path: Path) -> None:
-    corpus = Corpus(tmp_path / NASTY, files=40)
+def test_lost_elements_are_named_and_done_by_the_next_launch(cluster: Cluster, tmp_path: Path) -> None:
+    corpus = Corpus(tmp_path / NASTY, files=42)
     corpus.prep(corpus.out, "--plan-only")
-    printed = corpus.launch(small_arrays, "--tasks-per-job", "4", "--job-name", NASTY)
-    first, second = corpus.ids("task")
-    (merge,) = corpus.ids("merge")
-    assert f"task as job {first} {second}, array 1-5 and 1-5." in printed
-    assert f"scancel {first} {second} {merge}" in printed
-    assert corpus.lists("task") == [list(range(n, n + 4)) for n in range(0, 40, 4)]
+    printed = corpus.launch(cluster, "--tasks-per-job", "3", "--job-name", NASTY)
+    tasks, merge = corpus.id("task"), corpus.id("merge")
+    assert f"task as job {tasks}, array 1-14." in printed
+    assert f"scancel {tasks} {merge}" in printed
+    assert corpus.lists("task") == [list(range(n, n + 3)) for n in range(0, 42, 3)]
 
-    small_arrays.run("scancel", f"{second}_[4-5]")  # they wait: eight others take all cores
-    killed, cancelled, requeued = list(begun := running(small_arrays, 3))[:3]
-    small_arrays.run("kill", "-KILL", begun[killed])
-    small_arrays.run("scancel", cancelled)
-    small_arrays.run("scontrol", "requeue", requeued)
-    with pytest.raises(AssertionError, match=f"scancel ({first} )?({second} )?{merge}"):  # either may have ended
-        corpus.launch(small_arrays)
+    cluster.run("scancel", f"{tasks}_[13-14]")  # they wait: twelve others take all cores
+    killed, cancelled, requeued = list(begun := running(cluster, 3))[:3]
+    cluster.run("kill", "-KILL", begun[killed])
+    cluster.run("scancel", cancelled)
+    cluster.run("scontrol", "requeue", requeued)
+    with pytest.raises(AssertionError, match=f"scancel ({tasks} )?{merge}"):  # the tasks may have ended
+        corpus.launch(cluster)
 
-    state, log = corpus.wait(small_arrays, 120)
+    state, log = corpus.wait(cluster, 120)
     assert state == "FAILED", log
     assert "start 2" in corpus.log(requeued)
     missing = list(unfinished_stages(corpus.out)["task"])
-    lists = corpus.lists("task")
-    lines = {name: lists[int(name.split("_")[1]) - 1 + 5 * name.startswith(f"{second}_")] for name in begun}
-    assert {*range(32, 40), lines[killed][-1], lines[cancelled][-1]} <= set(missing)
-    assert set(missing) <= {*range(32, 40), *lines[killed], *lines[cancelled]}
-    assert f"{len(missing)} of 40 tasks" in log
+    lines = {name: corpus.lists("task")[int(name.split("_")[1]) - 1] for name in begun}
+    assert {*range(36, 42), lines[killed][-1], lines[cancelled][-1]} <= set(missing)
+    assert set(missing) <= {*range(36, 42), *lines[killed], *lines[cancelled]}
+    assert f"{len(missing)} of 42 tasks" in log
     assert ", ".join(map(str, missing)) in log
     assert not (corpus.out / "manifest.json").exists()
 
-    corpus.launch(small_arrays, "--tasks-per-job", "4")
+    corpus.launch(cluster, "--tasks-per-job", "3")
     assert [task for line in corpus.lists("task") for task in line] == missing
-    state, log = corpus.wait(small_arrays, 120)
+    state, log = corpus.wait(cluster, 120)
     assert state == "COMPLETED", log
-    corpus.check_complete(small_arrays)
+    corpus.check_complete(cluster)
     assert not list(tmp_path.rglob("pwned"))
 
 
 @pytest.mark.slow
-def test_duplicates_are_resolved_when_all_is_scanned(small_arrays: Cluster, tmp_path: Path) -> None:
+def test_duplicates_are_resolved_when_all_is_scanned(cluster: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "corpus", files=12)
     corpus.prep(corpus.out, "--plan-only", "--deduplicate", "exact")
-    corpus.launch(small_arrays, "--tasks-per-job", "3")
-    (scan,), (resolve,), (tasks,) = corpus.ids("scan"), corpus.ids("resolve"), corpus.ids("task")
-    small_arrays.run("scancel", f"{scan}_2")
-    state, log = corpus.wait(small_arrays, 60)
+    corpus.launch(cluster, "--tasks-per-job", "3")
+    scan, resolve, tasks = corpus.id("scan"), corpus.id("resolve"), corpus.id("task")
+    cluster.run("scancel", f"{scan}_2")
+    state, log = corpus.wait(cluster, 60)
     assert state == "FAILED", log
     assert list(unfinished_stages(corpus.out)["scan"]) == [3, 4, 5]
-    assert small_arrays.job(resolve)["JobState"] == "FAILED"
+    assert cluster.job(resolve)["JobState"] == "FAILED"
     assert "3 tasks are not scanned" in corpus.log(resolve)
     assert not list((corpus.out / "prep" / "slurm").glob(f"{tasks}_*.log")), "tasks ran before their time"
-    assert not small_arrays.run("squeue", "--noheader")
+    assert not cluster.run("squeue", "--noheader")
 
-    printed = corpus.launch(small_arrays, "--tasks-per-job", "3")
+    printed = corpus.launch(cluster, "--tasks-per-job", "3")
     assert "array 1-1." in printed
     assert corpus.lists("scan") == [[3, 4, 5]]
     assert len(corpus.lists("task")) == 4
-    state, log = corpus.wait(small_arrays, 60)
+    state, log = corpus.wait(cluster, 60)
     assert state == "COMPLETED", log
     assert "duplicate" in log
-    corpus.check_complete(small_arrays, "--deduplicate", "exact")
+    corpus.check_complete(cluster, "--deduplicate", "exact")

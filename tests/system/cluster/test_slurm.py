@@ -1,91 +1,46 @@
 """`maskwright launch slurm` on a real Slurm cluster: two nodes, each with its own network."""
 
-import json
-import os
 import sqlite3
-import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from tests.support import runs
-from tests.support.datasets import make_dataset
 from tests.support.fault_injection import variables
 from tests.system.cluster.cluster import Cluster
+from tests.system.cluster.jobs import (
+    ENVIRONMENT,
+    NASTY,
+    ROOT,
+    START_SECONDS,
+    has_trained,
+    job_log,
+    launch,
+    losses,
+    measured,
+    train_here,
+    wait_for,
+    write_run,
+)
 from tests.system.test_working_folder import executed, fill_with_names
 
-ROOT = Path(__file__).resolve().parents[3]
 STEPS = 200
-NASTY = 'it\'s a $(touch pwned) "run" 100%j'  # every quoting on the way has to hold
-PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-START_SECONDS = 240  # on a busy machine
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds the data set and the config of this module's runs."""
-    path = tmp_path_factory.mktemp("slurm") / NASTY
-    rng = np.random.default_rng(0)
-    make_dataset(path / "data", [rng.integers(5, 1000, size=int(n)) for n in rng.integers(20, 200, size=400)])
-    config = {
-        "run": {"dir": str(path / "local"), "seed": 3},
-        "data": {"train": str(path / "data"), "seq_len": 64},
-        "model": {"size": {"layers": 2, "hidden": 64, "heads": 2}},
-        "train": {"steps": STEPS, "global_batch_size": 8, "precision": "fp32"},
-        "track": {"uri": f"sqlite:///{path}/mlflow.db"},
-    }
-    runs.write_config(path / "config.yaml", config)
-    return path
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this module's runs."""
+    return write_run(tmp_path_factory.mktemp("slurm") / NASTY, STEPS)
 
 
 @pytest.fixture(scope="module")
-def reference(folder: Path) -> dict[int, float]:
+def reference(config: Path) -> dict[int, float]:
     """The losses of the same config trained by two processes on this host."""
-    result = runs.maskwright("train", folder / "config.yaml", "--procs", "2")
-    assert result.returncode == 0, result.stdout + result.stderr
-    return losses(folder / "local")
+    return train_here(config, 2)
 
 
-def losses(run: Path) -> dict[int, float]:
-    """The loss of every step; of a step that was repeated, the last."""
-    return measured(run, "train/loss")
-
-
-def measured(run: Path, name: str) -> dict[int, float]:
-    """A metric of the steps that have it; of a step that was repeated, the last."""
-    lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
-    return {line["step"]: line["metrics"][name] for line in lines if name in line["metrics"]}
-
-
-def launch(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
-    """Submit a run on two nodes and return the job's id."""
-    command = [sys.executable, "-m", "launchers.cli", "launch", "slurm", str(folder / "config.yaml")]
-    command += ["--nodes", "2", "--gpus-per-node", "1", *options, f"run.dir={json.dumps(str(run))}"]
-    output = cluster.run(*command, cwd=ROOT, OMP_NUM_THREADS="1", PATH=PATH)
-    return output.split("Submitted job ")[1].split(".")[0]
-
-
-def job_log(run: Path, job_id: str) -> str:
-    return (run / "slurm" / f"{job_id}.log").read_text()
-
-
-def wait_for(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s in vain"
-        time.sleep(0.05)
-
-
-def has_trained(run: Path, steps: int) -> Callable[[], bool]:
-    return lambda: (run / "journal.jsonl").exists() and len(losses(run)) >= steps
-
-
-def test_two_nodes_train_like_two_processes(cluster: Cluster, folder: Path, reference: dict[int, float]) -> None:
-    run = folder / "nodes"
-    job_id = launch(cluster, folder, run, "--cpu", "--job-name", NASTY, "track.system_seconds=0.1")
+def test_two_nodes_train_like_two_processes(cluster: Cluster, config: Path, reference: dict[int, float]) -> None:
+    run = config.parent / "nodes"
+    job_id = launch(cluster, config, run, "--job-name", NASTY, "track.system_seconds=0.1")
     job = cluster.job(job_id)
     assert job["JobName"] == NASTY
     assert "TresPerNode" not in job
@@ -105,9 +60,9 @@ def test_two_nodes_train_like_two_processes(cluster: Cluster, folder: Path, refe
 
 @pytest.mark.slow
 @pytest.mark.short
-def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, reference: dict[int, float]) -> None:
-    run = folder / "requeued"
-    job_id = launch(cluster, folder, run, "--cpu")
+def test_warned_job_saves_and_is_requeued(cluster: Cluster, config: Path, reference: dict[int, float]) -> None:
+    run = config.parent / "requeued"
+    job_id = launch(cluster, config, run)
     wait_for(has_trained(run, 5), START_SECONDS)
     cluster.run("scancel", "--batch", "--signal=USR1", job_id)
     state = cluster.wait(job_id, START_SECONDS)
@@ -121,11 +76,11 @@ def test_warned_job_saves_and_is_requeued(cluster: Cluster, folder: Path, refere
 
 @pytest.mark.slow
 @pytest.mark.short
-def test_deepspeeds_launcher_trains_like_launch_slurm(cluster: Cluster, folder: Path, tmp_path: Path) -> None:
+def test_deepspeeds_launcher_trains_like_launch_slurm(cluster: Cluster, config: Path, tmp_path: Path) -> None:
     """The shipped script, warned and requeued. The working folder has files that are called as modules."""
-    (tmp_path / "run.yaml").write_bytes((folder / "config.yaml").read_bytes())
+    (tmp_path / "run.yaml").write_bytes(config.read_bytes())
     fill_with_names(tmp_path)
-    environment = {"OMP_NUM_THREADS": "1", "PATH": PATH, "DS_ACCELERATOR": "cpu"}
+    environment = {**ENVIRONMENT, "DS_ACCELERATOR": "cpu", "PYTHONPATH": ""}
     settings = ["--nodes", "2", "--gpus-per-node", "1", "--cpu", "track.uri=none"]
     words = ["maskwright", "launch", "slurm", "run.yaml", *settings, "run.dir=launched"]
     launched = cluster.run(*words, cwd=tmp_path, **environment).split("Submitted job ")[1].split(".")[0]
@@ -149,21 +104,21 @@ def test_deepspeeds_launcher_trains_like_launch_slurm(cluster: Cluster, folder: 
 
 @pytest.mark.slow
 def test_a_run_survives_an_ill_node_killed_ranks_a_second_job_and_a_preemption(
-    cluster: Cluster, folder: Path, reference: dict[int, float], monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, config: Path, reference: dict[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One job through all of it: it ends as COMPLETED, with the losses of a run that nothing befell."""
-    run = folder / "tried"
+    run = config.parent / "tried"
     run.mkdir()
     slurmd = cluster.run("pgrep", "--full", "slurmd -D -N n2").split()[0]
     cluster.run("nsenter", f"--target={slurmd}", "--mount", "mount", "-t", "tmpfs", "-o", "ro", "tmpfs", run)
     for name, value in variables("slow:rank=0,step=1,seconds=0.05").items():  # not to be over too soon
         monkeypatch.setenv(name, value)
     try:
-        job_id = launch(cluster, folder, run, "--cpu", "cluster.spare_nodes=1", "checkpoint.every_steps=10")
+        job_id = launch(cluster, config, run, "cluster.spare_nodes=1", "checkpoint.every_steps=10")
         wait_for(has_trained(run, 15), START_SECONDS)
         assert "trains on n1 n3" in job_log(run, job_id)
 
-        second_log = folder.parent / "second.log"
+        second_log = config.parent.parent / "second.log"
         second = cluster.run("sbatch", "--parsable", f"--output={second_log}", run / "slurm" / "job.sh").strip()
         assert cluster.wait(second, 60) == "FAILED"
         assert f"Slurm job {job_id} is training in this run folder" in second_log.read_text()
@@ -183,13 +138,13 @@ def test_a_run_survives_an_ill_node_killed_ranks_a_second_job_and_a_preemption(
     assert state == "COMPLETED", log
     assert cluster.job(job_id)["Restarts"] == "1"
     assert losses(run) == reference
-    with sqlite3.connect(folder / "mlflow.db") as database:
+    with sqlite3.connect(config.parent / "mlflow.db") as database:
         assert database.execute("select status from runs where name = 'tried'").fetchall() == [("FINISHED",)]
 
 
-def test_fewer_nodes_than_launched_are_refused(cluster: Cluster, folder: Path) -> None:
-    run = folder / "short"
-    job_id = launch(cluster, folder, run, "--cpu", "--partition", "main", "--time", "10")
+def test_fewer_nodes_than_launched_are_refused(cluster: Cluster, config: Path) -> None:
+    run = config.parent / "short"
+    job_id = launch(cluster, config, run, "--partition", "main", "--time", "10")
     cluster.run("scancel", job_id)
     cluster.wait(job_id, 60)
     (run / "status.json").unlink(missing_ok=True)  # the job may have started before it was canceled

@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,7 @@ import yaml
 
 from tests.support import text_data
 from tests.system.cluster.cluster import Cluster
-from tests.system.cluster.test_slurm import PATH, ROOT, START_SECONDS, wait_for
-
-NASTY = 'it\'s a $(touch pwned) "study" 100%A'
+from tests.system.cluster.jobs import NASTY, START_SECONDS, job_log, maskwright, wait_for
 
 
 @pytest.mark.slow
@@ -29,11 +26,11 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
         "cluster": {"cpu": True},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
-    words = [sys.executable, "-m", "launchers.cli", "study", "masking", tmp_path / "config.yaml", "--slurm"]
+    words = ["study", "masking", tmp_path / "config.yaml", "--slurm"]
     words += ["--strategies", "token,span", "--rates", "0.15", "--seeds", "1"]
 
-    def submit(check: bool = True) -> str:
-        return cluster.run(*words, cwd=ROOT, check=check, OMP_NUM_THREADS="1", PATH=PATH)
+    def submit() -> str:
+        return maskwright(cluster, *words)
 
     assert ", array 1,2.\n" in submit()
     array, report = (study / "slurm/jobs").read_text().split()[1::2]
@@ -44,9 +41,9 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
     cluster.run("scancel", "--batch", "--signal=USR1", f"{array}_2")
     for element in (1, 2):
         name = f"{array}_{element}"
-        assert cluster.wait(name, 3 * START_SECONDS) == "COMPLETED", log(study, name)
-    assert "is queued again" in log(study, f"{array}_2")
-    assert cluster.wait(report, START_SECONDS) == "COMPLETED", log(study, report)
+        assert cluster.wait(name, 3 * START_SECONDS) == "COMPLETED", job_log(study, name)
+    assert "is queued again" in job_log(study, f"{array}_2")
+    assert cluster.wait(report, START_SECONDS) == "COMPLETED", job_log(study, report)
     found = json.loads((study / "report.json").read_text())
     assert not found["missing"]
     assert found["values"]["steps"]["token-0.15"] == {"1": 400}
@@ -64,7 +61,3 @@ def test_a_study_is_an_array_whose_elements_go_on_after_a_warning(cluster: Clust
 
 def steps_done(status: Path) -> int:
     return json.loads(status.read_text())["step"] if status.exists() else 0
-
-
-def log(study: Path, job: str) -> str:
-    return (study / "slurm" / f"{job}.log").read_text()

@@ -6,16 +6,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import yaml
 
 from launchers.slurm.supervisor import read_history
 from pretrain.run import RunFolder
-from tests.support.datasets import make_dataset
 from tests.support.fault_injection import variables
 from tests.system.cluster.cluster import Cluster
-from tests.system.cluster.test_slurm import START_SECONDS, has_trained, job_log, launch, losses, wait_for
+from tests.system.cluster.jobs import START_SECONDS, has_trained, job_log, launch, losses, ranks, wait_for, write_run
 
 pytestmark = pytest.mark.slow
 GONE_SECONDS = 30  # KillWait is 5 s here
@@ -23,22 +20,10 @@ SLOW = "slow:rank=0,step=1,seconds=0.2"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Holds the data set and the config of this module's runs."""
-    path = tmp_path_factory.mktemp("supervisor")
-    rng = np.random.default_rng(0)
-    make_dataset(path / "data", [rng.integers(5, 1000, size=int(n)) for n in rng.integers(20, 200, size=400)])
-    config = {
-        "run": {"dir": str(path / "local"), "seed": 3},
-        "data": {"train": str(path / "data"), "seq_len": 64},
-        "model": {"size": {"layers": 2, "hidden": 64, "heads": 2}},
-        "train": {"steps": 100000, "global_batch_size": 8, "precision": "fp32"},
-        "guard": {"hang_seconds": 5},
-        "checkpoint": {"every_steps": 10},
-        "track": {"uri": f"sqlite:///{path}/mlflow.db"},
-    }
-    (path / "config.yaml").write_text(yaml.safe_dump(config))
-    return path
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this module's runs."""
+    guard, checkpoint = {"hang_seconds": 5}, {"every_steps": 10}
+    return write_run(tmp_path_factory.mktemp("supervisor"), 100_000, guard=guard, checkpoint=checkpoint)
 
 
 def set_faults(monkeypatch: pytest.MonkeyPatch, *faults: str) -> None:
@@ -52,13 +37,9 @@ def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     set_faults(monkeypatch, SLOW)
 
 
-def submit(cluster: Cluster, folder: Path, run: Path, *options: str) -> str:
+def submit(cluster: Cluster, config: Path, run: Path, *options: str) -> str:
     """Submit a run that is impatient with lost nodes."""
-    return launch(cluster, folder, run, "--cpu", "cluster.health_seconds=10", *options)
-
-
-def ranks(cluster: Cluster) -> list[str]:
-    return cluster.run("pgrep", "--full", "pretrain.train", check=False).split()
+    return launch(cluster, config, run, "cluster.health_seconds=10", *options)
 
 
 def on_node(cluster: Cluster, node: str, pattern: str) -> list[str]:
@@ -78,11 +59,11 @@ def wait_gone(cluster: Cluster) -> float:
 
 @pytest.mark.parametrize("whole_node", [True, False])
 def test_a_stopped_node_is_replaced_by_a_spare(
-    cluster: Cluster, folder: Path, slow_steps: None, whole_node: bool
+    cluster: Cluster, config: Path, slow_steps: None, whole_node: bool
 ) -> None:
     """All of its processes are stopped, or only the processes of the run, which can then be killed."""
-    run = folder / f"stopped-{whole_node}"
-    job_id = submit(cluster, folder, run, "cluster.spare_nodes=1", "train.steps=60")
+    run = config.parent / f"stopped-{whole_node}"
+    job_id = submit(cluster, config, run, "cluster.spare_nodes=1", "train.steps=60")
     wait_for(has_trained(run, 15), START_SECONDS)
     stopped = on_node(cluster, "n2", "slurmd|slurmstepd|pretrain" if whole_node else "pretrain.train")
     cluster.run("kill", "-STOP", *stopped)
@@ -107,10 +88,10 @@ def slow_controller(cluster: Cluster) -> Iterator[None]:
 
 
 def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
-    cluster: Cluster, folder: Path, slow_steps: None, slow_controller: None
+    cluster: Cluster, config: Path, slow_steps: None, slow_controller: None
 ) -> None:
-    run = folder / "excluded"
-    job_id = submit(cluster, folder, run, "train.steps=60")
+    run = config.parent / "excluded"
+    job_id = submit(cluster, config, run, "train.steps=60")
     wait_for(has_trained(run, 15), START_SECONDS)
     stopped = on_node(cluster, "n2", "slurmd|slurmstepd|pretrain")
     cluster.run("kill", "-STOP", *stopped)
@@ -124,10 +105,10 @@ def test_a_lost_node_without_a_spare_is_left_out_of_the_next_start(
     assert sorted(losses(run)) == list(range(1, 61))
 
 
-def test_the_first_node_dies_and_slurm_queues_the_job_again(cluster: Cluster, folder: Path, slow_steps: None) -> None:
+def test_the_first_node_dies_and_slurm_queues_the_job_again(cluster: Cluster, config: Path, slow_steps: None) -> None:
     """The batch script dies too, so only Slurm can report it. The run resumes from its checkpoint on other nodes."""
-    run = folder / "first_node"
-    job_id = submit(cluster, folder, run, "train.steps=60")
+    run = config.parent / "first_node"
+    job_id = submit(cluster, config, run, "train.steps=60")
     wait_for(has_trained(run, 15), START_SECONDS)
     cluster.run("kill", "-KILL", *on_node(cluster, "n1", "."))
     try:
@@ -145,13 +126,13 @@ def test_the_first_node_dies_and_slurm_queues_the_job_again(cluster: Cluster, fo
     wait_gone(cluster)
 
 
-def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, folder: Path) -> None:
+def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, config: Path) -> None:
     """A step of the first start lasts beyond the limit; the next start resumes from the checkpoint before."""
-    run = folder / "late"
+    run = config.parent / "late"
     exports = [f"export {name}={value}" for name, value in variables("slow:rank=0,step=15,seconds=900").items()]
     fault = f'if [ -z "${{SLURM_RESTART_COUNT:-}}" ]; then {"; ".join(exports)}; fi'
     options = [f"cluster.setup={json.dumps(fault)}", "train.steps=20", "guard.hang_seconds=0"]
-    job_id = launch(cluster, folder, run, "--cpu", *options)
+    job_id = launch(cluster, config, run, *options)
     cluster.run("scancel", job_id)
     script = run / "slurm" / "job.sh"
     job_id = cluster.run("sbatch", "--parsable", "--time=3", "--signal=B:USR1@30", script).strip()
@@ -167,14 +148,14 @@ def test_a_checkpoint_that_comes_too_late_for_the_time_limit(cluster: Cluster, f
 
 
 def test_time_limits_and_a_run_that_finishes_all_the_same(
-    cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, config: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At least three requeues, with the losses of a run without any. A start is warned after 20 s, in step 2 or 3."""
-    steps = ["train.steps=10", "guard.hang_seconds=0"]
-    assert cluster.wait(launch(cluster, folder, folder / "unbroken", "--cpu", *steps), START_SECONDS) == "COMPLETED"
+    steps, unbroken = ["train.steps=10", "guard.hang_seconds=0"], config.parent / "unbroken"
+    assert cluster.wait(launch(cluster, config, unbroken, *steps), START_SECONDS) == "COMPLETED"
     set_faults(monkeypatch, "slow:rank=0,step=1,seconds=8")
-    run = folder / "limited"
-    job_id = launch(cluster, folder, run, "--cpu", "--time", "10", *steps)
+    run = config.parent / "limited"
+    job_id = launch(cluster, config, run, "--time", "10", *steps)
     cluster.run("scancel", job_id)
     script = run / "slurm" / "job.sh"
     job_id = cluster.run("sbatch", "--parsable", "--time=2", "--signal=B:USR1@100", script).strip()
@@ -182,15 +163,15 @@ def test_time_limits_and_a_run_that_finishes_all_the_same(
     log = job_log(run, job_id)
     assert state == "COMPLETED", log
     assert int(cluster.job(job_id)["Restarts"]) >= 3, log
-    assert losses(run) == losses(folder / "unbroken")
+    assert losses(run) == losses(unbroken)
     seconds = [float(text) for text in re.findall(r"([0-9.]+) s after Slurm's warning", log)]
     assert len(seconds) >= 3
     assert 0 < max(seconds) < 60
 
 
-def test_scancel_ends_the_job_for_good(cluster: Cluster, folder: Path) -> None:
-    run = folder / "cancelled"
-    job_id = submit(cluster, folder, run)
+def test_scancel_ends_the_job_for_good(cluster: Cluster, config: Path) -> None:
+    run = config.parent / "cancelled"
+    job_id = submit(cluster, config, run)
     wait_for(has_trained(run, 15), START_SECONDS)
     cluster.run("scancel", job_id)
     assert cluster.wait(job_id, 60) == "CANCELLED"
@@ -199,9 +180,9 @@ def test_scancel_ends_the_job_for_good(cluster: Cluster, folder: Path) -> None:
     assert RunFolder(run).read_status().state in ("stopped", "failed")
 
 
-def test_a_stop_on_request_is_not_requeued(cluster: Cluster, folder: Path) -> None:
-    run = folder / "asked"
-    job_id = submit(cluster, folder, run)
+def test_a_stop_on_request_is_not_requeued(cluster: Cluster, config: Path) -> None:
+    run = config.parent / "asked"
+    job_id = submit(cluster, config, run)
     wait_for(has_trained(run, 15), START_SECONDS)
     start = time.monotonic()
     (run / "STOP").touch()
@@ -212,9 +193,9 @@ def test_a_stop_on_request_is_not_requeued(cluster: Cluster, folder: Path) -> No
     assert "submit the run again to resume" in job_log(run, job_id)
 
 
-def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, folder: Path) -> None:
-    run = folder / "orphans"
-    job_id = submit(cluster, folder, run)
+def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, config: Path) -> None:
+    run = config.parent / "orphans"
+    job_id = submit(cluster, config, run)
     wait_for(has_trained(run, 15), START_SECONDS)
     cluster.run("kill", "-KILL", cluster.run("pgrep", "--full", "launchers.slurm.supervisor").split()[0])
     seconds = wait_gone(cluster)
@@ -224,10 +205,10 @@ def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, folder: Path) -> 
     assert RunFolder(run).read_status().state in ("stopped", "failed")
 
 
-def test_a_crash_that_comes_again_ends_the_job(cluster: Cluster, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = folder / "crashes"
+def test_a_crash_that_comes_again_ends_the_job(cluster: Cluster, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = config.parent / "crashes"
     set_faults(monkeypatch, "kill:rank=1,step=15", SLOW)
-    job_id = submit(cluster, folder, run)
+    job_id = submit(cluster, config, run)
     assert cluster.wait(job_id, 2 * START_SECONDS) == "FAILED", job_log(run, job_id)
     log = job_log(run, job_id)
     assert log.count("trains on n1 n2") in (2, 3)
