@@ -9,7 +9,6 @@ from tests.support.datasets import make_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
-JOB_ID = "1812"
 SHARED = "/shared"
 
 

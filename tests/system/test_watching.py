@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,6 @@ from data_prep.common.errors import UserError
 from pretrain.export.publication import training_sections
 from pretrain.run import RunFolder
 from tests.support import runs
-from tests.support.forked import ROOT
 from tests.support.web import serving
 
 
@@ -201,11 +198,3 @@ def test_a_plan_by_the_run_s_own_speed(config, done):
     assert found["flops"] / found["speed"][0]["seconds"] / 1e12 == pytest.approx(sum(measured[6:8]) / 2)
     per_token = sum(step["speed/tflops"] / step["speed/tokens_per_second"] for step in steps) / 24 * 1e12
     assert found["flops"] / found["tokens"] == pytest.approx(per_token, rel=0.03)
-
-
-def test_watching_starts_without_torch(done):
-    code = "import sys; sys.argv[1:] = {}\nfrom launchers.app import app\napp(standalone_mode=False)\n"
-    code += "sys.exit('torch' in sys.modules)"
-    command = [sys.executable, "-c", code.format(["status", str(done)])]
-    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr

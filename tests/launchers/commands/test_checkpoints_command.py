@@ -64,8 +64,3 @@ def test_damage_is_named_and_the_exit_code_says_so(run):
     assert result.output.count("sizes are right") == 3
     path.write_bytes(b"short")
     assert invoke(run, "--quick").exit_code == 1
-
-
-def test_what_is_no_run_is_refused(tmp_path):
-    result = CliRunner().invoke(app, ["checkpoints", str(tmp_path)])
-    assert "not a run folder" in str(result.exception)

@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import typer.main
 
+from data_prep.tokenizer import train_tokenizer
 from launchers.app import app
 from launchers.display.usage_errors import examples
+from pretrain.run import RunFolder
 from tests.contracts.test_docs import check_command
 from tests.support.forked import ROOT
 from tests.support.in_process import command
+from tests.support.runs import tiny_config, write_config
 
 
 def commands(words: tuple[str, ...] = (), found: Any = None) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -152,6 +155,22 @@ def test_a_message_is_one_line_and_shows_text_as_it_is(tmp_path):
     assert ended.code == 1
     (line,) = ended.err.splitlines()
     assert "b [red] :smile:.yaml" in line
+
+
+def test_light_commands_import_no_torch(tmp_path):
+    train_tokenizer(["the old ship"], "wordpiece", 40, tmp_path / "tok")
+    RunFolder(tmp_path).write_status("stopped", 1, 2, "asked", "none")
+    write_config(RunFolder(tmp_path).config, tiny_config(tmp_path, tmp_path))
+    lines = [
+        ["status", str(tmp_path)],
+        ["config", "show", "configs/demo.yaml"],
+        ["plan", "configs/bert-base.yaml", "--vocab-size", "30522", "--gpu", "H100"],
+        ["mask", "show", "the ship", "--tokenizer", str(tmp_path / "tok")],
+    ]
+    code = f"import sys; from launchers.app import app\nfor words in {lines}: app(words, standalone_mode=False)\n"
+    code += "sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_room_does_not_import_the_programs_in_it():

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from data_prep.common.errors import UserError
 from launchers.slurm.batch_script import check_time_limit, sbatch_quote
@@ -97,21 +95,6 @@ def test_values_reach_the_shell_unchanged(tmp_path: Path) -> None:
     assert (environment["A"], environment["B"], environment["C"]) == (NASTY, "", "/home/me!")
     assert environment["OMP_NUM_THREADS"] == "3"
     assert environment["PATH"].startswith(f"{python.parent}:")
-
-
-printable = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1, max_size=20)
-names = printable.filter(lambda text: not {"/", "\\"} & {*text} and text not in (".", ".."))
-
-
-@settings(max_examples=15, deadline=None)
-@given(run=names, value=printable)
-def test_any_printable_text_reaches_the_shell_unchanged(tmp_path_factory: Any, run: str, value: str) -> None:
-    python = printing_python(tmp_path_factory.getbasetemp() / "printing")
-    asked = submission(Path("/shared", run), environment={"A": value})
-    asked = dataclasses.replace(asked, python=python, working_dir=python.parent)
-    environment, words = environment_and_arguments(asked.render())
-    assert words[-1] == str(RunFolder(asked.config.run.dir).job_config)
-    assert environment["A"] == value
 
 
 def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(tmp_path: Path) -> None:

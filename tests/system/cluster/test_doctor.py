@@ -18,15 +18,17 @@ def examine(cluster: Cluster, *words: str) -> tuple[dict[str, dict[str, Any]], d
 
 
 def test_two_nodes(cluster: Cluster) -> None:
-    findings, measured = examine(cluster, "--nodes", "2")
+    findings, measured = examine(cluster, "--nodes", "2", "--gpus-per-node", "2")
     assert findings["answers"]["value"] == "2 nodes: n1, n2"
     assert findings["sameness"]["status"] == "ok"
-    assert [rank["host"] for rank in measured["ranks"]] == ["n1", "n2"]
+    ranks = [(rank["host"], rank["local"]) for rank in measured["ranks"]]
+    assert ranks == [("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1)]
     assert min(rank["tflops"] for rank in measured["ranks"]) > 0
     (pair,) = measured["pairs"]
     assert pair["nodes"] == ["n1", "n2"]
     assert 1e-4 < pair["GB/s"] < 1000
     assert measured["all"]["GB/s"] > 0
+    assert findings["all-reduce"]["value"].endswith("over 4 processes")
     assert measured["nodes"]["n1"] == measured["nodes"]["n2"]
 
 
@@ -36,15 +38,6 @@ def test_the_login_node(cluster: Cluster) -> None:
     assert {name for name, one in found.items() if one["status"] != "ok"} == {"kill wait"}
     assert found["controller"]["value"].endswith("is UP")
     assert found["kill wait"]["value"].startswith("5 s")
-
-
-@pytest.mark.slow
-def test_two_processes_on_each_node(cluster: Cluster) -> None:
-    findings, measured = examine(cluster, "--nodes", "2", "--gpus-per-node", "2")
-    ranks = [(rank["host"], rank["local"]) for rank in measured["ranks"]]
-    assert ranks == [("n1", 0), ("n1", 1), ("n2", 0), ("n2", 1)]
-    assert findings["all-reduce"]["value"].endswith("over 4 processes")
-    assert len(measured["pairs"]) == 1
 
 
 @pytest.mark.slow

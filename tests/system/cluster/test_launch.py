@@ -1,6 +1,5 @@
 """`maskwright launch slurm` on a real Slurm cluster: site settings, two and three nodes, ZeRO."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -74,32 +73,3 @@ def test_a_site_of_its_own_ways(cluster: Cluster, config: Path) -> None:
     assert losses(run) == train_here(config, 2)
     assert not list(config.parent.rglob("pwned"))
     assert not (ROOT / "pwned").exists()
-
-
-ARRAY = """\
-#!/bin/bash
-#SBATCH --array=1-3
-#SBATCH --requeue
-#SBATCH --open-mode=append
-echo "start ${{SLURM_RESTART_COUNT:-0}}" >>"{folder}/starts-$SLURM_ARRAY_TASK_ID"
-cd {root}
-if [ "$SLURM_ARRAY_TASK_ID-${{SLURM_RESTART_COUNT:-0}}" = 3-0 ]; then
-    {python} -c 'from launchers.slurm import client; print(client.requeue([]))'
-    sleep 60
-fi
-sleep 3
-"""
-
-
-@pytest.mark.slow
-def test_the_last_element_of_an_array_queues_itself_alone_again(cluster: Cluster, tmp_path: Path) -> None:
-    """Its SLURM_JOB_ID is the number of the array, which means all elements to scontrol."""
-    script = tmp_path / "array.sh"
-    script.write_text(ARRAY.format(folder=tmp_path, root=ROOT, python=sys.executable))
-    log = f"--output={tmp_path}/log-%a"
-    array = cluster.run("sbatch", "--parsable", log, script).strip()
-    for element in (1, 2, 3):
-        logged = tmp_path / f"log-{element}"
-        assert cluster.wait(f"{array}_{element}", START_SECONDS) == "COMPLETED", logged.read_text()
-    starts = [(tmp_path / f"starts-{element}").read_text().split("\n")[:-1] for element in (1, 2, 3)]
-    assert starts == [["start 0"], ["start 0"], ["start 0", "start 1"]]

@@ -140,15 +140,3 @@ def test_a_run_survives_an_ill_node_killed_ranks_a_second_job_and_a_preemption(
     assert losses(run) == reference
     with sqlite3.connect(config.parent / "mlflow.db") as database:
         assert database.execute("select status from runs where name = 'tried'").fetchall() == [("FINISHED",)]
-
-
-def test_fewer_nodes_than_launched_are_refused(cluster: Cluster, config: Path) -> None:
-    run = config.parent / "short"
-    job_id = launch(cluster, config, run, "--partition", "main", "--time", "10")
-    cluster.run("scancel", job_id)
-    cluster.wait(job_id, 60)
-    (run / "status.json").unlink(missing_ok=True)  # the job may have started before it was canceled
-    short = cluster.run("sbatch", "--parsable", "--nodes=1", run / "slurm" / "job.sh").strip()
-    assert cluster.wait(short, 30) == "FAILED"
-    assert "needs 2 nodes, and Slurm granted 1 (n1)" in job_log(run, short)
-    assert not (run / "status.json").exists()

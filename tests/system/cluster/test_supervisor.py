@@ -180,19 +180,6 @@ def test_scancel_ends_the_job_for_good(cluster: Cluster, config: Path) -> None:
     assert RunFolder(run).read_status().state in ("stopped", "failed")
 
 
-def test_a_stop_on_request_is_not_requeued(cluster: Cluster, config: Path) -> None:
-    run = config.parent / "asked"
-    job_id = submit(cluster, config, run)
-    wait_for(has_trained(run, 15), START_SECONDS)
-    start = time.monotonic()
-    (run / "STOP").touch()
-    wait_for(lambda: RunFolder(run).recorded_status().state == "stopped", 60)
-    print(f"from the request to the checkpoint {time.monotonic() - start:.1f} s")
-    assert cluster.wait(job_id, 60) == "FAILED", "with exit code 75"
-    assert cluster.job(job_id)["ExitCode"] == "75:0"
-    assert "submit the run again to resume" in job_log(run, job_id)
-
-
 def test_a_killed_supervisor_leaves_no_ranks(cluster: Cluster, config: Path) -> None:
     run = config.parent / "orphans"
     job_id = submit(cluster, config, run)

@@ -42,7 +42,9 @@ def test_a_run_that_trains_and_one_that_waits(cluster: Cluster, config: Path) ->
     finally:
         cluster.run("scancel", second, other, check=False)
         cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
-    cluster.wait(first, 120)
+    assert cluster.wait(first, 120) == "FAILED"
+    assert (cluster.job(first)["ExitCode"], cluster.job(first)["Restarts"]) == ("75:0", "0")
+    assert "submit the run again to resume" in job_log(run, first)
     found = json.loads(maskwright(cluster, "status", runs, "--json"))
     assert not any(one["jobs"] for one in found)
     assert {Path(one["run"]).name: one["state"] for one in found} == {"first": "stopped", "second": "unknown"}
