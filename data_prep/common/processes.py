@@ -28,7 +28,7 @@ _Result = TypeVar("_Result")
 
 
 def module_command(
-    module: str, *arguments: str, python: str = sys.executable, version: tuple[int, ...] = sys.version_info[:2]
+    module: str, *arguments: str, python: str = "", version: tuple[int, ...] = sys.version_info[:2]
 ) -> list[str]:
     """The command that runs a module of ours. Files in the working folder may have any names.
 
@@ -38,9 +38,10 @@ def module_command(
     Args:
         python: another interpreter, of this version or newer.
     """
+    words = [python or sys.executable]
     if _is_source_checkout():
-        return [python, "-m", module, *arguments]
-    return [python, *(["-P", "-m"] if version >= (3, 11) else ["-c", _RUN_MODULE]), module, *arguments]
+        return [*words, "-m", module, *arguments]
+    return [*words, *(["-P", "-m"] if version >= (3, 11) else ["-c", _RUN_MODULE]), module, *arguments]
 
 
 def _is_source_checkout() -> bool:

@@ -99,16 +99,12 @@ def _print(config: "Config", visits: "list[MaskedVisit]", vocabulary: "Vocabular
 
 def _settings(config: "Config") -> str:
     """Describe the settings that determine the masks."""
-    masking = config.masking
-    more = {
-        "span": f" (p {masking.span.p:g}, up to {_plural(masking.span.max_words, 'word')})",
-        "ngram": f" ({_plural(masking.ngram, 'word')})",
-    }
-    weights = masking.weights.items()
-    mix = [f"{name}{more.get(name, '')}{f' with weight {w:g}' if len(weights) > 1 else ''}" for name, w in weights]
-    rate = masking.rate
-    share = f"{rate:g}" if isinstance(rate, float) else f"{rate.start:g} to {rate.end:g} ({rate.schedule})"
-    return f"strategy {' and '.join(mix)}, rate {share}, seed {config.run.seed}, rows of {config.data.seq_len} slots"
+    from pretrain.config_files import on_one_line
+
+    values = config.masking.model_dump(mode="json")
+    names = ["strategy", "rate", *(name for name in ("span", "ngram") if name in config.masking.weights)]
+    settings = ", ".join(f"{name} {on_one_line(values[name])}" for name in names)
+    return f"{settings}, seed {config.run.seed}, rows of {config.data.seq_len} slots"
 
 
 def _counts(visit: "MaskedVisit") -> str:

@@ -1,7 +1,9 @@
 """Batch scripts of all jobs, as pure functions of config section `cluster`."""
 
+import os
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,12 +39,12 @@ def batch_script(
     cluster: ClusterConfig,
     purpose: str,
     options: Mapping[str, str | None],
-    python: Path,
-    working_dir: Path,
     command: str,
     warns: bool = True,
 ) -> str:
-    """Render a batch script with the options of config section `cluster`. Every value is quoted for sbatch or bash.
+    """Render a batch script that runs in this working folder, with this Python and the options of section `cluster`.
+
+    Every value is quoted for sbatch or bash.
 
     Args:
         purpose: comment at the top.
@@ -67,8 +69,8 @@ def batch_script(
         purpose=purpose,
         directives="\n".join(f"#SBATCH {line}" for line in lines),
         setup=_setup_lines(cluster),
-        working_dir=shlex.quote(str(working_dir)),
-        environment=_environment_lines(cluster, python),
+        working_dir=shlex.quote(os.getcwd()),
+        environment=_environment_lines(cluster),
         command=command,
     )
 
@@ -133,10 +135,11 @@ def _setup_lines(cluster: ClusterConfig) -> str:
     return "\n".join([*lines, *(cluster.setup or "").splitlines()]) or "# (none)"
 
 
-def _environment_lines(cluster: ClusterConfig, python: Path) -> str:
+def _environment_lines(cluster: ClusterConfig) -> str:
     """Lines that set environment variables of the job's processes."""
     lines = [f"export {name}={shlex.quote(value)}" for name, value in cluster.environment.items()]
+    # Not resolved: the python of a virtual environment is a link, and its location identifies the environment.
     lines.append("# The Python environment that submitted the job.")
-    lines.append(f"export PATH={shlex.quote(str(python.parent))}:$PATH")
+    lines.append(f"export PATH={shlex.quote(os.path.dirname(sys.executable))}:$PATH")
     lines.append(f"export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-{cores_of(cluster)}}}")
     return "\n".join([*lines, *(["export DS_ACCELERATOR=cpu"] if cluster.cpu else [])])

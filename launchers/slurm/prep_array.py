@@ -4,9 +4,7 @@ The stages are scan, resolve, task and merge, in this order by Slurm's dependenc
 """
 
 import math
-import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +22,9 @@ MOST_CORE_TASKS = 64
 
 @dataclass(frozen=True)
 class PrepArray:
-    """Settings of the batch scripts. Paths are absolute and on shared storage."""
+    """Settings of the batch scripts. `out`, the folder of the plan, is absolute and on shared storage."""
 
     out: Path
-    working_dir: Path
-    python: Path
     cpus: int
     cluster: ClusterConfig
 
@@ -68,7 +64,7 @@ class PrepArray:
         words = ["prep", "merge" if stage == "merge" else "task", str(self.out)]
         words += ["--stage", stage] if stage in ("scan", "resolve") else []
         words += ["--workers", str(self.cpus)] if stage != "resolve" else []
-        prep = shlex.join(module_command("launchers.cli", *words, python=str(self.python)))
+        prep = shlex.join(module_command("launchers.cli", *words))
         start = f'echo "job $SLURM_JOB_ID (start $((${{SLURM_RESTART_COUNT:-0}} + 1))) on $(hostname): prep {stage}'
         command = f'{start}"\nexec {prep}'
         if tasks:
@@ -88,8 +84,6 @@ exec {prep} "${{tasks[@]}}"'''
                 "ntasks": "1",
                 "cpus-per-task": str(self.cpus),
             },
-            python=self.python,
-            working_dir=self.working_dir,
             command=command,
             warns=False,
         )
@@ -109,7 +103,7 @@ def launch_array(out: Path, cpus: int, cluster: ClusterConfig, per_element: int 
     """
     from data_prep.jobs import unfinished_stages
 
-    array = PrepArray(out.absolute(), Path.cwd(), Path(os.path.abspath(sys.executable)), cpus, cluster)
+    array = PrepArray(out.absolute(), cpus, cluster)
     stages, most = {}, client.max_array_size() - 1
     for stage, tasks in unfinished_stages(array.out).items():
         per_job = per_element or tasks_per_element(len(tasks), sum(tasks.values()), cpus, most)

@@ -2,8 +2,6 @@
 
 import os
 import shlex
-import sys
-from pathlib import Path
 
 from data_prep.common.errors import UserError
 from data_prep.common.processes import module_command
@@ -50,9 +48,9 @@ def study_chain(study: Study, config: Config) -> JobChain:
 
 
 def _script(study: Study, config: Config, part: str) -> str:
-    cluster, python, here = config.cluster, Path(os.path.abspath(sys.executable)), study.folder.absolute()
+    cluster, here = config.cluster, study.folder.absolute()
     option = ' --only "$SLURM_ARRAY_TASK_ID"' if part == "run" else " --report"
-    program = module_command("launchers.cli", "study", "run", str(here), python=str(python))
+    program = module_command("launchers.cli", "study", "run", str(here))
     return batch_script(
         cluster,
         purpose="A part of a masking study, written by `maskwright study masking --slurm`. Finished runs are skipped.",
@@ -65,8 +63,6 @@ def _script(study: Study, config: Config, part: str) -> str:
             "cpus-per-task": str(study.processes * cores_of(cluster)),
             "gres": None if cluster.cpu or part == "report" else f"gpu:{study.processes}",
         },
-        python=python,
-        working_dir=Path.cwd(),
         command=f"exec {shlex.join(program)}{option}",
     )
 

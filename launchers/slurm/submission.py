@@ -1,9 +1,6 @@
 """Submission of a run: the script, and the config of the job in RUN/slurm/config.yaml."""
 
-import os
 import shlex
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.common.errors import UserError
@@ -16,71 +13,48 @@ from pretrain.config_files import as_yaml, load_config, save_config
 from pretrain.run import RunFolder
 
 
-@dataclass(frozen=True)
-class Submission:
-    """A run to submit. Paths are absolute and on shared storage."""
+def render(config: Config) -> str:
+    """Render the batch script of a run, whose folder is absolute and on shared storage.
 
-    config: Config
-    working_dir: Path
-    python: Path
+    Raises:
+        UserError: as batch_script.
+    """
+    cluster, run = config.cluster, config.run.dir
+    # With spare nodes the supervisor continues without a lost node. Without them Slurm ends the job.
+    options = ["--no-kill"] * (cluster.spare_nodes > 0)
+    supervisor = module_command("launchers.slurm.supervisor", str(RunFolder(run).job_config))
+    return batch_script(
+        cluster.model_copy(update={"options": [*options, *cluster.options]}),
+        purpose="A training run, written by `maskwright launch slurm`. It becomes launchers/slurm/supervisor.py.",
+        options={
+            "job-name": cluster.job_name or run.name,
+            "comment": f"{client.COMMENT}{run}",
+            "output": log_pattern(run, "slurm/%j.log"),
+            "nodes": str(cluster.nodes + cluster.spare_nodes),
+            "ntasks-per-node": str(cluster.gpus_per_node),
+            "cpus-per-task": str(cores_of(cluster)),
+            "gres": None if cluster.cpu else f"gpu:{cluster.gpus_per_node}",
+        },
+        command=f"exec {shlex.join(supervisor)}",
+    )
 
-    @property
-    def log(self) -> str:
-        """The log's path in sbatch's notation: %j is the job id, %% a percent sign."""
-        return log_pattern(self.config.run.dir, "slurm/%j.log")
 
-    def render(self) -> str:
-        """Render the batch script.
+def write(config: Config) -> Path:
+    """Write the script, whose path it returns, and the config. Later changes of the user's files have no effect.
 
-        Raises:
-            UserError: as batch_script.
-        """
-        cluster, run = self.config.cluster, self.config.run.dir
-        config = shlex.quote(str(RunFolder(run).job_config))
-        # With spare nodes the supervisor continues without a lost node. Without them Slurm ends the job.
-        options = ["--no-kill"] * (cluster.spare_nodes > 0)
-        supervisor = module_command("launchers.slurm.supervisor", python=str(self.python))
-        return batch_script(
-            cluster.model_copy(update={"options": [*options, *cluster.options]}),
-            purpose="A training run, written by `maskwright launch slurm`. It becomes launchers/slurm/supervisor.py.",
-            options={
-                "job-name": cluster.job_name or run.name,
-                "comment": f"{client.COMMENT}{run}",
-                "output": self.log,
-                "nodes": str(cluster.nodes + cluster.spare_nodes),
-                "ntasks-per-node": str(cluster.gpus_per_node),
-                "cpus-per-task": str(cores_of(cluster)),
-                "gres": None if cluster.cpu else f"gpu:{cluster.gpus_per_node}",
-            },
-            python=self.python,
-            working_dir=self.working_dir,
-            command=f"exec {shlex.join(supervisor)} {config}",
-        )
-
-    def write(self) -> Path:
-        """Write the script and the config. Later changes of the user's files have no effect.
-
-        Raises:
-            UserError: if the run folder cannot be written, or as `render`.
-        """
-        text, folder = self.render(), RunFolder(self.config.run.dir)
-        try:
-            refuse_link(folder.slurm).mkdir(parents=True, exist_ok=True)
-            save_config(self.config, folder.job_config)
-            if not folder.is_held():  # a stop request to an earlier run
-                folder.stop.unlink(missing_ok=True)
-            write_file(folder.job_script, text.encode())
-        except OSError as error:
-            raise UserError(f"{error.filename} cannot be written ({error.strerror}): choose another run.dir") from None
-        return folder.job_script
-
-    def submit(self) -> str:
-        """Write the files and submit the job. Returns its id.
-
-        Raises:
-            UserError: as `write`, and if sbatch is missing or refuses the job.
-        """
-        return client.submit(self.write())
+    Raises:
+        UserError: if the run folder cannot be written, or as `render`.
+    """
+    text, folder = render(config), RunFolder(config.run.dir)
+    try:
+        refuse_link(folder.slurm).mkdir(parents=True, exist_ok=True)
+        save_config(config, folder.job_config)
+        if not folder.is_held():  # a stop request to an earlier run
+            folder.stop.unlink(missing_ok=True)
+        write_file(folder.job_script, text.encode())
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be written ({error.strerror}): choose another run.dir") from None
+    return folder.job_script
 
 
 def submitted_config(path: Path) -> Config:
@@ -92,28 +66,22 @@ def launch_run(config: Config, dry_run: bool) -> None:
     """Submit a run with the current folder and Python, or print what would be submitted.
 
     Raises:
-        UserError: if the container cannot access a path that it needs, or as Submission.submit.
+        UserError: if the container cannot access a path that it needs, sbatch is missing or refuses the job, or as
+            `write`.
     """
-    run = config.run.model_copy(update={"dir": config.run.dir.absolute()})
-    # Not resolved: the python of a virtual environment is a link, and its location identifies the environment.
-    python = Path(os.path.abspath(sys.executable))
-    submission = Submission(config.model_copy(update={"run": run}), Path.cwd(), python)
+    run = config.run.dir.absolute()
+    config = config.model_copy(update={"run": config.run.model_copy(update={"dir": run})})
     if config.cluster.container:
-        check_mounts(config.cluster.container.mounts, [run.dir, submission.working_dir])
+        check_mounts(config.cluster.container.mounts, [run, Path.cwd()])
     if dry_run:
-        print(f"{submission.render()}\n# {RunFolder(run.dir).job_config}\n{as_yaml(submission.config)}", end="")
-    else:
-        _report(submission, submission.submit())
-
-
-def _report(submission: Submission, job_id: str) -> None:
-    run = shlex.quote(str(submission.config.run.dir))
-    log = submission.log.replace("%j", job_id).replace("%%", "%")
+        print(f"{render(config)}\n# {RunFolder(run).job_config}\n{as_yaml(config)}", end="")
+        return
+    job_id = client.submit(write(config))
     print(f"Submitted job {job_id}.")
     print(f"  state   squeue --jobs {job_id}")
-    print(f"  log     tail -F {shlex.quote(log)}")
-    print(f"  run     maskwright status {run}")
-    print(f"  stop    maskwright stop {run}")
+    print(f"  log     tail -F {shlex.quote(f'{run}/slurm/{job_id}.log')}")
+    print(f"  run     maskwright status {shlex.quote(str(run))}")
+    print(f"  stop    maskwright stop {shlex.quote(str(run))}")
 
 
 def check_mounts(mounts: list[str], paths: list[Path]) -> None:

@@ -134,7 +134,7 @@ def test_units_are_seen(wordpiece):
     nothing = command("中", "--tokenizer", wordpiece)[1]
     assert "step 4, epoch 3: 0 of 0 ordinary tokens (0.0%) in 0 units" in nothing
     output = command(TEXT, "masking.strategy=span", "masking.rate=0.5", "--tokenizer", wordpiece)[1]
-    assert "strategy span (p 0.2, up to 10 words), rate 0.5" in output
+    assert "strategy span, rate 0.5, span {max_words: 10, p: 0.2}" in output
     assert re.search(r"- .*⟦\w+ \w+", output)
 
 
@@ -148,7 +148,7 @@ def test_settings_of_a_config_file(wordpiece, tmp_path):
     note, output = output.split("\n", 1)
     assert re.fullmatch(r"note: the first 30 of \d+ tokens are shown\. Raise data\.seq_len for more\.", note)
     assert output.startswith(
-        "strategy token with weight 1 and ngram (2 words) with weight 3, rate 0.6 to 0.2 (linear), seed 5, "
+        "strategy {ngram: 3.0, token: 1.0}, rate {end: 0.2, schedule: linear, start: 0.6}, ngram 2, seed 5, "
         "rows of 32 slots"
     )
     assert re.findall(r"epoch (\d), rate ([\d.]+):", output) == [("0", "0.6"), ("1", "0.4"), ("2", "0.2")]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.common.errors import UserError
+from data_prep.common.processes import module_command
 from data_prep.jobs import PrepareRequest, plan_only
 from data_prep.sources import find_inputs
 from data_prep.tokenizer import train_tokenizer
@@ -15,12 +16,11 @@ from launchers.slurm.job_chain import JobChain, refuse_while_queued
 from launchers.slurm.prep_array import PrepArray, elements, jobs, make_submission, tasks_per_element
 from pretrain.config import ClusterConfig
 from tests.support.in_process import command
+from tests.support.slurm_jobs import printing_python
 
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
 ARRAY = PrepArray(
     out=Path("/shared/data/x"),
-    working_dir=Path("/shared"),
-    python=Path("/shared/venv/bin/python"),
     cpus=3,
     cluster=ClusterConfig(cpu=True),
 )
@@ -93,13 +93,11 @@ def test_what_sbatch_cannot_read_is_refused(field: str, value: str) -> None:
 
 
 @pytest.fixture
-def nasty(tmp_path: Path) -> PrepArray:
-    """Paths that test all quoting; its Python prints its folder and its arguments, each ended by a NUL."""
-    folder = tmp_path / NASTY
-    (folder / "out" / "prep").mkdir(parents=True)
-    program(folder, "python", 'printf "%s\\0" "$PWD" "$@"')
-    array = dataclasses.replace(ARRAY, out=folder / "out", working_dir=folder, python=folder / "python")
-    return asking(array, job_name=NASTY)
+def nasty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrepArray:
+    """Paths that test all quoting; Python prints its folder and its arguments, each ended by a NUL."""
+    printing_python(tmp_path / NASTY, monkeypatch)
+    (tmp_path / NASTY / "out" / "prep").mkdir(parents=True)
+    return asking(dataclasses.replace(ARRAY, out=tmp_path / NASTY / "out"), job_name=NASTY)
 
 
 def run_script(script: Path, index: str) -> subprocess.CompletedProcess[str]:
@@ -124,12 +122,12 @@ def written(array: PrepArray, stages: dict[str, list[list[int]]]) -> JobChain:
 
 def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
     folder = written(nasty, {"scan": [[5]], "resolve": [], **TASKS}).folder
-    here, prep = str(nasty.working_dir), ["-m", "launchers.cli", "prep"]
+    begin = [str(nasty.out.parent), *module_command("launchers.cli", "prep")[1:]]
     for index, numbers in (("1", "01"), ("2", "79")):
         result = run_script(folder / "task.sh", index)
         heading, called = result.stdout.split("\n", 1)
         assert heading.endswith(f": prep task {' '.join(numbers)}")
-        assert called.split("\0")[:-1] == [here, *prep, "task", str(nasty.out), "--workers", "3", *numbers]
+        assert called.split("\0--\0")[0].split("\0") == [*begin, "task", str(nasty.out), "--workers", "3", *numbers]
         assert not result.stderr
     out = str(nasty.out)
     for stage, words in (
@@ -138,7 +136,7 @@ def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
         ("merge", ["merge", out, "--workers", "3"]),
     ):
         called = run_script(folder / f"{stage}.sh", "1").stdout.split("\n", 1)[1]
-        assert called.split("\0")[:-1] == [here, *prep, *words]
+        assert called.split("\0--\0")[0].split("\0") == [*begin, *words]
     result = run_script(folder / "task.sh", "3")
     assert result.returncode == 1
     assert "has no line 3" in result.stderr

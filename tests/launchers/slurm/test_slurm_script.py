@@ -1,6 +1,5 @@
 """The Slurm job script: resources, quoting, and time limits."""
 
-import dataclasses
 import os
 import subprocess
 from pathlib import Path
@@ -9,9 +8,11 @@ from typing import Any
 import pytest
 
 from data_prep.common.errors import UserError
+from data_prep.common.processes import module_command
 from launchers.slurm.batch_script import check_time_limit, sbatch_quote
+from launchers.slurm.submission import render
 from pretrain.run import RunFolder
-from tests.support.slurm_jobs import NASTY, directives, submission
+from tests.support.slurm_jobs import NASTY, directives, printing_python, submission
 
 
 def test_directives_ask_for_what_was_asked() -> None:
@@ -28,7 +29,7 @@ def test_directives_ask_for_what_was_asked() -> None:
         spare_nodes=1,
         options=["--mail-type=END", "--hold", '--gres=gpu:h100:4,"x"'],
     )
-    assert directives(asked.render()) == [
+    assert directives(render(asked)) == [
         '#SBATCH --job-name="x"',
         '#SBATCH --comment="maskwright:/shared/runs/x"',
         '#SBATCH --output="/shared/runs/x/slurm/%j.log"',
@@ -55,13 +56,13 @@ def test_directives_ask_for_what_was_asked() -> None:
 
 
 def test_a_job_that_is_not_to_be_queued_again() -> None:
-    lines = directives(submission(requeue=False).render())
+    lines = directives(render(submission(requeue=False)))
     assert "#SBATCH --no-requeue" in lines
     assert "#SBATCH --requeue" not in lines
 
 
 def test_cpu_job_asks_for_no_gpu() -> None:
-    script = submission(cpu=True, cpus_per_process=None).render()
+    script = render(submission(cpu=True, cpus_per_process=None))
     assert not [line for line in directives(script) if "gres" in line or "gpu" in line]
     assert '#SBATCH --cpus-per-task="1"' in script
     assert "export DS_ACCELERATOR=cpu" in script
@@ -78,34 +79,27 @@ def environment_and_arguments(script: str, **environment: str) -> tuple[dict[str
     return dict(word.split("=", 1) for word in words[split + 1 :]), words[:split]
 
 
-def printing_python(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "python").write_text('#!/bin/sh\nprintf "%s\\0" "$PWD" "$@" --\nexec env --null\n')
-    (folder / "python").chmod(0o755)
-    return folder / "python"
-
-
-def test_values_reach_the_shell_unchanged(tmp_path: Path) -> None:
-    python = printing_python(tmp_path / NASTY / "bin")
+def test_values_reach_the_shell_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printing_python(tmp_path / NASTY, monkeypatch)
     asked = submission(Path("/shared", NASTY), environment={"A": NASTY, "B": ""}, setup='export C="${HOME}!"')
-    asked = dataclasses.replace(asked, python=python, working_dir=tmp_path / NASTY)
-    environment, words = environment_and_arguments(asked.render(), HOME="/home/me", OMP_NUM_THREADS="")
-    expected = [tmp_path / NASTY, "-m", "launchers.slurm.supervisor", RunFolder(asked.config.run.dir).job_config]
-    assert words == [str(value) for value in expected]
+    environment, words = environment_and_arguments(render(asked), HOME="/home/me", OMP_NUM_THREADS="")
+    command = module_command("launchers.slurm.supervisor", str(RunFolder(asked.run.dir).job_config))
+    assert words == [str(tmp_path / NASTY), *command[1:]]
     assert (environment["A"], environment["B"], environment["C"]) == (NASTY, "", "/home/me!")
     assert environment["OMP_NUM_THREADS"] == "3"
-    assert environment["PATH"].startswith(f"{python.parent}:")
+    assert environment["PATH"].startswith(f"{tmp_path / NASTY / 'bin'}:")
 
 
-def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(tmp_path: Path) -> None:
+def test_modules_are_loaded_before_the_setup_and_a_failure_ends_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "modules.sh").write_text(
         'module() { echo "module $*"; [ "$*" != \'load missing\' ]; }\nexport -f module\n'
     )
-    python = printing_python(tmp_path)
+    printing_python(tmp_path / "here", monkeypatch)
 
     def run(**cluster: Any) -> subprocess.CompletedProcess[str]:
-        asked = dataclasses.replace(submission(**cluster), python=python, working_dir=tmp_path)
-        shell = f"source {tmp_path}/modules.sh\n{asked.render()}"
+        shell = f"source {tmp_path}/modules.sh\n{render(submission(**cluster))}"
         return subprocess.run(["bash", "-c", shell], capture_output=True, text=True)
 
     done = run(modules=["cuda/12.4", "it's"], setup="echo unset: $UNSET_HERE\necho second")

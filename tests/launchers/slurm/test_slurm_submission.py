@@ -11,21 +11,21 @@ from data_prep.common.errors import UserError
 from launchers.slurm import node_entry
 from launchers.slurm.client import submit
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
-from launchers.slurm.submission import check_mounts, submitted_config
+from launchers.slurm.submission import check_mounts, render, submitted_config, write
 from pretrain.run import RunFolder
-from tests.support.slurm_jobs import NASTY, submission
+from tests.support.slurm_jobs import NASTY, directives, submission
 
 
 def test_a_job_reads_the_config_that_was_submitted(tmp_path: Path) -> None:
     asked = submission(tmp_path / NASTY, cpu=True, container={"image": "a", "mounts": ["/b"]})
-    asked.write()
-    assert submitted_config(tmp_path / NASTY / "slurm" / "config.yaml") == asked.config
+    write(asked)
+    assert submitted_config(tmp_path / NASTY / "slurm" / "config.yaml") == asked
     with pytest.raises(UserError, match="No config file"):
         submitted_config(tmp_path / "config.yaml")
 
 
 def test_srun_starts_a_task_for_each_rank() -> None:
-    words = train_command(submission().config, ["n1", "n3"])
+    words = train_command(submission(), ["n1", "n3"])
     asked = ["--nodelist=n1,n3", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=3"]
     assert words[0] == "srun"
     assert set(asked) <= set(words)
@@ -35,7 +35,7 @@ def test_srun_starts_a_task_for_each_rank() -> None:
 def test_a_task_becomes_its_rank(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, local: int, rank: int
 ) -> None:
-    submission(tmp_path, interface="ib0").write()
+    write(submission(tmp_path, interface="ib0"))
     config = str(RunFolder(tmp_path).job_config)
     variables = {"SLURMD_NODENAME": host, "SLURM_LOCALID": str(local), HOSTS_VARIABLE: "n1 n3", PORT_VARIABLE: "12007"}
     monkeypatch.setattr(os, "environ", os.environ | variables)
@@ -48,7 +48,7 @@ def test_a_task_becomes_its_rank(
 
 
 def test_percent_in_the_run_folder_is_not_a_pattern() -> None:
-    assert submission("/shared/50%j").log == "/shared/50%%j/slurm/%j.log"
+    assert '#SBATCH --output="/shared/50%%j/slurm/%j.log"' in directives(render(submission("/shared/50%j")))
 
 
 def test_a_request_to_stop_what_ran_before_is_no_request_to_stop_what_is_submitted(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_request_to_stop_what_ran_before_is_no_request_to_stop_what_is_submitt
     for is_held in (True, False):
         folder.ask_to_stop()
         with folder.lock() if is_held else contextlib.nullcontext():
-            asked.write()
+            write(asked)
         assert folder.stop.exists() == is_held
 
 
@@ -69,7 +69,7 @@ def test_container_is_handed_to_srun() -> None:
         "mounts": ["/shared", "/a:/b:ro"],
         "python": "/opt/python",
     }
-    config = submission(container=container).config
+    config = submission(container=container)
     assert python_command(config, "launchers.slurm.node_entry", Path("/shared/here")) == [
         "--export=ALL",
         "--container-image=nvcr.io#nvidia/pytorch:25.01-py3",
@@ -80,7 +80,7 @@ def test_container_is_handed_to_srun() -> None:
         "launchers.slurm.node_entry",
         str(RunFolder(config.run.dir).job_config),
     ]
-    bare = python_command(submission().config, "launchers.slurm.node_entry", Path("/shared"))
+    bare = python_command(submission(), "launchers.slurm.node_entry", Path("/shared"))
     assert bare[:3] == ["--export=ALL", sys.executable, "-m"]
 
 
