@@ -132,9 +132,11 @@ def test_lost_elements_are_named_and_done_by_the_next_launch(cluster: Cluster, t
 def test_duplicates_are_resolved_when_all_is_scanned(cluster: Cluster, tmp_path: Path) -> None:
     corpus = Corpus(tmp_path / "corpus", files=12)
     corpus.prep(corpus.out, "--plan-only", "--deduplicate", "exact")
+    cluster.run("scontrol", "update", "PartitionName=main", "State=DOWN")  # nothing begins yet
     corpus.launch(cluster, "--tasks-per-job", "3")
     scan, resolve, tasks = corpus.id("scan"), corpus.id("resolve"), corpus.id("task")
     cluster.run("scancel", f"{scan}_2")
+    cluster.run("scontrol", "update", "PartitionName=main", "State=UP")
     state, log = corpus.wait(cluster, 60)
     assert state == "FAILED", log
     assert list(unfinished_stages(corpus.out)["scan"]) == [3, 4, 5]
