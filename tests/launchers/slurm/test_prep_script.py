@@ -222,9 +222,9 @@ def test_dry_run_prints_what_it_would_do_and_writes_nothing(planned: Path, monke
     assert sorted(planned.rglob("*")) == before
 
 
-def test_no_more_elements_than_the_cluster_s_arrays_have(planned: Path, slurm: Path, capsys) -> None:
+def test_no_more_elements_than_the_cluster_s_arrays_have(planned: Path, slurm: Path) -> None:
     program(slurm, "scontrol", "echo 'MailProg = /x'; echo 'MaxArraySize            = 3'; echo 'MaxDBDMsgs = 3'")
     words = ("launch", "prep", planned, "--cpus", "1", "--dry-run")
-    assert "array=1-2 " in command(capsys, *words, "--tasks-per-job", "2").out
-    refused = command(capsys, *words, "--tasks-per-job", "1").err
+    assert "array=1-2 " in command(*words, "--tasks-per-job", "2").out
+    refused = command(*words, "--tasks-per-job", "1").err
     assert "makes 3 elements, and an array has 2 at most here. Write 2 or more." in refused
