@@ -1,6 +1,5 @@
 """`maskwright plan`: estimate memory and time of a run before it is submitted."""
 
-import contextlib
 import json
 from dataclasses import asdict
 from datetime import timedelta
@@ -77,10 +76,9 @@ def plan(
     parsed, counts = load_trusted_config(config, overrides, yes), _node_counts(nodes)
     memory = GpuMemory.of(gpu, gpu_memory)
     rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second, tflops)
-    asked = ScalingRequest(counts, gpus_per_node, gpu, network, tokens_per_gpu)
-    if asked.wanted:
-        asked, rate = asked.with_defaults(parsed, rate, vocab_size is not None or _has_data(parsed))
-        print_scaling(parsed, _planner(parsed, vocab_size), asked, rate, as_json)
+    if len(counts) > 1 or network or tokens_per_gpu:
+        asked = ScalingRequest.of(counts, gpus_per_node, gpu, network, tokens_per_gpu, rate)
+        print_scaling(parsed, _planner(parsed, vocab_size), asked, as_json)
         return
     planned = _planner(parsed, vocab_size).plan(counts[0] * gpus_per_node, memory, rate)
     if as_json:
@@ -105,14 +103,6 @@ def _node_counts(text: str) -> list[int]:
     if not all(word.strip().isdecimal() and int(word) > 0 for word in words):
         raise UserError(f"--nodes {text!r} is not a number of nodes, or several with commas, such as 1,2,8,32")
     return [int(word) for word in words]
-
-
-def _has_data(config: "Config") -> bool:
-    from pretrain.data import Sources
-
-    with contextlib.suppress(UserError):
-        return bool(Sources.open(config))
-    return False
 
 
 def _planner(config: "Config", vocab_size: int | None) -> "Planner":

@@ -10,7 +10,7 @@ from launchers.display.tables import text_console, text_table
 
 if TYPE_CHECKING:
     from pretrain.config import Config
-    from pretrain.planning import Planner, Rate, Scaled, ScalingRequest
+    from pretrain.planning import Planner, Scaled, ScalingRequest
 
 _MS = ("compute", "reduce", "gather", "small", "optimizer")
 _HEADER = (
@@ -27,13 +27,13 @@ _HEADER = (
 )
 
 
-def print_scaling(config: "Config", planner: "Planner", asked: "ScalingRequest", rate: "Rate", as_json: bool) -> None:
+def print_scaling(config: "Config", planner: "Planner", asked: "ScalingRequest", as_json: bool) -> None:
     """Print a table for the unchanged config, and one with everything that hides communication.
 
     Raises:
         UserError: as ScalingRequest.table.
     """
-    source, tables = asked.table(config, planner, rate)
+    source, tables = asked.table(config, planner)
     if as_json:
         schemes = {name: [_fact(row) for row in rows] for name, rows in tables.items()}
         print(json.dumps({"source": source, "network": asked.network, "schemes": schemes}, indent=1))

@@ -3,17 +3,16 @@
 import contextlib
 import reprlib
 import textwrap
-import typing
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from data_prep.common.errors import UnusableInput
 from data_prep.common.files import write_file
 from pretrain.config import ClusterConfig, Config
 from pretrain.config_files.error_text import nearest, value_refusal, value_text
-from pretrain.config_files.written_text import kind_at
+from pretrain.config_files.written_text import kind_at, section_in
 from pretrain.config_files.yaml_text import as_yaml_text, merged, parse_yaml, read_yaml
 
 _OTHER_NAMES = {
@@ -139,15 +138,9 @@ def _printable(part: int | str) -> str:
 
 def _known_keys(location: tuple[int | str, ...]) -> str:
     """A hint for an unknown key: the nearest known key, or else all keys of its section."""
-    section: Any = Config
-    if location[0] == "phases" and len(location) > 3:  # the phase, then a key of the whole config
-        location = location[2:]
-    for part in location[:-1]:
-        if isinstance(part, int):  # a place in a list, whose section has been found
-            continue
-        section = model_in(section.model_fields[part].annotation) if part in section.model_fields else None
-        if section is None:
-            return "Remove it"
+    section = section_in(kind_at(Config, [*map(str, location[:-1])]))
+    if section is None:
+        return "Remove it"
     *parents, key = map(str, location)
     name, names = _OTHER_NAMES.get(key, key), [*section.model_fields]
     own = name if name in names else nearest(name, names, 0.75)
@@ -160,14 +153,6 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
 def _elsewhere(key: str) -> str | None:
     """The place of a key that stands in the wrong section."""
     fields = {name: field.annotation for name, field in Config.model_fields.items()}
-    sections = {name: model_in(kind) for name, kind in fields.items() if typing.get_origin(kind) is not list}
+    sections = {name: section_in(kind) for name, kind in fields.items()}
     places = [f"{name}.{key}" for name, section in sections.items() if section and key in section.model_fields]
     return places[0] if len(places) == 1 else None
-
-
-def model_in(annotation: Any) -> type[BaseModel] | None:
-    """The pydantic model of a field that is one, may be one, or is a list of them."""
-    generic = typing.get_origin(annotation) is not None  # Python 3.10 takes list[X] for a type
-    if not generic and isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((model for part in typing.get_args(annotation) if (model := model_in(part))), None)

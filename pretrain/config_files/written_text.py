@@ -24,6 +24,11 @@ def kind_at(kind: Any, keys: Sequence[str]) -> Any:
     return kind
 
 
+def section_in(kind: Any) -> type[BaseModel] | None:
+    """The section of keys that a value of this annotation may be."""
+    return next((option for option in _alternatives(kind) if _is_section(option)), None)
+
+
 def keep_written(node: yaml.Node, kind: Any) -> yaml.Node:
     """A copy of a tree of YAML nodes, with the values of text keys and all keys tagged as text.
 
@@ -69,8 +74,12 @@ def _inner(kind: Any, key: str) -> Any:
         origin, parts = typing.get_origin(option), typing.get_args(option)
         if origin in (list, tuple, dict):
             return parts[-1] if origin is dict else parts[0]
-        if origin is None and isinstance(option, type) and issubclass(option, BaseModel):
+        if _is_section(option):
             model = Config if key in getattr(option, "of_whole", ()) else option
             if key in model.model_fields:
                 return model.model_fields[key].annotation
     return Any
+
+
+def _is_section(kind: Any) -> bool:
+    return typing.get_origin(kind) is None and isinstance(kind, type) and issubclass(kind, BaseModel)

@@ -1,7 +1,7 @@
 """The scaling table: the options of a user, and the predicted step of a config on clusters of several sizes."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from data_prep.common.errors import UserError
 from pretrain.config import Config
@@ -15,12 +15,6 @@ from pretrain.planning.training_memory import element_size, groups, optimizer_st
 
 _FP32 = 4
 _LAUNCHES = 1e-4  # seconds to start the kernels of an optimizer step; assumed
-_MEASURED: dict[tuple[str | None, str], float] = {
-    ("H100", "bert"): 375,
-    ("H100", "roberta"): 375,
-    ("H100", "modernbert"): 319,
-}
-"""TFLOP/s of whole steps with Triton kernels, by GPU and architecture: benchmarks/results/gpu_table.md."""
 
 
 @dataclass(frozen=True)
@@ -93,67 +87,58 @@ class Scaled:
 
 @dataclass(frozen=True)
 class ScalingRequest:
-    """Options of the table. gpu, network: names. See the options of `maskwright plan`."""
+    """Options of the table. gpu, network: names. rate: of each GPU. See the options of `maskwright plan`."""
 
     nodes: list[int]
     gpus_per_node: int
-    gpu: str | None
+    gpu: str
     network: str | None
     tokens_per_gpu: int | None
+    rate: Rate
 
-    @property
-    def wanted(self) -> bool:
-        """Whether an option asks for the table."""
-        return len(self.nodes) > 1 or any((self.network, self.tokens_per_gpu))
-
-    def with_defaults(self, config: Config, rate: Rate | None, has_data: bool) -> "tuple[ScalingRequest, Rate]":
-        """The request and the speed, where missing ones have defaults: one 400 Gb/s network, and the measured H100.
+    @classmethod
+    def of(
+        cls,
+        nodes: list[int],
+        gpus_per_node: int,
+        gpu: str | None,
+        network: str | None,
+        tokens_per_gpu: int | None,
+        rate: Rate | None,
+    ) -> "ScalingRequest":
+        """The request; without a network, several nodes have one NIC of 400 Gb/s each.
 
         Raises:
-            UserError: names all missing options.
+            UserError: names all missing options, or a network that is not known.
         """
-        if rate is None and config.train.precision != "fp32":
-            rate = _default_rate(self.gpu, config.model.arch)
         lacks = []
         if rate is None or rate.tflops is None:
             lacks.append("the speed of one GPU (--from RUN, --mfu with --gpu, or --tflops)")
-        if self.gpu not in GPUS:
+        if gpu not in GPUS:
             lacks.append(f"the GPU's links (--gpu with one of {', '.join(GPUS)})")
-        if not has_data:
-            lacks.append("the data sets of the config, or --vocab-size N")
-        if lacks or rate is None:
+        if lacks or rate is None or gpu is None:
             raise UserError(f"The scaling table needs {'; '.join(lacks)}.")
-        is_default = self.network is None and max(self.nodes) > 1
-        return (replace(self, network="400g") if is_default else self), rate
+        if network is None and max(nodes) > 1:
+            network = "400g"
+        if network and network not in NETWORKS:
+            raise UserError(f"--network {network!r} is not known; write one of {', '.join(NETWORKS)}")
+        return cls(nodes, gpus_per_node, gpu, network, tokens_per_gpu, rate)
 
-    def table(self, config: Config, planner: Planner, rate: Rate) -> tuple[str, dict[str, list[Scaled]]]:
+    def table(self, config: Config, planner: Planner) -> tuple[str, dict[str, list[Scaled]]]:
         """The source of the speeds, and the rows of the unchanged config and of one that hides communication, by name.
 
-        Call it on what `with_defaults` returns, with the rate that it returns.
-
         Raises:
-            UserError: if the network is not known, or the batch does not divide.
+            UserError: if the batch does not divide.
         """
-        name = self.network or next(iter(NETWORKS))  # one node sends nothing
-        if name not in NETWORKS:
-            raise UserError(f"--network {name!r} is not known; write one of {', '.join(NETWORKS)}")
-        gpu = GPUS[self.gpu or ""].links
-        source = f"compute: {rate.source}; memory and links: data sheet of {self.gpu}, assumed, not measured"
-        clusters = [Cluster(nodes, self.gpus_per_node, gpu, NETWORKS[name]) for nodes in self.nodes]
+        network = NETWORKS[self.network or next(iter(NETWORKS))]  # one node sends nothing
+        gpu, tflops = GPUS[self.gpu].links, self.rate.tflops or 0.0
+        source = f"compute: {self.rate.source}; memory and links: data sheet of {self.gpu}, assumed, not measured"
+        clusters = [Cluster(nodes, self.gpus_per_node, gpu, network) for nodes in self.nodes]
         steps = [(rank_step(planner, cluster.ranks, self.tokens_per_gpu), cluster) for cluster in clusters]
         return source, {
-            scheme.name: [
-                scaled(config, planner.sizes, step, scheme, cluster, rate.tflops or 0.0) for step, cluster in steps
-            ]
+            scheme.name: [scaled(config, planner.sizes, step, scheme, cluster, tflops) for step, cluster in steps]
             for scheme in (Scheme.of(config), OVERLAPPED)
         }
-
-
-def _default_rate(gpu: str | None, arch: str) -> Rate | None:
-    """The speed that was measured on a GPU with a base model of this architecture; None if it was not."""
-    tflops = _MEASURED.get((gpu, arch))
-    source = f"measured with a base model on one {gpu} (benchmarks/results/gpu_table.md): {tflops} TFLOP/s"
-    return Rate(source, tflops=tflops) if tflops else None
 
 
 def rank_step(planner: Planner, processes: int, tokens_per_gpu: int | None) -> RankStep:
