@@ -57,13 +57,6 @@ def test_bad_tables_are_a_sentence_with_file_and_line(tmp_path, name, text, colu
         read_table(write(tmp_path / name, text), columns)
 
 
-def test_a_table_of_unknown_columns_asks_for_them(tmp_path):
-    with pytest.raises(
-        UserError, match=r"cannot find the text and label columns among 'a', 'b'\. Name them with --columns"
-    ):
-        find_columns(write(tmp_path / "a.tsv", "a\tb\n"))
-
-
 CONLL = "-DOCSTART- -X- O\n\nThe DT O\nship NN B-X\n\n\nsail VB O\n"
 
 

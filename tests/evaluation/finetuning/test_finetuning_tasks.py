@@ -153,10 +153,9 @@ def test_sentences_without_a_label_to_learn_are_left_out_of_training_alone(tmp_p
     task = TokenTask(FinetuneSettings("tokens"), train, train, tokenizer)
     assert [example["input_ids"] for example in task.heads[0].examples] == [[CLS, *ids("the ship"), SEP]]
     assert task.evaluate([answers([[9, 1, 0, 9], [9, 9]])])["accuracy"] == 1
+    nothing = write(tmp_path / "b", "\u00a0 O\n\u00a0 B-X\n")
     with pytest.raises(UserError, match="no word has a token within 8; nothing can be learnt"):
-        TokenTask(
-            FinetuneSettings("tokens", max_length=8), write(tmp_path / "b", "\u00a0 O\n\u00a0 B-X\n"), train, tokenizer
-        )
+        TokenTask(FinetuneSettings("tokens", max_length=8), nothing, train, tokenizer)
 
 
 def test_a_label_of_words_that_is_new_is_refused(tmp_path, tokenizer):
@@ -199,9 +198,8 @@ ROW = RepairRow((CLS,), (SEP,), MASK, 32)
 
 
 def test_what_detector_and_filler_see():
-    pair = RepairPair(
-        words("the ship ##s old sail"), [Edit(1, 3, tuple(ids("red"))), Edit(3, 4, tuple(ids("sail ##ed")))], ()
-    )
+    edits = [Edit(1, 3, tuple(ids("red"))), Edit(3, 4, tuple(ids("sail ##ed")))]
+    pair = RepairPair(words("the ship ##s old sail"), edits, ())
     detecting = ROW.detecting(pair.words, pair.labels)
     assert detecting["input_ids"] == [CLS, *ids("the ship ##s old sail"), SEP]
     assert detecting["labels"] == [IGNORED, 0, 2, IGNORED, 1, 3, IGNORED]
@@ -209,12 +207,7 @@ def test_what_detector_and_filler_see():
     assert filling["input_ids"] == [CLS, *ids("the"), MASK, MASK, MASK, SEP]
     assert filling["labels"] == [IGNORED, IGNORED, *ids("red sail ##ed"), IGNORED]
     found = np.array([0, 0, *ids("red sail ##ed"), 0])
-    assert ROW.filled(pair.words, pair.labels, found) == [
-        (5,),
-        *((i,) for i in ids("red")),
-        (),
-        tuple(ids("sail ##ed")),
-    ]
+    assert ROW.filled(pair.words, pair.labels, found) == [(5,), tuple(ids("red")), (), tuple(ids("sail ##ed"))]
     assert ROW.labels(pair.words, np.array([9, 0, 2, 9, 1, 3, 9])) == pair.labels
 
 

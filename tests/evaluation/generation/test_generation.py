@@ -131,23 +131,18 @@ def test_one_token_at_a_time_in_random_order_samples_the_average_over_orders():
             text[0, at] = id
         return Model()(text)[0, place].masked_fill(~allowed, -torch.inf).softmax(dim=-1)
 
-    expected = {}
-    for text in itertools.product(ids, repeat=3):
-        orders = list(itertools.permutations((1, 2, 3)))
-        expected[text] = sum(
-            np.prod(
-                [
-                    chances({at: text[at - 1] for at in order[:k]}, place)[text[place - 1]].item()
-                    for k, place in enumerate(order)
-                ]
-            )
-            for order in orders
-        ) / len(orders)
+    def probability(text: tuple[int, ...], order: tuple[int, ...]) -> float:
+        known = ({at: text[at - 1] for at in order[:k]} for k in range(3))
+        return np.prod([chances(given, at)[text[at - 1]].item() for given, at in zip(known, order, strict=True)])
+
+    orders = list(itertools.permutations((1, 2, 3)))
+    texts = itertools.product(ids, repeat=3)
+    expected = {text: np.mean([probability(text, order) for order in orders]) for text in texts}
     assert sum(expected.values()) == pytest.approx(1)
     *_, texts = RANDOM_ORDER(Model(), start.repeat(n, 1), MASK, 3, Draws(allowed, seed=8))
     counts = Counter(map(tuple, texts[:, 1:4].tolist()))
-    for text, probability in expected.items():
-        assert abs(counts[text] - n * probability) <= 5 * np.sqrt(n * probability * (1 - probability)) + 1e-9
+    for text, p in expected.items():
+        assert abs(counts[text] - n * p) <= 5 * np.sqrt(n * p * (1 - p)) + 1e-9
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -279,9 +274,6 @@ def test_masks_are_filled_with_the_most_likely_tokens(folder):
         assert [id for id, _ in tokens] == expected.argsort(descending=True)[: len(WORDS) - 5].tolist()
         assert [share for _, share in tokens] == pytest.approx(expected[[id for id, _ in tokens]].tolist())
         assert sum(share for _, share in tokens) == pytest.approx(1)
-
-
-def test_a_causal_model_fills_no_masks(folder):
     with pytest.raises(UserError, match=r"fills no masks\. Use maskwright generate\."):
         Writer(folder / "clm").fill("the [MASK]")
 

@@ -130,12 +130,10 @@ def test_an_arm_is_a_whole_masking_section():
 @pytest.mark.parametrize(
     "axes,words",
     [
-        ((["tokens"], ["0.15"], ["80/10/10"]), "masking.strategy must be token, whole_word"),
         ((["token"], ["1.5"], ["80/10/10"]), "--rates '1.5' is not a number between 0 and 1"),
         ((["token"], ["0.3:0.2:0.1"], ["80/10/10"]), "--rates '0.3:0.2:0.1'"),
         ((["token"], ["x"], ["80/10/10"]), "--rates 'x'"),
         ((["token"], ["0.15"], ["80/10/20"]), "three whole percentages that add up to 100"),
-        ((["token"], ["0.15"], ["80/10"]), "--replacements '80/10'"),
         ((["token", "token"], ["0.15"], ["80/10/10"]), "--strategies token token: give each once"),
         ((["token"], ["0.15", "0.150"], ["80/10/10"]), "two arms of the study are the same"),
     ],

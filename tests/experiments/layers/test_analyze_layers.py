@@ -9,6 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
+from data_prep.format import Dataset
 from experiments.layers.__main__ import app
 from experiments.layers.layer_analysis import Information, Similarity, analyze, states_of
 from experiments.layers.measures import entropy
@@ -41,17 +42,11 @@ def folder(tmp_path_factory):
     return folder
 
 
-def rows_of(folder):
-    from data_prep.format import Dataset
-
-    dataset = Dataset(folder / "data")
-    vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
-    return held_out_rows(dataset, SETTINGS, vocabulary), vocabulary
-
-
 @pytest.mark.parametrize("name,make", [("mlm", masked_sample), ("clm", plain_sample)])
 def test_states_are_those_of_the_text_alone_at_each_position(folder, name, make):
-    rows, vocabulary = rows_of(folder)
+    dataset = Dataset(folder / "data")
+    vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
+    rows = held_out_rows(dataset, SETTINGS, vocabulary)
     sample = make(rows, vocabulary, SETTINGS)
     model, causal = load_language_model(folder / name)
     assert causal == (name == "clm")
@@ -119,12 +114,12 @@ def test_rare_tokens_are_not_asked_for_and_few_positions_are_left_out():
     similarities, information = planted("all", [rng.normal(size=(500, 16))] * 2, seen, target)
     assert [one.of for one in information] == ["seen"]
     assert [one.between[0].value for one in similarities] == [pytest.approx(1), pytest.approx(1)]
-
-
-def test_too_few_positions_are_said():
     few = np.arange(80) % 8
     with pytest.raises(UserError, match="fewer than 100 positions of any kind"):
         planted("all", [np.ones((80, 4))] * 2, few, few)
+
+
+QUICK = ["--positions", 300, "--tokens", 6, "--clusters", 20, "--seq-len", 24]
 
 
 def run(*arguments):
@@ -132,8 +127,7 @@ def run(*arguments):
 
 
 def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_path):
-    options = ["--positions", 300, "--tokens", 6, "--clusters", 20, "--seq-len", 24, "--shuffled-ngrams", 1]
-    options += ["--out", tmp_path / "out", "--json", tmp_path / "o.json"]
+    options = [*QUICK, "--shuffled-ngrams", 1, "--out", tmp_path / "out", "--json", tmp_path / "o.json"]
     result = run(folder / "mlm", folder / "clm", "--data", folder / "data", *options)
     assert result.exit_code == 0, result.output
     assert "clm, 3 layers of 16, shuffled words text" in result.output
@@ -159,8 +153,7 @@ def test_a_translation_model_is_measured_without_masks(folder, tmp_path):
     model = shutil.copytree(folder / "mlm", tmp_path / "prefix")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"prefix_sep_token_id": 3}))
-    options = ["--positions", 300, "--tokens", 6, "--clusters", 20, "--seq-len", 24, "--json", tmp_path / "found.json"]
-    assert run(model, "--data", folder / "data", *options).exit_code == 0
+    assert run(model, "--data", folder / "data", *QUICK, "--json", tmp_path / "found.json").exit_code == 0
     text = json.loads((tmp_path / "found.json").read_text())["models"][str(model)]["natural"]
     assert text["objective"] == "prefix"
     assert {one["kind"] for one in text["similarities"]} == {"all"}
@@ -180,10 +173,7 @@ def test_what_does_not_fit_is_said_in_a_sentence(folder, tmp_path):
     data = ["--data", folder / "data"]
     for arguments, message in [
         ([folder / "mlm", *data, "--clusters", 100], "--clusters 100 is too low for --tokens 100"),
-        (
-            [folder / "mlm", *data, "--clusters", 1100, "--positions", 1100],
-            "--clusters 1100 must be lower than --positions 1100",
-        ),
+        ([folder / "mlm", *data, "--clusters", 1100, "--positions", 1100], "must be lower than --positions 1100"),
         ([folder / "mlm", *data, "--out", "/proc/layers"], "Cannot write to /proc/layers"),
         ([folder / "mlm", *data, "--seq-len", 64], "takes texts of 48 tokens at most"),
     ]:
