@@ -18,14 +18,14 @@ def interface_to(host: str) -> str:
     Raises:
         UserError: when the name does not resolve, nothing leads there, or no interface has that address.
     """
-    found = _resolve(host, socket.SOCK_DGRAM)
+    targets = _resolve(host, socket.SOCK_DGRAM)
     interfaces = network_addresses()
-    for family, _, _, _, target in found:
+    for family, _, _, _, target in targets:
         own = source_address(family, target)
         name = interfaces.get(own.partition("%")[0]) if own else None
         if name:
             return name
-    tried = ", ".join(str(target[0]) for *_, target in found)
+    tried = ", ".join(str(target[0]) for *_, target in targets)
     raise UserError(
         f"no network interface of {socket.gethostname()} leads to {host} ({tried}): name the one that the nodes share "
         "with cluster.interface or GLOO_SOCKET_IFNAME"
@@ -86,10 +86,10 @@ def network_addresses() -> Mapping[str, str]:
     """The interface of each IP address of this machine, zones (`%eth0`) left out."""
     families = (socket.AF_INET, socket.AF_INET6)
     return {
-        one.address.partition("%")[0]: name
-        for name, found in psutil.net_if_addrs().items()
-        for one in found
-        if one.family in families
+        entry.address.partition("%")[0]: name
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family in families
     }
 
 

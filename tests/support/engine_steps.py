@@ -151,7 +151,7 @@ def full_state(engine: Engine, key: str | None) -> dict[str, np.ndarray]:
         # DeepSpeed links the moments to the parameters after stepping the first group, when the second has none yet.
         inner.optimizer._hp_optimizer_states_linked = False
         inner.optimizer._lazy_init_hp_params_optimizer_state()
-    found = {}
+    whole = {}
     for name, parameter in inner.module.named_parameters():
         is_muons = engine.config.optim.name == "muon" and bool(re.fullmatch(MATRIX, name))
         if key not in (None, "ema") and is_muons != (key == "momentum_buffer"):
@@ -160,8 +160,8 @@ def full_state(engine: Engine, key: str | None) -> dict[str, np.ndarray]:
             value = inner.basic_optimizer.state[parameter][key] if key else parameter
         else:
             value = safe_get_full_optimizer_state(parameter, key) if key else safe_get_full_fp32_param(parameter)
-        found[name] = value.detach().float().numpy().copy()
-    return found
+        whole[name] = value.detach().float().numpy().copy()
+    return whole
 
 
 def record(engine: Engine) -> dict[str, np.ndarray]:

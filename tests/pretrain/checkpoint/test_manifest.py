@@ -36,9 +36,9 @@ def problem_of(path: Path) -> str:
 
 def test_another_version_is_not_called_damage(path):
     assert manifest.condition(problem_of_after(path, files={})) == "damaged"
-    found = problem_of_after(path, version=2, new_key=1)
-    assert "was written by another version of Maskwright, in format 2; this version reads format 1" in found
-    assert manifest.condition(found) == "of another version"
+    problem = problem_of_after(path, version=2, new_key=1)
+    assert "was written by another version of Maskwright, in format 2; this version reads format 1" in problem
+    assert manifest.condition(problem) == "of another version"
 
 
 def problem_of_after(path: Path, **changes: Any) -> str:

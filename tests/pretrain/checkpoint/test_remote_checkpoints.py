@@ -142,10 +142,10 @@ def test_sigkill_at_every_operation_of_an_upload(folder, tmp_path):
     newest = []
     for attempt in attempts:
         place = Path(attempt["copy"])
-        found = remote_copies.copies(f"file://{place}")
-        for step in found:
+        steps = remote_copies.copies(f"file://{place}")
+        for step in steps:
             assert checkpoint.verify(place / f"step-{step:08d}") is None, attempt
-        newest.append(max(found, default=0))
+        newest.append(max(steps, default=0))
         start = folder / f"step-{3:08d}"
         used = remote_copies.RemoteCopies(CheckpointConfig(remote=f"file://{place}", keep=1), 3, start)
         used.close()

@@ -9,13 +9,13 @@ from pretrain.distributed import DeferredReader
 @pytest.mark.parametrize("lag", [0, 1, 3])
 def test_values_come_in_order_after_the_lag(lag):
     reader: DeferredReader[int] = DeferredReader(lag)
-    found = []
+    read = []
     for step in range(10):
         due = reader.push(step, torch.tensor([step, step / 2], dtype=torch.float64))
         assert [label for label, _ in due] == ([step - lag] if step >= lag else [])
-        found += due
-    found += reader.drain()
-    assert found == [(step, [float(step), step / 2]) for step in range(10)]
+        read += due
+    read += reader.drain()
+    assert read == [(step, [float(step), step / 2]) for step in range(10)]
     assert reader.drain() == []
 
 

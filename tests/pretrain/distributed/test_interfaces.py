@@ -14,10 +14,10 @@ from pretrain.distributed.network_interfaces import listening_address
 
 def own_address() -> tuple[str, str] | None:
     """(interface, IPv4 address) of a network that is not loopback, if this machine has one."""
-    for name, found in psutil.net_if_addrs().items():
-        for one in found:
-            if one.family == socket.AF_INET and not one.address.startswith("127."):
-                return name, one.address
+    for name, entries in psutil.net_if_addrs().items():
+        for entry in entries:
+            if entry.family == socket.AF_INET and not entry.address.startswith("127."):
+                return name, entry.address
     return None
 
 
@@ -31,8 +31,8 @@ def test_interface_is_found_without_any_program(monkeypatch: pytest.MonkeyPatch,
 
 def fake_network(monkeypatch: pytest.MonkeyPatch, sources: dict[str, str | None]) -> None:
     """Hosts that resolve to the keys, in this order, each reached from its value."""
-    found = [(10 if ":" in target else 2, 2, 17, "", (target, 9)) for target in sources]
-    monkeypatch.setattr(network_interfaces.socket, "getaddrinfo", lambda *_, **__: found)
+    targets = [(10 if ":" in target else 2, 2, 17, "", (target, 9)) for target in sources]
+    monkeypatch.setattr(network_interfaces.socket, "getaddrinfo", lambda *_, **__: targets)
     monkeypatch.setattr(network_interfaces, "source_address", lambda family, target: sources[target[0]])
     addresses = {"eth0": ["10.0.0.1", "fe80::1%eth0"], "ib0": ["10.1.0.1", "fd00::1"], "lo": ["127.0.0.1", "::1"]}
     shown = {

@@ -16,8 +16,8 @@ def of_openmpi(**more: str) -> dict[str, str]:
 def test_openmpis_names_are_understood() -> None:
     environment = of_openmpi(MASTER_ADDR="127.0.0.1")
     prepare_rendezvous(environment)
-    found = [environment[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "GLOO_SOCKET_IFNAME")]
-    assert found == ["3", "1", "4", "29500", "lo"]
+    values = [environment[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT", "GLOO_SOCKET_IFNAME")]
+    assert values == ["3", "1", "4", "29500", "lo"]
 
 
 def of_pytorchjob(**more: str) -> dict[str, str]:
@@ -40,8 +40,8 @@ def test_an_interface_that_was_chosen_is_kept() -> None:
 def test_processes_of_one_host_keep_to_loopback(name: str) -> None:
     environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", name: "2", "MASTER_ADDR": "n1.example"}
     prepare_rendezvous(environment)
-    found = [environment[name] for name in ("MASTER_ADDR", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")]
-    assert found == ["127.0.0.1", "lo", "lo"]
+    values = [environment[name] for name in ("MASTER_ADDR", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")]
+    assert values == ["127.0.0.1", "lo", "lo"]
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_the_least_of_what_is_granted_counts(affinity, quota, job, expected):
 )
 def test_processes_share_the_cores_unless_the_user_says_otherwise(processes, named, number, source):
     environment = {} if named is None else {"OMP_NUM_THREADS": named}
-    found = Threads.of(processes, environment, Cores(8, "8 cores"))
-    assert (found.number, found.source) == (number, source)
+    threads = Threads.of(processes, environment, Cores(8, "8 cores"))
+    assert (threads.number, threads.source) == (number, source)
 
 
 def test_settings_leave_the_user_s_own_alone():
@@ -64,10 +64,10 @@ def test_usable_cores_follow_affinity_quota_and_slurm(monkeypatch):
 
 
 def test_control_groups_of_both_versions():
-    found = control_groups("4:memory:/jobs/7\n0::/slurm/job_1\n")
-    assert Path("/sys/fs/cgroup/memory/jobs/7") in found
-    assert Path("/sys/fs/cgroup/memory/jobs") in found
-    assert Path("/sys/fs/cgroup/slurm/job_1") in found
-    assert Path("/sys/fs") not in found
+    folders = control_groups("4:memory:/jobs/7\n0::/slurm/job_1\n")
+    assert Path("/sys/fs/cgroup/memory/jobs/7") in folders
+    assert Path("/sys/fs/cgroup/memory/jobs") in folders
+    assert Path("/sys/fs/cgroup/slurm/job_1") in folders
+    assert Path("/sys/fs") not in folders
     assert least_quota(["max 100000", "150000 100000", "-1 100000", "400000 100000"]) == 1.5
     assert least_quota(["max 100000"]) is None

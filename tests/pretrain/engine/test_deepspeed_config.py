@@ -55,12 +55,12 @@ def test_no_timer_waits_for_the_device():
 
 
 def test_overrides_are_laid_over_ours():
-    found = told(
+    values = told(
         zero={"stage": 2}, deepspeed={"steps_per_print": 5, "zero_optimization": {"stage3_prefetch_bucket_size": 7}}
     )
-    assert found["steps_per_print"] == 5
-    assert found["zero_optimization"]["stage3_prefetch_bucket_size"] == 7
-    assert found["zero_optimization"]["stage"] == 2
+    assert values["steps_per_print"] == 5
+    assert values["zero_optimization"]["stage3_prefetch_bucket_size"] == 7
+    assert values["zero_optimization"]["stage"] == 2
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -74,8 +74,8 @@ def test_sums_of_16_bits_are_fp32_and_sent_in_the_type_of_reduce_dtype(precision
 
 def test_offload():
     assert "offload_optimizer" not in told()["zero_optimization"]
-    found = told(zero={"stage": 3, "offload": "cpu", "offload_parameters": True}, device="cuda")["zero_optimization"]
-    assert found["offload_optimizer"] == found["offload_param"] == {"device": "cpu", "pin_memory": True}
+    values = told(zero={"stage": 3, "offload": "cpu", "offload_parameters": True}, device="cuda")["zero_optimization"]
+    assert values["offload_optimizer"] == values["offload_param"] == {"device": "cpu", "pin_memory": True}
 
 
 def test_buckets_are_no_larger_than_the_model():

@@ -32,8 +32,8 @@ def padding(size: int, marked: bool) -> torch.Tensor:
 @pytest.mark.parametrize("pads", [[], [padding(3, marked=True)], [padding(3, marked=False)]])
 def test_gradients_belong_to_the_parameters_of_the_rank(pads):
     gradients = [torch.full((2,), 1.0), torch.full((4,), 2.0)]
-    found = dict(named_gradients(engine([0, 2, 4], [*gradients, *pads])))
-    assert {name: gradient.tolist() for name, gradient in found.items()} == {"p1": [1.0] * 2, "p2": [2.0] * 4}
+    by_name = dict(named_gradients(engine([0, 2, 4], [*gradients, *pads])))
+    assert {name: gradient.tolist() for name, gradient in by_name.items()} == {"p1": [1.0] * 2, "p2": [2.0] * 4}
 
 
 @pytest.mark.parametrize(

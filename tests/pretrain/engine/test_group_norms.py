@@ -29,8 +29,8 @@ def test_parts(name, group):
 def test_sums_of_squares_ask_the_device_for_nothing():
     """Tensors on "meta" have no values to be asked for."""
     meta = torch.device("meta")
-    found = sum_of_squares([torch.empty(7, device=meta, dtype=torch.bfloat16), torch.empty(3, device=meta)], meta)
-    assert (found.device, found.dtype, found.shape) == (meta, torch.float64, ())
+    total = sum_of_squares([torch.empty(7, device=meta, dtype=torch.bfloat16), torch.empty(3, device=meta)], meta)
+    assert (total.device, total.dtype, total.shape) == (meta, torch.float64, ())
     assert sum_of_squares([], meta).device == meta
 
 

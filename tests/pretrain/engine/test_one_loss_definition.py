@@ -62,10 +62,10 @@ def write_gradients(folder: str) -> None:
     world_size, rank = dist.get_world_size(), dist.get_rank()
     for stage, accumulation in splits(world_size):
         engine, batches = Engine(config(stage), steps.model()), loader(world_size, rank, accumulation)
-        found = steps.step_gradients(engine, batches.step(0, batches.mixture.start()).batches, lr=0.0)
+        gradients = steps.step_gradients(engine, batches.step(0, batches.mixture.start()).batches, lr=0.0)
         engine.release()
         if rank == 0:
-            np.savez(Path(folder) / f"zero{stage}-accumulation{accumulation}.npz", **found)
+            np.savez(Path(folder) / f"zero{stage}-accumulation{accumulation}.npz", **gradients)
 
 
 def reference() -> dict[str, np.ndarray]:
@@ -114,11 +114,11 @@ def test_gradients_over_zero_stages_and_accumulation(world_size, tmp_path):
     wanted, files = reference(), sorted(tmp_path.glob("*.npz"))
     assert len(files) == len(splits(world_size))
     for file in files:
-        found = np.load(file)
-        assert set(found.files) == set(wanted)
+        recorded = np.load(file)
+        assert set(recorded.files) == set(wanted)
         for name, value in wanted.items():
             np.testing.assert_allclose(
-                found[name], value, rtol=1e-4, atol=1e-6 * max(1e-3, np.abs(value).max()), err_msg=f"{file} {name}"
+                recorded[name], value, rtol=1e-4, atol=1e-6 * max(1e-3, np.abs(value).max()), err_msg=f"{file} {name}"
             )
 
 

@@ -19,14 +19,14 @@ def train_all(folder: str) -> None:
     """As one rank; rank 0 writes the gradients of every step and the weights after the last."""
     for precision, zero in steps.RUNS:
         engine = Engine(steps.config(precision, zero), steps.model())
-        found = {}
+        recorded = {}
         for step in range(len(steps.STEPS)):
             gradients = steps.step_gradients(engine, steps.rank_batches(step))
-            found |= {f"{step} {name}": value for name, value in gradients.items()}
-        found |= {f"after {name}": value for name, value in steps.full_state(engine, None).items()}
+            recorded |= {f"{step} {name}": value for name, value in gradients.items()}
+        recorded |= {f"after {name}": value for name, value in steps.full_state(engine, None).items()}
         engine.release()
         if dist.get_rank() == 0:
-            np.savez(Path(folder) / f"{precision}-zero{zero}.npz", **found)
+            np.savez(Path(folder) / f"{precision}-zero{zero}.npz", **recorded)
 
 
 def summed_loss(encoder: Encoder, batch: Batch) -> torch.Tensor:
@@ -41,7 +41,7 @@ def reference(world_size: int) -> dict[str, np.ndarray]:
     encoder = steps.model()
     config = steps.config("fp32", "0").optim
     optimizer = build_optimizer(encoder, config.model_copy(update={"lr": steps.LR}))
-    found: dict[str, np.ndarray] = {}
+    recorded: dict[str, np.ndarray] = {}
     for step in range(len(steps.STEPS)):
         batches = [batch for part in steps.global_batches(step, world_size) for batch in part]
         loss = sum(summed_loss(encoder, batch) for batch in batches) / sum(
@@ -49,12 +49,12 @@ def reference(world_size: int) -> dict[str, np.ndarray]:
         )
         loss.backward()
         gradients = {name: p.grad.numpy().copy() for name, p in encoder.named_parameters()}
-        found |= {f"{step} {name}": value for name, value in (gradients | steps.norms_of_parts(gradients)).items()}
+        recorded |= {f"{step} {name}": value for name, value in (gradients | steps.norms_of_parts(gradients)).items()}
         norm = torch.nn.utils.clip_grad_norm_(encoder.parameters(), config.grad_clip)
-        found |= {f"{step} loss": np.array(loss.item()), f"{step} norm": np.array(norm.item())}
+        recorded |= {f"{step} loss": np.array(loss.item()), f"{step} norm": np.array(norm.item())}
         optimizer.step()
         optimizer.zero_grad()
-    return found | {f"after {name}": p.detach().numpy().copy() for name, p in encoder.named_parameters()}
+    return recorded | {f"after {name}": p.detach().numpy().copy() for name, p in encoder.named_parameters()}
 
 
 @pytest.mark.parametrize("world_size", [1, 2, pytest.param(4, marks=pytest.mark.slow)])
@@ -64,10 +64,10 @@ def test_steps_of_varying_micro_batches_are_the_plain_steps(world_size, tmp_path
     for precision, zero in steps.RUNS:
         # Of the largest entry of each tensor: rounding of fp32, and of bf16 in weights, activations and sums.
         tolerance = {"fp32": 2e-5, "bf16": 0.06}[precision]
-        found = np.load(tmp_path / f"{precision}-zero{zero}.npz")
-        assert set(found.files) == set(wanted)
+        recorded = np.load(tmp_path / f"{precision}-zero{zero}.npz")
+        assert set(recorded.files) == set(wanted)
         for name, value in wanted.items():
-            difference = np.abs(found[name] - value).max()
+            difference = np.abs(recorded[name] - value).max()
             assert difference <= tolerance * np.abs(value).max(), f"{precision}, ZeRO {zero}, {name}: {difference}"
 
 

@@ -61,9 +61,9 @@ def test_spikes_are_found_without_false_alarm_on_normal_curves(noise):
 
 
 def test_a_level_that_stays_becomes_the_new_normal():
-    found = run_through([5.0] * 40 + [8.0] * 40)
-    assert found[40].spike == place(41)
-    assert found[-1].spike is None
+    histories = run_through([5.0] * 40 + [8.0] * 40)
+    assert histories[40].spike == place(41)
+    assert histories[-1].spike is None
 
 
 def test_losses_of_other_shapes_are_not_compared():
@@ -73,21 +73,21 @@ def test_losses_of_other_shapes_are_not_compared():
 
 
 def test_a_rollback_is_due_once_when_the_spike_has_lasted():
-    found = run_through([5.0] * 40 + [9.0] * 6)
-    assert [rollback_due(h, GUARD) for h in found[38:]] == [False] * 4 + [True] + [False] * 3
-    assert found[42].spike == place(41)
+    histories = run_through([5.0] * 40 + [9.0] * 6)
+    assert [rollback_due(h, GUARD) for h in histories[38:]] == [False] * 4 + [True] + [False] * 3
+    assert histories[42].spike == place(41)
     lone = run_through([5.0] * 40 + [9.0, 5.0, 9.0, 9.0, 5.0])
     assert not any(rollback_due(h, GUARD) for h in lone)
-    assert not rollback_due(found[42], GUARD.model_copy(update={"rollback": False}))
-    spent = GuardHistory(**{**found[42].__dict__, "rollbacks": (Rollback(1, 0, 0, 9),) * 3})
+    assert not rollback_due(histories[42], GUARD.model_copy(update={"rollback": False}))
+    spent = GuardHistory(**{**histories[42].__dict__, "rollbacks": (Rollback(1, 0, 0, 9),) * 3})
     assert not rollback_due(spent, GUARD)
 
 
 def test_skipped_steps_count_in_a_row_and_leave_the_losses_alone():
-    found = run_through([5.0, None, None, 5.0, None])
-    assert [len(h.skipped_in_row) for h in found] == [0, 1, 2, 0, 1]
-    assert found[-1].skipped == 3
-    assert found[-1].losses == (5.0, 5.0)
+    histories = run_through([5.0, None, None, 5.0, None])
+    assert [len(h.skipped_in_row) for h in histories] == [0, 1, 2, 0, 1]
+    assert histories[-1].skipped == 3
+    assert histories[-1].losses == (5.0, 5.0)
     assert run_through([None] * 9)[-1].skipped_in_row == (place(7), place(8), place(9))
 
 

@@ -39,13 +39,13 @@ def test_cut_into_any_number_of_parts(folder, ranks):
         held = places[rank * share : (rank + 1) * share]
         wanted.append((share, [Piece(name, index, 1, offset) for offset, (name, index) in enumerate(held)]))
     flats = gather(folder, LAYOUT, list(SIZES), wanted)
-    for offset, found in (
+    for offset, tensors in (
         (0, [flat.weights for flat in flats]),
         (1000, [flat.state["exp_avg"] for flat in flats]),
         (2000, [flat.state["exp_avg_sq"] for flat in flats]),
     ):
-        assert torch.equal(torch.cat(found)[: len(places)], torch.cat([*whole(offset).values()]))
-        assert not torch.cat(found)[len(places) :].any()
+        assert torch.equal(torch.cat(tensors)[: len(places)], torch.cat([*whole(offset).values()]))
+        assert not torch.cat(tensors)[len(places) :].any()
     assert all(flat.state["step"] == 7 for flat in flats)
 
 

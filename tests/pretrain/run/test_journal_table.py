@@ -54,5 +54,5 @@ def test_not_a_number_comes_through(tmp_path):
 
 @given(st.lists(st.integers(0, 5)))
 def test_last_of_each(steps):
-    found = last_of_each(np.array(steps, np.int64)).tolist()
-    assert found == [max(i for i, s in enumerate(steps) if s == step) for step in sorted(set(steps))]
+    places = last_of_each(np.array(steps, np.int64)).tolist()
+    assert places == [max(i for i, s in enumerate(steps) if s == step) for step in sorted(set(steps))]

@@ -96,9 +96,9 @@ def test_a_long_line_of_a_journal_needs_little_memory(tmp_path: Path) -> None:
     path.write_bytes(b"".join(lines))
     os.truncate(path, path.stat().st_size + (150 << 20))  # the start of another line
     tracemalloc.start()
-    found = [(end, entry and entry.step) for end, entry in JournalReader(path).lines()]
+    entries = [(end, entry and entry.step) for end, entry in JournalReader(path).lines()]
     most = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     ends = list(itertools.accumulate(map(len, lines)))
-    assert found == [(ends[0], 1), (ends[1], None), (ends[2], 2)]
+    assert entries == [(ends[0], 1), (ends[1], None), (ends[2], 2)]
     assert most < 75 << 20
