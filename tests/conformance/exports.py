@@ -93,7 +93,7 @@ def train_models(folder: Path) -> dict[str, Reference]:
                        "--out", folder / kind)  # fmt: skip
         text_data.make("prep", "run", "--input", text, "--tokenizer", folder / kind, "--out", data[kind],
                        "--valid-fraction", "0.1")  # fmt: skip
-    found = {}
+    references = {}
     for number, (name, model) in enumerate(MODELS.items()):
         run = folder / f"run-{number}"
         settings = {"train__steps": _STEPS, "checkpoint__every_steps": _STEPS, "eval__every_steps": _STEPS}
@@ -103,8 +103,8 @@ def train_models(folder: Path) -> dict[str, Reference]:
         path = runs.write_config(run.with_suffix(".yaml"), values)
         text_data.make("train", path, "--procs", "1")
         text_data.make("export", run, "--out", folder / f"model-{number}")
-        found[name] = Reference(folder / f"model-{number}")
-    return found
+        references[name] = Reference(folder / f"model-{number}")
+    return references
 
 
 def _exchange_weights(folder: Path) -> None:

@@ -59,7 +59,7 @@ def of_wandb(run: Path) -> list[tuple[str, int, float]]:
     """The same of all offline runs."""
     from wandb.proto import wandb_internal_pb2
 
-    found = []
+    rows = []
     for file in run.glob("wandb/offline-run-*/*.wandb"):
         for data in records(file.read_bytes()):
             record = wandb_internal_pb2.Record()
@@ -67,8 +67,8 @@ def of_wandb(run: Path) -> list[tuple[str, int, float]]:
             items = record.history.item
             values = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
             step = values.get("training step")
-            found += [(name, step, value) for name, value in values.items() if name in (*METRICS, "eval/loss")]
-    return sorted(found)
+            rows += [(name, step, value) for name, value in values.items() if name in (*METRICS, "eval/loss")]
+    return sorted(rows)
 
 
 def records(content: bytes) -> Iterator[bytes]:
@@ -91,9 +91,9 @@ READ = {"tensorboard": of_tensorboard, "wandb": of_wandb}
 
 def assert_complete(run: Path, kind: str) -> None:
     wanted = [row for row in expected(run) if kind == "tensorboard" or math.isfinite(row[2])]
-    found = READ[kind](run)
-    assert [row[:2] for row in found] == [row[:2] for row in wanted]
-    assert [row[2] for row in found] == pytest.approx([row[2] for row in wanted], rel=1e-6, nan_ok=True)
+    copied = READ[kind](run)
+    assert [row[:2] for row in copied] == [row[:2] for row in wanted]
+    assert [row[2] for row in copied] == pytest.approx([row[2] for row in wanted], rel=1e-6, nan_ok=True)
 
 
 @pytest.mark.parametrize("kind", READ)
@@ -143,6 +143,6 @@ def test_tensorboard_follows_a_run_while_it_trains(tmp_path):
     assert training.wait(60) == 0
     export(run, "tensorboard")
     wanted = {row[:2] for row in expected(run) if not row[0].startswith("system/")}
-    found = [row[:2] for row in of_tensorboard(run) if not row[0].startswith("system/")]
-    assert sorted(wanted) == sorted(found)
+    copied = [row[:2] for row in of_tensorboard(run) if not row[0].startswith("system/")]
+    assert sorted(wanted) == sorted(copied)
     assert ("train/loss", 60) in wanted

@@ -28,7 +28,7 @@ def test_a_killed_training_goes_on_with_the_next_batch(trainer, tmp_path):
     assert code == -9, said
     code, said = train(trainer, data, tmp_path / "killed")
     assert code == 0, said
-    found = (tmp_path / "killed" / "batches.txt").read_text().splitlines()
-    assert found == wanted[:6] + wanted[4:]  # the last state was saved after step 4
+    batches = (tmp_path / "killed" / "batches.txt").read_text().splitlines()
+    assert batches == wanted[:6] + wanted[4:]  # the last state was saved after step 4
     losses = [float((tmp_path / run / "losses.json").read_text()) for run in ("whole", "killed")]
     assert losses[0] == losses[1]

@@ -50,15 +50,15 @@ ALL_CODE = [piece for page in PAGES for piece in code(page)]
 
 def documented_commands() -> list[tuple[str, list[str], bool]]:
     """(page, words after `maskwright`, whether it is printed to be typed)."""
-    found = []
+    commands = []
     comments = [Code(path.name, re.sub(r"^#", "", path.read_text(), flags=re.M), True) for path in CONFIGS]
     for piece in [*ALL_CODE, *comments]:
         if piece.language in ("python", "yaml", "json"):
             continue
         for line in piece.text.replace("\\\n", " ").splitlines():
             if match := re.search(r"(?:^|[\s/])maskwright ([a-z-].*)", line):
-                found.append((piece.page, shlex.split(match[1], comments=True), piece.fenced))
-    return found
+                commands.append((piece.page, shlex.split(match[1], comments=True), piece.fenced))
+    return commands
 
 
 @functools.cache
@@ -154,12 +154,12 @@ def _leaves(prefix: str, values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def schema_of(key: str) -> list[dict[str, Any]]:
     """The JSON schemas that a key's value may follow."""
     whole = Config.model_json_schema()
-    found: dict[str, Any] = whole
+    schema: dict[str, Any] = whole
     for name in key.split("."):
-        if "$ref" in found:
-            found = whole["$defs"][found["$ref"].rsplit("/", 1)[1]]
-        found = found["properties"][name]
-    return found.get("anyOf") or found.get("oneOf") or [found]
+        if "$ref" in schema:
+            schema = whole["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+        schema = schema["properties"][name]
+    return schema.get("anyOf") or schema.get("oneOf") or [schema]
 
 
 def documented_keys() -> dict[str, tuple[str, str]]:
@@ -217,8 +217,8 @@ def test_presets_are_documented():
     tables = re.findall(r"^\| ([\w, -]+) \| (layers .*) \|\n\|[-|]+\|\n((?:\|.*\n)+)", page, re.MULTILINE)
     assert [title for title, *_ in tables] == ["BERT, RoBERTa", "ModernBERT", "EuroBERT", "ESM-2"]
     for (_, head, rows), arch in zip(tables, ("bert", "modernbert", "eurobert", "esm"), strict=True):
-        keys, found = head.split(" | "), re.findall(r"^\| `([\w.]+)` \| (.*) \|$", rows, re.MULTILINE)
-        sizes = {name: dict(zip(keys, map(int, row.split(" | ")), strict=True)) for name, row in found}
+        keys, presets = head.split(" | "), re.findall(r"^\| `([\w.]+)` \| (.*) \|$", rows, re.MULTILINE)
+        sizes = {name: dict(zip(keys, map(int, row.split(" | ")), strict=True)) for name, row in presets}
         assert sizes == PRESETS[arch]
     assert PRESETS["roberta"] == PRESETS["bert"]
 

@@ -35,18 +35,18 @@ def predictions(path: Path) -> list[tuple[str, str]]:
 def planned(words: str) -> dict[str, Any]:
     result = CliRunner().invoke(app, ["plan", *shlex.split(words), "--json"])
     assert result.exit_code == 0, result.exception
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    plan: dict[str, Any] = json.loads(result.stdout)
+    return plan
 
 
-def in_words(found: dict[str, Any]) -> str:
+def in_words(plan: dict[str, Any]) -> str:
     """As recipes say it: memory of a process, tokens, time."""
-    (speed,) = found["speed"]
+    (speed,) = plan["speed"]
     units = (("days", 86400), ("hours", 3600), ("minutes", 60), ("seconds", 1))
     unit, length = next((unit, length) for unit, length in units if speed["seconds"] >= 2 * length)
-    size, bytes_of = found["device_bytes"], (("GiB", 1 << 30), ("MiB", 1 << 20))
+    size, bytes_of = plan["device_bytes"], (("GiB", 1 << 30), ("MiB", 1 << 20))
     prefix, whole = next((prefix, whole) for prefix, whole in bytes_of if size >= whole)
-    tokens = re.sub(r"e\+0*", "e", f"{found['tokens']:.1e}")
+    tokens = re.sub(r"e\+0*", "e", f"{plan['tokens']:.1e}")
     memory = float(f"{size / whole:.2g}")
     return f"{memory:g} {prefix} of memory, {tokens} tokens, {speed['seconds'] / length:.0f} {unit}"
 
@@ -56,10 +56,10 @@ def test_memory_and_time_are_what_the_plan_says_now(path):
     said = predictions(path)
     assert said, "no `maskwright plan` in the comments"
     for words, figures in said:
-        found = planned(words)
+        plan = planned(words)
         assert words.startswith(f"configs/{path.name} ")
-        assert figures == in_words(found)
-        assert found["fits"] in (True, None)
+        assert figures == in_words(plan)
+        assert plan["fits"] in (True, None)
 
 
 @pytest.mark.parametrize("name", ["bert-base-24h", "bert-large-24h"])

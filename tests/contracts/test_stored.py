@@ -45,12 +45,12 @@ def test_a_stored_checkpoint_resumes_with_the_same_losses(tmp_path, processes):
     assert (step, checkpoint.verify(path)) == (3, None)
     ended = runs.maskwright("train", config_of(tmp_path), "--procs", str(processes))
     assert ended.returncode == 0, ended.stderr
-    found = runs.losses(tmp_path / "run")
-    assert [found[step] for step in (4, 5, 6)] == pytest.approx(LOSSES[3:], rel=1e-5)
+    losses = runs.losses(tmp_path / "run")
+    assert [losses[step] for step in (4, 5, 6)] == pytest.approx(LOSSES[3:], rel=1e-5)
 
 
 def test_a_new_run_has_the_golden_losses(tmp_path):
     ended = runs.maskwright("train", config_of(tmp_path), "--procs", "2")
     assert ended.returncode == 0, ended.stderr
-    found = runs.losses(tmp_path / "run")
-    assert [found[step] for step in range(1, 7)] == pytest.approx(LOSSES, rel=1e-5)
+    losses = runs.losses(tmp_path / "run")
+    assert [losses[step] for step in range(1, 7)] == pytest.approx(LOSSES, rel=1e-5)

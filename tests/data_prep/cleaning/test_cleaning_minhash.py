@@ -71,12 +71,12 @@ def test_detection_follows_the_theory(similarity):
     ones, others = pairs(similarity, 300, 600)
     exact = [jaccard(one, other) for one, other in zip(ones[:30], others, strict=False)]  # they differ little
     theory = float(np.mean([detection_probability(each, 11, 11) for each in exact]))
-    found = shared(ones, others)
-    assert found == pytest.approx(theory, abs=4 * np.sqrt(theory * (1 - theory) / 300) + 0.01)
+    share = shared(ones, others)
+    assert share == pytest.approx(theory, abs=4 * np.sqrt(theory * (1 - theory) / 300) + 0.01)
     if similarity == 0.9:
-        assert found > 0.95
+        assert share > 0.95
     if similarity == 0.5:
-        assert found < 0.05
+        assert share < 0.05
 
 
 def test_a_lower_threshold_finds_more():

@@ -132,11 +132,11 @@ def test_ngram_shares_against_plain_python(texts, n):
 
 def test_ordinary_prose_is_kept():
     texts = demo_texts()
-    found = repetitive(texts)
+    repeats = repetitive(texts)
     assert len(texts) > 100
-    assert found.mean() < 0.02
+    assert repeats.mean() < 0.02
     assert repetitive([text.split("\n")[0] * 5 for text in texts[:20]]).all()
-    assert found.tolist() == [bool(repetitive([text])[0]) for text in texts], "neighbours change the answer"
+    assert repeats.tolist() == [bool(repetitive([text])[0]) for text in texts], "neighbours change the answer"
 
 
 def test_of_a_very_long_document_the_beginning_is_judged():

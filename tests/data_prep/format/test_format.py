@@ -64,23 +64,23 @@ def test_round_trip(tmp_path_factory, documents, block_tokens, shard_bytes, wide
         assert (bits is not None) == with_targets
         if bits is not None:
             np.testing.assert_array_equal(bits, dataset.tokens(block) % 7 == 0)
-    found = [dataset.ids(block) for block in range(dataset.n_blocks)]
-    assert [id for part in found for id in part or []] == (ids or [])
-    assert (None in found) == (ids is None)
+    stored = [dataset.ids(block) for block in range(dataset.n_blocks)]
+    assert [id for part in stored for id in part or []] == (ids or [])
+    assert (None in stored) == (ids is None)
 
 
 @settings(max_examples=15, deadline=None)
 @given(DOCUMENTS)
 def test_fingerprint_is_of_content(tmp_path_factory, documents):
     folder = tmp_path_factory.mktemp("set")
-    one = make_dataset(folder / "one", documents, 100_000, 20)
+    first = make_dataset(folder / "one", documents, 100_000, 20)
     again = make_dataset(folder / "again", documents, 100_000, 20, shard_bytes=1)
-    assert one.manifest.fingerprint == again.manifest.fingerprint
+    assert first.manifest.fingerprint == again.manifest.fingerprint
     changed = [*documents[:-1], [*documents[-1][:-1], documents[-1][-1] ^ 1]]
-    assert make_dataset(folder / "b", changed, 100_000, 20).manifest.fingerprint != one.manifest.fingerprint
+    assert make_dataset(folder / "b", changed, 100_000, 20).manifest.fingerprint != first.manifest.fingerprint
     joined = [[token for document in documents for token in document]]
     if len(documents) > 1:
-        assert make_dataset(folder / "c", joined, 100_000, 20).manifest.fingerprint != one.manifest.fingerprint
+        assert make_dataset(folder / "c", joined, 100_000, 20).manifest.fingerprint != first.manifest.fingerprint
 
 
 def test_dtype_turns_at_65536_ids():

@@ -129,8 +129,8 @@ def test_many_threads(dataset):
     blocks = np.random.default_rng(1).integers(0, dataset.n_blocks, 2000).tolist()
     again = Dataset(dataset.path)
     with ThreadPoolExecutor(8) as pool:
-        for block, found in zip(blocks, pool.map(lambda block: read(again, block), blocks), strict=True):
-            assert found.tolist() == expected[block]
+        for block, tokens in zip(blocks, pool.map(lambda block: read(again, block), blocks), strict=True):
+            assert tokens.tolist() == expected[block]
 
 
 def test_an_index_is_checked_once(dataset):
@@ -223,10 +223,10 @@ def test_begins_word_is_what_the_tokenizer_says(tmp_path):
     loaded = Tokenizer.from_file(str(path))
     loaded.add_tokens(["added", "##special"])  # get ids after the gap that the manifest's vocabulary leaves
     info = dataclasses.replace(dataset.manifest.tokenizer, vocab_size=len(WORDS) + 5)
-    found = info.begins_word(loaded.to_str().encode())
+    begins = info.begins_word(loaded.to_str().encode())
     vocab = loaded.get_vocab(with_added_tokens=True)
     inside = {id for token, id in vocab.items() if token.startswith("##")}
-    assert [id not in inside for id in range(info.vocab_size)] == found.tolist()
+    assert [id not in inside for id in range(info.vocab_size)] == begins.tolist()
     assert len(inside) == 3
 
 
@@ -262,8 +262,8 @@ def test_swapped_and_moved_shards_change_no_content(dataset):
     expected = [dataset.tokens(block).tolist() for block in range(dataset.n_blocks)]
     Manifest.write(dataset.path, manifest.tokenizer, manifest.shards[::-1], [])
     again = Dataset(dataset.path)
-    found = {again.key(block): again.tokens(block).tolist() for block in range(again.n_blocks)}
-    assert found == {dataset.key(block): expected[block] for block in range(dataset.n_blocks)}
+    tokens = {again.key(block): again.tokens(block).tolist() for block in range(again.n_blocks)}
+    assert tokens == {dataset.key(block): expected[block] for block in range(dataset.n_blocks)}
     assert again.manifest.fingerprint != manifest.fingerprint
 
 

@@ -283,8 +283,8 @@ def test_threads_that_want_one_block_fetch_it_once(local, remote, web):
     remote.n_tokens(2)
     web.gets.clear()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(remote.tokens, [2] * 8))
-    assert all(tokens.tolist() == local.tokens(2).tolist() for tokens in found)
+        results = list(pool.map(remote.tokens, [2] * 8))
+    assert all(tokens.tolist() == local.tokens(2).tolist() for tokens in results)
     assert len(web.gets) == 1
 
 

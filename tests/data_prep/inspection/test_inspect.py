@@ -158,17 +158,17 @@ def test_every_document_can_be_shown(books, monkeypatch):
         Dataset, "tokens", lambda self, block, tokens=Dataset.tokens: (read.append(block), tokens(self, block))[1]
     )
     for number, ids in enumerate(expected):
-        found = document(books, number)
-        assert found.ids.tolist() == ids
-        assert found.tokens == [WORDS[id] for id in ids]
-        assert found.word_starts.tolist() == [id not in (7, 9) for id in ids]
+        shown = document(books, number)
+        assert shown.ids.tolist() == ids
+        assert shown.tokens == [WORDS[id] for id in ids]
+        assert shown.word_starts.tolist() == [id not in (7, 9) for id in ids]
     task = [0] * 5 + [1] * 4 + [2] * 2
-    found = [document(books, number) for number in range(11)]
-    assert [f.id for f in found] == [f"{t}/{task[:n].count(t)}" for n, t in enumerate(task)]
-    assert [f.input for f in found] == ["a.jsonl"] * 9 + ["b.jsonl"] * 2
-    assert [f.shard for f in found] == [f"0000{t}-00000.tar" for t in task]
-    assert found[0].text == "the ships sailed"
-    assert found[9].text == "the [UNK] ship"
+    shown = [document(books, number) for number in range(11)]
+    assert [f.id for f in shown] == [f"{t}/{task[:n].count(t)}" for n, t in enumerate(task)]
+    assert [f.input for f in shown] == ["a.jsonl"] * 9 + ["b.jsonl"] * 2
+    assert [f.shard for f in shown] == [f"0000{t}-00000.tar" for t in task]
+    assert shown[0].text == "the ships sailed"
+    assert shown[9].text == "the [UNK] ship"
     assert len(read) == 22  # one block for each document, no other
     for number in (-1, 11):
         with pytest.raises(UserError, match=f"no document {number}; it has 11, counted from 0"):

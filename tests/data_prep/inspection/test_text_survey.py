@@ -20,10 +20,10 @@ def look(*files):
 def test_a_small_text_is_counted_exactly(tmp_path):
     (tmp_path / "a.txt").write_text("Ein Haus\nam See\n\nzwei Häuser\n")
     (tmp_path / "b.jsonl").write_text('{"text": "drei"}\nnot JSON\n')
-    found = look(tmp_path / "a.txt", tmp_path / "b.jsonl")
-    assert found.inputs == {"txt": 1, "jsonl": 1}
-    assert (found.documents, found.words, found.rejected, found.scale) == (3, 7, 1, 1.0)
-    assert found.stored_bytes == sum((tmp_path / name).stat().st_size for name in ("a.txt", "b.jsonl"))
+    text = look(tmp_path / "a.txt", tmp_path / "b.jsonl")
+    assert text.inputs == {"txt": 1, "jsonl": 1}
+    assert (text.documents, text.words, text.rejected, text.scale) == (3, 7, 1, 1.0)
+    assert text.stored_bytes == sum((tmp_path / name).stat().st_size for name in ("a.txt", "b.jsonl"))
 
 
 def test_the_size_of_much_text_is_estimated_from_a_sample(tmp_path):

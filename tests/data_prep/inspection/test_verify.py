@@ -106,13 +106,13 @@ def test_specials_are_found_in_every_part_of_a_block(tmp_path):
 
 
 def test_two_blocks_of_one_key(tmp_path):
-    one, two = (make_dataset(tmp_path / name, [[7, number]]) for number, name in enumerate(("one", "two"), 8))
-    (shard,) = two.manifest.shards
+    first, second = (make_dataset(tmp_path / name, [[7, number]]) for number, name in enumerate(("one", "two"), 8))
+    (shard,) = second.manifest.shards
     for name in (shard.name, index_name(shard.name)):
-        (two.path / "shards" / name).rename(one.path / "shards" / name.replace("00000-", "00001-"))
-    shards = [*one.manifest.shards, dataclasses.replace(shard, name="00001-00000.tar")]
-    Manifest.write(one.path, tokenizer_info(1000), shards, [])
-    assert list(verify_data_set(one.path)) == ["manifest.json: two blocks have the same key"]
+        (second.path / "shards" / name).rename(first.path / "shards" / name.replace("00000-", "00001-"))
+    shards = [*first.manifest.shards, dataclasses.replace(shard, name="00001-00000.tar")]
+    Manifest.write(first.path, tokenizer_info(1000), shards, [])
+    assert list(verify_data_set(first.path)) == ["manifest.json: two blocks have the same key"]
 
 
 def test_counts_of_inputs(tmp_path):
@@ -149,11 +149,11 @@ def test_workers_change_nothing_and_progress_is_told(dataset):
         path = dataset.path / "shards" / shard.name
         flip(path, path.stat().st_size // 2)
     told: list[tuple[int, int]] = []
-    one = list(verify_data_set(dataset.path, 1, lambda done, total: told.append((done, total))))
-    assert list(verify_data_set(dataset.path, 2)) == one != []
+    problems = list(verify_data_set(dataset.path, 1, lambda done, total: told.append((done, total))))
+    assert list(verify_data_set(dataset.path, 2)) == problems != []
     sizes = np.cumsum([shard.bytes for shard in dataset.manifest.shards]).tolist()
     assert told == [(done, sizes[-1]) for done in sizes]
-    assert [line[:15] for line in one] == sorted(line[:15] for line in one)
+    assert [line[:15] for line in problems] == sorted(line[:15] for line in problems)
 
 
 def test_a_killed_worker_is_reported(dataset):

@@ -360,12 +360,12 @@ def test_digest_is_of_the_content_alone(tmp_path):
 
 def test_compressed_files_and_whole_files_are_one_unit(tmp_path):
     path = write(tmp_path / "a.txt.gz", b"abc")
-    (found,) = find_inputs([path])
+    (source,) = find_inputs([path])
     cache = Cache(tmp_path / "cache", 0)
-    assert examine(found, cache).unit_bytes == (path.stat().st_size,)
-    assert list(RowReader(found, 0, 0, Options(), cache)) == list(RowReader(found, 1, 1, Options(), cache)) == []
-    (found,) = find_inputs([write(tmp_path / "a.txt", b"abc")])
-    assert examine(found, cache, Options(separator="file")).unit_bytes == (3,)
+    assert examine(source, cache).unit_bytes == (path.stat().st_size,)
+    assert list(RowReader(source, 0, 0, Options(), cache)) == list(RowReader(source, 1, 1, Options(), cache)) == []
+    (source,) = find_inputs([write(tmp_path / "a.txt", b"abc")])
+    assert examine(source, cache, Options(separator="file")).unit_bytes == (3,)
 
 
 def test_nothing_heavy_is_imported_until_needed():

@@ -51,8 +51,8 @@ def test_tables_become_inputs(name, content, rows, tmp_path, monkeypatch):
         find_inputs([name])
     command = str(caught.value).partition(": python ")[2]
     subprocess.run(["sh", "-c", f"{sys.executable} {command}"], check=True)
-    (found,) = find_inputs([Path(name).with_suffix(".parquet")])
-    table: pa.Table = pq.read_table(found.location)
+    (source,) = find_inputs([Path(name).with_suffix(".parquet")])
+    table: pa.Table = pq.read_table(source.location)
     assert table.to_pylist() == rows
 
 

@@ -39,12 +39,12 @@ def cache(tmp_path):
     return Cache(tmp_path / "cache", 1 << 20)
 
 
-def texts(found, cache):
-    return [row.reason or row.text for row in whole(found, cache)]
+def texts(source, cache):
+    return [row.reason or row.text for row in whole(source, cache)]
 
 
 def names(values, folder):
-    return [found.location.removeprefix(f"{folder}/") for found in find_inputs(values)]
+    return [source.location.removeprefix(f"{folder}/") for source in find_inputs(values)]
 
 
 def test_files_folders_and_globs(tmp_path):
@@ -67,7 +67,7 @@ def test_files_folders_and_globs(tmp_path):
         "sub/c.jsonl.zst",
         *everything[:3],
     ]
-    assert [found.kind for found in find_inputs([tmp_path])] == ["txt", "jsonl", "parquet", "jsonl"]
+    assert [source.kind for source in find_inputs([tmp_path])] == ["txt", "jsonl", "parquet", "jsonl"]
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "b.jsonl")
     assert len(find_inputs([tmp_path / "link.jsonl", tmp_path / "b.jsonl"])) == 1
     for value in ("none.jsonl", "*.nothing", "none/"):
@@ -88,8 +88,8 @@ def test_source_names(tmp_path, monkeypatch):
     for name in ("a.jsonl", "year=2020/b.jsonl"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).touch()
-    found = find_inputs(["books=a.jsonl", "year=2020/b.jsonl", "web_1-x=year=2020/b.jsonl", "a.jsonl"])
-    assert [(item.source, item.location) for item in found] == [
+    inputs = find_inputs(["books=a.jsonl", "year=2020/b.jsonl", "web_1-x=year=2020/b.jsonl", "a.jsonl"])
+    assert [(item.source, item.location) for item in inputs] == [
         ("books", str(tmp_path / "a.jsonl")),
         ("", str(tmp_path / "year=2020/b.jsonl")),
     ]
@@ -102,9 +102,9 @@ def test_source_names(tmp_path, monkeypatch):
 
 def test_file_urls_are_local_paths(tmp_path, cache):
     (tmp_path / "a.jsonl").write_bytes(jsonl(["a"]))
-    found = find_inputs([f"file://{tmp_path}/a.jsonl", f"local://{tmp_path}/*.jsonl", tmp_path / "a.jsonl"])
-    assert [item.location for item in found] == [str(tmp_path / "a.jsonl")]
-    assert texts(found[0], cache) == ["a"]
+    inputs = find_inputs([f"file://{tmp_path}/a.jsonl", f"local://{tmp_path}/*.jsonl", tmp_path / "a.jsonl"])
+    assert [item.location for item in inputs] == [str(tmp_path / "a.jsonl")]
+    assert texts(inputs[0], cache) == ["a"]
     assert not cache.folder.exists()
 
 
@@ -114,13 +114,13 @@ def test_http_files_folders_and_globs(web, cache):
     (web.folder / "sub" / "b.txt.gz").write_bytes(gzip.compress(b"c\n\nd"))
     (web.folder / "sub" / "notes.md").touch()
     pq.write_table(pa.table({"text": ["e", "f"]}), web.folder / "sub" / "c.parquet", row_group_size=1)
-    found = find_inputs([f"x={web.url}/"])
-    assert [item.location.removeprefix(web.url) for item in found] == ["/a.jsonl", "/sub/b.txt.gz", "/sub/c.parquet"]
-    assert [texts(item, cache) for item in found] == [["a", "b"], ["c", "d"], ["e", "f"]]
-    assert {item.source for item in found} == {"x"}
+    inputs = find_inputs([f"x={web.url}/"])
+    assert [item.location.removeprefix(web.url) for item in inputs] == ["/a.jsonl", "/sub/b.txt.gz", "/sub/c.parquet"]
+    assert [texts(item, cache) for item in inputs] == [["a", "b"], ["c", "d"], ["e", "f"]]
+    assert {item.source for item in inputs} == {"x"}
     assert names([f"{web.url}/sub/*.gz"], web.url) == ["sub/b.txt.gz"]
-    assert examine(found[0], cache).unit_bytes is None
-    assert len(examine(found[2], cache).unit_bytes) == 2
+    assert examine(inputs[0], cache).unit_bytes is None
+    assert len(examine(inputs[2], cache).unit_bytes) == 2
     (query,) = find_inputs([f"{web.url}/a.jsonl?download=true"])
     assert query.kind == "jsonl"
     assert texts(query, cache) == ["a", "b"]
@@ -158,8 +158,8 @@ def test_a_version_is_no_pattern(cache):
     memory = fsspec.filesystem("memory")
     memory.pipe({"/v/a.jsonl?versionId=1": jsonl(["old"]), "/v/a.jsonl": jsonl(["new"])})
     try:
-        found = find_inputs(["memory://v/a.jsonl?versionId=1", "memory://v/?.jsonl"])
-        assert [(one.kind, texts(one, cache)) for one in found] == [("jsonl", ["old"]), ("jsonl", ["new"])]
+        inputs = find_inputs(["memory://v/a.jsonl?versionId=1", "memory://v/?.jsonl"])
+        assert [(source.kind, texts(source, cache)) for source in inputs] == [("jsonl", ["old"]), ("jsonl", ["new"])]
     finally:
         memory.rm("/v", recursive=True)
 
@@ -178,19 +178,19 @@ def test_other_file_systems_and_chained_urls(tmp_path, cache):
     memory = fsspec.filesystem("memory")
     memory.pipe({"/corpus/a.jsonl": jsonl(["a"]), "/corpus/b/c.txt": b"c", "/corpus/b/notes.md": b"x"})
     try:
-        found = find_inputs(["memory://corpus", "memory://corpus/*.jsonl", "memory:///corpus/b/?.txt"])
-        assert [item.location for item in found] == ["memory:///corpus/a.jsonl", "memory:///corpus/b/c.txt"]
-        assert [texts(item, cache) for item in found] == [["a"], ["c"]]
-        before = examine(found[1], cache).digest
+        inputs = find_inputs(["memory://corpus", "memory://corpus/*.jsonl", "memory:///corpus/b/?.txt"])
+        assert [item.location for item in inputs] == ["memory:///corpus/a.jsonl", "memory:///corpus/b/c.txt"]
+        assert [texts(item, cache) for item in inputs] == [["a"], ["c"]]
+        before = examine(inputs[1], cache).digest
         memory.pipe("/corpus/b/c.txt", b"d")
-        assert examine(found[1], cache).digest != before
-        assert texts(found[1], cache) == ["d"]
+        assert examine(inputs[1], cache).digest != before
+        assert texts(inputs[1], cache) == ["d"]
     finally:
         memory.rm("/corpus", recursive=True)
     with zipfile.ZipFile(tmp_path / "z.zip", "w") as file:
         file.writestr("in/a.jsonl", jsonl(["zipped"]))
-    (found,) = find_inputs([f"zip://in/*.jsonl::file://{tmp_path}/z.zip"])
-    assert texts(found, cache) == ["zipped"]
+    (source,) = find_inputs([f"zip://in/*.jsonl::file://{tmp_path}/z.zip"])
+    assert texts(source, cache) == ["zipped"]
 
 
 def test_a_data_set_of_the_hub(cache, monkeypatch):
@@ -215,38 +215,38 @@ def test_a_data_set_of_the_hub(cache, monkeypatch):
 def test_a_cut_download_is_tried_again(web, cache):
     (web.folder / "a.jsonl").write_bytes(jsonl(map(str, range(1000))))
     web.cuts = 1
-    (found,) = find_inputs([f"{web.url}/a.jsonl"])
-    assert len(texts(found, cache)) == 1000
+    (source,) = find_inputs([f"{web.url}/a.jsonl"])
+    assert len(texts(source, cache)) == 1000
     assert len(web.gets) == 2
-    assert len(texts(found, cache)) == 1000  # from the cache
+    assert len(texts(source, cache)) == 1000  # from the cache
     assert len(web.gets) == 2
     web.cuts = 1000
     (web.folder / "a.jsonl").write_bytes(jsonl(["other"]))
     with pytest.raises(UserError, match=r"/a\.jsonl cannot be read"):
-        texts(found, cache)
+        texts(source, cache)
     assert not list(cache.entries.glob(".*"))
     web.cuts = 0
-    assert texts(found, cache) == ["other"]
+    assert texts(source, cache) == ["other"]
 
 
 def test_a_server_that_tells_neither_size_nor_version(web, cache):
     path = web.folder / "sizeless.jsonl"
     path.write_bytes(jsonl(["a", "b"]))
-    (found,) = find_inputs([f"{web.url}/sizeless.jsonl"])
-    assert texts(found, cache) == ["a", "b"]
-    assert examine(found, cache) == examine(*find_inputs([path]), cache)
+    (source,) = find_inputs([f"{web.url}/sizeless.jsonl"])
+    assert texts(source, cache) == ["a", "b"]
+    assert examine(source, cache) == examine(*find_inputs([path]), cache)
     path.write_bytes(bytes(10 << 20))
     small = Cache(cache.folder.with_name("other"), 1 << 20)
     with pytest.raises(UserError, match=r"and the cache .* may hold 1048576"):
-        texts(found, small)
+        texts(source, small)
     assert not list(small.entries.glob(".*"))
 
 
 def test_a_file_of_another_size_than_told_is_refused(web, cache, monkeypatch):
     (web.folder / "a.jsonl").write_bytes(jsonl(["a"]))
-    (found,) = find_inputs([f"{web.url}/a.jsonl"])
+    (source,) = find_inputs([f"{web.url}/a.jsonl"])
     monkeypatch.setattr("data_prep.storage.cache.remote_version", lambda remote: RemoteVersion(99, "1"))
-    with pytest.raises(UserError, match="14 of its 99 bytes arrived"), cache.local(found.location):
+    with pytest.raises(UserError, match="14 of its 99 bytes arrived"), cache.local(source.location):
         pass
     assert not list(cache.entries.iterdir())
 

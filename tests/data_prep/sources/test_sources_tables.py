@@ -22,15 +22,15 @@ TEXTS = [f"document {index} é " * (index % 7) for index in range(100)]
 def read(value, options=None, cuts=None, cache=None, **more):
     """Rows of an input read unit by unit, with lines counted through, after checking each range's counts."""
     options, cache = options or Options(), cache or Cache("/nonexistent", 0)
-    (found,) = find_inputs([value])
-    units = examine(found, cache, options).unit_bytes
+    (source,) = find_inputs([value])
+    units = examine(source, cache, options).unit_bytes
     rows, lines = [], 0
     cuts = cuts or range(len(units) + 1)
     for first, last in itertools.pairwise(cuts):
-        part = RowReader(found, first, last, options, cache, **more)
+        part = RowReader(source, first, last, options, cache, **more)
         rows += [row._replace(line=row.line + lines) for row in part]
         lines += part.lines
-        if not found.location.startswith("hub:"):
+        if not source.location.startswith("hub:"):
             assert part.bytes_read == sum(units[first:last])
     return rows
 
@@ -42,11 +42,11 @@ def test_units_together_are_the_whole(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": TEXTS, "n": range(100)}), path, row_group_size=30)
     assert read(path) == read(path, cuts=[0, 0, 3, 4]) == read(path, cuts=[0, 4]) == EXPECTED
-    (found,) = find_inputs([path])
-    examined = examine(found, Cache(tmp_path, 0))
+    (source,) = find_inputs([path])
+    examined = examine(source, Cache(tmp_path, 0))
     assert len(examined.unit_bytes) == 4
     assert examined.bytes == path.stat().st_size
-    rows = RowReader(found, 1, 4, Options(), Cache(tmp_path, 0))
+    rows = RowReader(source, 1, 4, Options(), Cache(tmp_path, 0))
     assert list(rows) == [row._replace(line=row.line - 30) for row in EXPECTED[30:]]
     assert rows.text_bytes == len("".join(TEXTS[30:]).encode())
 
@@ -103,9 +103,9 @@ def test_unfit_columns_are_refused_with_a_sentence(tmp_path):
     ):
         with pytest.raises(UserError, match=words):
             read(path, options)
-        (found,) = find_inputs([path])
+        (source,) = find_inputs([path])
         with pytest.raises(UserError, match=words):
-            list(RowReader(found, 0, 1, options, Cache(tmp_path, 0)))
+            list(RowReader(source, 0, 1, options, Cache(tmp_path, 0)))
     assert [row.id for row in read(path, Options("body", "text"))] == [1, 2]
 
 
@@ -179,9 +179,9 @@ def test_save_to_disk(tmp_path):
     for name in ("saved", "50%20x a?b"):
         data.save_to_disk(str(tmp_path / name), num_shards=2)
         assert read(f"hub:{tmp_path}/{name}") == EXPECTED
-    (found,) = find_inputs([f"hub:{tmp_path}/saved"])
-    examined = examine(found, Cache(tmp_path, 0))
-    assert examine(found, Cache(tmp_path, 0)) == examined
+    (source,) = find_inputs([f"hub:{tmp_path}/saved"])
+    examined = examine(source, Cache(tmp_path, 0))
+    assert examine(source, Cache(tmp_path, 0)) == examined
     datasets.Dataset.from_dict({"text": TEXTS[::-1]}).save_to_disk(str(tmp_path / "other"))
     assert examine(*find_inputs([f"hub:{tmp_path}/other"]), Cache(tmp_path, 0)).digest != examined.digest
     with pytest.raises(UserError, match=r"\.arrow is not supported\. .*name its folder: --input hub:FOLDER"):
@@ -210,13 +210,13 @@ def hub(tmp_path, monkeypatch):
 
 def test_hub(hub):
     value = f"hub:{hub}?split=train"
-    (found,) = find_inputs([f"web={value}"])
-    assert (found.source, found.kind) == ("web", "hub")
-    assert find_inputs([found.location])[0].location == found.location
-    examined = examine(found, Cache(hub, 0))
+    (source,) = find_inputs([f"web={value}"])
+    assert (source.source, source.kind) == ("web", "hub")
+    assert find_inputs([source.location])[0].location == source.location
+    examined = examine(source, Cache(hub, 0))
     assert len(examined.unit_bytes) == 3
     assert sum(examined.unit_bytes) > 0
-    assert examine(found, Cache(hub, 0)) == examined
+    assert examine(source, Cache(hub, 0)) == examined
     expected = [f"{index} {row}" for index in range(3) for row in range(700)]
     assert read(value) == [SourceRow(line, text) for line, text in enumerate(expected, 1)]
     assert read(value, Options("meta.k", "id"))[701] == SourceRow(702, "m1", "", 1)
@@ -236,8 +236,8 @@ def test_hub_values(hub):
     for index in (1, 2):
         (hub / f"train-{index}.jsonl").unlink()
     (hub / "test-0.jsonl").unlink()
-    (found,) = find_inputs([f"hub:{hub}"])
-    assert found.location == f"hub:{hub}?split=train"
+    (source,) = find_inputs([f"hub:{hub}"])
+    assert source.location == f"hub:{hub}?split=train"
 
 
 FLIPS = """

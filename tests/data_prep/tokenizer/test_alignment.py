@@ -30,8 +30,8 @@ def encoded(*texts: str) -> tuple[np.ndarray, np.ndarray, None]:
 
 def marked(right: str, wrong: str) -> str:
     """The right text, with its targets in brackets."""
-    found = targets_of(encoded(right), encoded(wrong), BEGINS)
-    return " ".join(f"[{token}]" if target else token for token, target in zip(right.split(), found, strict=True))
+    targets = targets_of(encoded(right), encoded(wrong), BEGINS)
+    return " ".join(f"[{token}]" if target else token for token, target in zip(right.split(), targets, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_a_long_document_takes_linear_time_and_finds_its_differences():
     for place in changed.tolist():
         wrong[place] = b"?"
     begin = time.perf_counter()
-    found = [place for first, last in missing(right, wrong) for place in range(first, last)]
+    places = [place for first, last in missing(right, wrong) for place in range(first, last)]
     assert time.perf_counter() - begin < 20  # a second or two; compared directly, it would be hours
-    assert found == sorted(changed.tolist())
+    assert places == sorted(changed.tolist())
 
 
 def test_what_repeats_itself_does_not_mislead():
