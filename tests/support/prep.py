@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from data_prep.jobs import PreparationSettings, Prepared, PrepareRequest, Workers, prepare
 from data_prep.sources import Options, RowReader, SourceInput, examine, find_inputs
@@ -24,6 +26,16 @@ def texts(seed: int, count: int) -> list[str]:
 
 def jsonl(documents: Iterable[str]) -> bytes:
     return b"".join(json.dumps({"text": document}).encode() + b"\n" for document in documents)
+
+
+def rows_file(folder: Path, rows: list[dict[str, object]], kind: str) -> Path:
+    """A file of rows, jsonl or parquet."""
+    path = folder / f"rows.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
 
 
 def whole(source: SourceInput, cache: Cache, options: Options | None = None, **more: Any) -> RowReader:

@@ -78,6 +78,12 @@ def test_fingerprint_is_of_content(tmp_path_factory, documents):
     assert first.manifest.fingerprint == again.manifest.fingerprint
     changed = [*documents[:-1], [*documents[-1][:-1], documents[-1][-1] ^ 1]]
     assert make_dataset(folder / "b", changed, 100_000, 20).manifest.fingerprint != first.manifest.fingerprint
+    bits = [np.arange(len(document)) == 0 for document in documents]
+    fingerprints = {first.manifest.fingerprint}
+    for number, targets in enumerate((bits, [~flags for flags in bits])):
+        dataset = make_dataset(folder / str(number), documents, 100_000, 20, targets=targets)
+        fingerprints.add(dataset.manifest.fingerprint)
+    assert len(fingerprints) == 3
     joined = [[token for document in documents for token in document]]
     if len(documents) > 1:
         assert make_dataset(folder / "c", joined, 100_000, 20).manifest.fingerprint != first.manifest.fingerprint
@@ -88,13 +94,28 @@ def test_dtype_turns_at_65536_ids():
     assert token_dtype(65_537) == np.dtype("<u4")
 
 
-@pytest.mark.parametrize("ids, lengths", [([7, 65_536], [1, 1]), ([7], [1, 0]), ([7, 8], [1])])
-def test_writer_refuses_what_it_cannot_hold_and_leaves_no_partial_shard(tmp_path, ids, lengths):
+@pytest.mark.parametrize(
+    "ids, lengths, made_for_targets, targets",
+    [
+        ([7, 65_536], [1, 1], False, None),
+        ([7], [1, 0], False, None),
+        ([7, 8], [1], False, None),
+        ([7], [1], True, None),
+        ([7], [1], False, np.array([True])),
+    ],
+)
+def test_writer_refuses_what_it_cannot_hold_and_leaves_no_partial_shard(
+    tmp_path, ids, lengths, made_for_targets, targets
+):
     def add(writer):
-        writer.add(np.array([5]), np.array([1]))
-        writer.add(np.array(ids), np.array(lengths))
+        writer.add(np.array([5]), np.array([1]), targets=np.array([True]) if made_for_targets else None)
+        writer.add(np.array(ids), np.array(lengths), targets=targets)
 
-    with pytest.raises(ValueError), ShardWriter(tmp_path, 0, np.dtype("<u2"), block_tokens=1) as writer:
+    writer = ShardWriter(tmp_path, 0, np.dtype("<u2"), block_tokens=1, targets=made_for_targets)
+    with (
+        pytest.raises(ValueError, match=r"targets come with every|lengths do not add up|id 65536 does not fit"),
+        writer,
+    ):
         add(writer)
     assert not list(tmp_path.iterdir())
 

@@ -8,14 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
-from data_prep.format import Dataset, ShardWriter
+from data_prep.format import Dataset
 from data_prep.format.shard_format import check_index, read_index
 from data_prep.inspection import document, summary, verify_data_set
 from data_prep.jobs import PreparationSettings
 from data_prep.sources import Options
 from launchers.app import app
 from tests.support.datasets import make_dataset, random_dataset
-from tests.support.prep import prepare_files
+from tests.support.prep import prepare_files, rows_file
 from tests.support.wordpiece_set import wordpiece_set
 
 
@@ -26,22 +26,6 @@ def targets_of(documents) -> list[np.ndarray]:
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
     return random_dataset(tmp_path / "set", targets=True)
-
-
-def test_targets_are_part_of_the_content(tmp_path):
-    documents = [[5, 6, 7], [8, 9]]
-    sets = {
-        name: make_dataset(tmp_path / name, documents, targets=targets)
-        for name, targets in (
-            ("none", None),
-            ("some", targets_of(documents)),
-            ("all", [np.ones(3, bool), np.ones(2, bool)]),
-        )
-    }
-    assert len({dataset.manifest.fingerprint for dataset in sets.values()}) == 3
-    assert not sets["none"].has_targets
-    assert sets["none"].targets(0) is None
-    assert sets["none"].manifest.format_version == 1
 
 
 def test_an_index_with_a_block_without_targets_is_refused(dataset):
@@ -66,34 +50,10 @@ def test_a_manifest_of_the_other_version_is_refused(tmp_path, version, other):
         Dataset(path.parent)
 
 
-@pytest.mark.parametrize("made_for", [False, True])
-def test_targets_come_with_all_documents_or_none(tmp_path, made_for):
-    bits = None if made_for else np.array([True])
-    with (
-        pytest.raises(ValueError, match="targets come with every document"),
-        ShardWriter(tmp_path, 0, np.dtype("<u2"), targets=made_for) as writer,
-    ):
-        writer.add(np.array([7]), np.array([1]), targets=bits)
-    assert not list(tmp_path.iterdir())
-
-
 # Through the preparation
 
 RIGHT = ["the ships sail", "the ship", "ship the", "the ship sailed", "the ship sail"]
 WRONG = ["the ship sail", "the ship", "ship sails the", "the ship the", ""]
-KINDS = ["jsonl", "parquet"]
-
-
-def pairs(path: Path, kind: str, rows: list[dict]) -> Path:
-    path = path.with_suffix(f".{kind}")
-    if kind == "jsonl":
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -104,12 +64,12 @@ def tokenizer(tmp_path_factory) -> Path:
 PAIRS = PreparationSettings(reading=Options("right", None, wrong_field="wrong"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
     rows = [{"right": right, "wrong": wrong} for right, wrong in zip(RIGHT, WRONG, strict=True)]
     rows += [{"right": "the ship", "wrong": None}]
     out = tmp_path / "out"
-    prepared = prepare_files([pairs(tmp_path / "pairs", kind, rows)], tokenizer, out, settings=PAIRS)
+    prepared = prepare_files([rows_file(tmp_path, rows, kind)], tokenizer, out, settings=PAIRS)
     dataset = Dataset(out)
     assert prepared.manifests[out].left_out() == {"unchanged": 2, "unreadable": 1}
     assert list(verify_data_set(out)) == []
@@ -125,4 +85,4 @@ def test_pairs_to_a_data_set(tmp_path, tokenizer, kind):
         "tokens    4\nwords     3\ntargets   2 tokens to repair\n\nthe ⟦ships⟧ sail\n"
     )
     assert run("show", str(out), "0", "--tokens").endswith("\nthe (5)\n⟦ship⟧ (6)  ⟦##s⟧ (7)\nsail (8)\n")
-    assert facts["targets"] == sum(int(one.targets.sum()) for one in shown) == 7
+    assert facts["targets"] == sum(int(document.targets.sum()) for document in shown) == 7

@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -19,7 +17,7 @@ from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample
 from tests.support.datasets import documents_of
-from tests.support.prep import prepare_files
+from tests.support.prep import prepare_files, rows_file
 from tests.support.wordpiece_set import wordpiece_set
 
 SOURCES = ["the ship", "the ships sail", "sail", "the"]
@@ -51,20 +49,11 @@ def aligned(folder: Path, sources: list[str], targets: list[str], end: str = "")
     return f"pair:{paths[0]},{paths[1]}"
 
 
-def fields(folder: Path, rows: list[dict[str, object]], kind: str) -> str:
-    path = folder / f"rows.{kind}"
-    if kind == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return str(path)
-
-
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "", ".zst"])
 def test_a_pair_is_one_document_with_a_separator(tmp_path, tokenizer, kind):
     if kind in ("jsonl", "parquet"):
         rows = [{"from": source, "to": target} for source, target in zip(SOURCES, TARGETS, strict=True)]
-        value, settings = fields(tmp_path, rows, kind), SETTINGS
+        value, settings = str(rows_file(tmp_path, rows, kind)), SETTINGS
     else:
         value, settings = aligned(tmp_path, SOURCES, TARGETS, kind), PreparationSettings()
     prepare_files([value], tokenizer, tmp_path / "out", settings=settings)
@@ -103,7 +92,7 @@ def test_pairs_that_are_left_out_are_counted(tmp_path, tokenizer):
 def test_both_texts_are_normalised_and_split_by_the_source(tmp_path, tokenizer):
     rows = [{"from": "ｓhip", "to": "ｓail"}, {"from": "the", "to": 7}]
     settings = PreparationSettings(reading=FIELDS, cleaning=Cleaning(normalize="nfkc"))
-    prepared = prepare_files([fields(tmp_path, rows, "jsonl")], tokenizer, tmp_path / "out", settings=settings)
+    prepared = prepare_files([rows_file(tmp_path, rows, "jsonl")], tokenizer, tmp_path / "out", settings=settings)
     assert documents_of(Dataset(tmp_path / "out")) == [[6, SEP, 8]]
     assert prepared.manifests[tmp_path / "out"].left_out() == {"unreadable": 1}
     assert "field 'to' is not a string" in (tmp_path / "out" / "quarantine.jsonl").read_text()
@@ -162,5 +151,7 @@ def test_a_tokenizer_learns_from_both_texts(tmp_path):
     sample = CorpusSample(find_inputs([value]), Options(), 1000, Cache(tmp_path / "cache", 1000))
     assert [*sample] == ["the", "sail", "ship", ""]
     rows = [{"from": "the", "to": "sail"}]
-    sample = CorpusSample(find_inputs([fields(tmp_path, rows, "jsonl")]), FIELDS, 1000, Cache(tmp_path / "cache", 1000))
+    sample = CorpusSample(
+        find_inputs([rows_file(tmp_path, rows, "jsonl")]), FIELDS, 1000, Cache(tmp_path / "cache", 1000)
+    )
     assert [*sample] == ["the", "sail"]

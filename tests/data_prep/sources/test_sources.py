@@ -338,23 +338,16 @@ def test_txt_against_a_plain_implementation(tmp_path_factory, pieces, separator)
 
 
 def test_digest_is_of_the_content_alone(tmp_path):
-    cache = Cache(tmp_path / "cache", 0)
     big = random.Random(0).randbytes(3 << 20)
     digests = set()
-    for name, data in {
-        "a.txt": b"a",
-        "b.txt": b"b",
-        "c.txt": big,
-        "d.txt": big[:-1] + b"x",
-        "e.txt": b"x" + big[1:],
-    }.items():
-        for folder in ("one", "two"):
-            (tmp_path / folder).mkdir(exist_ok=True)
-            (tmp_path / folder / f"{folder}-{name}").write_bytes(data)
-        one, two = (examine(*find_inputs([tmp_path / folder / f"{folder}-{name}"]), cache) for folder in ("one", "two"))
-        assert one == two
-        assert (one.bytes, one.unit_bytes) == (len(data), None)
-        digests.add(one.digest)
+    for number, data in enumerate([b"a", b"b", big, big[:-1] + b"x", b"x" + big[1:]]):
+        paths = [tmp_path / f"{name}-{number}.txt" for name in ("given", "copy")]
+        for path in paths:
+            path.write_bytes(data)
+        given, copy = (examine(source, Cache(tmp_path / "cache", 0)) for source in find_inputs(paths))
+        assert given == copy
+        assert (given.bytes, given.unit_bytes) == (len(data), None)
+        digests.add(given.digest)
     assert len(digests) == 5
 
 
