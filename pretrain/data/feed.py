@@ -21,6 +21,8 @@ from pretrain.data.mixture import MixturePosition
 from pretrain.masking import RowGroup
 
 _ARRAYS = ("tokens", "positions", "cu_seqlens", "masked_positions", "labels")
+_AHEAD = 2  # steps that are built in advance
+_CLOSE_SECONDS = 5.0  # a stopping run must still write its checkpoint
 
 Ready = TypeVar("Ready")
 
@@ -32,8 +34,6 @@ class Prefetcher(Generic[Ready]):
         loader: builds the steps; closed with the prefetcher.
         steps_done, position: where to begin.
         prepare: further work on a step in the thread, such as copying it to the device.
-        close_seconds: how long `close` waits for the thread; a stopping run must still write its checkpoint.
-        ahead: steps built in advance.
     """
 
     def __init__(
@@ -42,11 +42,9 @@ class Prefetcher(Generic[Ready]):
         steps_done: int,
         position: MixturePosition,
         prepare: Callable[[LoaderStep], Ready],
-        close_seconds: float = 5.0,
-        ahead: int = 2,
     ) -> None:
-        self._loader, self._prepare, self._close_seconds = loader, prepare, close_seconds
-        self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=ahead)
+        self._loader, self._prepare = loader, prepare
+        self._queue: queue.Queue[Ready | Exception] = queue.Queue(maxsize=_AHEAD)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fill, args=(steps_done, position), name="prefetch", daemon=True)
         self._thread.start()
@@ -61,7 +59,7 @@ class Prefetcher(Generic[Ready]):
     def close(self) -> None:
         """Stop the thread after its current step. A thread that still waits for a network is abandoned."""
         self._closed.set()
-        give_up = time.monotonic() + self._close_seconds
+        give_up = time.monotonic() + _CLOSE_SECONDS
         while self._thread.is_alive() and time.monotonic() < give_up:
             try:
                 self._queue.get(timeout=0.05)

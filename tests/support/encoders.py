@@ -1,12 +1,14 @@
 """Native encoders in tests."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
 from pretrain.masking import IGNORED
-from pretrain.model import EncoderShape
-from pretrain.model.families import MODELS, hugging_face_config
+from pretrain.model import Encoder, EncoderShape
+from pretrain.model.families import MODELS, hugging_face_config, to_hugging_face
 
 SEQ_LEN = 24
 DOCUMENTS = [[24], [9, 12, 3], [10, 14]]  # lengths, row by row; each row is full
@@ -33,14 +35,24 @@ def shape(case: str) -> EncoderShape:
     return EncoderShape(vocab_size=101, max_positions=40, pad_id=1, **CASES[case])
 
 
-def hugging_face(case: str) -> PreTrainedModel:
+def hugging_face(case: str, **changes: int) -> PreTrainedModel:
     torch.manual_seed(0)
-    wanted = shape(case)
+    wanted = replace(shape(case), **changes)
     model = MODELS[wanted.arch][wanted.causal](hugging_face_config(wanted)).eval()
     with torch.no_grad():  # biases and norms away from 0 and 1, so that a swapped one shows
         for parameter in model.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
     return model
+
+
+def check_gradients(encoder: Encoder, model: PreTrainedModel) -> None:
+    """Compare the gradients of all trained weights, after a backward pass of each."""
+    gradients = to_hugging_face({name: p.grad for name, p in encoder.named_parameters()}, encoder.shape)
+    for name, parameter in model.named_parameters():
+        if "pooler" not in name and "contact_head" not in name:
+            wanted = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            atol = 2e-5 * wanted.abs().max().item() + 1e-7
+            torch.testing.assert_close(gradients[name], wanted, rtol=1e-3, atol=atol)
 
 
 def stream() -> dict[str, torch.Tensor]:

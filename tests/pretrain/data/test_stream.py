@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from data_prep.common.errors import DamagedData
 from pretrain.config import StageSettings
-from pretrain.data import Batch, BatchStage, Loader, LoaderStep, MixturePosition, Prefetcher
+from pretrain.data import Batch, BatchStage, Loader, LoaderStep, MixturePosition, Prefetcher, feed
 from pretrain.data.batch import lay_out
 from pretrain.data.loader import stage_at
 from pretrain.data.mixture import PERIOD, quotas
@@ -330,7 +330,7 @@ def test_two_windows_a_source_stay_in_memory_at_most():
 
 def test_the_prefetcher_runs_a_few_steps_ahead_and_closes_its_loader():
     one, built = loader(1), []
-    prefetcher = Prefetcher(one, 0, one.mixture.start(), built.append, ahead=2)
+    prefetcher = Prefetcher(one, 0, one.mixture.start(), built.append)
     prefetcher.next()
     time.sleep(0.3)
     assert 1 <= len(built) <= 1 + 2 + 1
@@ -339,7 +339,8 @@ def test_the_prefetcher_runs_a_few_steps_ahead_and_closes_its_loader():
         one.mixture.streams[0].reader.read([0, 1], [Space(np.empty(0), None), Space(np.empty(0), None)])
 
 
-def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing():
+def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing(monkeypatch):
+    monkeypatch.setattr(feed, "_CLOSE_SECONDS", 0.2)
     hanging = threading.Event()
 
     class Hanging(MemoryBlocks):
@@ -347,7 +348,7 @@ def test_a_loader_that_hangs_does_not_keep_the_prefetcher_from_closing():
             hanging.wait()
 
     one = loader(1, sources=[Hanging(BLOCKS)], weights=(1,))
-    prefetcher = Prefetcher(one, 0, one.mixture.start(), lambda step: step, close_seconds=0.2)
+    prefetcher = Prefetcher(one, 0, one.mixture.start(), lambda step: step)
     start = time.monotonic()
     prefetcher.close()
     assert time.monotonic() - start < 5

@@ -1,7 +1,5 @@
 """The objective prefix: which tokens are predicted, from what, and the loss of a plain twin."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -15,12 +13,11 @@ from pretrain.config import Config, View
 from pretrain.data import Sources
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import native_encoder
-from pretrain.model.families import MODELS, hugging_face_config, to_hugging_face
 from pretrain.objectives.prefix import PrefixTokens
 from tests.pretrain.objectives.test_causal import check_predictions
 from tests.support import masks
 from tests.support.datasets import make_dataset
-from tests.support.encoders import shape
+from tests.support.encoders import check_gradients, hugging_face
 
 PAD, UNK, CLS, SEP, MASK = range(5)
 VOCABULARY = Vocabulary(size=101, pad=PAD, cls=CLS, sep=SEP, mask=MASK, special_ids=frozenset(range(5)))
@@ -77,12 +74,7 @@ def with_padding(pairs):
 
 def translator(case: str):
     """A model of transformers, and the native encoder with prefix attention and the same weights."""
-    torch.manual_seed(0)
-    wanted = replace(shape(case), sep_id=SEP, pad_id=PAD)
-    model = MODELS[wanted.arch][False](hugging_face_config(wanted)).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.02 * torch.randn_like(parameter))
+    model = hugging_face(case, sep_id=SEP, pad_id=PAD)
     encoder = native_encoder(model)
     assert encoder.shape.sep_id == SEP
     assert encoder.shape.view is View.PREFIX
@@ -117,10 +109,7 @@ def test_loss_and_gradients_equal_those_of_a_plain_model_under_the_mask(case):
     torch.testing.assert_close(prediction.loss, wanted)
     wanted.backward()
     prediction.loss.backward()
-    gradients = to_hugging_face({name: p.grad for name, p in encoder.named_parameters()}, encoder.shape)
-    for name, parameter in model.named_parameters():
-        expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        torch.testing.assert_close(gradients[name], expected, rtol=1e-3, atol=2e-5 * expected.abs().max().item() + 1e-7)
+    check_gradients(encoder, model)
 
 
 @pytest.mark.parametrize("case", CASES)
