@@ -122,13 +122,7 @@ def test_results_go_to_the_experiment_of_the_run_that_made_the_model(
     assert Target.of_command(None, None, [export])[1] == "site"
 
 
-def test_mlflow_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
-    problem = "The Python package mlflow is not installed. Install it, or set track.uri: none."
-    assert address_problem("sqlite:///a.db", driver=True) == problem
-
-
-def test_a_database_without_its_driver_is_refused() -> None:
+def test_a_database_without_its_driver_and_a_missing_mlflow_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert address_problem("sqlite:///a.db", driver=True) is None
     assert address_problem("http://host", driver=True) is None
     problem = address_problem("mssql+pymssql://me:secret@host/db", driver=True)
@@ -137,3 +131,6 @@ def test_a_database_without_its_driver_is_refused() -> None:
     assert "secret" not in problem
     for uri in ("postgresql+nodriver://host/db", "mysql+nodriver://me@host/x"):
         assert "cannot be used" in str(address_problem(uri, driver=True))
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    problem = "The Python package mlflow is not installed. Install it, or set track.uri: none."
+    assert address_problem("sqlite:///a.db", driver=True) == problem

@@ -92,18 +92,14 @@ def test_a_run_that_stops_ends_its_pass_and_a_completed_one_looks_once_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nothing = program(tmp_path / "nothing", f"echo $@ >>{tmp_path}/begun")
+    for which in ("last", "none"):
+        logger(tmp_path, nothing, which).committed()
+    assert not (tmp_path / "models.log").exists(), "last begins nothing while the run goes on"
     logger(tmp_path, nothing).close(completed=False)
     assert not (tmp_path / "begun").exists()
     logger(tmp_path, nothing).close(completed=True)
     assert (tmp_path / "begun").read_text() == f"{tmp_path} all 0\n"
     assert capsys.readouterr().err == ""
-
-
-def test_last_begins_nothing_while_the_run_goes_on(tmp_path: Path) -> None:
-    nothing = program(tmp_path / "nothing", "exit 0")
-    for which in ("last", "none"):
-        logger(tmp_path, nothing, which).committed()
-        assert not (tmp_path / "models.log").exists()
 
 
 def test_a_pass_ends_with_its_parent(tmp_path: Path) -> None:
