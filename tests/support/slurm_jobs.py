@@ -1,4 +1,4 @@
-"""Small submissions to Slurm, and the resources in their scripts."""
+"""Small submissions to Slurm, and programs in place of Slurm's and of Python."""
 
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,20 @@ def submission(run_dir: str | Path = "/shared/runs/x", **cluster: Any) -> Config
     return Config.model_validate(config)
 
 
+def program(folder: Path, name: str, script: str) -> Path:
+    """A program for the PATH, in sh. Makes the folder if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return folder / name
+
+
 def printing_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make FOLDER/bin/python this Python, and FOLDER the working folder.
 
     It prints the working folder, its arguments, `--` and its environment, each ended by a NUL.
     """
-    python = folder / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text('#!/bin/sh\nprintf "%s\\0" "$PWD" "$@" --\nexec env --null\n')
-    python.chmod(0o755)
+    python = program(folder / "bin", "python", 'printf "%s\\0" "$PWD" "$@" --\nexec env --null')
     monkeypatch.setattr("sys.executable", str(python))
     monkeypatch.chdir(folder)
 

@@ -2,14 +2,13 @@
 
 import json
 import os
-import stat
 
 import pytest
-from typer.testing import CliRunner
 
-from launchers.app import app
 from launchers.slurm import client
 from pretrain.run import RunFolder
+from tests.support.in_process import command
+from tests.support.slurm_jobs import program
 
 
 @pytest.fixture
@@ -21,9 +20,9 @@ def folder(tmp_path) -> RunFolder:
 
 def test_a_reason_is_printed_as_it_is(folder):
     folder.write_status("failed", 3, 10, "[/__w/gloo/pair.cc:553] closed [bold]", "run it again")
-    result = CliRunner().invoke(app, ["status", str(folder.path)])
-    assert result.exit_code == 0, result.exception
-    assert "[/__w/gloo/pair.cc:553] closed [bold]" in result.output
+    result = command("status", folder.path)
+    assert result.code == 0, result.err
+    assert "[/__w/gloo/pair.cc:553] closed [bold]" in result.out
 
 
 def test_attention_and_kernels_of_a_run_are_shown(folder):
@@ -31,35 +30,35 @@ def test_attention_and_kernels_of_a_run_are_shown(folder):
     recorded = {"attention": "sdpa", "attention_reason": "train.precision is fp32", "kernels": "Triton"}
     recorded |= {"kernels_reason": "agrees with the plain step on 4 rows", "micro_batch_size": 16}
     folder.environment.write_text(json.dumps(recorded))
-    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
+    shown = json.loads(command("status", folder.path, "--json").out)
     assert {name: shown[name] for name in recorded} == recorded
-    table = CliRunner().invoke(app, ["status", str(folder.path)]).output
+    table = command("status", folder.path).out
     assert "sdpa (train.precision is fp32)" in table
     assert "Triton (agrees with the plain step on 4 rows)" in table
     assert "16 rows" in table
     folder.environment.write_text(json.dumps({"attention": "varlen", "flash_attention": 3, "kernels": ["plain"]}))
-    assert "varlen (FlashAttention 3)" in CliRunner().invoke(app, ["status", str(folder.path)]).output
-    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
+    assert "varlen (FlashAttention 3)" in command("status", folder.path).out
+    shown = json.loads(command("status", folder.path, "--json").out)
     assert (shown["attention"], shown["attention_reason"], shown["kernels"]) == ("varlen", None, None)
 
 
 @pytest.mark.parametrize(("state", "code"), [("completed", 0), ("stopped", 75), ("failed", 1)])
 def test_exit_code_is_the_run_s(folder, state, code):
     folder.write_status(state, 10, 10, "because", "none")
-    assert CliRunner().invoke(app, ["status", str(folder.path), "--exit-code"]).exit_code == code
+    assert command("status", folder.path, "--exit-code").code == code
 
 
 def test_a_run_that_nobody_holds_has_failed(folder):
     folder.write_status("running", 4, 10, "training", "none")
-    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
+    shown = json.loads(command("status", folder.path, "--json").out)
     assert shown["state"] == "failed"
     assert "after step 4" in shown["reason"]
-    CliRunner().invoke(app, ["stop", str(folder.path)])
+    command("stop", folder.path)
     assert not folder.stop.exists()
     lock = folder.lock()
-    shown = json.loads(CliRunner().invoke(app, ["status", str(folder.path), "--json"]).output)
+    shown = json.loads(command("status", folder.path, "--json").out)
     assert shown["state"] == "running"
-    CliRunner().invoke(app, ["stop", str(folder.path)])
+    command("stop", folder.path)
     assert folder.stop.exists()
     lock.close()
 
@@ -68,7 +67,6 @@ def test_a_run_that_nobody_holds_has_failed(folder):
 def queue(folder, monkeypatch):
     """Sets the state of job 12 of the run, which scancel takes away, if it waits, as `taken` says."""
     programs = folder.path.parent / "bin"
-    programs.mkdir()
     state, values = programs / "state", dict.fromkeys(client.FIELDS, "x")
     line = client.SEPARATOR.join(
         (values | {"id": "12", "comment": f"maskwright:{folder.path}", "state": "%s"}).values()
@@ -78,8 +76,7 @@ def queue(folder, monkeypatch):
         "scancel": f"echo $@ >>{programs}/said; mv {programs}/next {state}",
     }
     for name, text in texts.items():
-        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
-        (programs / name).chmod(stat.S_IRWXU)
+        program(programs, name, text)
     monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
     (folder.path / "slurm").mkdir()
 
@@ -96,9 +93,9 @@ def test_a_job_that_waits_is_taken_out_of_the_queue(folder, queue):
         "stopped", 4, 10, "stopped with a checkpoint before Slurm ends the job", "none: Slurm starts it"
     )
     said = queue("PENDING")
-    result = CliRunner().invoke(app, ["stop", str(folder.path)])
-    assert result.exit_code == 0, result.exception
-    assert "took its job 12 out of the queue" in result.output
+    result = command("stop", folder.path)
+    assert result.code == 0, result.err
+    assert "took its job 12 out of the queue" in result.out
     assert said.read_text() == "--state=PENDING 12\n", "a job that started meanwhile is not killed"
     status = folder.read_status()
     assert (status.state, status.step, status.next_action) == ("stopped", 4, "submit the run again to resume")
@@ -109,17 +106,17 @@ def test_a_job_that_has_not_begun_to_train_is_asked(folder, queue):
     folder.write_status("stopped", 4, 10, "stopped", "none")
     for now, then in (("RUNNING", ""), ("PENDING", "RUNNING")):
         queue(now, then)
-        result = CliRunner().invoke(app, ["stop", str(folder.path)])
-        assert result.exit_code == 0, result.exception
-        assert "before its first step" in result.output
+        result = command("stop", folder.path)
+        assert result.code == 0, result.err
+        assert "before its first step" in result.out
         assert folder.is_asked_to_end()
         folder.stop.unlink()
 
 
 def test_a_job_that_stays_in_the_queue_is_an_error(folder, queue):
     queue("PENDING", "PENDING")
-    result = CliRunner().invoke(app, ["stop", str(folder.path)])
-    assert "job 12 is still in the queue" in str(result.exception)
+    result = command("stop", folder.path)
+    assert "job 12 is still in the queue" in result.err
     assert not folder.stop.exists()
 
 

@@ -16,26 +16,16 @@ from launchers.slurm.job_chain import JobChain, refuse_while_queued
 from launchers.slurm.prep_array import PrepArray, elements, jobs, make_submission, tasks_per_element
 from pretrain.config import ClusterConfig
 from tests.support.in_process import command
-from tests.support.slurm_jobs import printing_python
+from tests.support.slurm_jobs import printing_python, program
 
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
-ARRAY = PrepArray(
-    out=Path("/shared/data/x"),
-    cpus=3,
-    cluster=ClusterConfig(cpu=True),
-)
+ARRAY = PrepArray(Path("/shared/data/x"), cpus=3, cluster=ClusterConfig(cpu=True))
 TASKS = {"task": [[0, 1], [7, 9]], "merge": []}
 
 
 def asking(array: PrepArray, **options: str) -> PrepArray:
     """With these keys of config section `cluster`."""
     return dataclasses.replace(array, cluster=array.cluster.model_copy(update=options))
-
-
-def program(folder: Path, name: str, script: str) -> None:
-    """A program for the PATH, in sh."""
-    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-    (folder / name).chmod(0o755)
 
 
 GB = 10**9
@@ -147,7 +137,6 @@ def test_an_element_does_the_tasks_of_its_line(nasty: PrepArray) -> None:
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only folder of the PATH, and the words given to sbatch and scancel in its file `calls`."""
     folder = tmp_path / "bin"
-    folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     program(folder, "sbatch", f'echo "sbatch $*" >>{folder}/calls\nread n <{folder}/n\necho $((n+1)) | tee {folder}/n')
     (folder / "tee").symlink_to("/usr/bin/tee")

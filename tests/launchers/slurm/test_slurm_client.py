@@ -2,13 +2,13 @@
 
 import os
 import re
-import stat
 from pathlib import Path
 
 import pytest
 
 from launchers.slurm import client
 from tests.support.forked import ROOT
+from tests.support.slurm_jobs import program
 
 CALL = re.compile(r'"(sbatch|squeue|srun|salloc|sacct|scontrol|sinfo|scancel)"\s*[,\]]')
 
@@ -34,8 +34,7 @@ def test_other_jobs_are_left_out(text):
 
 
 def fake_squeue(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "squeue").write_text(f"#!/bin/sh\n{text}\n")
-    (folder / "squeue").chmod(stat.S_IRWXU)
+    program(folder, "squeue", text)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 

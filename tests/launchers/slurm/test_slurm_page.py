@@ -1,5 +1,6 @@
 """Commands of docs/slurm.md: every launch of a run is made, up to its submission."""
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -9,16 +10,33 @@ import typer.main
 from typer.testing import CliRunner
 
 from launchers.app import app
-from tests.support.slurm_page import PAGE, SHARED, commands, lay_out
+from tests.support.datasets import make_dataset
+from tests.support.forked import ROOT
 
-LAUNCHES = [line for line in commands() if line.startswith("maskwright launch slurm")]
+PAGE = (ROOT / "docs" / "slurm.md").read_text(encoding="utf-8")
+SHARED = "/shared"
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language, in the page's order."""
+    assert not re.search(r"^ +```", PAGE, re.MULTILINE), "indented blocks would be overlooked"
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+COMMANDS = "".join(blocks("bash")).replace("\\\n", " ").splitlines()
+LAUNCHES = [line for line in COMMANDS if line.startswith("maskwright launch slurm")]
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("page")
-    lay_out(folder)
-    return folder
+    """A folder with what the page has in /shared: data, configs and a profile."""
+    shared = tmp_path_factory.mktemp("page")
+    make_dataset(shared / "data" / "books" / "train", [range(5, 65)] * 300)
+    for number, text in enumerate(blocks("yaml")):
+        name = f"config-{number}.yaml" if number else "run.yaml"
+        (shared / name).write_text(text.replace(SHARED, str(shared)).replace("/scratch", str(shared)))
+    (shared / "site.yaml").write_text((ROOT / "configs" / "cluster" / "example.yaml").read_text())
+    return shared
 
 
 def script_of(shared: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> str:

@@ -13,7 +13,7 @@ from launchers.slurm.client import submit
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
 from launchers.slurm.submission import check_mounts, render, submitted_config, write
 from pretrain.run import RunFolder
-from tests.support.slurm_jobs import NASTY, directives, submission
+from tests.support.slurm_jobs import NASTY, directives, program, submission
 
 
 def test_a_job_reads_the_config_that_was_submitted(tmp_path: Path) -> None:
@@ -92,15 +92,10 @@ def test_container_that_does_not_see_the_run_is_refused() -> None:
             check_mounts(mounts, [Path(unseen)])
 
 
-def test_no_sbatch_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_refusal_by_sbatch_is_passed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="login node"):
         submit(tmp_path / "job.sh")
-
-
-def test_a_refusal_by_sbatch_is_passed_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "sbatch").write_text("#!/bin/sh\necho 'sbatch: error: invalid partition specified: x' >&2\nexit 1\n")
-    (tmp_path / "sbatch").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    program(tmp_path, "sbatch", "echo 'sbatch: error: invalid partition specified: x' >&2\nexit 1")
     with pytest.raises(UserError, match=r"refused the job: invalid partition specified: x \("):
         submit(tmp_path / "job.sh")

@@ -18,6 +18,7 @@ from launchers.slurm.requeue_decision import Failure, LaunchHistory, Restart, en
 from launchers.slurm.supervisor import Supervisor, read_history, write_history
 from pretrain.config import Config
 from pretrain.run import Entry, JournalReader, RunFolder, report_failure
+from tests.support.slurm_jobs import program
 
 pytestmark = pytest.mark.process  # shell scripts replace srun
 
@@ -34,12 +35,6 @@ def config(tmp_path: Path) -> Config:
 
 def with_gpus(config: Config) -> Config:
     return config.model_copy(update={"cluster": config.cluster.model_copy(update={"cpu": False})})
-
-
-def program(folder: Path, name: str, text: str) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-    (folder / name).chmod(0o755)
 
 
 @pytest.fixture
@@ -122,12 +117,9 @@ def test_a_completed_run_may_log_its_models(supervisor: Supervisor, tmp_path: Pa
         assert supervisor.is_overdue(attempt) == overdue, state
 
 
-def test_this_node_is_well(config: Config) -> None:
+def test_a_node_that_can_write_the_run_folder_is_well(config: Config) -> None:
     assert problem_here(config) is None
     assert list(RunFolder(config.run.dir).slurm.iterdir()) == []
-
-
-def test_a_node_that_cannot_write_the_run_folder_is_ill(config: Config) -> None:
     shutil.rmtree(RunFolder(config.run.dir).slurm)
     assert problem_here(config) == f"cannot write to {RunFolder(config.run.dir).slurm} (No such file or directory)"
 
@@ -135,6 +127,7 @@ def test_a_node_that_cannot_write_the_run_folder_is_ill(config: Config) -> None:
 @pytest.mark.parametrize(
     "script, problem",
     [
+        (None, None),  # without nvidia-smi, GPUs are not judged
         ("echo 0; echo 1; echo 2", None),
         ("echo 0", "1 of 2 GPUs in nvidia-smi"),
         ("echo 0; echo 1; exit 3", "2 of 2 GPUs in nvidia-smi"),
@@ -142,16 +135,14 @@ def test_a_node_that_cannot_write_the_run_folder_is_ill(config: Config) -> None:
         ("exec sleep 9", "nvidia-smi did not answer within 2.5 s"),
     ],
 )
-def test_gpus_must_be_there(config: Config, programs: Path, script: str, problem: str | None) -> None:
-    program(programs, "nvidia-smi", script)
-    assert problem_here(with_gpus(config)) == problem
-
-
-def test_without_nvidia_smi_gpus_are_not_judged(
-    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_gpus_must_be_there(
+    config: Config, programs: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, problem: str | None
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert problem_here(with_gpus(config)) is None
+    if script is None:
+        monkeypatch.setenv("PATH", str(programs))
+    else:
+        program(programs, "nvidia-smi", script)
+    assert problem_here(with_gpus(config)) == problem
 
 
 def test_each_node_is_asked_alone_and_in_time(config: Config, programs: Path) -> None:

@@ -10,23 +10,36 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 NAMESPACES = ["--pid", "--mount", "--net", "--uts", "--ipc"]
-PROGRAMS = ["slurmctld", "slurmd", "sbatch", "munged", "ip", "unshare", "nsenter", "setpriv"]
 FINAL_STATES = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL"}
 
 
-def why_unavailable() -> str | None:
-    """The reason why a test cluster cannot run on this machine, or None."""
+def skip_without(programs: list[str], packages: str) -> None:
+    """Skip where these programs cannot run in namespaces. MASKWRIGHT_REQUIRE_SLURM=1 (set in CI) forbids that."""
+    if reason := _why_unavailable([*programs, "ip", "unshare", "nsenter", "setpriv"], packages):
+        if os.environ.get("MASKWRIGHT_REQUIRE_SLURM") == "1":
+            pytest.fail(f"{reason}, and MASKWRIGHT_REQUIRE_SLURM=1 says that it must run")
+        pytest.skip(reason)
+
+
+def _why_unavailable(programs: list[str], packages: str) -> str | None:
     if os.geteuid() != 0:
-        return "a Slurm test cluster needs root"
-    missing = [program for program in PROGRAMS if shutil.which(program) is None]
+        return "this test needs root"
+    missing = [program for program in programs if shutil.which(program) is None]
     if missing:
-        return f"a Slurm test cluster needs {', '.join(missing)} (Debian packages slurm-wlm munge iproute2)"
+        return f"this test needs {', '.join(missing)} (Debian packages {packages})"
     probe = ["unshare", *NAMESPACES, "--fork", "ip", "link", "add", "br0", "type", "bridge"]
     result = subprocess.run(probe, capture_output=True, text=True)
-    if result.returncode != 0:
-        return f"a Slurm test cluster needs namespaces and bridges ({result.stderr.strip()})"
-    return None
+    return f"this test needs namespaces and bridges ({result.stderr.strip()})" if result.returncode else None
+
+
+def enter(holder_pid: int) -> list[str]:
+    """The words before a command that runs in the namespaces of a process."""
+    # `unshare` itself is in all of the new namespaces but the PID one, which only its child is in.
+    words = ["nsenter", f"--target={holder_pid}", "--mount", "--net", "--uts", "--ipc"]
+    return [*words, f"--pid=/proc/{holder_pid}/ns/pid_for_children"]
 
 
 class Cluster:
@@ -34,9 +47,7 @@ class Cluster:
 
     def __init__(self, state: Path, holder_pid: int) -> None:
         self.state = state
-        # `unshare` itself is in all of the new namespaces but the PID one, which only its child is in.
-        self._enter = ["nsenter", f"--target={holder_pid}", "--mount", "--net", "--uts", "--ipc"]
-        self._enter.append(f"--pid=/proc/{holder_pid}/ns/pid_for_children")
+        self._enter = enter(holder_pid)
 
     def run(self, *command: str | Path, cwd: Path | None = None, check: bool = True, **environment: str) -> str:
         """Run a command on the login node and return its standard output."""
@@ -86,9 +97,9 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def slurm_cluster(state: Path, nodes: int, cores: int = 4, gpus: int = 2) -> Iterator[Cluster]:
-    """A cluster of `nodes` nodes that claim so many cores and GPUs."""
-    with namespaces("cluster.sh", state, nodes, cores, gpus) as holder_pid:
+def slurm_cluster(state: Path) -> Iterator[Cluster]:
+    """A cluster of three nodes that claim four cores and two GPUs each."""
+    with namespaces("cluster.sh", state, 3, 4, 2) as holder_pid:
         yield Cluster(state, holder_pid)
 
 

@@ -1,12 +1,12 @@
 """Training on two hosts without Slurm: DeepSpeed's launcher over ssh and without, and torchrun."""
 
-import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.system.cluster.hosts import Hosts, ssh_hosts, why_unavailable
+from tests.system.cluster.cluster import enter, namespaces, skip_without
 from tests.system.cluster.jobs import ENVIRONMENT, ROOT, losses, train_here, write_run
 
 STEPS = 6
@@ -14,15 +14,11 @@ SECONDS = "240"  # on a busy machine
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
-    """Two hosts. Skips where there can be none, unless MASKWRIGHT_REQUIRE_SLURM=1 (set in CI) forbids that."""
-    reason = why_unavailable()
-    if reason and os.environ.get("MASKWRIGHT_REQUIRE_SLURM") == "1":
-        pytest.fail(f"{reason}, and MASKWRIGHT_REQUIRE_SLURM=1 says that they must run")
-    if reason:
-        pytest.skip(reason)
-    with ssh_hosts(tmp_path_factory.mktemp("hosts"), number=2) as running:
-        yield running
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The words before a command that runs on `desk`, a machine that reaches two hosts, h1 and h2, only by ssh."""
+    skip_without(["sshd", "ssh", "ssh-keygen", "pdsh"], "openssh-server openssh-client pdsh iproute2")
+    with namespaces("hosts.sh", tmp_path_factory.mktemp("hosts"), 2) as holder_pid:
+        yield [*enter(holder_pid), f"--wd={ROOT}"]
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +53,21 @@ SHORT = [pytest.param(name, marks=[pytest.mark.short] * ("no_ssh" not in name)) 
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", SHORT)
 def test_two_hosts_train_like_two_processes(
-    launcher: str, hosts: Hosts, config: Path, reference: dict[int, float], tmp_path: Path
+    launcher: str, desk: list[str], config: Path, reference: dict[int, float], tmp_path: Path
 ) -> None:
     exports = " ".join(f"{name}={value}" for name, value in (ENVIRONMENT | {"DS_ACCELERATOR": "cpu"}).items())
     line = f"cd {config.parent} && {exports} {COMMANDS[launcher]} run.dir={tmp_path}/run"
     lines = [("h1", line)] if "NODE" not in line else [(f"h{n + 1}", line.replace("NODE", str(n))) for n in (0, 1)]
-    started = [hosts.start("timeout", SECONDS, "ssh", host, line, cwd=ROOT) for host, line in lines]
+    started = [
+        subprocess.Popen(
+            [*desk, "timeout", SECONDS, "ssh", host, line],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for host, line in lines
+    ]
     logs = [process.communicate()[0] for process in started]
     assert [process.returncode for process in started] == [0] * len(started), logs
     assert losses(tmp_path / "run") == reference
