@@ -42,7 +42,7 @@ from launchers.app import app
 from launchers.commands.prep_weights import prep_weights
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.requeue_decision import LaunchHistory
-from launchers.slurm.supervisor import read_history, write_history
+from launchers.slurm.supervisor import read_history
 from pretrain.config import Config
 from pretrain.config_files import load_config
 from pretrain.data import MaskedStream
@@ -333,7 +333,7 @@ def _of_shared_files(folder: Path, data: Dataset) -> Iterator[Reader]:
 
 def _of_clusters(folder: Path) -> Iterator[Reader]:
     supervisor = folder / "supervisor.json"
-    write_history(supervisor, LaunchHistory(7, 20, 1, 1))
+    write_json(supervisor, asdict(LaunchHistory(7, 20, 1, 1)))
 
     def history() -> LaunchHistory:
         with _silent():

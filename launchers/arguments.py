@@ -23,6 +23,8 @@ DataSet = Annotated[str, typer.Argument(metavar="DIR", help="data set: a folder 
 UriOption = Annotated[str | None, typer.Option(help="MLflow address, for example http://host:5000")]
 YesOption = Annotated[bool, typer.Option("--yes", help="trust the addresses in the run folder")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="as JSON")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="Hugging Face model folder, or run folder")]
+PairsOption = Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl")]
 SeqLenOption = Annotated[
     int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
 ]
@@ -79,6 +81,11 @@ def local(place: str | Path) -> Path:
             f"{shown(str(place))} is a URL, and output must be local. Name a local path, and copy the result later."
         )
     return Path(place)
+
+
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", parser=local, metavar="FILE", help="write all results to a JSON file")
+]
 
 
 def load_trusted_config(file: Path, overrides: list[str] | None, yes: bool) -> "Config":

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.common.errors import UserError, printable
-from launchers.arguments import ExperimentOption, SeqLenOption, local, refuse_unread, require_inputs
+from launchers.arguments import ExperimentOption, JsonFile, PairsOption, SeqLenOption, refuse_unread, require_inputs
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config_files import percent
 
@@ -36,7 +36,7 @@ def evaluate(
         typer.Argument(metavar="MODEL", help="Hugging Face model folders, or run folders (newest checkpoint)"),
     ] = None,
     data: Annotated[str | None, typer.Option(metavar="DATASET", help="held-out data set: a folder or a URL")] = None,
-    pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl")] = None,
+    pairs: PairsOption = None,
     pll: Annotated[
         Literal["original", "within-word"], typer.Option(help="tokens to mask when a token of a sentence is scored")
     ] = "original",
@@ -62,9 +62,7 @@ def evaluate(
         Literal["unigram"] | None,
         typer.Option(help="also evaluate a model that uses only the token counts of --counts"),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--json", parser=local, metavar="FILE", help="write all results to a JSON file")
-    ] = None,
+    out: JsonFile = None,
     uri: Annotated[
         str | None,
         typer.Option(help="MLflow address for the results, or none  [default: MLFLOW_TRACKING_URI, if set]"),

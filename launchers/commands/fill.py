@@ -1,16 +1,15 @@
 """`maskwright fill`: the most likely tokens for the masks of a text."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from launchers.arguments import JsonFlag, require_inputs
+from launchers.arguments import JsonFlag, ModelArgument, require_inputs
 
 
 def fill(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Hugging Face model folder, or run folder")],
+    model: ModelArgument,
     text: Annotated[list[str], typer.Argument(metavar="TEXT", help="texts with [MASK], each in quotes")],
     top: Annotated[int, typer.Option(min=1, help="number of tokens for each mask")] = 5,
     as_json: JsonFlag = False,

@@ -8,7 +8,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
-from launchers.arguments import ExperimentOption, local, require_inputs
+from launchers.arguments import ExperimentOption, ModelArgument, local, require_inputs
 from launchers.display import CommandProgress, text_console, text_table
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _share(dropout: float | None) -> float | None:
 
 
 def finetune(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Hugging Face model folder, or run folder")],
+    model: ModelArgument,
     task: Annotated[TaskName, typer.Option(help="task to learn")],
     train: Annotated[str, typer.Option(metavar="FILE", help="training examples: a file (may be .gz or .zst) or a URL")],
     valid: Annotated[str, typer.Option(metavar="FILE", help="held-out examples")],

@@ -3,7 +3,6 @@
 import json
 import math
 from itertools import groupby
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -11,11 +10,11 @@ from rich.console import Console
 from rich.text import Text
 
 from data_prep.common.errors import UserError
-from launchers.arguments import require_inputs
+from launchers.arguments import JsonFlag, ModelArgument, require_inputs
 
 
 def generate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Hugging Face model folder, or run folder")],
+    model: ModelArgument,
     prompt: Annotated[str, typer.Option(help="text to continue; each [MASK] is replaced by a token")] = "",
     length: Annotated[
         int | None, typer.Option(min=1, help="tokens to add to a prompt without [MASK]; 16 by default")
@@ -34,7 +33,7 @@ def generate(
     top_k: Annotated[int, typer.Option(min=0, help="draw from the K most likely tokens; 0 draws from all")] = 0,
     samples: Annotated[int, typer.Option(min=1, help="number of texts")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="random seed; the same seed gives the same texts")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per text")] = False,
+    as_json: JsonFlag = False,
 ) -> None:
     """Write texts with a masked model (mask-predict or diffusion), or left to right.
 

@@ -1,15 +1,15 @@
 """`maskwright launch prep`: prepare data with Slurm job arrays."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from launchers.arguments import PlanArgument
 from launchers.slurm import launch_array
 
 
 def launch_prep(
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="folder with a plan", show_default=False)],
+    out: PlanArgument,
     cpus: Annotated[int, typer.Option(min=1, help="cores and worker processes of an array element")] = 4,
     tasks_per_job: Annotated[
         int | None, typer.Option(min=1, help="tasks of an array element; by default a few minutes of work")

@@ -9,7 +9,7 @@ import typer
 from data_prep.common.errors import UserError
 from data_prep.common.files import check_writable, free_folder
 from data_prep.common.urls import require_trust
-from launchers.arguments import local, refuse_unread
+from launchers.arguments import JsonFile, local, refuse_unread
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config import View
 from pretrain.config_files import load_config
@@ -36,9 +36,7 @@ def merge(
         str | None,
         typer.Option(metavar="DATASET", help="held-out data set, or none  [default: data.valid of the run]"),
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option("--json", parser=local, metavar="FILE", help="write all results to a JSON file")
-    ] = None,
+    report: JsonFile = None,
 ) -> None:
     """Average the weights of checkpoints, and compare the result on held-out text.
 

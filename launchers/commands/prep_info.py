@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from data_prep.common.errors import without_controls
-from launchers.arguments import DataSet
+from launchers.arguments import DataSet, JsonFlag
 from launchers.display import CommandProgress, facts_table, text_console, text_table
 
 _BAR = 30  # characters of the longest bar
@@ -16,7 +16,7 @@ _BAR = 30  # characters of the longest bar
 
 def prep_info(
     location: DataSet,
-    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    as_json: JsonFlag = False,
     seq_len: Annotated[
         list[int] | None,
         typer.Option(

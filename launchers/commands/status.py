@@ -7,21 +7,19 @@ from typing import Annotated
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.arguments import RunsArgument
+from launchers.arguments import JsonFlag, RunsArgument
 from launchers.watch import follow_runs, print_run, print_runs, view_runs
 
 
 def status(
     run: RunsArgument,
-    json_format: Annotated[
-        bool, typer.Option("--json", help="print JSON: one object, or a list for several runs")
-    ] = False,
+    json_format: JsonFlag = False,
     exit_code: Annotated[
         bool, typer.Option(help="exit with the run's code: 0 completed, 75 stopped, otherwise 1")
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="print changes until the runs are over")] = False,
 ) -> None:
-    """Show the state of a run and what to do next. For several runs, show a table with one line each.
+    """Show the state of a run and what to do next. For several runs, show a table with one line each, or a JSON list.
 
     Examples:
 

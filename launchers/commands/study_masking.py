@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from data_prep.common.errors import UserError
-from launchers.arguments import Overrides, ProcessCount
+from launchers.arguments import Overrides, PairsOption, ProcessCount
 from launchers.commands.study_run import run_to_report
 
 
@@ -38,7 +38,7 @@ def study_masking(
         str | None,
         typer.Option(metavar="ARM", help="arm to compare with, for example token-0.15; the first by default"),
     ] = None,
-    pairs: Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl")] = None,
+    pairs: PairsOption = None,
     pairs_limit: Annotated[int | None, typer.Option(min=1, help="pairs per UID; all by default")] = None,
     finetune: Annotated[
         str,

@@ -66,11 +66,6 @@ def read_history(path: Path, job_id: int) -> LaunchHistory:
     return history if history.job_id == job_id else LaunchHistory(job_id)
 
 
-def write_history(path: Path, history: LaunchHistory) -> None:
-    """Replace the record atomically. Raises OSError if it cannot be written."""
-    write_json(path, asdict(history))
-
-
 class Supervisor:
     """Run the attempts of a job. A signal from Slurm becomes one request to save and stop."""
 
@@ -252,7 +247,7 @@ class Supervisor:
 
     def _remember(self, history: LaunchHistory) -> None:
         try:
-            write_history(self.record, history)
+            write_json(self.record, asdict(history))
             self.unrecorded = None
         except OSError as error:
             self.unrecorded = error

@@ -2,7 +2,6 @@
 
 import shlex
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -59,30 +58,21 @@ class RunView:
         return dict(to_jsonable_python(values, inf_nan_mode="null"))
 
 
-def view_run(run: Path, jobs: Sequence[QueuedJob] = ()) -> RunView:
-    """Read the current state of a run. An unreadable status is a problem in the summary, not an error.
-
-    Args:
-        jobs: jobs in Slurm's queue, of this run and others.
-    """
-    from pretrain.reporting import summarize
-
-    return RunView(summarize(run), [job for job in jobs if job.trains(run)])
-
-
 def view_runs(given: list[Path]) -> list[RunView]:
     """Read the current state of runs, each once. A folder that is not a run is replaced by the runs below it.
+
+    An unreadable status is a problem in the summary.
 
     Raises:
         UserError: if there is a single run and it cannot be read.
     """
     from data_prep.storage import is_run
-    from pretrain.reporting import runs_below
+    from pretrain.reporting import runs_below, summarize
 
     paths = dict.fromkeys(run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path]))
     # Only submitted runs have a job; Slurm is not called for other runs.
     jobs, _ = own_jobs() if any(RunFolder(run).slurm.is_dir() for run in paths) else ([], None)
-    views = [view_run(path, jobs) for path in paths]
+    views = [RunView(summarize(path), [job for job in jobs if job.trains(path)]) for path in paths]
     if len(views) == 1 and views[0].summary.problem and not views[0].jobs:
         raise UserError(views[0].summary.problem)
     return views

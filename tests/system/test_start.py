@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from launchers.watch.run_table import view_run
+from launchers.watch.run_table import view_runs
 from pretrain.distributed import Cores, Threads
 from tests.support import runs
 from tests.support.forked import ROOT
@@ -40,7 +40,7 @@ def started(tmp_path_factory):
         for line in process.stderr:
             lines.append((time.monotonic() - began, line.rstrip("\n")))
             if re.match(r" *\d+\.\d s  ", line):
-                statuses.append(view_run(run))
+                statuses.append(view_runs([run])[0])
     assert process.returncode == 0
     return lines, statuses, json.loads((run / "environment.json").read_text())
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from data_prep.common.errors import UserError
 from launchers.slurm.job_chain import recorded_jobs
 from launchers.slurm.launch_attempt import AttemptStatus
 from launchers.slurm.requeue_decision import Failure, LaunchHistory
-from launchers.slurm.supervisor import read_history, write_history
+from launchers.slurm.supervisor import read_history
 from pretrain.run import RunFolder
 
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -61,8 +62,7 @@ def test_a_damaged_record_counts_anew(tmp_path: Path, text: str, capsys: pytest.
 )
 def test_a_record_of_wrong_types_counts_anew(tmp_path: Path, change: dict[str, Any]) -> None:
     path = tmp_path / "supervisor.json"
-    write_history(path, LaunchHistory(7, 40, 2, 1, Failure(3, "x")))
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    path.write_text(json.dumps(asdict(LaunchHistory(7, 40, 2, 1, Failure(3, "x"))) | change))
     assert read_history(path, 7) == LaunchHistory(7)
 
 

@@ -5,17 +5,19 @@ import shutil
 import signal
 import socket
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from data_prep.common.errors import UserError
+from data_prep.common.files import write_json
 from launchers.slurm import client
 from launchers.slurm.launch_attempt import AttemptStatus, free_port, host_of, run_step
 from launchers.slurm.node_health import ask, problem_here
 from launchers.slurm.requeue_decision import Failure, LaunchHistory, Restart, ending_of
-from launchers.slurm.supervisor import Supervisor, read_history, write_history
+from launchers.slurm.supervisor import Supervisor, read_history
 from pretrain.config import Config
 from pretrain.run import Entry, JournalReader, RunFolder, report_failure
 from tests.support.slurm_jobs import program
@@ -49,9 +51,9 @@ def test_the_record_round_trips_for_its_own_job(tmp_path: Path) -> None:
     path = tmp_path / "supervisor.json"
     assert read_history(path, 7) == LaunchHistory(7)
     for history in (HISTORY, LaunchHistory(7)):
-        write_history(path, history)
+        write_json(path, asdict(history))
         assert read_history(path, 7) == history
-    write_history(path, HISTORY)
+    write_json(path, asdict(HISTORY))
     assert read_history(path, 8) == LaunchHistory(8)
 
 
