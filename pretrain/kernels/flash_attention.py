@@ -5,6 +5,7 @@ torch has version 2 (Dao, "FlashAttention-2", 2023). Packages bring version 3 fo
 process. Both are young, so a run compares them with version 2 before it uses them.
 """
 
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from data_prep.common.errors import UserError, one_line
@@ -14,17 +15,30 @@ BUILT_IN = 2  # the version in torch
 
 
 class _Package(NamedTuple):
-    """The package of a newer version, and the GPUs it is for. generation: the major number of their compute capability.
+    """The package of a newer version, and the GPUs it is for.
 
     Version 4 on Hopper has no windows, no backward pass for small heads, and no gain over version 3.
+
+    generation: the major number of the GPUs' compute capability.
+    module: its own module, by which a build from source is found in a folder without metadata.
     """
 
     name: str
     generation: int
     gpus: str
+    module: str | None = None
+
+    @property
+    def version(self) -> str | None:
+        """The installed version; None if there is none. Nothing is imported."""
+        built = self.module is not None and find_spec(self.module) is not None
+        return installed_version(self.name) or ("of unknown version" if built else None)
 
 
-_PACKAGES = {3: _Package("flash_attn_3", 9, "Hopper"), 4: _Package("flash-attn-4", 10, "Blackwell")}
+_PACKAGES = {
+    3: _Package("flash_attn_3", 9, "Hopper", "flash_attn_interface"),
+    4: _Package("flash-attn-4", 10, "Blackwell"),  # its module lies in a package that others share
+}
 
 
 class FlashAttention(NamedTuple):
@@ -37,7 +51,7 @@ class FlashAttention(NamedTuple):
     def installed(cls, generation: int | None) -> "FlashAttention":
         """The newest one for these GPUs. generation: as in _Package; None for a CPU."""
         for number, package in _PACKAGES.items():
-            if package.generation == generation and (version := installed_version(package.name)):
+            if package.generation == generation and (version := package.version):
                 return cls(number, f"{package.name} {version}")
         return cls()
 

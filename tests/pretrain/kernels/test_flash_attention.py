@@ -55,6 +55,14 @@ def test_the_installed_version_for_a_gpu(tmp_path, monkeypatch, packages, genera
     assert FlashAttention.installed(generation) == found
 
 
+def test_a_build_from_source_is_found_by_its_module(tmp_path, monkeypatch):
+    """In a folder on PYTHONPATH, without metadata; it is not imported."""
+    (tmp_path / "flash_attn_interface.py").write_text("raise AssertionError")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert FlashAttention.installed(HOPPER) == FlashAttention(3, "flash_attn_3 of unknown version")
+    assert FlashAttention.installed(BLACKWELL) == FlashAttention()
+
+
 def test_a_version_that_is_missing_is_refused():
     FlashAttention(3, "flash_attn_3 3.1.0").require(3)
     for wanted in ("auto", 2):
