@@ -71,6 +71,17 @@ def write_config(path: Path, config: dict[str, Any]) -> Path:
     return path
 
 
+def config_file(data: Path, run: Path, **overrides: Any) -> Path:
+    """The config of `tiny_config` in a file beside the run folder, which has its name."""
+    return write_config(run.with_suffix(".yaml"), tiny_config(data, run, **overrides))
+
+
+def trained(data: Path, run: Path, procs: int = 1, **overrides: Any) -> Path:
+    """The folder of a run with the config of `tiny_config`, trained to its end."""
+    succeed("train", config_file(data, run, **overrides), "--procs", str(procs))
+    return run
+
+
 def environment() -> dict[str, str]:
     """The environment for `maskwright` in a test: from any working folder, one thread a process."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))

@@ -36,11 +36,10 @@ def data(tmp_path_factory) -> Path:
     ],
 )
 def test_train_and_export(name, model, procs, data, tmp_path):
-    config = runs.tiny_config(data, tmp_path / "run", train__steps=3, checkpoint__every_steps=3, zero__stage=2)
-    config["model"] = model
-    runs.succeed("train", runs.write_config(tmp_path / "run.yaml", config), "--procs", str(procs))
-    assert list(runs.losses(tmp_path / "run")) == [1, 2, 3]
-    out = export_run(tmp_path / "run", None, tmp_path / "export")
+    settings = {"train__steps": 3, "checkpoint__every_steps": 3, "zero__stage": 2}
+    run = runs.trained(data, tmp_path / "run", procs, model=model, **settings)
+    assert list(runs.losses(run)) == [1, 2, 3]
+    out = export_run(run, None, tmp_path / "export")
     loaded = AutoModelForMaskedLM.from_pretrained(out)
     assert type(loaded).__name__ == name
     tokenizer = AutoTokenizer.from_pretrained(out)

@@ -16,9 +16,8 @@ STEPS = 24
 def place(tmp_path_factory) -> Path:
     """A folder with data and a run of two processes, with checkpoints of steps 8, 16 and 24."""
     folder = tmp_path_factory.mktemp("audit")
-    data = runs.tiny_data(folder / "data")
-    config = runs.tiny_config(data, folder / "run", train__steps=STEPS, checkpoint__every_steps=8, checkpoint__keep=3)
-    runs.succeed("train", runs.write_config(folder / "run.yaml", config), "--procs", "2")
+    settings = {"train__steps": STEPS, "checkpoint__every_steps": 8, "checkpoint__keep": 3}
+    runs.trained(runs.tiny_data(folder / "data"), folder / "run", 2, **settings)
     return folder
 
 

@@ -23,8 +23,7 @@ def test_averaged_weights_are_evaluated_and_exported(tmp_path):
     data, run = text_data.text_data(tmp_path), tmp_path / "run"
     every = {"checkpoint__every_steps": 1, "checkpoint__keep": 9, "eval__every_steps": 2}
     optim = {"name": "muon", "lr": 0.02, "ema": DECAY}
-    values = runs.tiny_config(data, run, **every, optim=optim, train__steps=STEPS, zero__stage=2)
-    config = runs.write_config(tmp_path / "run.yaml", values)
+    config = runs.config_file(data, run, **every, optim=optim, train__steps=STEPS, zero__stage=2)
     for steps in (2, STEPS):  # the schedule follows; what matters here are the weights that came of it
         runs.succeed("train", config, f"train.steps={steps}", "--procs", "2")
     path = run / "checkpoints" / f"step-{STEPS:08d}"

@@ -32,7 +32,7 @@ def config_of(folder: Path, name: str, phases: list[dict]) -> Path:
     }
     run = folder / "runs" / name
     run.parent.mkdir(exist_ok=True)
-    return runs.write_config(folder / f"{name}.yaml", runs.tiny_config(folder / "data", run, **settings))
+    return runs.config_file(folder / "data", run, **settings)
 
 
 @pytest.fixture(scope="module")

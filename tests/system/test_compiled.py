@@ -16,8 +16,7 @@ CHECKED = "guard.gradient_check_steps=1"
 
 
 def trained(data: Path, run: Path, procs: int, *overrides: str) -> list[float]:
-    config = runs.tiny_config(data, run, train__steps=3, eval={"every_steps": 3, "rows": 8})
-    path = runs.write_config(run.with_suffix(".yaml"), config)
+    path = runs.config_file(data, run, train__steps=3, eval={"every_steps": 3, "rows": 8})
     runs.succeed("train", path, *overrides, "--procs", str(procs))
     entries = JournalReader(run / "journal.jsonl").entries()
     found = [entry.metrics[name] for entry in entries for name in NAMES if name in entry.metrics]

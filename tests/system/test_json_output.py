@@ -33,8 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("json")
     data = text_data.text_data(folder)
     steps = {"train__steps": 4, "checkpoint__every_steps": 2, "schedule__warmup_steps": 1, "eval": {"every_steps": 4}}
-    config = runs.write_config(folder / "run.yaml", runs.tiny_config(data, folder / "run", **steps))
-    text_data.make("train", config, "--procs", "1")
+    runs.trained(data, folder / "run", **steps)
     return folder
 
 

@@ -34,10 +34,9 @@ def listening(process: psutil.Process) -> list[str]:
     return found
 
 
-def test_training_on_one_machine_listens_on_loopback_alone(tmp_path):
+def test_training_on_one_machine_listens_on_loopback_alone(data, tmp_path):
     run = tmp_path / "run"
-    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), run, train__steps=100_000)
-    path = runs.write_config(tmp_path / "c.yaml", config)
+    path = runs.config_file(data, run, train__steps=100_000)
     command = runs.start_maskwright(tmp_path / "log", "train", path, "--procs", "2")
     runs.wait_for_step(run, 2)
     processes = [psutil.Process(command.pid), *psutil.Process(command.pid).children(recursive=True)]
@@ -75,10 +74,9 @@ def ip(*words: str, check: bool = True) -> None:
 
 
 @pytest.mark.slow
-def test_training_on_two_hosts_listens_on_their_common_network_alone(tmp_path, two_networks):
+def test_training_on_two_hosts_listens_on_their_common_network_alone(data, tmp_path, two_networks):
     run = tmp_path / "run"
-    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), run, train__steps=100_000)
-    path = runs.write_config(tmp_path / "c.yaml", config)
+    path = runs.config_file(data, run, train__steps=100_000)
     hosts = []
     for node, network in enumerate(two_networks):
         command = ["ip", "netns", "exec", network, sys.executable, "-m", "pretrain.train", "--config", str(path)]

@@ -33,9 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run that logged all its checkpoints."""
     data = text_data.text_data(tmp_path_factory.mktemp("data"))
     run = tmp_path_factory.mktemp("runs") / "run"
-    values = runs.tiny_config(data, run, **SETTINGS)
-    values["track"]["models"], values["optim"]["ema"] = "all", 0.5
-    result = runs.succeed("train", runs.write_config(run.parent / "config.yaml", values))
+    result = runs.succeed("train", runs.config_file(data, run, track__models="all", optim__ema=0.5, **SETTINGS))
     assert "warning: MLflow" not in result.stderr, (run / "models.log").read_text()
     return run
 

@@ -23,8 +23,7 @@ def run(tmp_path_factory) -> Path:
     data = text_data.text_data(folder)
     settings = {"train__steps": 10, "checkpoint": {"every_steps": 2, "keep": 9}, "eval__every_steps": 100}
     mixture = [{"kind": "mlm", "share": 0.5}, {"kind": "clm", "share": 0.5}]
-    config = runs.tiny_config(data, folder / "run", objective=mixture, **settings)
-    runs.succeed("train", runs.write_config(folder / "run.yaml", config), "--procs", "1")
+    runs.trained(data, folder / "run", objective=mixture, **settings)
     (folder / "run/checkpoints/step-00000008").rename(folder / "run/checkpoints/step-00000008.aside-1")
     return folder / "run"
 

@@ -72,7 +72,7 @@ def _data(folder: Path) -> None:
 def _train(folder: Path, settings: dict, *overrides: str) -> tuple[RunFolder, str]:
     if not (data := folder / "data").exists():
         _data(data)
-    config = runs.write_config(folder / "c.yaml", runs.tiny_config(data, folder / "run", **SETTINGS, **settings))
+    config = runs.config_file(data, folder / "run", **SETTINGS, **settings)
     done = runs.succeed("train", config, *overrides, "--procs", "2")
     return RunFolder(folder / "run"), done.stderr
 

@@ -21,13 +21,12 @@ def segments() -> set[Path]:
     return set(Path("/dev/shm").glob("deepspeed_*"))
 
 
-def test_training_on_a_cpu_starts_no_compiler_and_leaves_no_shared_memory(tmp_path, monkeypatch):
+def test_training_on_a_cpu_starts_no_compiler_and_leaves_no_shared_memory(data, tmp_path, monkeypatch):
     calls, before = tmp_path / "calls", segments()
     recording_programs(tmp_path / "bin", calls)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
-    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), tmp_path / "run", train__steps=2)
-    runs.succeed("train", runs.write_config(tmp_path / "c.yaml", config), "--procs", "2")
+    runs.trained(data, tmp_path / "run", 2, train__steps=2)
     assert not calls.exists(), calls.read_text()
     assert not (tmp_path / "extensions").exists()
     assert segments() <= before

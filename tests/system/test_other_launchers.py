@@ -39,8 +39,7 @@ LAST = 4
 
 def config_of(data: Path, run: Path, steps: int = LAST) -> Path:
     """A run whose steps do not depend on their number."""
-    values = runs.tiny_config(data, run, train__steps=steps, track__uri="none", schedule__kind="constant")
-    return runs.write_config(run.with_suffix(".yaml"), values)
+    return runs.config_file(data, run, train__steps=steps, track__uri="none", schedule__kind="constant")
 
 
 @pytest.fixture(scope="module")

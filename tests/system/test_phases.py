@@ -26,9 +26,7 @@ def data(tmp_path_factory) -> Path:
 
 
 def config_of(data: Path, run: Path, **overrides: Any) -> Path:
-    return runs.write_config(
-        run.with_suffix(".yaml"), runs.tiny_config(data, run, **(phase_settings(data) | overrides))
-    )
+    return runs.config_file(data, run, **(phase_settings(data) | overrides))
 
 
 def train(config: Path, *overrides: str, processes: int = 2) -> runs.Completed:
@@ -37,10 +35,7 @@ def train(config: Path, *overrides: str, processes: int = 2) -> runs.Completed:
 
 @pytest.fixture(scope="module")
 def whole(data, tmp_path_factory) -> Path:
-    run = tmp_path_factory.mktemp("runs") / "whole"
-    done = train(config_of(data, run))
-    assert done.returncode == 0, done.stderr
-    return run
+    return runs.trained(data, tmp_path_factory.mktemp("runs") / "whole", 2, **phase_settings(data))
 
 
 def test_each_phase_is_trained_with_its_settings(whole, data):

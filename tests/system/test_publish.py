@@ -34,9 +34,7 @@ def run(tmp_path_factory) -> Path:
     phases = [{"name": "short rows", "steps": 4, "data": {"seq_len": 16}}, {"name": "long rows", "steps": 2}]
     phases[1]["data"] = {"seq_len": 32}
     settings = {"phases": phases, "checkpoint": {"every_steps": 2, "keep": 9}, "eval__every_steps": 2}
-    config = runs.tiny_config(data, folder / "run", **settings)
-    del config["train"]["steps"]
-    runs.succeed("train", runs.write_config(folder / "run.yaml", config), "--procs", "1")
+    runs.trained(data, folder / "run", train={"global_batch_size": 8, "precision": "fp32"}, **settings)
     for step in STEPS:
         exported_folder(folder / "run", step)
     return folder / "run"

@@ -68,10 +68,8 @@ def loss_of(encoder: Encoder, batch: Batch) -> float:
 
 def test_fine_tuning_by_repair(data, tmp_path):
     run, init = tmp_path / "run", tmp_path / "init"
-    values = runs.tiny_config(data, run, train__steps=STEPS, checkpoint__every_steps=2, eval__every_steps=2)
-    values |= {"objective": "repair", "masking": {"rate": 0.2}}
-    values["model"]["init"] = str(init)
-    config = runs.write_config(run.with_suffix(".yaml"), values)
+    often = {"train__steps": STEPS, "checkpoint__every_steps": 2, "eval__every_steps": 2}
+    config = runs.config_file(data, run, objective="repair", masking__rate=0.2, model__init=str(init), **often)
     settings = load_config(config)
     shape = EncoderShape(**describe_model(settings, Dataset(data / "train").manifest.tokenizer))
     encoder = Encoder(shape)

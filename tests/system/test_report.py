@@ -21,10 +21,6 @@ def data(tmp_path_factory) -> Path:
     return text_data.text_data(tmp_path_factory.mktemp("data"))
 
 
-def train(config: Path, *overrides: str, procs: int = 1) -> None:
-    runs.succeed("train", config, *overrides, "--procs", str(procs))
-
-
 def recorded(run: Path) -> tuple[list[list[BatchDocument]], dict[int, dict]]:
     """The passages, equal at each start, and the answers by step."""
     records = [json.loads(line) for line in (run / "predictions.jsonl").read_text().splitlines()]
@@ -58,12 +54,9 @@ def check_against(
 
 def test_predictions_are_those_of_the_model_at_each_evaluation(data, tmp_path):
     run = tmp_path / "run"
-    values = runs.tiny_config(
-        data, run, train__steps=8, eval__every_steps=4, checkpoint__every_steps=4, eval__samples=64
-    )
-    config = runs.write_config(tmp_path / "run.yaml", values)
-    train(config, "train.steps=6")
-    train(config)
+    settings = {"train__steps": 8, "eval__every_steps": 4, "checkpoint__every_steps": 4, "eval__samples": 64}
+    runs.succeed("train", runs.config_file(data, run, **settings), "train.steps=6")
+    runs.trained(data, run, **settings)
     passages, answers = recorded(run)
     assert 3 < len(passages) < 64  # all there are; the rest of the batch is padding and asks nothing
     assert list(answers) == [4, 6, 8]
@@ -79,17 +72,16 @@ def test_predictions_are_those_of_the_model_at_each_evaluation(data, tmp_path):
 
 
 def test_no_samples_no_file(data, tmp_path):
-    values = runs.tiny_config(data, tmp_path / "run", train__steps=2, eval__samples=0, eval__every_steps=1)
-    train(runs.write_config(tmp_path / "run.yaml", values))
-    assert not (tmp_path / "run/predictions.jsonl").exists()
-    assert collect(tmp_path / "run", tmp_path / "page.html")["predictions"] is None
+    run = runs.trained(data, tmp_path / "run", train__steps=2, eval__samples=0, eval__every_steps=1)
+    assert not (run / "predictions.jsonl").exists()
+    assert collect(run, tmp_path / "page.html")["predictions"] is None
 
 
 @pytest.mark.slow
 def test_predictions_of_a_causal_model(data, tmp_path):
     run = tmp_path / "run"
     settings = {"train__steps": 4, "eval__every_steps": 4, "objective": "clm", "eval__samples": 1}
-    train(runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, **settings)))
+    runs.trained(data, run, **settings)
     passages, answers = recorded(run)
     model = BertLMHeadModel.from_pretrained(export_run(run, None, tmp_path / "model")).eval()
     assert check_against(model, passages, answers[4], causal=True) > 20
@@ -100,11 +92,7 @@ def test_predictions_do_not_depend_on_the_processes(data, tmp_path):
     said = []
     for name, zero, world in (("one", 1, 1), ("more", 3, 2)):
         settings = {"train__steps": 2, "eval__every_steps": 2, "zero__stage": zero}
-        train(
-            runs.write_config(tmp_path / f"{name}.yaml", runs.tiny_config(data, tmp_path / name, **settings)),
-            procs=world,
-        )
-        said.append(recorded(tmp_path / name))
+        said.append(recorded(runs.trained(data, tmp_path / name, world, **settings)))
     (passages, one), (others, more) = said
     assert passages == others
     assert more[2]["right"] == pytest.approx(one[2]["right"], abs=2e-4)

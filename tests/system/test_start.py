@@ -28,7 +28,7 @@ def started(tmp_path_factory):
     folder = tmp_path_factory.mktemp("start")
     run = folder / "run"
     settings = {"train__steps": 3, "schedule__warmup_steps": 1, "optim": {"name": "muon", "lr": 2e-3}}
-    config = runs.write_config(folder / "run.yaml", runs.tiny_config(runs.tiny_data(folder), run, **settings))
+    config = runs.config_file(runs.tiny_data(folder), run, **settings)
     began = time.monotonic()
     command = [sys.executable, "-m", "launchers.cli", "train", str(config), "--procs", "1"]
     environment = runs.environment() | {"PYTHONPROFILEIMPORTTIME": "1"}

@@ -26,7 +26,7 @@ def test_a_study_is_stopped_and_goes_on_to_its_report(tmp_path):
     the figures of the real commands, and a child of an MLflow run; finished work is not repeated."""
     data = text_data.text_data(tmp_path)
     changes = {"train__steps": 12, "eval__every_steps": 4, "checkpoint__every_steps": 4}
-    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, tmp_path / "study", **changes))
+    config = runs.config_file(data, tmp_path / "study", **changes)
     pairs, task = tmp_path / "pairs.jsonl", tmp_path / "task.tsv"
     lines = [{"sentence_good": good, "sentence_bad": bad, "UID": "order", "field": "f"} for good, bad in PAIRS]
     pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -65,8 +65,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def config_of(data: Path, run: Path, **overrides) -> Path:
-    values = runs.tiny_config(data, run, **(SETTINGS | overrides))
-    return runs.write_config(run.with_suffix(".yaml"), values)
+    return runs.config_file(data, run, **(SETTINGS | overrides))
 
 
 def train(config: Path, *overrides: str, processes: int = 2, real: bool = False) -> str:
@@ -370,8 +369,7 @@ def test_a_diffusion_run_is_replayed_and_exported(data, folder):
 
 def test_a_run_that_diverged_says_so_everywhere_and_a_resume_says_how_its_schedule_changed(data, folder):
     run = folder / "diverged"
-    settings = SETTINGS | {"optim__lr": 50.0, "schedule__warmup_steps": 0}
-    config = runs.write_config(folder / "diverged.yaml", runs.tiny_config(data, run, **settings))
+    config = config_of(data, run, optim__lr=50.0, schedule__warmup_steps=0)
     done = runs.succeed("train", config)
     assert "warning: optim.lr is 50, at which training usually diverges" in done.stderr
     assert f"warning: {run} diverged: the loss of the last 10 steps is " in done.stderr

@@ -35,11 +35,8 @@ def data(tmp_path_factory) -> Path:
 )
 def test_a_run_translates(data, tmp_path, objective):
     run = tmp_path / "run"
-    values = runs.tiny_config(data, run, train__steps=STEPS, checkpoint__every_steps=2, eval__every_steps=2)
-    values |= {"objective": objective}
-    values["data"]["seq_len"] = 64
-    values["track"] = values.get("track", {}) | {"models": "none"}
-    runs.succeed("train", runs.write_config(run.with_suffix(".yaml"), values), "--procs", "1")
+    settings = {"train__steps": STEPS, "checkpoint__every_steps": 2, "eval__every_steps": 2, "track__models": "none"}
+    runs.trained(data, run, objective=objective, data__seq_len=64, **settings)
     losses = runs.losses(run)
     assert list(losses) == [1, 2, 3, 4]
     assert losses[4] < losses[1]

@@ -16,20 +16,16 @@ from tests.support.web import serving
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory) -> Path:
+def config(data, tmp_path_factory) -> Path:
     """Of a run that has been trained to its end."""
     folder = tmp_path_factory.mktemp("watching")
     (folder / "runs").mkdir()
-    data = runs.tiny_data(folder / "data")
-    path = runs.write_config(folder / "run.yaml", runs.tiny_config(data, folder / "runs" / "done"))
-    trained = runs.maskwright("train", path)
-    assert trained.returncode == 0, trained.stderr
-    return path
+    return runs.trained(data, folder / "runs" / "done").with_suffix(".yaml")
 
 
 @pytest.fixture(scope="module")
 def done(config) -> Path:
-    return config.parent / "runs" / "done"
+    return config.with_suffix("")
 
 
 def told(*arguments: str | Path) -> dict:
@@ -174,7 +170,7 @@ def test_a_run_is_followed_to_its_end_and_stopped(config, tmp_path):
         found = told("status", run)
         assert found["state"] == "running"
         assert found["seconds_left"] > 0
-        stopped = runs.maskwright("stop", run, config.parent / "runs" / "done")
+        stopped = runs.maskwright("stop", run, config.with_suffix(""))
         assert "asked" in stopped.stdout
         assert "it is completed" in stopped.stdout
         assert trains.wait(120) == 75

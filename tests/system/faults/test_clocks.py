@@ -30,7 +30,7 @@ def config_of(data: Path, run: Path) -> Path:
         "guard__hang_seconds": 30,
         "eval__every_steps": 1000,
     }
-    return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **settings))
+    return runs.config_file(data, run, **settings)
 
 
 @pytest.mark.slow

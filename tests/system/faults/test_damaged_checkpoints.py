@@ -28,8 +28,7 @@ def run(whole, tmp_path) -> Path:
 
 
 def train(data: Path, run: Path, *overrides: str):
-    config = runs.tiny_config(data, run, checkpoint={"every_steps": 8, "keep": 3}, eval__every_steps=100)
-    path = runs.write_config(run.with_suffix(".yaml"), config)
+    path = runs.config_file(data, run, checkpoint={"every_steps": 8, "keep": 3}, eval__every_steps=100)
     return runs.maskwright("train", path, *overrides, "--procs", "2")
 
 

@@ -36,7 +36,7 @@ def flip(data: Path, block: int) -> None:
 
 def train(data: Path, run: Path, processes: int, **settings):
     settings = {"train__steps": STEPS, "train__global_batch_size": 256, "data__window_blocks": 2, **settings}
-    config = runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **settings))
+    config = runs.config_file(data, run, **settings)
     return runs.maskwright("train", config, "--procs", str(processes))
 
 

@@ -24,7 +24,7 @@ def switch(tmp_path) -> Path:
 
 def config_of(data: Path, run: Path, **settings: Any) -> Path:
     settings = {"checkpoint": {"every_steps": 5, "max_failures": 10**6}, "train__steps": 100_000, **settings}
-    return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **settings))
+    return runs.config_file(data, run, **settings)
 
 
 def failures(run: Path) -> list[float]:

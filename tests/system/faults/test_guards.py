@@ -5,8 +5,6 @@ import re
 import socket
 import time
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -28,10 +26,6 @@ def harm(monkeypatch):
     return set_faults
 
 
-def config(data: Path, run: Path, **settings: Any) -> Path:
-    return runs.write_config(run.with_suffix(".yaml"), runs.tiny_config(data, run, **settings))
-
-
 def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tmp_path, harm, monkeypatch):
     """Row 15. The save that is in flight when the run ends, of step 8, is committed before.
 
@@ -41,7 +35,9 @@ def test_nan_on_one_rank_skips_the_step_on_all_and_too_many_end_the_run(data, tm
     harm(*(f"nan_gradient:rank=1,step={step}" for step in (3, 9, 10)))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        done = runs.maskwright("train", config(data, run, zero__stage=2, guard__max_skipped=2), "--procs", "2")
+        done = runs.maskwright(
+            "train", runs.config_file(data, run, zero__stage=2, guard__max_skipped=2), "--procs", "2"
+        )
     assert done.returncode == 1
     assert runs.status(run)["time"] - JournalReader(run / "journal.jsonl").entries()[-1].time < 7
     assert done.stderr.index("error: ") < done.stderr.index("Some metrics were not sent to MLflow")
@@ -60,7 +56,7 @@ def test_a_slow_rank_and_one_with_a_flipped_bit_are_named(data, tmp_path, harm):
     run = tmp_path / "run"
     harm("slow:rank=1,step=1,seconds=0.05", "flip_bit:rank=1,step=56")
     settings = {"train__steps": 80, "guard__replica_check_steps": 7, "checkpoint__every_steps": 60}
-    done = runs.maskwright("train", config(data, run, **settings), "--procs", "2")
+    done = runs.maskwright("train", runs.config_file(data, run, **settings), "--procs", "2")
     assert done.returncode == 1
     assert len(re.findall(r"warning: rank 1 \(on \S+\) is slow", done.stderr)) == 1, done.stderr
     assert "warning: rank 0" not in done.stderr
@@ -75,7 +71,7 @@ def test_a_lost_gradient_ends_the_run_at_the_next_comparison(data, tmp_path, har
     run = tmp_path / "run"
     harm("lost_gradient:rank=1,step=6")
     settings = {"guard__gradient_check_steps": 2, "checkpoint__every_steps": 4}
-    done = runs.maskwright("train", config(data, run, **settings), "--procs", "2")
+    done = runs.maskwright("train", runs.config_file(data, run, **settings), "--procs", "2")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
     status = runs.status(run)
@@ -102,7 +98,7 @@ def test_a_rank_that_stops_is_named_in_time(data, tmp_path, harm, fault, wanted)
     """Row 12."""
     run, hang_seconds = tmp_path / "run", 4
     harm(f"{fault}:rank=1,step=6")
-    path = config(data, run, guard__hang_seconds=hang_seconds, train__steps=10000)
+    path = runs.config_file(data, run, guard__hang_seconds=hang_seconds, train__steps=10000)
     process = runs.start_maskwright(tmp_path / "log", "train", path, "--procs", "2")
     runs.wait_for_step(run, 5)
     ranks, since = runs.ranks_of(path), time.monotonic()
@@ -137,7 +133,7 @@ def test_a_spike_is_gone_back_for_and_its_batches_left_out(data, tmp_path, harm)
     """Row 16."""
     run = tmp_path / "run"
     harm(f"bad_batch:row={BAD_ROW}")
-    done = runs.maskwright("train", config(data, run, eval__every_steps=23, **SPIKE), "--procs", "1")
+    done = runs.maskwright("train", runs.config_file(data, run, eval__every_steps=23, **SPIKE), "--procs", "1")
     assert done.returncode == 0, done.stderr
     assert runs.metric(run, "train/spike") == {21: 1.0}
     assert runs.metric(run, "train/rollback_to") == {21: 16.0}
@@ -161,10 +157,10 @@ def test_a_spike_is_gone_back_for_and_its_batches_left_out(data, tmp_path, harm)
 def test_a_run_that_went_back_and_is_killed_ends_as_one_that_was_not(data, tmp_path, harm, stage):
     """Row 16: killed before the first checkpoint after going back, and again after it."""
     harm(f"bad_batch:row={BAD_ROW}")
-    whole = config(data, tmp_path / "whole", zero__stage=stage, **SPIKE)
+    whole = runs.config_file(data, tmp_path / "whole", zero__stage=stage, **SPIKE)
     runs.succeed("train", whole, "--procs", "2")
     run, log = tmp_path / "run", tmp_path / "log"
-    path = config(data, run, zero__stage=stage, **SPIKE)
+    path = runs.config_file(data, run, zero__stage=stage, **SPIKE)
     for times, wanted_step in ((1, 0), (2, 33)):
         process = runs.start_maskwright(log, "train", path, "--procs", "2")
         while log.read_text().count("went back") < times and process.poll() is None:

@@ -15,9 +15,7 @@ def run(tmp_path_factory) -> Path:
     """A trained run, with a tokenizer."""
     folder = tmp_path_factory.mktemp("run")
     data = text_data.text_data(folder)
-    config = runs.tiny_config(data, folder / "run", train__steps=4, checkpoint__every_steps=4, eval__every_steps=100)
-    runs.succeed("train", runs.write_config(folder / "run.yaml", config), "--procs", "1")
-    return folder / "run"
+    return runs.trained(data, folder / "run", train__steps=4, checkpoint__every_steps=4, eval__every_steps=100)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -106,7 +106,7 @@ def test_a_run_interrupted_at_random_moments(faults, seed, settings, tmp_path):
 def test_checkpoints_by_minutes_are_committed_when_they_are_written(data, tmp_path):
     run, minutes, name = tmp_path / "run", 0.05, "checkpoint/write_seconds"
     settings = {"train__steps": 100_000, "checkpoint": {"every_steps": 100_000, "every_minutes": minutes}}
-    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, **settings))
+    config = runs.config_file(data, run, **settings)
     process = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2")
     runs.wait_for_step(run, 3)
     runs.wait_for(lambda: len(runs.metric(run, name)) > 1)
@@ -130,9 +130,9 @@ Part = tuple[int, int, int]  # the last step, processes, ZeRO stage
 
 def train(data: Path, run: Path, settings: dict[str, Any], parts: Sequence[Part]) -> list[str]:
     """Train a run in parts; what each part said on stderr."""
-    path, said = run.with_suffix(".yaml"), []
+    said = []
     for last, processes, stage in parts:
-        runs.write_config(path, runs.tiny_config(data, run, **settings | {"zero__stage": stage}))
+        path = runs.config_file(data, run, **settings | {"zero__stage": stage})
         done = runs.maskwright("train", path, f"run.stop_after={last}", "--procs", str(processes))
         assert done.returncode == (0 if last == STEPS else 75), done.stdout + done.stderr
         said.append(done.stderr)

@@ -21,7 +21,7 @@ def assert_quick(since: float) -> None:
 def test_ctrl_c_while_the_ranks_import_ends_the_command_at_once(data, tmp_path):
     """In real processes. test_resume.py stops forked ones at other moments."""
     run = tmp_path / "run"
-    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run))
+    config = runs.config_file(data, run)
     command = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2", real=True)
     runs.wait_for(lambda: (run / "status.json").exists())
     time.sleep(0.5)
@@ -45,7 +45,7 @@ def catches(pid: int, number: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_there_are_processes_ends_the_command_with_a_message(data, tmp_path, number):
-    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, tmp_path / "run"))
+    config = runs.config_file(data, tmp_path / "run")
     command = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2", real=True)
     runs.wait_for(lambda: catches(command.pid, signal.SIGTERM))
     asked = time.monotonic()

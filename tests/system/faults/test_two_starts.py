@@ -11,7 +11,7 @@ from tests.support import runs
 @pytest.mark.parametrize("moment", ["start", "step"])
 def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_path, moment):
     run = tmp_path / "run"
-    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, train__steps=100_000))
+    config = runs.config_file(data, run, train__steps=100_000)
     first = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2")
     runs.wait_for(lambda: (run / "status.json").exists())
     if moment == "step":
@@ -35,9 +35,7 @@ def test_a_second_start_is_refused_in_one_line_and_touches_nothing(data, tmp_pat
 
 def test_of_starts_in_the_same_instant_one_trains(data, tmp_path):
     run = tmp_path / "run"
-    config = runs.write_config(
-        tmp_path / "run.yaml", runs.tiny_config(data, run, train__steps=4, schedule__warmup_steps=1)
-    )
+    config = runs.config_file(data, run, train__steps=4, schedule__warmup_steps=1)
     logs = [tmp_path / f"log-{number}" for number in range(4)]
     commands = [runs.start_maskwright(log, "train", config, "--procs", "2") for log in logs]
     codes = [command.wait(timeout=120) for command in commands]
@@ -57,8 +55,7 @@ def test_of_starts_in_the_same_instant_one_trains(data, tmp_path):
 
 def test_the_lock_outlives_a_killed_command_and_the_next_start_waits_for_its_processes(data, tmp_path):
     run = tmp_path / "run"
-    settings = {"train__steps": 100_000, "guard__hang_seconds": 0}
-    config = runs.write_config(tmp_path / "run.yaml", runs.tiny_config(data, run, **settings))
+    config = runs.config_file(data, run, train__steps=100_000, guard__hang_seconds=0)
     first = runs.start_maskwright(tmp_path / "log", "train", config, "--procs", "2")
     runs.wait_for_step(run, 2)
     ranks = runs.ranks_of(config)

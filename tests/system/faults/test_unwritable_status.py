@@ -37,10 +37,9 @@ def unchangeable(path: Path) -> Iterator[None]:
         subprocess.run(["chattr", "-i", str(path)], check=True)
 
 
-def test_a_status_that_cannot_be_replaced_is_one_line_at_the_end(tmp_path):
+def test_a_status_that_cannot_be_replaced_is_one_line_at_the_end(data, tmp_path):
     run, log = tmp_path / "run", tmp_path / "log"
-    config = runs.tiny_config(runs.tiny_data(tmp_path / "data"), run, train__steps=150)
-    process = runs.start_maskwright(log, "train", runs.write_config(tmp_path / "c.yaml", config), "--procs", "2")
+    process = runs.start_maskwright(log, "train", runs.config_file(data, run, train__steps=150), "--procs", "2")
     runs.wait_for_step(run, 4)
     with unchangeable(run / "status.json"):
         assert process.wait(timeout=240) == 1
