@@ -33,17 +33,17 @@ def fill(
     folder = model_folder(model)
     writer, spelling = Writer(folder), Spelling.open(folder)
     filled = [
-        [[(spelling.text([id]).strip(), id, share) for id, share in tokens] for tokens in writer.fill(one, top)]
-        for one in text
+        [[(spelling.text([id]).strip(), id, share) for id, share in tokens] for tokens in writer.fill(line, top)]
+        for line in text
     ]
     if as_json:
         names = ("token", "id", "probability")
-        found = [[[dict(zip(names, token, strict=True)) for token in tokens] for tokens in masks] for masks in filled]
-        print(json.dumps([{"text": one, "masks": masks} for one, masks in zip(text, found, strict=True)], indent=1))
+        named = [[[dict(zip(names, token, strict=True)) for token in tokens] for tokens in masks] for masks in filled]
+        print(json.dumps([{"text": line, "masks": masks} for line, masks in zip(text, named, strict=True)], indent=1))
         return
     rows = [
-        ("" if number else printable(one), ", ".join(f"{printable(token)} {share:.0%}" for token, _, share in tokens))
-        for one, masks in zip(text, filled, strict=True)
+        ("" if number else printable(line), ", ".join(f"{printable(token)} {share:.0%}" for token, _, share in tokens))
+        for line, masks in zip(text, filled, strict=True)
         for number, tokens in enumerate(masks)
     ]
     text_console().print(text_table(("text", "most likely first"), rows, texts=("most likely first",)))

@@ -117,9 +117,9 @@ def _print(out: str, kind: str, rows: list[dict[str, Any]], evaluation: dict[str
         title += f"; held-out text: {evaluation['settings']['held_out']['data']}"
         for name, results in evaluation["models"].items():
             cells[name].append(f"{results['held_out']['loss']:.4f}")
-        for one in evaluation["comparisons"]:
-            if one["measure"] == "held_out.loss":
-                interval = " to ".join(f"{end:+.4f}" for end in one["interval"] or ())
-                cells[one["model"]] += [f"{one['difference']:+.4f}", interval or "too few rows"]
+        for comparison in evaluation["comparisons"]:
+            if comparison["measure"] == "held_out.loss":
+                interval = " to ".join(f"{end:+.4f}" for end in comparison["interval"] or ())
+                cells[comparison["model"]] += [f"{comparison['difference']:+.4f}", interval or "too few rows"]
         cells[out] += ["", ""]
     text_console().print(text_table(columns, cells.values(), title))

@@ -34,13 +34,13 @@ def status(
         raise UserError("--follow prints lines of text. Remove --json, or read RUN/journal.jsonl.")
     if follow:
         follow_runs(run)
-    found = view_runs(run)
-    if exit_code and len(found) > 1:
-        raise UserError(f"--exit-code is for one run, and {len(found)} are given")
+    views = view_runs(run)
+    if exit_code and len(views) > 1:
+        raise UserError(f"--exit-code is for one run, and {len(views)} are given")
     if json_format:
-        one = len(run) == len(found) == 1
-        print(json.dumps(found[0].facts() if one else [view.facts() for view in found], indent=1))
+        is_single = len(run) == len(views) == 1
+        print(json.dumps(views[0].facts() if is_single else [view.facts() for view in views], indent=1))
     else:
-        print_run(found[0]) if len(found) == 1 else print_runs(found)
+        print_run(views[0]) if len(views) == 1 else print_runs(views)
     if exit_code:
-        sys.exit(EXIT_CODES[found[0].summary.status.state] if found[0].summary.status else 1)
+        sys.exit(EXIT_CODES[views[0].summary.status.state] if views[0].summary.status else 1)

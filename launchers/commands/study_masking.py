@@ -113,7 +113,7 @@ def finetune_parameters(options: list[str]) -> dict[str, Any]:
     app.command()(finetune)
     command: Any = typer.main.get_command(app)
     try:
-        found: dict[str, Any] = command.make_context("finetune", ["MODEL", *options]).params
+        parameters: dict[str, Any] = command.make_context("finetune", ["MODEL", *options]).params
     except UsageError as error:
         raise UserError(f"--finetune: {explain_usage_error(error)}") from None
-    return found
+    return parameters

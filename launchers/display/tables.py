@@ -28,19 +28,19 @@ def text_table(
     """
     lines = box.SIMPLE_HEAD if title else None  # a table alone is as easy to cut into words as to read
     heading = Text(without_controls(title, keep="\n")) or None
-    found = Table(title=heading, title_justify="left", title_style="bold", box=lines, pad_edge=False)
+    table = Table(title=heading, title_justify="left", title_style="bold", box=lines, pad_edge=False)
     for name in columns:
         is_text = name in (columns[0], *texts)
-        found.add_column(Text(without_controls(name)), justify="left" if is_text else "right", overflow="fold")
+        table.add_column(Text(without_controls(name)), justify="left" if is_text else "right", overflow="fold")
     for row in rows:
-        found.add_row(*(cell if isinstance(cell, Text) else Text(without_controls(cell, keep="\n")) for cell in row))
-    return found
+        table.add_row(*(cell if isinstance(cell, Text) else Text(without_controls(cell, keep="\n")) for cell in row))
+    return table
 
 
 def facts_table(values: Mapping[str, str]) -> Table:
     """Build a table with a name and its value on each line. Empty values are left out."""
-    found = Table(box=None, show_header=False, pad_edge=False)
+    table = Table(box=None, show_header=False, pad_edge=False)
     for name, value in values.items():
         if value:
-            found.add_row(name, Text(without_controls(value, keep="\n")))
-    return found
+            table.add_row(name, Text(without_controls(value, keep="\n")))
+    return table

@@ -24,17 +24,17 @@ def examine_machine(config: Config | None, full: bool = False) -> Iterator[Findi
 
 def all_checks(config: Config | None, full: bool = False) -> list[Check]:
     """All checks of one machine. `full` also imports torch and DeepSpeed, and runs a kernel."""
-    found = checks_of_machine(config)
+    checks = checks_of_machine(config)
     if config:
-        found.append(Check("run", "preflight", partial(_preflight, config), 120))
-    found.append(Check("slurm", "slurm", check_slurm, 40))
+        checks.append(Check("run", "preflight", partial(_preflight, config), 120))
+    checks.append(Check("slurm", "slurm", check_slurm, 40))
     if full:
-        found += [
+        checks += [
             Check("full", "torch runs", full_checks.check_torch, 120),
             Check("full", "triton runs", full_checks.check_triton, 300),
             Check("full", "deepspeed imports", full_checks.check_deepspeed, 120),
         ]
-    return found
+    return checks
 
 
 def checks_of_machine(config: Config | None) -> list[Check]:
@@ -42,7 +42,7 @@ def checks_of_machine(config: Config | None) -> list[Check]:
     gpus = gpu_count()
     precision = config.train.precision if config else None
     compiler = Check("packages", "compiler", partial(package_checks.check_compiler, gpus))
-    found = [
+    checks = [
         Check("packages", "python", package_checks.check_python),
         Check("packages", "packages", package_checks.check_packages),
         *([compiler] if package_checks.needs_compiler(config, gpus) else []),
@@ -56,9 +56,9 @@ def checks_of_machine(config: Config | None) -> list[Check]:
     sources = [source.path for phase in config.run_phases for source in phase.config.data.train] if config else []
     if config and config.data.cache_dir and any(map(is_url, sources)):
         folders["data.cache_dir"] = config.data.cache_dir
-    found += [Check("storage", name, partial(check_folder, name, path), 30) for name, path in folders.items()]
+    checks += [Check("storage", name, partial(check_folder, name, path), 30) for name, path in folders.items()]
     track = config.track if config else TrackConfig()
-    return [*found, Check("tracking", "mlflow", partial(check_mlflow, track), 60)]
+    return [*checks, Check("tracking", "mlflow", partial(check_mlflow, track), 60)]
 
 
 def _preflight(config: Config) -> Iterator[Finding]:

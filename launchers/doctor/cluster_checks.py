@@ -66,7 +66,7 @@ def _measure(nodes: Mapping[str, dict[str, Any]]) -> tuple[list[Finding], dict[s
     printed, problem = _run(hosts, each, cores, "launchers.doctor.network_test", words, _MEASURING_SECONDS)
     figures = printed.get(0, {})
     if "ranks" not in figures:
-        absent = sorted({host for host in hosts if host not in {one["host"] for one in printed.values()}})
+        absent = sorted({host for host in hosts if host not in {result["host"] for result in printed.values()}})
         value = f"{names(absent) or 'no node'} did not reach {hosts[0]} {problem}"
         advice = "name the network by GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, or leave out these nodes"
         return [Finding("exchange", "fail", value, advice)], {}
@@ -75,7 +75,7 @@ def _measure(nodes: Mapping[str, dict[str, Any]]) -> tuple[list[Finding], dict[s
 
 def judge_figures(figures: Mapping[str, Any], on_gpus: bool) -> list[Finding]:
     """Judge the measurements. A node's bandwidth is its best one, because a bad link is slow with all nodes."""
-    rates = {f"{one['host']}:{one['local']}": one["tflops"] for one in figures["ranks"]}
+    rates = {f"{rank['host']}:{rank['local']}": rank["tflops"] for rank in figures["ranks"]}
     findings = [judge_rates("matrix products", "TFLOP/s", rates, _RATIOS["matrix products"][not on_gpus])]
     if total := figures["all"]:
         value = f"{total['GB/s']:,.3g} GB/s over {len(figures['ranks'])} processes"
@@ -91,5 +91,5 @@ def judge_figures(figures: Mapping[str, Any], on_gpus: bool) -> list[Finding]:
 def judge_rates(name: str, unit: str, rates: Mapping[str, float], ratio: float) -> Finding:
     """Warn about nodes below `ratio` times the median. Of two rates, the better one counts as the median."""
     median = statistics.median_high(rates.values())
-    slow = names([f"{one} has {rate:,.3g}" for one, rate in rates.items() if rate < ratio * median])
+    slow = names([f"{node} has {rate:,.3g}" for node, rate in rates.items() if rate < ratio * median])
     return judge(name, f"median {median:,.3g} {unit}{slow and f'; {slow}'}", (bool(slow), "warn", _LEAVE_OUT))

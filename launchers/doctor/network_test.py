@@ -26,13 +26,13 @@ _WARM_UP, _CALLS = 2, 10
 def rounds(nodes: int) -> list[list[tuple[int, int]]]:
     """All pairs of nodes, in rounds with each node at most once (circle method)."""
     players: list[int | None] = [*range(nodes), *([None] if nodes % 2 else [])]
-    found = []
+    turns = []
     for _ in range(len(players) - 1):
         half = len(players) // 2
         both = zip(players[:half], reversed(players[half:]), strict=True)
-        found.append([(min(a, b), max(a, b)) for a, b in both if a is not None and b is not None])
+        turns.append([(min(a, b), max(a, b)) for a, b in both if a is not None and b is not None])
         players = [players[0], players[-1], *players[1:-1]]
-    return found
+    return turns
 
 
 def main(master: str, port: str, peer: str, kind: str) -> None:
@@ -53,8 +53,10 @@ def main(master: str, port: str, peer: str, kind: str) -> None:
     total = {"GB/s": _all_reduce(device, None)} if world > 1 else None
     ranks = all_gather_json(own)
     if rank == 0:
-        hosts = [one["host"] for one in ranks[:: world // nodes]]
-        pairs = [{"nodes": [hosts[a], hosts[b]], "GB/s": rate} for one in ranks for a, b, rate in one.pop("pairs")]
+        hosts = [result["host"] for result in ranks[:: world // nodes]]
+        pairs = [
+            {"nodes": [hosts[a], hosts[b]], "GB/s": rate} for result in ranks for a, b, rate in result.pop("pairs")
+        ]
         print_value({"host": own["host"], "backend": backend, "ranks": ranks, "all": total, "pairs": pairs})
     dist.barrier()
     dist.destroy_process_group()
@@ -70,17 +72,17 @@ def _matrix_products(device: torch.device) -> float:
 
 def _pairs(device: torch.device, node: int, each: int, nodes: int) -> list[tuple[int, int, float]]:
     """Measure all-reduces between this node and each other node. The first process of a pair returns the result."""
-    found = []
+    rates = []
     for turn in rounds(nodes)[:_MOST_ROUNDS]:
         dist.barrier()
         for pair in turn:
             if node in pair:
-                ranks = [one * each + local for one in pair for local in range(each)]
+                ranks = [member * each + local for member in pair for local in range(each)]
                 group = dist.new_group(ranks, timeout=_TIMEOUT, use_local_synchronization=True)
                 rate = _all_reduce(device, group)
                 dist.destroy_process_group(group)
-                found += [(*pair, rate)] if dist.get_rank() == ranks[0] else []
-    return found
+                rates += [(*pair, rate)] if dist.get_rank() == ranks[0] else []
+    return rates
 
 
 def _all_reduce(device: torch.device, group: Any) -> float:

@@ -91,7 +91,7 @@ def values_by_task(output: str) -> dict[int, Any]:
 
 def compare_nodes(nodes: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
     """Judge the reports, given by host: problems of single nodes, and differences between nodes."""
-    findings = {host: [Finding(**one) for one in report["findings"]] for host, report in nodes.items()}
+    findings = {host: [Finding(**finding) for finding in report["findings"]] for host, report in nodes.items()}
     return [*merge_findings(findings), *judge_likeness({host: report["facts"] for host, report in nodes.items()})]
 
 
@@ -121,7 +121,7 @@ def judge_likeness(facts: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
         for host, those in facts.items():
             hosts[those.get(name)].append(host)
         if len(hosts) > 1:
-            by_number = sorted(hosts.items(), key=lambda one: -len(one[1]))
+            by_number = sorted(hosts.items(), key=lambda item: -len(item[1]))
             value = "; ".join(f"{'none' if v is None else v} on {names(those)}" for v, those in by_number)
             fails = name in (*NAMED, "python")
             advice = (

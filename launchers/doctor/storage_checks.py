@@ -39,7 +39,7 @@ def existing(path: Path) -> Path:
 def mount_of(path: Path) -> Mount:
     """The mounted file system of a path."""
     place = existing(path).resolve()
-    mounts = [Mount(one.mountpoint, one.fstype) for one in reversed(psutil.disk_partitions(all=True))]
+    mounts = [Mount(disk.mountpoint, disk.fstype) for disk in reversed(psutil.disk_partitions(all=True))]
     return max(
         (mount for mount in mounts if place.is_relative_to(mount.point)),
         key=lambda mount: len(mount.point),

@@ -112,8 +112,8 @@ def _sign_of_gpu(root: Path) -> str | None:
 
 def _torch_is_for(*platforms: str) -> bool:
     """Whether the installed torch is a build for cuda or hip (ROCm), from its file of versions."""
-    found = PathFinder.find_spec("torch")
-    if found is None or found.origin is None:
+    spec = PathFinder.find_spec("torch")
+    if spec is None or spec.origin is None:
         return False
-    versions = text_or_none(Path(found.origin).with_name("version.py")) or ""
+    versions = text_or_none(Path(spec.origin).with_name("version.py")) or ""
     return bool(re.search(rf"(?m)^({'|'.join(platforms)})\b.*= '", versions))

@@ -100,8 +100,8 @@ def max_array_size() -> int:
 
 def kill_wait() -> float:
     """Seconds from Slurm's SIGTERM to its SIGKILL."""
-    found = re.match(r"\d+", settings().get("KillWait", ""))
-    return float(found[0]) if found else _KILL_WAIT
+    match = re.match(r"\d+", settings().get("KillWait", ""))
+    return float(match[0]) if match else _KILL_WAIT
 
 
 def allocated_hosts() -> list[str]:
@@ -241,8 +241,8 @@ def own_jobs(seconds: float = _SECONDS) -> tuple[list[QueuedJob], str | None]:
     answer = _ask("squeue", "--me", "--array", "--noheader", f"--format={columns}", seconds=seconds)
     if not answer.works:
         return [], answer.text.splitlines()[-1]
-    found = [job for line in answer.text.splitlines() if (job := parse_job(line))]
-    return sorted(found, key=lambda job: [int(part) for part in re.findall(r"\d+", job.id)]), None
+    jobs = [job for line in answer.text.splitlines() if (job := parse_job(line))]
+    return sorted(jobs, key=lambda job: [int(part) for part in re.findall(r"\d+", job.id)]), None
 
 
 def parse_job(line: str) -> QueuedJob | None:
