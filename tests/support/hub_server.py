@@ -102,14 +102,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         store, path = self.server.store, urlsplit(self.path).path
         matches = ((re.fullmatch(pattern, f"{self.command} {path}"), kind) for pattern, kind in _ROUTES)
-        found, kind = next(((found, kind) for found, kind in matches if found), (None, ""))
-        if found is None:
+        match, kind = next(((match, kind) for match, kind in matches if match), (None, ""))
+        if match is None:
             self._answer(501, {"error": f"no {self.command} {path}"})
             return
         with store.lock:
             store.requests[kind] += 1
             fault = store.faults[kind].pop(0) if store.faults.get(kind) else None
-        values = {name: unquote(value) for name, value in found.groupdict().items() if value}
+        values = {name: unquote(value) for name, value in match.groupdict().items() if value}
         role = store.roles.get((self.headers["Authorization"] or "").removeprefix("Bearer "))
         body = self.rfile.read(int(self.headers["Content-Length"] or 0))
         repository = store.repositories.get(values.get("repo", ""))

@@ -116,7 +116,7 @@ def test_other_input_into_the_same_folder_is_refused(corpus, tmp_path):
     source, out = tmp_path / "a.jsonl", tmp_path / "out"
     source.write_bytes(jsonl(["the others", "never mind"]))
     run = ["prep", "run", "--input", source, "--out", out, "--tokenizer"]
-    assert maskwright(*run, corpus / "tok").returncode == 0
+    assert command(*run, corpus / "tok").code == 0
     before = tree(out)
     assert "another --tokenizer" in refused(*run, corpus / "tok-bpe")
     assert "--text-field text; the command has --text-field body" in refused(
@@ -144,13 +144,13 @@ def test_bad_input_gets_one_sentence(corpus, tmp_path):
     (bare / "tokenizer.json").write_text(bare_json)
     assert "no mask token" in refused(*run[:3], bare, *run[4:], source)
     assert not (tmp_path / "out" / "prep").exists()  # nothing half-written stands in the way
-    assert maskwright(*run, source).returncode == 0
+    assert command(*run, source).code == 0
 
     tokenizer = ["tokenizer", "train", "--vocab-size", 200, "--input", source, "--out"]
     assert "not an empty folder" in refused(*tokenizer, corpus / "tok")
     assert "no text" in refused(*tokenizer[:-2], tmp_path / "empty.jsonl", "--out", tmp_path / "t")
     (tmp_path / "t").mkdir()
-    assert maskwright(*tokenizer, tmp_path / "t").returncode == 0
+    assert command(*tokenizer, tmp_path / "t").code == 0
     assert sorted(path.name for path in (tmp_path / "t").iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
     (tmp_path / "two" / "train").mkdir(parents=True)
     (tmp_path / "two" / "train" / "manifest.json").touch()
@@ -165,6 +165,6 @@ def test_globs_repeats_and_shell_expansion_name_the_same_inputs(corpus, tmp_path
         "more": ["--input", a, b],
     }
     for name, form in forms.items():
-        result = maskwright("prep", "run", *form, "--tokenizer", corpus / "tok", "--out", tmp_path / name)
-        assert result.returncode == 0, result.stderr
+        ended = command("prep", "run", *form, "--tokenizer", corpus / "tok", "--out", tmp_path / name)
+        assert ended.code == 0, ended.err
     assert tree(tmp_path / "glob") == tree(tmp_path / "twice") == tree(tmp_path / "more")

@@ -355,8 +355,8 @@ def world(tmp_path_factory) -> Path:
 
 def files(folder: Path) -> dict[str, int]:
     """A checksum of the content of every file, by name; without locks, which a command may leave in a folder."""
-    found = (path for path in folder.rglob("*") if path.is_file() and path.name not in ("lock", ".lock"))
-    return {str(path.relative_to(folder)): zlib.crc32(path.read_bytes()) for path in found}
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name not in ("lock", ".lock"))
+    return {str(path.relative_to(folder)): zlib.crc32(path.read_bytes()) for path in paths}
 
 
 @pytest.mark.parametrize(
