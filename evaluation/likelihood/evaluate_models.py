@@ -15,6 +15,7 @@ from data_prep.format import Dataset
 from evaluation.likelihood.held_out_loss import HeldOut, Masks, StrategyName, held_out_results, measure
 from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
 from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer
+from evaluation.likelihood.score_file import ScoreFile
 from evaluation.likelihood.sentence_scores import Form, check_lengths, sentence_scores
 from evaluation.likelihood.text_likelihood import row_likelihoods
 from pretrain.export import check_vocabulary, load_tokenizer
@@ -54,12 +55,15 @@ class EvaluationRequest:
     limit: int | None = None
 
 
-def evaluate(task: EvaluationRequest, progress: EvaluationProgress) -> dict[str, Any]:
+def evaluate(task: EvaluationRequest, progress: EvaluationProgress, scores_in: Path | None = None) -> dict[str, Any]:
     """Return all results as JSON values (docs/evaluation.md).
+
+    scores_in: a file that keeps the scores of sentences; those that it has are not computed again.
 
     Raises UserError for an unusable model, data set or file, or for a model and data set with different tokenizers.
     """
     pairs = read_pairs(task.pairs, task.limit) if task.pairs else []
+    kept = ScoreFile(scores_in) if scores_in else None
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     models: list[Predictor] = [open_model(Path(name)) for name in task.models]
     held_out = _held_out(task, models)
@@ -88,12 +92,14 @@ def evaluate(task: EvaluationRequest, progress: EvaluationProgress) -> dict[str,
             sums["likelihood.nats_per_token"][model.name] = likelihoods.nats, likelihoods.tokens
         if pairs:
             scoring = _named(progress, f"{len(pairs):,} pairs: {model.name}")
-            scores = sentence_scores(model, texts, task.form, scoring)
+            scores = sentence_scores(model, texts, task.form, scoring, file=kept)
             credit, uid = credits(scores[::2], scores[1::2]), units(pairs)
             score = "log-likelihood" if model.causal else task.form
             of_model["pairs"] = {"score": score, **pair_results(pairs, credit)}
             by_uid = np.bincount(uid, credit).astype(np.float64)
             sums["pairs.accuracy"][model.name] = by_uid, np.bincount(uid).astype(np.float64)
+    if kept:
+        kept.close()
     comparisons = [each for name, by_model in sums.items() for each in _comparisons(name, by_model)]
     return {"settings": _settings(task, held_out, counted), "models": results, "comparisons": comparisons}
 

@@ -10,20 +10,22 @@ Shapes: n sentences of L tokens; R rows of S slots, each a copy of a sentence wi
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.common.errors import UserError
-from evaluation.likelihood.predictors import Predictor, SentenceTokenizer, Stream
+from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
+from evaluation.likelihood.score_file import ScoreFile, identity
 
 Form = Literal["original", "within-word"]
 ScoreProgress = Callable[[int, int], None]
 """(tokens scored, tokens in total)"""
 
 _SLOTS = 8192  # of a stream
+PART_TOKENS = 16384  # scored between two writes of the file: some seconds of a small model on a CPU
 
 
 def sentence_scores(
@@ -32,6 +34,7 @@ def sentence_scores(
     form: Form,
     progress: ScoreProgress = lambda done, total: None,
     slots: int = _SLOTS,
+    file: ScoreFile | None = None,
 ) -> NDArray[np.float64]:
     """Log-likelihood of each text in nats [texts]; masked models use the score `form`.
 
@@ -39,14 +42,17 @@ def sentence_scores(
 
     Args:
         slots: of a stream.
+        file: keeps the scores; those that it has are not computed again.
     """
     sentences = predictor.tokenizer(texts)
-    keys = [(sentence.ids.tobytes(), sentence.words.tobytes()) for sentence in sentences]
+    keys = [np.concatenate([sentence.ids, sentence.words]).tobytes() for sentence in sentences]
     unique = dict(zip(keys, sentences, strict=True))
-    scores: dict[tuple[bytes, bytes], float] = {}
-    total, done = sum(len(sentence.ids) for sentence in unique.values()), 0
-    for length in sorted({len(sentence.ids) for sentence in unique.values()}):
-        part = {key: sentence for key, sentence in unique.items() if len(sentence.ids) == length}
+    of = f"{form} {identity(predictor.folder)}" if file and predictor.folder else ""
+    scores = file.known(of) if file and of else {}
+    missing = {key: sentence for key, sentence in unique.items() if key not in scores}
+    total, left = (sum(len(sentence.ids) for sentence in each.values()) for each in (unique, missing))
+    done = total - left
+    for part in _parts(missing):
         ids, words = (np.stack([getattr(sentence, name) for sentence in part.values()]) for name in ("ids", "words"))
         log_probabilities = [np.zeros(0)]
         for stream in _streams(predictor, ids, words, form, slots):
@@ -54,8 +60,20 @@ def sentence_scores(
             done += len(stream.labels)
             progress(done, total)
         of_tokens = np.concatenate(log_probabilities).reshape(ids.shape)
-        scores |= dict(zip(part, map(math.fsum, of_tokens), strict=True))
+        new = dict(zip(part, map(math.fsum, of_tokens), strict=True))
+        scores |= new
+        if file and of:
+            file.add(of, new)
     return np.array([scores[key] for key in keys])
+
+
+def _parts(sentences: Mapping[bytes, EncodedSentence]) -> Iterator[dict[bytes, EncodedSentence]]:
+    """Yield groups of sentences of one length, the shortest first, of at most PART_TOKENS tokens or one sentence."""
+    for length in sorted({len(sentence.ids) for sentence in sentences.values()}):
+        alike = [(key, sentence) for key, sentence in sentences.items() if len(sentence.ids) == length]
+        take = max(1, PART_TOKENS // max(1, length))
+        for first in range(0, len(alike), take):
+            yield dict(alike[first : first + take])
 
 
 def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: Sequence[str]) -> None:

@@ -71,7 +71,8 @@ def evaluate(
 ) -> None:
     """Evaluate trained models: loss on held-out text, accuracy on minimal pairs.
 
-    All models predict the same masked tokens. Every model is compared with the first one.
+    All models predict the same masked tokens. Every model is compared with the first one. With --json, the scores of
+    sentences are kept during the evaluation: after Ctrl-C or a kill, run the same command to resume.
 
     Examples:
 
@@ -117,10 +118,13 @@ def evaluate(
     target = Target.of_command(uri, experiment, models or ()) if tracked else None
     held_out = rows, seq_len, mask_rate, strategy, likelihood
     task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
+    kept = out.with_name(f"{out.name}.scores") if out and pairs else None
     with CommandProgress() as line:
-        results = run(task, line.show)
+        results = run(task, line.show, kept)
     if out:
         write_json_output(out, results)
+    if kept:
+        kept.unlink()
     if target:
         send_evaluation(results, target)
     print_results(results)

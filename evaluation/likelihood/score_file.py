@@ -1,0 +1,59 @@
+"""Scores of sentences in an SQLite file, so that a stopped evaluation resumes."""
+
+import contextlib
+import hashlib
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from data_prep.common.errors import UnusableInput
+from data_prep.common.files import refuse_link, sha256_file
+
+Key = bytes
+"""A sentence's token ids and word numbers."""
+
+
+def identity(folder: Path) -> str:
+    """The digest of the config and the weights of a Hugging Face folder."""
+    files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+    return hashlib.sha256("".join(map(sha256_file, files)).encode()).hexdigest()
+
+
+class ScoreFile:
+    """The file of one evaluation.
+
+    Raises UnusableInput, here and in the methods, if it cannot be read or written, or is not such a file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = refuse_link(path)
+        with self._errors():
+            self._file = sqlite3.connect(path)
+            self._file.execute(
+                "CREATE TABLE IF NOT EXISTS scores (of TEXT, key BLOB, score REAL, PRIMARY KEY (of, key))"
+            )
+
+    def known(self, of: str) -> dict[Key, float]:
+        """All scores of one model and form."""
+        with self._errors():
+            return dict(self._file.execute("SELECT key, score FROM scores WHERE of = ?", (of,)))
+
+    def add(self, of: str, scores: Mapping[Key, float]) -> None:
+        """Write scores of one model and form: all of them, or none where the process is killed."""
+        with self._errors(), self._file:
+            self._file.executemany(
+                "INSERT OR REPLACE INTO scores VALUES (?, ?, ?)", [(of, *row) for row in scores.items()]
+            )
+
+    def close(self) -> None:
+        """Close the file, which stays."""
+        self._file.close()
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise UnusableInput(
+                f"{self._path} cannot keep the scores of an evaluation ({error}); move it, or write to another file."
+            ) from None
