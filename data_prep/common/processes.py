@@ -51,11 +51,9 @@ def _is_source_checkout() -> bool:
 
 def spawn_context() -> SpawnContext:
     """The context of worker processes, which never import from the working folder. They get their path from here."""
-    if sys.version_info >= (3, 11):
-        if not _is_source_checkout():
-            os.environ["PYTHONSAFEPATH"] = "1"
-    else:  # the spawned process gets all of sys.path, so that it needs no PYTHONPATH
-        util._args_from_interpreter_flags = lambda: [*subprocess._args_from_interpreter_flags(), "-I"]  # type: ignore[attr-defined]
+    flag = "-P" if sys.version_info >= (3, 11) else "-I"
+    if not _is_source_checkout():
+        util._args_from_interpreter_flags = lambda: [*subprocess._args_from_interpreter_flags(), flag]  # type: ignore[attr-defined]
     return multiprocessing.get_context("spawn")
 
 

@@ -9,9 +9,6 @@ from pathlib import Path
 from data_prep.common.errors import UnusableInput
 from data_prep.common.files import refuse_link, sha256_file
 
-Key = bytes
-"""A sentence's token ids and word numbers."""
-
 
 def identity(folder: Path) -> str:
     """The digest of the config and the weights of a Hugging Face folder."""
@@ -20,7 +17,7 @@ def identity(folder: Path) -> str:
 
 
 class ScoreFile:
-    """The file of one evaluation.
+    """The file of one evaluation. The key of a sentence is its token ids and word numbers.
 
     Raises UnusableInput, here and in the methods, if it cannot be read or written, or is not such a file.
     """
@@ -33,12 +30,12 @@ class ScoreFile:
                 "CREATE TABLE IF NOT EXISTS scores (of TEXT, key BLOB, score REAL, PRIMARY KEY (of, key))"
             )
 
-    def known(self, of: str) -> dict[Key, float]:
+    def known(self, of: str) -> dict[bytes, float]:
         """All scores of one model and form."""
         with self._errors():
             return dict(self._file.execute("SELECT key, score FROM scores WHERE of = ?", (of,)))
 
-    def add(self, of: str, scores: Mapping[Key, float]) -> None:
+    def add(self, of: str, scores: Mapping[bytes, float]) -> None:
         """Write scores of one model and form: all of them, or none where the process is killed."""
         with self._errors(), self._file:
             self._file.executemany(

@@ -48,7 +48,7 @@ MISTAKES = {
         Mistake("prep tokenize text.jsonl", "tokenize", "--help", 2),
         Mistake("train run.yaml --procs -1", "--procs", "1 or more", 2),
         Mistake("train run.yaml --gpu 0", "--gpu", "--help", 2),
-        Mistake("tokenizer train --input text.jsonl --out new --vocab-size 30k", "--vocab-size", "30000", 2),
+        Mistake("tokenizer train --input text.jsonl --out new --vocab-size 30k", "--vocab-size", "whole number", 2),
         Mistake("tokenizer train --input text.jsonl --out new --kind sentencepiece", "--kind", "'wordpiece', 'bpe'", 2),
         Mistake("export", "RUN", "Example: maskwright export", 2),
         Mistake("export runs/r --step last", "--step", "whole number", 2),
