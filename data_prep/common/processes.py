@@ -51,6 +51,7 @@ def _is_source_checkout() -> bool:
 
 def spawn_context() -> SpawnContext:
     """The context of worker processes, which never import from the working folder. They get their path from here."""
+    # With `-I`, Python 3.10 ignores PYTHONPATH, too; but a spawned process gets all of sys.path from its parent.
     flag = "-P" if sys.version_info >= (3, 11) else "-I"
     if not _is_source_checkout():
         util._args_from_interpreter_flags = lambda: [*subprocess._args_from_interpreter_flags(), flag]  # type: ignore[attr-defined]

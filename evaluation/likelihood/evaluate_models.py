@@ -63,7 +63,6 @@ def evaluate(task: EvaluationRequest, progress: EvaluationProgress, scores_in: P
     Raises UserError for an unusable model, data set or file, or for a model and data set with different tokenizers.
     """
     pairs = read_pairs(task.pairs, task.limit) if task.pairs else []
-    kept = ScoreFile(scores_in) if scores_in else None
     texts = [text for pair in pairs for text in (pair.good, pair.bad)]
     models: list[Predictor] = [open_model(Path(name)) for name in task.models]
     held_out = _held_out(task, models)
@@ -76,6 +75,7 @@ def evaluate(task: EvaluationRequest, progress: EvaluationProgress, scores_in: P
         models.append(Unigram(counted, counts))
     results: dict[str, dict[str, Any]] = {model.name: {} for model in models}
     sums: dict[str, dict[str, UnitSums]] = defaultdict(dict)  # by measure and model
+    kept = ScoreFile(scores_in) if scores_in else None  # after all checks, so that no refusal leaves a file
     for model in models:
         of_model = results[model.name]
         if held_out and counts is not None:

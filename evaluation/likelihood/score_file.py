@@ -25,6 +25,7 @@ class ScoreFile:
     def __init__(self, path: Path) -> None:
         self._path = refuse_link(path)
         with self._errors():
+            path.absolute().parent.mkdir(parents=True, exist_ok=True)
             self._file = sqlite3.connect(path)
             self._file.execute(
                 "CREATE TABLE IF NOT EXISTS scores (of TEXT, key BLOB, score REAL, PRIMARY KEY (of, key))"
@@ -50,7 +51,7 @@ class ScoreFile:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise UnusableInput(
                 f"{self._path} cannot keep the scores of an evaluation ({error}); move it, or write to another file."
             ) from None

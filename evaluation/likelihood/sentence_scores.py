@@ -11,6 +11,7 @@ Shapes: n sentences of L tokens; R rows of S slots, each a copy of a sentence wi
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -69,8 +70,9 @@ def sentence_scores(
 
 def _parts(sentences: Mapping[bytes, EncodedSentence]) -> Iterator[dict[bytes, EncodedSentence]]:
     """Yield groups of sentences of one length, the shortest first, of at most PART_TOKENS tokens or one sentence."""
-    for length in sorted({len(sentence.ids) for sentence in sentences.values()}):
-        alike = [(key, sentence) for key, sentence in sentences.items() if len(sentence.ids) == length]
+    length_of = lambda item: len(item[1].ids)  # noqa: E731
+    for length, group in groupby(sorted(sentences.items(), key=length_of), length_of):
+        alike = list(group)
         take = max(1, PART_TOKENS // max(1, length))
         for first in range(0, len(alike), take):
             yield dict(alike[first : first + take])

@@ -57,7 +57,7 @@ class StudyRun:
 
     @property
     def recorded(self) -> Any:
-        """The settings with which the run was finished; None if it is not, or the record is damaged."""
+        """The settings of the finished run; None if it is not finished, or the record is damaged."""
         return read_result(self.folder / RECORD).get("settings")
 
     @property

@@ -30,7 +30,7 @@ class _GradientGroup:
     """The gradients of a parameter group: `flat` fp32 [n], laid out as the flat weights are, zero where they pad.
 
     part: fp32 [n / ranks], this rank's, summed over all ranks by the bucket. With one rank it is `flat`.
-    arrived: the parameters to which the micro-batch has given a gradient. complete: whether these are all.
+    arrived: the parameters that have a gradient of the micro-batch. complete: whether these are all.
     """
 
     def __init__(self, parameters: list[nn.Parameter], flat_weights: Tensor, part: Tensor | None):

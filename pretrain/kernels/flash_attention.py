@@ -20,7 +20,7 @@ class _Package(NamedTuple):
     Version 4 on Hopper has no windows, no backward pass for small heads, and no gain over version 3.
 
     generation: the major number of the GPUs' compute capability.
-    module: its own module, by which a build from source is found in a folder without metadata.
+    module: its own module. It shows that there is a build from source, which has no metadata.
     """
 
     name: str
@@ -30,7 +30,7 @@ class _Package(NamedTuple):
 
     @property
     def version(self) -> str | None:
-        """The installed version; None if there is none. Nothing is imported."""
+        """The installed version; None if it is not installed. Nothing is imported."""
         built = self.module is not None and find_spec(self.module) is not None
         return installed_version(self.name) or ("of unknown version" if built else None)
 

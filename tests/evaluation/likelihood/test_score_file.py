@@ -33,20 +33,20 @@ def test_a_stopped_evaluation_goes_on(corpus, tmp_path, monkeypatch):
     (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
     def evaluate(name):
-        words = ["evaluate", *models, "--pairs", str(tmp_path / "pairs.jsonl"), "--json", str(tmp_path / name)]
+        words = ["evaluate", *models, "--pairs", str(tmp_path / "pairs.jsonl"), "--json", str(tmp_path / "new" / name)]
         return CliRunner().invoke(app, words).exit_code
 
     assert evaluate("whole.json") == 0
     whole, asked[0] = asked[0], 0
     most[0] = 2 * whole // 3
     assert evaluate("stopped.json") == 130
-    assert (tmp_path / "stopped.json.scores").exists()
-    assert not (tmp_path / "stopped.json").exists()
+    assert (tmp_path / "new" / "stopped.json.scores").exists()
+    assert not (tmp_path / "new" / "stopped.json").exists()
     before, most[0] = asked[0], 10**9
     assert evaluate("stopped.json") == 0
     assert before < asked[0] < whole + 64, "nearly none twice"
-    assert (tmp_path / "stopped.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
-    assert not (tmp_path / "stopped.json.scores").exists()
+    assert (tmp_path / "new" / "stopped.json").read_bytes() == (tmp_path / "new" / "whole.json").read_bytes()
+    assert not (tmp_path / "new" / "stopped.json.scores").exists()
 
 
 def test_scores_belong_to_weights_and_form(corpus, tmp_path):
