@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from data_prep.common.errors import UserError, library_errors
-from data_prep.common.files import atomic_folder, check_writable, write_json
+from data_prep.common.files import atomic_folder, check_writable, free_folder, write_json
 from data_prep.common.reading import json_or_none
 from data_prep.storage import load_text
 from evaluation.finetuning.cloze_repair import RepairTask
@@ -92,7 +92,7 @@ class Finetuning:
             check_writable(json_path, "--json")
             results.resume_from(json_path)
         if out is not None:
-            check_writable(out, inside=True)
+            check_writable(out if out.is_dir() else free_folder(out))
             _restore(out)
             used = out.exists() and any(out.iterdir())
             is_own = json_or_none(out / _IDENTITY, dict[str, Any]) == results.identity

@@ -72,7 +72,7 @@ def publish(
     stated = [_stated(text) for text in data_licences or []]
     revisions = [revision_of(export, name, to, figures[name], licence, stated, yes) for name, export in exports.items()]
     if hub:
-        hub.create(private)
+        hub.create(private, revisions[0].card)
     for revision in revisions:
         size = f"{len(revision.files)} files, {revision.bytes / 1e6:.1f} MB"
         if hub:

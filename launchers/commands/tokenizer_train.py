@@ -61,8 +61,7 @@ def tokenizer_train(
     for name, asked in (("--lowercase", lowercase), ("--strip-accents", strip_accents)):
         if asked and kind != "wordpiece":
             raise UserError(f"{name} is for --kind wordpiece, not {kind}. Leave it out.")
-    check_writable(out, inside=True)
-    free_folder(out)
+    check_writable(free_folder(out))
     unread: dict[str, int] = {}
     inputs, local = find_inputs([*input, *(more or [])], unread), Cache(cache, int(cache_gb * 1e9))
     options = Options(text_field, separator=separator, target_field=target_field)

@@ -104,15 +104,19 @@ def launch_array(out: Path, cpus: int, cluster: ClusterConfig, per_element: int 
     from data_prep.jobs import unfinished_stages
 
     array = PrepArray(out.absolute(), cpus, cluster)
-    stages, most = {}, client.max_array_size() - 1
-    for stage, tasks in unfinished_stages(array.out).items():
+    most, unfinished = client.max_array_size() - 1, unfinished_stages(array.out)
+    if most < 1:
+        raise UserError("This cluster has no job arrays (MaxArraySize in scontrol show config). Use prep run in a job.")
+    needed = max((math.ceil(len(tasks) / most) for tasks in unfinished.values()), default=1)
+    if per_element and per_element < needed:
+        raise UserError(
+            f"--tasks-per-job {per_element} makes more than {most:,} elements, the most of an array here. "
+            f"Write {needed} or more."
+        )
+    stages = {}
+    for stage, tasks in unfinished.items():
         per_job = per_element or tasks_per_element(len(tasks), sum(tasks.values()), cpus, most)
         stages[stage] = elements(list(tasks), per_job)
-        if len(stages[stage]) > most:
-            raise UserError(
-                f"--tasks-per-job {per_element} makes {len(stages[stage]):,} elements, and an array has {most:,} at "
-                f"most here. Write {math.ceil(len(tasks) / most)} or more."
-            )
     if not stages:
         print(f"{array.out} is complete: nothing was submitted.")
         return

@@ -4,10 +4,11 @@ huggingface_hub finds the token, in HF_TOKEN or where `hf auth login` stored it,
 server can repeat the token in its answer: data_prep/common/output.py hides it where messages are printed.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 from huggingface_hub.constants import DEFAULT_REVISION
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import disable_progress_bars, logging, validate_repo_id
@@ -48,8 +49,14 @@ class HubRepository:
         with self._user_errors("Checking the token"):
             self._api.whoami()
 
-    def create(self, private: bool) -> None:
-        """Create the repository if it is missing. Raises UserError if it must be private, and exists and is not."""
+    def create(self, private: bool, card: str) -> None:
+        """Create the repository if it is missing, and if the Hub accepts the metadata of a model card.
+
+        Raises:
+            UserError: also if it must be private, and exists and is public.
+        """
+        with self._user_errors("The model card"):
+            ModelCard(card).validate()
         with self._user_errors(f"Creating {self._name}"):
             self._api.create_repo(self._name, private=private or None, exist_ok=True)
             is_public = not self._api.model_info(self._name).private
@@ -95,11 +102,19 @@ class HubRepository:
         if status == 401:
             return f"{self._hub} refuses your token. Get another there, and run `hf auth login` or set HF_TOKEN."
         if isinstance(error, ValueError) and status is None:  # metadata of the card that the Hub does not accept
-            return f"{task} was refused: {one_line(str(error))}"
+            return f"{task} was refused: {one_line(_refusal(str(error)))}"
         return (
             f"{task} failed ({_reason(error)}). Check the network and {self._hub}, and run the same command again. It "
             "uploads only what is missing."
         )
+
+
+def _refusal(text: str) -> str:
+    """The Hub's sentences about metadata, from its answer in JSON or from a message of huggingface_hub."""
+    try:
+        return "; ".join(each["message"] for each in json.loads(text)["errors"])
+    except (ValueError, LookupError, TypeError):
+        return text
 
 
 def _reason(error: BaseException) -> str:

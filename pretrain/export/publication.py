@@ -50,6 +50,13 @@ class Revision:
         """Size of all files."""
         return sum(len(file) if isinstance(file, bytes) else file.stat().st_size for file in self.files.values())
 
+    @property
+    def card(self) -> str:
+        """The model card."""
+        content = self.files[_CARD]
+        assert isinstance(content, bytes)
+        return content.decode()
+
     def write(self, folder: Path) -> None:
         """Write the files into a new folder. Raises OSError."""
         with atomic_folder(folder) as temporary:

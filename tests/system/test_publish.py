@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from huggingface_hub import ModelCard, constants, snapshot_download
+from huggingface_hub import HfApi, ModelCard, constants, snapshot_download
+from huggingface_hub.utils import logging
 from markdown_it import MarkdownIt
 
 from data_prep.common.errors import UserError
@@ -134,8 +135,22 @@ def test_refusals_are_one_clear_message(run, hub, publish, monkeypatch, tmp_path
 def test_metadata_that_the_hub_refuses_stay_local(run, hub, publish):
     hub.store.wrong_metadata = ['"license" must be one of a list']
     said = publish(run, "--to", NAME, "--license", "free", code=1)
-    assert 'Uploading main was refused: Invalid metadata in README.md. - "license" must be one of' in said
-    assert not hub.store.requests["commit"]
+    assert 'The model card was refused: "license" must be one of a list' in said
+    assert not hub.store.repositories, "no empty repository is left"
+
+
+def test_signed_addresses_are_not_printed(run, hub, publish, monkeypatch):
+    """huggingface_hub puts them into its warnings and errors."""
+    logging.set_verbosity_warning()
+
+    def create_commit(*_, **__):
+        assert logging.get_verbosity() == logging.ERROR
+        raise OSError("no answer from https://h/x?X-Signature=s1gned")
+
+    monkeypatch.setattr(HfApi, "create_commit", create_commit)
+    said = publish(run, "--to", NAME, code=1)
+    assert "Uploading main failed (no answer from https://h/x)" in said
+    assert "s1gned" not in said
 
 
 def test_a_private_model_is_never_uploaded_to_a_public_repository(run, hub, publish):

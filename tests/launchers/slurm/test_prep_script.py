@@ -216,4 +216,6 @@ def test_no_more_elements_than_the_cluster_s_arrays_have(planned: Path, slurm: P
     words = ("launch", "prep", planned, "--cpus", "1", "--dry-run")
     assert "array=1-2 " in command(*words, "--tasks-per-job", "2").out
     refused = command(*words, "--tasks-per-job", "1").err
-    assert "makes 3 elements, and an array has 2 at most here. Write 2 or more." in refused
+    assert "makes more than 2 elements, the most of an array here. Write 2 or more." in refused
+    program(slurm, "scontrol", "echo 'MaxArraySize = 0'")
+    assert "This cluster has no job arrays" in command(*words).err
