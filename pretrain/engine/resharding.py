@@ -70,7 +70,7 @@ def gather(folder: Path, layout: Layout, names: Sequence[str], wanted: Sequence[
         wanted: of each tensor its number of elements and its pieces.
 
     Returns:
-        For each of `wanted` a tensor on the CPU. Outside its pieces it is zero, or what the checkpoint has there.
+        For each of `wanted` a tensor on the CPU, zero outside its pieces.
 
     Raises:
         UserError: if the files are not what that layout writes, or lack a part of the wanted pieces.
@@ -127,9 +127,6 @@ def _places(saved: Sequence[Flat]) -> dict[str, list[tuple[Flat, Piece]]]:
 
 def _copied(numel: int, pieces: list[Piece], places: dict[str, list[tuple[Flat, Piece]]], example: Flat) -> Flat:
     """A tensor of padding alone has moments too, with the keys and types of `example`."""
-    for flat, _ in places[pieces[0].name] if pieces else ():
-        if flat.pieces == pieces and flat.weights.numel() == numel:
-            return flat  # of the same layout: mapped, not copied
     example = next((flat for piece in pieces if piece.numel for flat, _ in places[piece.name]), example)
     weights = torch.zeros(numel)
     state = {k: torch.zeros(numel, dtype=v.dtype) if _runs_along(v) else v for k, v in example.state.items()}
