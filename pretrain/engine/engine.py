@@ -16,6 +16,7 @@ from deepspeed.accelerator import get_accelerator
 from deepspeed.runtime.zero.utils import ZERO_SUPPORTED_OPTIMIZERS
 from torch import Tensor
 
+from data_prep.common.errors import UserError
 from pretrain.checkpoint import Checkpoint, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
@@ -31,7 +32,8 @@ from pretrain.engine.process_group import make_deterministic
 from pretrain.engine.resharding import (
     DEEPSPEED_FOLDER,
     exchange_weights,
-    load_state,
+    layout_of,
+    load_resharded,
     local_pieces,
 )
 from pretrain.engine.step_sums import LossSums
@@ -300,7 +302,7 @@ class Engine:
         }
 
     def load(self, start: Checkpoint) -> None:
-        """Load a saved state of any layout; a collective, before the first step.
+        """Load a saved state of this or another layout; a collective, before the first step.
 
         The checkpoint must have been verified: loading unpickles it.
 
@@ -308,7 +310,18 @@ class Engine:
             UserError: on every rank, if its content cannot be used.
         """
         self.wait_for_weights()  # of a trial step
-        load_state(self.deepspeed, start, self._names)
+        if start.state["layout"] == layout_of(self.config):
+            self._load_as_saved(start.path)
+        else:
+            load_resharded(self.deepspeed, start, self._names)
+
+    def _load_as_saved(self, folder: Path) -> None:
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in self.deepspeed.optimizer.param_groups]
+        path, _ = self.deepspeed.load_checkpoint(str(folder), tag=DEEPSPEED_FOLDER)
+        if path is None:
+            raise UserError(f"{folder}: DeepSpeed finds no checkpoint there")
+        for group, configured in zip(self.deepspeed.optimizer.param_groups, groups, strict=True):
+            group.update(configured)  # the configuration decides, not the checkpoint: a change of it was allowed
 
     def close(self) -> None:
         """Leave the process group on all ranks together: launchers kill the others some time after one has left."""

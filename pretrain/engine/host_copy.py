@@ -1,11 +1,14 @@
 """A training state in memory, in place of DeepSpeed's files; also as a copy that stays while training continues."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import torch
 from deepspeed.runtime.checkpoint_engine import TorchCheckpointEngine
 from torch import Tensor
+
+from pretrain.engine.resharding import load_file
 
 
 class HostCopies:
@@ -89,3 +92,6 @@ class StatesInMemory(TorchCheckpointEngine):
 
     def save(self, state_dict: Any, path: str) -> None:
         self._states[path] = self._host.copy(state_dict) if self._copy else state_dict
+
+    def load(self, path: str, map_location: Any = None) -> Any:
+        return load_file(Path(path))

@@ -1,4 +1,4 @@
-"""Load a checkpoint under any number of processes, ZeRO stage and precision (resharding).
+"""Resharding: load a checkpoint under another number of processes, ZeRO stage or precision.
 
 DeepSpeed spreads weights and optimizer state over its ranks as flat tensors, each holding parameters or parts of them;
 which parts depends on the layout. Its own converter (`ds_to_universal`) changes the number of ranks alone: it neither
@@ -103,7 +103,7 @@ def _as_written(folder: Path, layout: Layout) -> Iterator[None]:
         yield
     except (OSError, EOFError, LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise UserError(
-            f"{folder} cannot be loaded: its files are not the files of "
+            f"{folder} cannot be split for another number of processes: its files are not the files of "
             f"{layout['processes']} processes with ZeRO {layout['zero.stage']} ({type(error).__name__}: {error})"
         ) from None
 
@@ -148,8 +148,8 @@ def _copied(numel: int, pieces: list[Piece], places: dict[str, list[tuple[Flat, 
     return Flat(weights, state, pieces)
 
 
-def load_state(engine: Any, saved: Checkpoint, names: Sequence[str]) -> None:
-    """Load a checkpoint of any layout; a collective.
+def load_resharded(engine: Any, saved: Checkpoint, names: Sequence[str]) -> None:
+    """Load a checkpoint of another layout; a collective.
 
     Args:
         engine: DeepSpeed's engine, before its first step.
@@ -158,7 +158,6 @@ def load_state(engine: Any, saved: Checkpoint, names: Sequence[str]) -> None:
     folder, layout, pieces = saved.path / DEEPSPEED_FOLDER, saved.state["layout"], local_pieces(engine)
     wanted = [(tensor.numel(), held) for tensor, held in pieces]
     gathered = run_on_all_ranks(lambda: gather(folder, layout, names, wanted))
-    counts = run_on_all_ranks(lambda: _counts(folder, layout))
     for (tensor, _), flat in zip(pieces, gathered, strict=True):
         tensor.data.view(-1).copy_(flat.weights)
         engine.basic_optimizer.state[tensor] = {
@@ -169,15 +168,7 @@ def load_state(engine: Any, saved: Checkpoint, names: Sequence[str]) -> None:
         }
     _follow(engine)
     _load_loss_scale(engine, folder, layout)
-    for name, count in counts.items():
-        setattr(engine, name, count)
-
-
-def _counts(folder: Path, layout: Layout) -> dict[str, int]:
-    """The counts of DeepSpeed's engine."""
-    with _as_written(folder, layout):
-        saved = load_file(min(folder.glob("*mp_rank_00_model_states.pt")), mmap=True)
-        return {name: int(saved[name]) for name in ("global_steps", "global_samples", "skipped_steps")}
+    engine.global_steps = saved.step
 
 
 def exchange_weights(engine: Any) -> None:

@@ -41,6 +41,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
     # PyTorch's, without its wrapper that imports the compiler: 1.5 s of every start.
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
     state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
     zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
     def __init__(self, parameters: list[Described], config: OptimConfig, depths: int = 1):

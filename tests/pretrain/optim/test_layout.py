@@ -56,7 +56,7 @@ def test_a_piece_goes_where_it_is_wanted(folder):
 
 @pytest.mark.parametrize("wanted", [Piece("a", 10, 3, 0), Piece("d", 0, 1, 0)])
 def test_what_is_not_there_is_named(folder, wanted):
-    with pytest.raises(UserError, match=f"cannot be loaded: .*of parameter {wanted.name} are nowhere"):
+    with pytest.raises(UserError, match=f"cannot be split for another.*of parameter {wanted.name} are nowhere"):
         gather(folder, LAYOUT, list(SIZES), [(3, [wanted])])
 
 
