@@ -33,7 +33,7 @@ from data_prep.jobs.preparation_plan import Input, PlannedTask, PreparationPlan
 from data_prep.sources import Options, RowReader, SourceInput, examine, hub
 from data_prep.storage import Cache, text_files
 from data_prep.tokenizer import Encoders, Spelling, describe_tokenizer, fetch, load
-from evaluation.finetuning import FinetuneSettings, Finetuning, model_digest
+from evaluation.finetuning import FinetuneSettings, Finetuning
 from evaluation.finetuning.example_files import read_columns, read_table
 from evaluation.finetuning.head_training import initial_model
 from evaluation.generation import Writer
@@ -46,7 +46,7 @@ from launchers.slurm.supervisor import read_history
 from pretrain.config import Config
 from pretrain.config_files import load_config
 from pretrain.data import MaskedStream
-from pretrain.export import figures_in, merge_models, revision_of
+from pretrain.export import figures_in, merge_models, model_digest, revision_of
 from pretrain.export.export_record import ExportRecord
 from pretrain.model import EncoderShape
 from pretrain.model.families import shape_of

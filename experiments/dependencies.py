@@ -33,13 +33,12 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_json
 from data_prep.storage import load_text, spread
-from evaluation.finetuning import model_digest
 from evaluation.finetuning.label_tasks import first_tokens
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from experiments.charts import COLOURS, chart
 from experiments.common import options, parsed, run, table, write_page
 from experiments.paired import compare, share
-from pretrain.export import ids_around, load_language_model, load_tokenizer, model_folder
+from pretrain.export import ids_around, load_language_model, load_tokenizer, model_digest, model_folder
 from pretrain.model import native_encoder
 from pretrain.philox import derive_key, draw
 

@@ -95,4 +95,6 @@ def _not_a_frame(compression: str, first: bytes, start: int) -> str:
 def _damage(error: str) -> str:
     if "ictionary" in error:
         return "it was compressed with a dictionary. Decompress it with zstd -d -D DICTIONARY"
+    if "too much memory" in error:
+        return "its window is larger than 2 GiB, the limit. Compress it again, without --long"
     return f"it is damaged or truncated from here on: {error}. Copy it again"

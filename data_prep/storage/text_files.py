@@ -28,15 +28,18 @@ def load_text(path: str) -> str:
     return text
 
 
-def read_lines(path: str) -> list[tuple[str, str]]:
-    """Read the lines that are not blank, each with its place: "FILE, line N". Raises UserError as `load_text`."""
-    numbered = enumerate(load_text(path).split("\n"), 1)
-    return [(f"{shown(path)}, line {number}", line) for number, line in numbered if line.strip()]
+def read_lines(path: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines that are not blank, each with its place: "FILE, line N". Raises UserError as `load_text`."""
+    name = shown(path)
+    for number, line in enumerate(load_text(path).split("\n"), 1):
+        if line.strip():
+            yield f"{name}, line {number}", line
 
 
-def read_json_lines(path: str) -> list[tuple[str, dict[str, Any]]]:
-    """Read JSON objects, one a line, each with its place. Raises UserError also for another line."""
-    return [(place, _json_object(place, line)) for place, line in read_lines(path)]
+def read_json_lines(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield JSON objects, one a line, each with its place. Raises UserError also for another line."""
+    for place, line in read_lines(path):
+        yield place, _json_object(place, line)
 
 
 def _json_object(place: str, line: str) -> dict[str, Any]:

@@ -6,4 +6,4 @@ seed and resumes from them. `open_task` reads and checks the examples of a task.
 
 from evaluation.finetuning.experiment import Finetuning, open_task
 from evaluation.finetuning.heads import FinetuneSettings
-from evaluation.finetuning.result_file import FinetuneResults, model_digest
+from evaluation.finetuning.result_file import FinetuneResults

@@ -44,7 +44,7 @@ def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
     """
     if _is_jsonl(path):
         return [TableRow(place, _fields(place, values, columns)) for place, values in read_json_lines(path)]
-    lines = read_lines(path)
+    lines = list(read_lines(path))
     place, header = lines[0]
     names = header.split("\t")
     if all(name.isdecimal() for name in columns):
@@ -64,8 +64,8 @@ def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
 def first_names(path: str) -> list[str]:
     """Cells of the first line of a table, header or not, or field names of the first JSON line."""
     if _is_jsonl(path):
-        return list(read_json_lines(path)[0][1])
-    return read_lines(path)[0][1].split("\t")
+        return list(next(read_json_lines(path))[1])
+    return next(read_lines(path))[1].split("\t")
 
 
 def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentence]:

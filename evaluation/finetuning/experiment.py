@@ -22,8 +22,8 @@ from evaluation.finetuning.cloze_repair import RepairTask
 from evaluation.finetuning.head_training import TrainedHead, head_steps, train_head
 from evaluation.finetuning.heads import FinetuneSettings
 from evaluation.finetuning.label_tasks import Classification, TokenTask
-from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult, model_digest
-from pretrain.export import load_tokenizer, model_config, model_folder, save_model
+from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
+from pretrain.export import load_tokenizer, model_config, model_digest, model_folder, save_model
 from pretrain.model import longest_text
 
 _IDENTITY = "fine-tuning.json"  # in the folder of the best seed's model: what decides the scores

@@ -1,6 +1,5 @@
 """Results of a fine-tuning: the file, written after each seed, from which a rerun resumes, and the runs in MLflow."""
 
-import hashlib
 import statistics
 import uuid
 from collections.abc import Iterator
@@ -9,15 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from data_prep.common.errors import UnusableInput, UserError
-from data_prep.common.files import sha256_file, write_json
+from data_prep.common.files import write_json
 from data_prep.common.reading import Measurement, UnixTime, read_json, typed
 from pretrain.tracking import Point, Target, TrackedResults, send_results
-
-
-def model_digest(folder: Path) -> str:
-    """The digest of a model that is fine-tuned: of its config, tokenizer and weights. Raises OSError."""
-    files = [folder / "config.json", folder / "tokenizer.json", *sorted(folder.glob("*.safetensors"))]
-    return hashlib.sha256("".join(map(sha256_file, files)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,12 @@
 """Scores of sentences in an SQLite file, so that a stopped evaluation resumes."""
 
 import contextlib
-import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from data_prep.common.errors import UnusableInput
-from data_prep.common.files import refuse_link, sha256_file
-
-
-def identity(folder: Path) -> str:
-    """The digest of the config and the weights of a Hugging Face folder."""
-    files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
-    return hashlib.sha256("".join(map(sha256_file, files)).encode()).hexdigest()
+from data_prep.common.files import refuse_link
 
 
 class ScoreFile:
@@ -34,7 +27,8 @@ class ScoreFile:
     def known(self, of: str) -> dict[bytes, float]:
         """All scores of one model and form."""
         with self._errors():
-            return dict(self._file.execute("SELECT key, score FROM scores WHERE of = ?", (of,)))
+            rows = self._file.execute("SELECT key, score FROM scores WHERE of = ?", (of,))
+            return {bytes(key): float(score) for key, score in rows}
 
     def add(self, of: str, scores: Mapping[bytes, float]) -> None:
         """Write scores of one model and form: all of them, or none where the process is killed."""
@@ -51,7 +45,8 @@ class ScoreFile:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, TypeError, ValueError, sqlite3.Error) as error:
             raise UnusableInput(
-                f"{self._path} cannot keep the scores of an evaluation ({error}); move it, or write to another file."
+                f"{self._path} cannot keep the scores of an evaluation ({error}). End what uses it, move it, or write "
+                "to another file."
             ) from None

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from data_prep.common.errors import UserError
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
-from evaluation.likelihood.score_file import ScoreFile, identity
+from evaluation.likelihood.score_file import ScoreFile
+from pretrain.export import model_digest
 
 Form = Literal["original", "within-word"]
 ScoreProgress = Callable[[int, int], None]
@@ -48,7 +49,7 @@ def sentence_scores(
     sentences = predictor.tokenizer(texts)
     keys = [np.concatenate([sentence.ids, sentence.words]).tobytes() for sentence in sentences]
     unique = dict(zip(keys, sentences, strict=True))
-    of = f"{form} {identity(predictor.folder)}" if file and predictor.folder else ""
+    of = f"{form} {model_digest(predictor.folder)}" if file and predictor.folder else ""
     scores = file.known(of) if file and of else {}
     missing = {key: sentence for key, sentence in unique.items() if key not in scores}
     total, left = (sum(len(sentence.ids) for sentence in each.values()) for each in (unique, missing))

@@ -56,9 +56,10 @@ class StudyRun:
         return f"{self.arm.name}, seed {self.seed}"
 
     @property
-    def recorded(self) -> Any:
+    def recorded(self) -> str | None:
         """The settings of the finished run; None if it is not finished, or the record is damaged."""
-        return read_result(self.folder / RECORD).get("settings")
+        settings = read_result(self.folder / RECORD).get("settings")
+        return settings if isinstance(settings, str) else None
 
     @property
     def is_done(self) -> bool:

@@ -61,9 +61,9 @@ def publish(
     require_inputs([model])
     if every and not is_run(model):
         raise UserError(f"{model} is one model. Remove --every-checkpoint, or name a run folder.")
-    from pretrain.export import HubRepository, check_target, revision_of
+    from pretrain.export import HubRepository, revision_of
 
-    check_target(to)
+    HubRepository.check_name(to)
     if out:
         check_writable(free_folder(out))
     hub = None if out else HubRepository(to)
@@ -108,8 +108,7 @@ def _figures(results: list[Path], exports: dict[str, Path], model: Path) -> dict
     figures: dict[str, list[EvalResult]] = {name: [] for name in exports}
     if not results:
         return figures
-    from evaluation.finetuning import model_digest
-    from pretrain.export import figures_in
+    from pretrain.export import figures_in, model_digest
 
     newest = exports[_MAIN]
     digests = {name: model_digest(export) for name, export in exports.items()}

@@ -20,6 +20,7 @@ from data_prep.common.errors import UserError
 from pretrain.checkpoint import Checkpoint, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
+from pretrain.engine.clipping import Clipping
 from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
@@ -83,6 +84,9 @@ class Engine:
         self._flat: FlatGradientStep | None = None
         if uses_flat_gradients(config):
             self._flat = FlatGradientStep(self.deepspeed, config)
+        self._clipping: Clipping | None = None
+        if config.zero.stage == 2 and config.zero.offload == "none":
+            self._clipping = Clipping(self.deepspeed.optimizer, config.train.precision == "fp16")
         self._norms = GroupNorms(self.deepspeed, self._names)
         self._check = GradientCheck(self.deepspeed, checked, flat=self._flat is not None)
 
@@ -215,7 +219,7 @@ class Engine:
         self.deepspeed.basic_optimizer.found_inf = skipped if self.config.zero.offload == "none" else skipped.cpu()
         if self._flat:
             self._flat.norm = squares.sqrt().float()
-        norm = self._plain_grad_norm()
+        norm = self._clipping.measure() if self._clipping else self._plain_grad_norm()
         self.deepspeed.step()
         self._forget_overflow()
         return torch.as_tensor(self.deepspeed.get_global_grad_norm() if norm is None else norm)
@@ -336,7 +340,7 @@ class Engine:
             self._flat.close()
         self.deepspeed.destroy()
         # Each holds the optimizer, or copies of its state.
-        del self.deepspeed, self._flat, self._norms, self._check, self._states
+        del self.deepspeed, self._flat, self._clipping, self._norms, self._check, self._states
         gc.collect()
         get_accelerator().empty_cache()
 

@@ -1,5 +1,4 @@
 from .hub_upload import HubRepository as HubRepository
-from .hub_upload import check_target as check_target
 from .hugging_face_export import native_state as native_state
 from .merge_models import merge_models as merge_models
 from .merge_parts import merge_parts as merge_parts
@@ -17,4 +16,5 @@ from .resolve_model import model_folder as model_folder
 from .resolve_model import prediction_lag as prediction_lag
 from .result_figures import figures_in as figures_in
 from .run_export import export_run as export_run
+from .transformers_folder import model_digest as model_digest
 from .transformers_folder import save_model as save_model

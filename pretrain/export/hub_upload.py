@@ -18,17 +18,6 @@ from data_prep.common.urls import redact
 from pretrain.export.publication import Revision
 
 
-def check_target(repository: str) -> None:
-    """Raise UserError unless a repository can have this name."""
-    try:
-        validate_repo_id(repository)
-        valid = repository.count("/") == 1
-    except HFValidationError:
-        valid = False
-    if not valid:
-        raise UserError(f"--to is {repository!r}, not OWNER/NAME. Write for example --to your-name/bert-mini.")
-
-
 class HubRepository:
     """A model repository on the Hugging Face Hub. Opening it checks the token.
 
@@ -48,6 +37,17 @@ class HubRepository:
         self._hub = redact(self._api.endpoint)
         with self._user_errors("Checking the token"):
             self._api.whoami()
+
+    @staticmethod
+    def check_name(name: str) -> None:
+        """Raise UserError unless a repository can have this name."""
+        try:
+            validate_repo_id(name)
+            valid = name.count("/") == 1
+        except HFValidationError:
+            valid = False
+        if not valid:
+            raise UserError(f"--to is {name!r}, not OWNER/NAME. Write for example --to your-name/bert-mini.")
 
     def create(self, private: bool, card: str) -> None:
         """Create the repository if it is missing, and if the Hub accepts the metadata of a model card.

@@ -1,11 +1,12 @@
 """Write a model and its tokenizer as a folder that transformers loads by name, in version 4.57 and in version 5."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.common.files import write_json
+from data_prep.common.files import sha256_file, write_json
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -28,6 +29,12 @@ def save_model(model: "PreTrainedModel", tokenizer: "PreTrainedTokenizerBase", f
     _rename_tokenizer_settings(folder / "tokenizer_config.json")
     for weights in folder.glob("*.safetensors"):
         shutil.copymode(folder / "config.json", weights)  # safetensors makes it readable for the owner alone
+
+
+def model_digest(folder: Path) -> str:
+    """The digest of a model's config, tokenizer and weights. Raises OSError."""
+    files = [folder / "config.json", folder / "tokenizer.json", *sorted(folder.glob("*.safetensors"))]
+    return hashlib.sha256("".join(map(sha256_file, files)).encode()).hexdigest()
 
 
 def needs_version_5(config: "PretrainedConfig") -> bool:

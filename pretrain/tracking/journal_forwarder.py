@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from data_prep.common.errors import UserError
+from data_prep.common.errors import UserError, unforeseen
 from data_prep.common.files import open_plain, write_json
 from data_prep.common.urls import redact
 from pretrain.config import OFFLINE
@@ -162,6 +162,8 @@ def _what_failed(uri: str, error: Exception) -> str:
     """A sentence on the failure of a request."""
     if isinstance(error, UserError):
         return str(error)
+    if isinstance(error, OSError) and error.filename:  # of the run folder
+        return unforeseen(error)
     reason = short_reason(error)
     return f"Cannot {'use' if reason.startswith('HTTP 4') else 'reach'} MLflow at {uri} ({reason})."
 

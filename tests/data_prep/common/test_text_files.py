@@ -16,10 +16,10 @@ LINE = b'{"text": "sch\xc3\xb6n"}\n'
 @pytest.mark.parametrize("name, pack", [("a", bytes), ("a.gz", gzip.compress), ("a.zst", zstandard.compress)])
 def test_a_line_knows_its_place_in_a_file_and_at_an_address_whose_query_is_not_shown(tmp_path, name, pack):
     (tmp_path / name).write_bytes(pack(b"\r\n" + LINE))
-    assert read_json_lines(str(tmp_path / name)) == [(f"{tmp_path / name}, line 2", {"text": "schön"})]
+    assert list(read_json_lines(str(tmp_path / name))) == [(f"{tmp_path / name}, line 2", {"text": "schön"})]
     with serving(tmp_path) as web:
         url = f"{web.url}/{name}"
-        assert read_lines(f"{url}?code=abc") == [(f"{url}, line 2", '{"text": "schön"}')]
+        assert list(read_lines(f"{url}?code=abc")) == [(f"{url}, line 2", '{"text": "schön"}')]
         with pytest.raises(UserError, match="none does not exist") as missing:
             load_text(f"{web.url}/none?code=abc")
     with pytest.raises(UserError, match="cannot be read") as closed:
@@ -46,7 +46,7 @@ def test_a_file_that_cannot_be_used_is_refused_by_its_name(tmp_path, name, conte
     if content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=said):
-        read_json_lines(str(tmp_path / name))
+        list(read_json_lines(str(tmp_path / name)))
 
 
 def test_a_limit_spreads_over_the_file():

@@ -198,7 +198,7 @@ ARRAY = json.dumps([{"text": "one"}], indent=1).encode()
         ("plain.jsonl.gz", GOOD, 0, "it is not compressed, although its name ends in .gz. Take .gz off its name"),
         ("plain.jsonl.zst", GOOD, 0, "it is not compressed, although its name ends in .zst. Take .zst off its name"),
         ("other.jsonl.gz", zstandard.compress(GOOD), 0, "it is no .gz file, but compressed as .zst. Correct its name"),
-        ("window.jsonl.zst", b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00", 0, "Frame requires too much memory"),
+        ("window.jsonl.zst", b"\x28\xb5\x2f\xfd\x00\xf8\x01\x00\x00", 0, "its window is larger than 2 GiB, the limit"),
         ("half.jsonl.gz", gzip.compress(GOOD, mtime=0)[:-4], 2, "it ends within compressed data. Copy it again"),
         (
             "array.jsonl",

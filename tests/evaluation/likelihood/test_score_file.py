@@ -9,8 +9,9 @@ from typer.testing import CliRunner
 from data_prep.common.errors import UserError
 from evaluation.likelihood import sentence_scores
 from evaluation.likelihood.predictors import FinishedModel
-from evaluation.likelihood.score_file import ScoreFile, identity
+from evaluation.likelihood.score_file import ScoreFile
 from launchers.app import app
+from pretrain.export import model_digest
 from tests.support import text_data
 from tests.support.evaluated import save_model
 
@@ -51,7 +52,9 @@ def test_a_stopped_evaluation_goes_on(corpus, tmp_path, monkeypatch):
 
 def test_scores_belong_to_weights_and_form(corpus, tmp_path):
     first, same, other = (save_model("bert", corpus["wordpiece"], tmp_path / f"bert-{n}", n % 2) for n in (0, 2, 1))
-    assert identity(first) == identity(same) != identity(other)
+    assert model_digest(first) == model_digest(same) != model_digest(other)
+    (same / "tokenizer.json").write_text((same / "tokenizer.json").read_text() + " ")
+    assert model_digest(first) != model_digest(same)
     kept = ScoreFile(tmp_path / "scores")
     kept.add("original a", {b"x": -1.1, b"y": 0.1 + 0.2})
     kept.add("original b", {b"x": -2.0})
@@ -62,11 +65,16 @@ def test_scores_belong_to_weights_and_form(corpus, tmp_path):
 
 def test_another_file_is_refused_and_kept(tmp_path):
     (tmp_path / "text").write_text("no database, but longer than a header " * 20)
-    with pytest.raises(UserError, match=r"cannot keep the scores of an evaluation .*; move it"):
+    with pytest.raises(UserError, match=r"cannot keep the scores of an evaluation .* move it"):
         ScoreFile(tmp_path / "text")
     sqlite3.connect(tmp_path / "other").execute("CREATE TABLE scores (name TEXT)")
     with pytest.raises(UserError, match="cannot keep the scores"):
         ScoreFile(tmp_path / "other").known("a")
+    kept = ScoreFile(tmp_path / "scores")
+    kept.add("a", {b"x": "no number"})
+    with pytest.raises(UserError, match="cannot keep the scores"):
+        kept.known("a")
+    kept.close()
     (tmp_path / "link").symlink_to(tmp_path / "other")
     with pytest.raises(UserError, match="is a symbolic link"):
         ScoreFile(tmp_path / "link")

@@ -151,7 +151,7 @@ def test_the_dropout_of_a_bpe_is_off(tmp_path):
     assert len({tuple(tokenizer("a sailor sailed the seas")["input_ids"]) for _ in range(50)}) == 1
 
 
-@pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation"])
+@pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation", "_attn_implementation_internal"])
 def test_a_config_cannot_make_transformers_load_code(key, tmp_path):
     """An attention named OWNER/NAME is downloaded from the hub and run; without the package `kernels` it fails."""
     path = tiny_model(tmp_path) / "config.json"
