@@ -172,11 +172,11 @@ def no_link(path: str, flags: int) -> int:
     return _regular(path, descriptor)
 
 
-def refuse_link(folder: Path) -> Path:
-    """`folder`. Raises UserError if it is a symbolic link: a folder of somebody else could lead to any place."""
-    if folder.is_symlink():
-        raise UserError(f"{folder} is a symbolic link, which can lead to any folder. Put the folder itself there.")
-    return folder
+def refuse_link(path: Path) -> Path:
+    """`path`. Raises UserError if it is a symbolic link: a folder of somebody else could lead to any place."""
+    if path.is_symlink():
+        raise UserError(f"{path} is a symbolic link, which can lead to any place. Put what it leads to there itself.")
+    return path
 
 
 def write_file(path: Path, content: bytes) -> None:

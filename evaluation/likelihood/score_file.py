@@ -20,6 +20,9 @@ class ScoreFile:
         with self._errors():
             path.absolute().parent.mkdir(parents=True, exist_ok=True)
             self._file = sqlite3.connect(path)
+            tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if tables - {"scores"}:
+                raise ValueError(f"it has a table {min(tables - {'scores'})}")
             self._file.execute(
                 "CREATE TABLE IF NOT EXISTS scores (of TEXT, key BLOB, score REAL, PRIMARY KEY (of, key))"
             )

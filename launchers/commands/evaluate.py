@@ -124,7 +124,7 @@ def evaluate(
     if out:
         write_json_output(out, results)
     if kept:
-        kept.unlink()
+        kept.unlink(missing_ok=True)  # another evaluation may write the same file
     if target:
         send_evaluation(results, target)
     print_results(results)

@@ -27,7 +27,15 @@ class CommandProgress:
         console = Console(stderr=True)
         columns = (BarColumn(), TextColumn("{task.percentage:3.0f}% {task.description}"), TimeRemainingColumn())
         shown = console.is_terminal and sys.stdout.isatty()
-        self._bar = Progress(*columns, console=console, transient=True, disable=not shown)
+        # Redirected streams would hide the guarded ones from rich, and it would draw through them, as escapes.
+        self._bar = Progress(
+            *columns,
+            console=console,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            disable=not shown,
+        )
         self._task = self._bar.add_task("", total=None)
         self._stage = ""
         self._begin = self._printed = clock()

@@ -75,6 +75,9 @@ def test_another_file_is_refused_and_kept(tmp_path):
     with pytest.raises(UserError, match="cannot keep the scores"):
         kept.known("a")
     kept.close()
+    sqlite3.connect(tmp_path / "foreign").execute("CREATE TABLE mine (name TEXT)")
+    with pytest.raises(UserError, match="it has a table mine"):
+        ScoreFile(tmp_path / "foreign")
     (tmp_path / "link").symlink_to(tmp_path / "other")
     with pytest.raises(UserError, match="is a symbolic link"):
         ScoreFile(tmp_path / "link")

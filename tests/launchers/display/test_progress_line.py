@@ -1,7 +1,14 @@
-"""Progress of long commands without a terminal."""
+"""Progress of long commands, on a terminal and without one."""
+
+import contextlib
+import os
+import pty
+import subprocess
+import sys
 
 from launchers.display import CommandProgress
 from launchers.display.progress import PLAIN_SECONDS
+from tests.support.forked import ROOT
 
 
 def test_lines_come_now_and_then_with_the_time_left(capsys):
@@ -15,3 +22,34 @@ def test_lines_come_now_and_then_with_the_time_left(capsys):
         now = 3600.0
         line.show(1, 4, "runs")
     assert capsys.readouterr().err.splitlines() == ["  0% runs", " 25% runs, 3:00:00 left"]
+
+
+DRAW = """
+from data_prep.common.output import guard_output
+from launchers.display import CommandProgress
+
+guard_output()
+with CommandProgress() as line:
+    for done in range(5):
+        line.show(done, 5, "texts \\x1b]0;title\\x07")
+        print("a note")
+"""
+
+
+def test_a_terminal_gets_one_redrawn_line_and_no_characters_of_others():
+    """rich's control characters reach the terminal; those of a text do not, and are not shown as escapes of rich."""
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", DRAW], stdout=end, stderr=end, env=os.environ | {"TERM": "xterm"}, cwd=ROOT
+    )
+    os.close(end)
+    drawn = b""
+    with contextlib.suppress(OSError):  # the end of the terminal
+        while part := os.read(terminal, 1 << 16):
+            drawn += part
+    os.close(terminal)
+    assert process.wait() == 0
+    assert b"\x1b[2K" in drawn, "the line is erased and drawn again"
+    assert b"\\u001b[" not in drawn
+    assert b"\x1b]0;" not in drawn
+    assert drawn.count(b"a note") == 5
