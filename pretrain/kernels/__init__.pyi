@@ -13,3 +13,5 @@ from .plain import Rotation as Rotation
 from .plain import add_rms_norm as add_rms_norm
 from .plain import rotation as rotation
 from .plain import swiglu as swiglu
+from .tiles import Tiles as Tiles
+from .tiles import tiles_fit as tiles_fit

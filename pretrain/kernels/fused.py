@@ -5,5 +5,6 @@ from pretrain.kernels.cross_entropy import cross_entropy
 from pretrain.kernels.norm import add_norm, embed_norm
 from pretrain.kernels.plain import Operations
 from pretrain.kernels.rotary import rotate_qkv
+from pretrain.kernels.window_attention import window_attention
 
-FUSED = Operations(embed_norm, add_norm, linear_gelu, geglu, rotate_qkv, cross_entropy)
+FUSED = Operations(embed_norm, add_norm, linear_gelu, geglu, rotate_qkv, cross_entropy, window_attention)

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pretrain.kernels.tiles import Tiles
 from pretrain.masking import IGNORED
 
 Rotation = tuple[Tensor, Tensor]
@@ -128,7 +129,10 @@ def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, 
 
 
 class Operations(NamedTuple):
-    """One implementation of all operations; see the functions of this module."""
+    """One implementation of all operations; see the functions of this module.
+
+    window_attention: the kernel for layers with a window; None: `rotate_qkv` and pretrain.model.attention compute them.
+    """
 
     embed_norm: Callable[..., tuple[Tensor, Tensor]]
     add_norm: Callable[[Tensor, Tensor | None, Tensor, Tensor | None, float], tuple[Tensor, Tensor, Tensor]]
@@ -136,6 +140,7 @@ class Operations(NamedTuple):
     geglu: Callable[[Tensor], Tensor]
     rotate_qkv: Callable[[Tensor, int, int, Rotation], tuple[Tensor, Tensor, Tensor]]
     cross_entropy: Callable[[Tensor, Tensor, int, float, float, bool], Tensor]
+    window_attention: Callable[[Tensor, int, Rotation, Tiles, int], Tensor] | None = None
 
 
 PLAIN = Operations(embed_norm, add_norm, linear_gelu, geglu, rotate_qkv, cross_entropy)

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pretrain.kernels import Attention
+from pretrain.kernels import Attention, Tiles
 
 WORTH_CUTTING = 0.75  # share of a row's pairs below which single documents are faster on a CPU than a masked row
 _LONG_ROW = 1024  # from this row length on, a mask always costs more than single documents
@@ -98,6 +98,7 @@ class DocumentBounds:
     lengths: of the documents, if sdpa computes each separately; masks are then [L, L], L being the longest.
     banded: whether sdpa computes layers with a reach by blocks; their mask is then a band_mask.
     sources: beginnings of documents that see each other in both directions, if any.
+    tiles: of the documents, if a kernel computes the layers with a reach.
     """
 
     backend: Attention
@@ -108,6 +109,7 @@ class DocumentBounds:
     lengths: list[int] | None = None
     banded: bool = False
     sources: SourceSlots | None = None
+    tiles: Tiles | None = None
 
     @classmethod
     def of(
@@ -119,13 +121,16 @@ class DocumentBounds:
         causal: bool = False,
         reaches: tuple[Reach, ...] = (None,),
         source_ends: Tensor | None = None,
+        tiled: bool = False,
     ) -> "DocumentBounds":
         """Create the bounds from document boundaries [documents + 1], for layers with these reaches.
 
         With `source_ends` [documents] int32, tokens before these ends see each other; `causal` holds for the others.
+        `tiled`: a kernel computes the layers with a reach.
         """
+        tiles = Tiles.of(cu_seqlens, n) if tiled else None
         if backend == "varlen" and source_ends is None:
-            return cls(backend, cu_seqlens, seq_len, causal, {})
+            return cls(backend, cu_seqlens, seq_len, causal, {}, tiles=tiles)
         slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
         document = torch.bucketize(slots, cu_seqlens, right=True)
         sources = None if source_ends is None else SourceSlots.of(cu_seqlens, document - 1, source_ends)
@@ -146,7 +151,7 @@ class DocumentBounds:
             return _row_mask(document, seq_len, single, causal, reach, sources)
 
         masks = {reach: mask(reach) for reach in reaches}
-        return cls(backend, cu_seqlens, seq_len, causal, masks, lengths, banded, sources)
+        return cls(backend, cu_seqlens, seq_len, causal, masks, lengths, banded, sources, tiles)
 
 
 SpanBounds = tuple[tuple[int, DocumentBounds], ...]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from pretrain.config import View
-from pretrain.kernels import PLAIN, Attention, Operations, Rotation, fastest_attention, rotation
+from pretrain.kernels import PLAIN, Attention, Operations, Rotation, fastest_attention, rotation, tiles_fit
 from pretrain.masking import IGNORED, RowGroup
 from pretrain.model.attention import DocumentBounds, cut_bounds, source_ends
 from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
@@ -200,6 +200,8 @@ class Encoder(nn.Module):
         device, dtype = cu_seqlens.device.type, str(self.word_embedding.dtype)
         per_head = shape.hidden // shape.heads
         backend = self.backend or fastest_attention(device, dtype, per_head, shape.dropout)
+        kernel = self.operations.window_attention is not None and tiles_fit(per_head)
+        tiled = kernel and len(views) < 2 and reaches != (None,) and (backend == "varlen" or device == "cpu")
         first = 0
         for view, rows in views or ((shape.view, n // seq_len),):
             slots = rows * seq_len
@@ -207,7 +209,12 @@ class Encoder(nn.Module):
             ends = None
             if view is View.PREFIX and shape.sep_id is not None:
                 ends = source_ends(tokens[first : first + slots], bounds, shape.sep_id)
-            yield slots, DocumentBounds.of(bounds, slots, seq_len, backend, view.forward, reaches, ends)
+            yield (
+                slots,
+                DocumentBounds.of(
+                    bounds, slots, seq_len, backend, view.forward, reaches, ends, tiled and not view.forward
+                ),
+            )
             first += slots
 
     def _embedded(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:

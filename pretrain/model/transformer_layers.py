@@ -127,14 +127,21 @@ class PreNormLayer(nn.Module):
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
         if self.attention_norm:
             x_ND, _, again_ND = self.attention_norm(x_ND)
-        q, k, v = self.operations.rotate_qkv(self.qkv(x_ND), *self.heads, rotations[self.reach])
         dropout = self.dropout if self.training else 0.0
-        mixed_ND = attention_of_spans(q, k, v, spans, self.reach, dropout).flatten(1)
+        mixed_ND = self._attention(self.qkv(x_ND), spans, rotations[self.reach], dropout).flatten(1)
         if places is not None:
             again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
         x_ND, _, again_ND = self.mlp_norm(dropped(self.attention_out(mixed_ND), dropout), again_ND)
         x_ND = again_ND + self.mlp_out(dropped(self.mlp_in(x_ND), dropout))
         return x_ND, x_ND
+
+    def _attention(self, qkv: Tensor, spans: SpanBounds, rotation: Rotation, dropout: float) -> Tensor:
+        """[N, H, E]; local layers have a kernel for one view of all rows in both directions."""
+        tiles, kernel = spans[0][1].tiles, self.operations.window_attention
+        if tiles and kernel and self.reach is not None and not dropout:
+            return kernel(qkv, self.heads[0], rotation, tiles, self.reach)
+        q, k, v = self.operations.rotate_qkv(qkv, *self.heads, rotation)
+        return attention_of_spans(q, k, v, spans, self.reach, dropout)
 
 
 def dropped(x: Tensor, share: float) -> Tensor:

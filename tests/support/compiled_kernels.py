@@ -17,6 +17,7 @@ from triton.runtime import driver
 from triton.runtime.jit import JITFunction
 
 import pretrain
+from pretrain.kernels import Tiles
 from pretrain.kernels.fused import FUSED
 
 _ROOT = Path(pretrain.__file__).parent.parent
@@ -116,6 +117,10 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
         FUSED.geglu(numbers(8, 3 * hidden) * 1),
         *FUSED.rotate_qkv(numbers(8, 3 * hidden) * 1, heads, heads, by),
     ]
+    if dtype == torch.bfloat16:
+        tiles = Tiles.of(torch.tensor([0, 8], dtype=torch.int32), 8)
+        assert FUSED.window_attention is not None
+        results.append(FUSED.window_attention(numbers(8, 3 * hidden), heads, by, tiles, 64))
     torch.autograd.backward(results, [torch.ones_like(part) for part in results])
     for smoothing, learns in ((0.0, True), (0.1, True), (0.0, False)):
         FUSED.cross_entropy(numbers(8, 50_368).detach(), ids, 50_280, smoothing, 1e-4, learns)

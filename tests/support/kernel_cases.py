@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pretrain.kernels import PLAIN, Operations, operations
+from pretrain.kernels import PLAIN, Operations, Tiles, operations
 from pretrain.kernels.plain import rotation
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape
@@ -181,6 +181,7 @@ def loss_errors(
 FORMS = {
     "bert": {"arch": "bert", "intermediate": 100},
     "modernbert": {"arch": "modernbert", "intermediate": 50, "norm_eps": 1e-5, "window": 8},
+    "modernbert with tiles": {"arch": "modernbert", "hidden": 64, "heads": 2, "intermediate": 50, "window": 8},
     "eurobert": {"arch": "eurobert", "intermediate": 50, "norm_eps": 1e-5, "kv_heads": 2},
     "esm": {"arch": "esm", "intermediate": 100, "norm_eps": 1e-5, "mask_id": 9},
 }
@@ -215,7 +216,7 @@ class Additions(TorchDispatchMode):
 
 def gradient_additions(form: str, device: str) -> tuple[int, int]:
     """Passes over [N, D] that add two gradients in an encoder's backward pass: with the kernels, and in plain torch."""
-    shape = EncoderShape(101, layers=3, hidden=72, heads=4, max_positions=24, pad_id=0, **FORMS[form])
+    shape = EncoderShape(101, layers=3, max_positions=24, pad_id=0, **({"hidden": 72, "heads": 4} | FORMS[form]))
     batch, counts = [tensor.to(device) for tensor in _batch()], []
     for using in (operations(True), PLAIN):
         encoder = Encoder(shape, LossOptions(), "sdpa", using).to(device)
@@ -229,7 +230,7 @@ def gradient_additions(form: str, device: str) -> tuple[int, int]:
 
 def encoder_errors(form: str, dtype: torch.dtype, device: str, checkpointing: bool = False) -> Errors:
     """As `errors`, of the loss and of every gradient of a whole encoder; checkpointed where it has the kernels."""
-    shape = EncoderShape(101, layers=3, hidden=72, heads=4, max_positions=24, pad_id=0, **FORMS[form])
+    shape = EncoderShape(101, layers=3, max_positions=24, pad_id=0, **({"hidden": 72, "heads": 4} | FORMS[form]))
     options = LossOptions(0.1, 1e-3)
     torch.manual_seed(0)
     batch = tuple(tensor.to(device) for tensor in _batch())
@@ -268,6 +269,38 @@ def _exact() -> Operations:
         return torch.stack([loss, plain, torch.zeros_like(plain)], dim=1).detach().float()
 
     return PLAIN._replace(cross_entropy=cross_entropy)
+
+
+def window_errors(lengths: list[int], reach: int, dtype: torch.dtype, device: str, per_head: int = 32) -> Errors:
+    """As `errors`, of attention within documents and a window. Plain torch takes one document after the other."""
+    torch.manual_seed(0)
+    n, heads = sum(lengths), 2
+    bounds = torch.tensor([0, *lengths], device=device).cumsum(0).int()
+    positions = torch.cat([torch.arange(length, device=device) for length in lengths])
+    longest = torch.arange(max(lengths), device=device)
+    near = (longest[:, None] - longest).abs() <= reach
+    qkv = torch.randn(n, 3 * heads * per_head).to(dtype)
+    of_out = torch.randn(n, heads, per_head).to(dtype)
+    rounded = rotation(positions, per_head, 10_000.0, dtype)
+    found = []
+    for fused, to in ((True, dtype), (False, dtype), (False, torch.float64)):
+        leaf = qkv.to(device, to, copy=True).requires_grad_()
+        by = rounded[0].to(to), rounded[1].to(to)
+        kernel = operations(True).window_attention
+        if fused and kernel:
+            out = kernel(leaf, heads, by, Tiles.of(bounds, n), reach)
+        else:
+            parts = (part.transpose(0, 1).split(lengths, dim=1) for part in PLAIN.rotate_qkv(leaf, heads, heads, by))
+            out = torch.cat([_near_attention(*document, near) for document in zip(*parts, strict=True)])
+        out.backward(of_out.to(device, to))
+        found.append({"result": out.detach(), "gradient": leaf.grad})
+    return _compared(*found)
+
+
+def _near_attention(q: Tensor, k: Tensor, v: Tensor, near: Tensor) -> Tensor:
+    """Attention of one document, [H, L, E] to [L, H, E]."""
+    length = q.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=near[:length, :length]).transpose(0, 1)
 
 
 def second_backward(operation: str, device: str) -> str:

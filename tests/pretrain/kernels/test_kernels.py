@@ -20,6 +20,7 @@ from tests.support.kernel_cases import (
     gradient_additions,
     loss_errors,
     second_backward,
+    window_errors,
 )
 from tests.support.triton_process import triton_process
 
@@ -64,6 +65,20 @@ def test_loss_over_a_large_vocabulary(interpreter, dtype):
     found, same_choices = interpreter(loss_errors, 8, 50_368, 0.1, 1e-4, dtype, "cpu")
     check(found, BOUNDS[dtype])
     assert same_choices
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)  # the interpreter has no products in bf16
+@pytest.mark.parametrize(
+    ("lengths", "reach"),
+    [([1, 2, 63, 64, 65, 0, 129, 200], 64), ([300], 8), ([130, 70], 128), ([10] * 9, 20), (range(1, 301, 13), 64)],
+)
+def test_attention_within_a_window(interpreter, lengths, reach, dtype):
+    check(interpreter(window_errors, list(lengths), reach, dtype, "cpu"), {torch.float16: 2e-3}.get(dtype, 2e-6))
+
+
+@pytest.mark.slow
+def test_attention_within_a_window_of_documents_of_any_length(interpreter):
+    check(interpreter(window_errors, list(range(1, 301)), 64, torch.float32, "cpu"), BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
