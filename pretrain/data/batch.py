@@ -17,6 +17,7 @@ from pretrain.data.stream import Part
 from pretrain.masking import IGNORED, RowGroup, Rows, Vocabulary, concatenated_ranges
 from pretrain.objectives import Objective
 
+FLASH_TILE = 128  # slots; rounded to it, the length takes few values
 _SOURCE_SHIFT = 16  # the source is in the bits above the epoch, so masks of two sources never share draws
 
 
@@ -61,6 +62,11 @@ class Batch:
             slots = group.rows * self.seq_len
             yield group, slice(slot, slot + slots), slice(place, place + group.places)
             slot, place = slot + slots, place + group.places
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest document, rounded up to the tiles of flash attention; at most S."""
+        return min(-(-int(np.diff(self.cu_seqlens).max()) // FLASH_TILE) * FLASH_TILE, self.seq_len)
 
     def totals(self, objectives: int) -> tuple[list[float], list[float]]:
         """By objective: how many predictions there are, and the sum of their weights."""

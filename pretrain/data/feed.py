@@ -84,7 +84,7 @@ class DeviceBatch:
     """A Batch whose arrays are tensors on the device, of the same shapes and types.
 
     copied: event after the copies; a stream that uses the tensors waits for it. None on a CPU.
-    weights, groups: see Batch.
+    longest, weights, groups: see Batch.
     """
 
     tokens: Tensor
@@ -93,6 +93,7 @@ class DeviceBatch:
     masked_positions: Tensor
     labels: Tensor
     seq_len: int
+    longest: int
     copied: "torch.cuda.Event | None"
     weights: Tensor | None = None
     groups: tuple[RowGroup, ...] = ()
@@ -101,7 +102,8 @@ class DeviceBatch:
     def inputs(self) -> dict[str, Any]:
         """The arguments of a model's forward pass, by name."""
         tensors = {name: getattr(self, name) for name in _ARRAYS}
-        return tensors | {"seq_len": self.seq_len, "weights": self.weights, "groups": self.groups}
+        others = {name: getattr(self, name) for name in ("seq_len", "longest", "weights", "groups")}
+        return tensors | others
 
     def scaled(self, factors: Sequence[Tensor]) -> dict[str, Any]:
         """`inputs`, the weights of each objective's predictions being multiplied by its factor []."""
@@ -144,7 +146,14 @@ class DeviceFeed:
         tensors = {name: self._copied(getattr(batch, name)) for name in _ARRAYS}
         weights = None if batch.weights is None else self._copied(batch.weights)
         copied = self.stream.record_event() if self.stream else None
-        return DeviceBatch(**tensors, seq_len=batch.seq_len, copied=copied, weights=weights, groups=batch.groups)
+        return DeviceBatch(
+            **tensors,
+            seq_len=batch.seq_len,
+            longest=batch.longest,
+            copied=copied,
+            weights=weights,
+            groups=batch.groups,
+        )
 
     def _copied(self, array: NDArray[Any]) -> Tensor:
         tensor = torch.from_numpy(array)

@@ -99,6 +99,7 @@ class DocumentBounds:
     banded: whether sdpa computes layers with a reach by blocks; their mask is then a band_mask.
     sources: beginnings of documents that see each other in both directions, if any.
     tiles: of the documents, if a kernel computes the layers with a reach.
+    longest: a bound on the documents' lengths, for varlen, whose work depends on it; S if None.
     """
 
     backend: Attention
@@ -110,6 +111,7 @@ class DocumentBounds:
     banded: bool = False
     sources: SourceSlots | None = None
     tiles: Tiles | None = None
+    longest: int | None = None
 
     @classmethod
     def of(
@@ -122,6 +124,7 @@ class DocumentBounds:
         reaches: tuple[Reach, ...] = (None,),
         source_ends: Tensor | None = None,
         tiled: bool = False,
+        longest: int | None = None,
     ) -> "DocumentBounds":
         """Create the bounds from document boundaries [documents + 1], for layers with these reaches.
 
@@ -130,12 +133,12 @@ class DocumentBounds:
         """
         tiles = Tiles.of(cu_seqlens, n) if tiled else None
         if backend == "varlen" and source_ends is None:
-            return cls(backend, cu_seqlens, seq_len, causal, {}, tiles=tiles)
+            return cls(backend, cu_seqlens, seq_len, causal, {}, tiles=tiles, longest=longest)
         slots = torch.arange(n, device=cu_seqlens.device, dtype=cu_seqlens.dtype)
         document = torch.bucketize(slots, cu_seqlens, right=True)
         sources = None if source_ends is None else SourceSlots.of(cu_seqlens, document - 1, source_ends)
         if backend == "varlen":
-            return cls(backend, cu_seqlens, seq_len, causal, {}, sources=sources)
+            return cls(backend, cu_seqlens, seq_len, causal, {}, sources=sources, longest=longest)
         lengths = None if sources else _worth_cutting(cu_seqlens, n, seq_len)
         pairs = sum(length**2 for length in lengths) if lengths else n * seq_len
         banded = not causal and any(reach is not None and pairs > n * band_width(reach) for reach in reaches)
@@ -196,7 +199,7 @@ def attention(
     if documents.backend == "varlen":
         left, right = (-1, -1) if reach is None else (reach, reach)
         window = (left, 0 if documents.causal else right)
-        bounds, longest = documents.cu_seqlens, documents.seq_len
+        bounds, longest = documents.cu_seqlens, documents.longest or documents.seq_len
         out: Tensor = _varlen()(q, k, v, bounds, bounds, longest, longest, window_size=window)
         if documents.sources:
             bounds = documents.sources.cu_seqlens

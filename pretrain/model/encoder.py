@@ -169,6 +169,7 @@ class Encoder(nn.Module):
         seq_len: int,
         places: Tensor | None = None,
         views: Views = (),
+        longest: int | None = None,
     ) -> Tensor:
         """The last layer's states [N, D], or only the states at `places`: [K, D].
 
@@ -178,10 +179,11 @@ class Encoder(nn.Module):
             seq_len: S; documents do not cross multiples of it.
             places: [K] int64. The last layer's MLP runs only there, because the head needs no other states.
             views: the views of consecutive rows; by default the shape's own for all.
+            longest: see forward.
         """
         shape = self.shape
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
-        spans = tuple(self._spans(tokens, cu_seqlens, seq_len, views, reaches))
+        spans = tuple(self._spans(tokens, cu_seqlens, seq_len, views, reaches, longest or seq_len))
         rotations = self._rotations(positions, reaches)
         x_ND, again_ND = self._embedded(tokens, positions, cu_seqlens)
         if shape.dropout and self.training:
@@ -194,7 +196,13 @@ class Encoder(nn.Module):
         return self.final_norm(x_ND)[0] if self.final_norm else x_ND
 
     def _spans(
-        self, tokens: Tensor, cu_seqlens: Tensor, seq_len: int, views: Views, reaches: tuple[int | None, ...]
+        self,
+        tokens: Tensor,
+        cu_seqlens: Tensor,
+        seq_len: int,
+        views: Views,
+        reaches: tuple[int | None, ...],
+        longest: int,
     ) -> Iterator[tuple[int, DocumentBounds]]:
         shape, n = self.shape, len(tokens)
         device, dtype = cu_seqlens.device.type, str(self.word_embedding.dtype)
@@ -209,12 +217,9 @@ class Encoder(nn.Module):
             ends = None
             if view is View.PREFIX and shape.sep_id is not None:
                 ends = source_ends(tokens[first : first + slots], bounds, shape.sep_id)
-            yield (
-                slots,
-                DocumentBounds.of(
-                    bounds, slots, seq_len, backend, view.forward, reaches, ends, tiled and not view.forward
-                ),
-            )
+            bidirectional = tiled and not view.forward
+            limits = bounds, slots, seq_len, backend, view.forward, reaches, ends, bidirectional, longest
+            yield slots, DocumentBounds.of(*limits)
             first += slots
 
     def _embedded(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
@@ -257,6 +262,7 @@ class Encoder(nn.Module):
         masked_positions: Tensor,
         labels: Tensor,
         seq_len: int,
+        longest: int | None = None,
         top: int = 0,
         weights: Tensor | None = None,
         groups: tuple[RowGroup, ...] = (),
@@ -266,12 +272,14 @@ class Encoder(nn.Module):
         With `top`: the `top` likeliest tokens at each position instead.
 
         Args:
+            longest: a bound on the documents' lengths; S by default. Flash attention plans its work by it.
             weights: [K] fp32, how much each prediction counts; equally by default.
             groups: rows with other views or objectives; all with the model's own view by default.
         """
         by_view = itertools.groupby(groups, key=lambda group: group.view)
         views = tuple((view, sum(group.rows for group in of_view)) for view, of_view in by_view)
-        stream = tokens, positions, cu_seqlens, seq_len, masked_positions, views
+        bound = None if self._compiled else longest  # a compiled graph would be compiled again for each length
+        stream = tokens, positions, cu_seqlens, seq_len, masked_positions, views, bound
         if top:
             return choices_of(self.logits(self.hidden(*stream)), labels, top)
         counted = labels, weights, tuple(group.places for group in groups)

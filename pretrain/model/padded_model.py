@@ -47,6 +47,7 @@ class PaddedModel(nn.Module):
         masked_positions: Tensor,
         labels: Tensor,
         seq_len: int,
+        longest: int | None = None,
         top: int = 0,
         weights: Tensor | None = None,
         groups: tuple[RowGroup, ...] = (),

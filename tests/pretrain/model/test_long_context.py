@@ -3,11 +3,13 @@
 import functools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from transformers import AutoModelForMaskedLM
 
+from pretrain.data.batch import Batch
 from pretrain.model import Encoder, EncoderShape
 from pretrain.model.attention import DocumentBounds, attention, band_attention, band_mask
 from pretrain.model.families import hugging_face_model
@@ -133,3 +135,30 @@ def test_dropout_of_blocks_leaves_out_its_share():
     assert documents.banded
     assert out.mean().item() == pytest.approx(1.0, abs=0.01)
     assert out[:, 0, 0].std().item() == pytest.approx((0.25 / 0.75 / 65) ** 0.5, rel=0.1)
+
+
+def test_flash_attention_plans_its_work_for_the_longest_document(monkeypatch):
+    """It starts a program for each 128 slots of this length and each document."""
+    asked = []
+
+    def varlen(q, k, v, q_bounds, k_bounds, longest_q, longest_k, window_size):
+        asked.append((longest_q, longest_k, window_size))
+        return v
+
+    monkeypatch.setattr("pretrain.model.attention._varlen", lambda: varlen)
+    model = Encoder(replace(SHAPE, layers=3), backend="varlen")
+    model.initialize(0)
+    lengths = [100, 130, 26]
+    ends = np.cumsum(lengths)
+    batch = Batch(
+        LONG, *(np.zeros(0, np.int64),) * 2, np.array([0, *ends], np.int32), *(np.zeros(0, np.int64),) * 2, 0, 0
+    )
+    assert batch.longest == 256
+    model(**stream(lengths), seq_len=256, longest=batch.longest - 128)
+    model(**stream(lengths), seq_len=256)
+    assert asked == [
+        (128, 128, (-1, -1)),
+        *[(128, 128, (32, 32))] * 2,
+        (256, 256, (-1, -1)),
+        *[(256, 256, (32, 32))] * 2,
+    ]
