@@ -9,8 +9,8 @@ TILE = 64  # slots
 
 
 def tiles_fit(per_head: int) -> bool:
-    """Whether the kernels with tiles take heads of this many dimensions: half of it a power of two, and at least 16."""
-    return per_head >= 32 and per_head.bit_count() == 1
+    """Whether the kernels with tiles take heads of this many dimensions."""
+    return per_head in (32, 64, 128)
 
 
 class Tiles(NamedTuple):

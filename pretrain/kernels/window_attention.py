@@ -28,7 +28,7 @@ def window_attention(qkv: Tensor, heads: int, by: Rotation, tiles: Tiles, reach:
     The twin in plain torch is `rotate_qkv` and pretrain.model.attention.
 
     Args:
-        heads: H. E / 2 must be a power of two, and at least 16.
+        heads: H; see pretrain.kernels.tiles for E.
         tiles: of the documents.
         reach: how many tokens a token attends to on either side.
     """

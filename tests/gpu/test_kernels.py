@@ -19,6 +19,7 @@ from tests.support.kernel_cases import (
     errors,
     loss_errors,
     second_backward,
+    window_errors,
 )
 
 pytestmark = pytest.mark.skipif(
@@ -51,6 +52,12 @@ def test_loss_over_the_vocabulary(n, n_ids, smoothing, z_loss, dtype):
     found, same_choices = loss_errors(n, n_ids, smoothing, z_loss, dtype, "cuda")
     check(found, BOUNDS[dtype])
     assert same_choices
+
+
+@pytest.mark.parametrize("per_head", [32, 64, 128])
+@pytest.mark.parametrize(("lengths", "reach"), [(range(1, 301), 64), ([1000, 24, 0, 9], 64), ([8192], 64), ([300], 8)])
+def test_attention_within_a_window(lengths, reach, per_head):
+    check(window_errors(list(lengths), reach, torch.bfloat16, "cuda", per_head), BOUNDS[torch.bfloat16])
 
 
 @both_precisions
