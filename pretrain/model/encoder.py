@@ -185,6 +185,8 @@ class Encoder(nn.Module):
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
         spans = tuple(self._spans(tokens, cu_seqlens, seq_len, views, reaches, longest or seq_len))
         rotations = self._rotations(positions, reaches)
+        x_ND: Tensor
+        again_ND: Tensor | None
         x_ND, again_ND = self._embedded(tokens, positions, cu_seqlens)
         if shape.dropout and self.training:
             x_ND = again_ND = dropped(x_ND, shape.dropout)
@@ -192,8 +194,10 @@ class Encoder(nn.Module):
         run = functools.partial(checkpoint, use_reentrant=False) if checkpoints else nn.Module.__call__
         for layer in self.layers[:-1]:
             x_ND, again_ND = run(layer, x_ND, again_ND, spans, rotations)
-        x_ND, _ = run(self.layers[-1], x_ND, again_ND, spans, rotations, places)
-        return self.final_norm(x_ND)[0] if self.final_norm else x_ND
+            if checkpoints and self.final_norm:  # one matrix for each layer to keep
+                x_ND, again_ND = x_ND + again_ND, None
+        x_ND, again_ND = run(self.layers[-1], x_ND, again_ND, spans, rotations, places)
+        return self.final_norm(x_ND, again_ND)[0] if self.final_norm else x_ND
 
     def _spans(
         self,

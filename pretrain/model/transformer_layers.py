@@ -1,7 +1,8 @@
 """Transformer layers over a stream, with query, key and value in one matrix. Shapes: N slots, D hidden, K places.
 
-A layer takes and returns its states twice, the same numbers: for its first operation and for the residual sum. See
-pretrain.kernels.plain.add_norm for the reason.
+A layer takes and returns two matrices, so that the kernel of a norm makes the residual sum and adds the gradients; see
+pretrain.kernels.plain.add_norm. They are the same states twice in a PostNormLayer, and two terms of them in a
+PreNormLayer.
 """
 
 import torch
@@ -109,7 +110,8 @@ class PreNormLayer(nn.Module):
         d, wide, bias = shape.hidden, shape.intermediate, shape.biases
         self.heads, self.reach, self.dropout = (shape.heads, shape.key_heads), shape.reach(number), shape.dropout
         self.operations = operations
-        self.attention_norm = AddNorm(shape, operations) if number or not shape.embedding_norm else None
+        self.first = number == 0
+        self.attention_norm = None if self.first and shape.embedding_norm else AddNorm(shape, operations)
         self.qkv = nn.Linear(d, sum(shape.stacked["qkv"]), bias)
         self.attention_out = nn.Linear(d, d, bias)
         self.mlp_norm = AddNorm(shape, operations)
@@ -119,21 +121,24 @@ class PreNormLayer(nn.Module):
     def forward(
         self,
         x_ND: Tensor,
-        again_ND: Tensor,
+        again_ND: Tensor | None,
         spans: SpanBounds,
         rotations: dict[int | None, Rotation],
         places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
+        """Two terms of the states [N, D] after this layer, or of those at `places` [K] alone: [K, D].
+
+        The first layer takes the embeddings twice; the others take two terms, or the states and None.
+        """
         if self.attention_norm:
-            x_ND, _, again_ND = self.attention_norm(x_ND)
+            x_ND, _, again_ND = self.attention_norm(x_ND, None if self.first else again_ND)
+        assert again_ND is not None
         dropout = self.dropout if self.training else 0.0
         mixed_ND = self._attention(self.qkv(x_ND), spans, rotations[self.reach], dropout).flatten(1)
         if places is not None:
             again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
         x_ND, _, again_ND = self.mlp_norm(dropped(self.attention_out(mixed_ND), dropout), again_ND)
-        x_ND = again_ND + self.mlp_out(dropped(self.mlp_in(x_ND), dropout))
-        return x_ND, x_ND
+        return self.mlp_out(dropped(self.mlp_in(x_ND), dropout)), again_ND
 
     def _attention(self, qkv: Tensor, spans: SpanBounds, rotation: Rotation, dropout: float) -> Tensor:
         """[N, H, E]; local layers have a kernel for one view of all rows in both directions."""
