@@ -1,46 +1,54 @@
-"""The phase `constants` of benchmarks/gpu_table.py: figures of the scaling model.
+"""The items `constants` and `ZeRO 1` of benchmarks/gpu_table.py.
 
-Rates of the models, bandwidth of an optimizer step, and with several ranks the bandwidth and latency of a node's
-collectives and how much they slow down compute.
+Constants of the scaling model: bandwidth of an optimizer step, and with several ranks the bandwidth and latency of a
+node's collectives and how much they slow down compute.
 """
 
 import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from benchmarks.engine_ranks import on_ranks
-from benchmarks.step import in_sequence
+from benchmarks import engine
+from benchmarks.engine_ranks import compare_engines, on_ranks
+from benchmarks.gpu_steps import Bench, Unit, Values
 from benchmarks.step_parts import seconds_of
-from benchmarks.step_work import Setting, Work
 from pretrain.planning.collectives import ring_seconds
 
 _OF_ELEMENT = 7 * 4  # bytes: AdamW reads weight, gradient and two moments, and writes all except the gradient
 _ELEMENTS = {"cuda": 1 << 28, "cpu": 1 << 22}  # fp32, of a large collective and of an optimizer step
 _QUICK_ELEMENTS, _SMALL_ELEMENTS = 1 << 20, 1 << 10
 _WIDTH, _PRODUCTS = {"cuda": 8192, "cpu": 512}, 20
-FASTEST = {"cuda": Setting("maskwright", fused=True), "cpu": Setting("maskwright")}
 
 
-def model_rates(works: list[Work]) -> dict[str, Any]:
-    """TFLOP/s of a whole step of each case on one GPU, optimizer included; the reason where it failed."""
-    return {work.case.name: _rate(work) for work in works}
+def constants(bench: Bench) -> Iterator[Unit]:
+    """Figures of the scaling model of `maskwright plan`. The rates of models are those of the item `steps`."""
+    yield "optimizer", lambda: {"memory, bytes per second": optimizer_bandwidth(bench.device, bench.quick)}
+    for ranks in (2, 4, 8):
+        if ranks <= (torch.cuda.device_count() if bench.cuda else 2):
+            yield f"{ranks} ranks", partial(node_collectives, bench.device, bench.quick, ranks)
 
 
-def _rate(work: Work) -> dict[str, Any]:
-    shape = work.shape
-    found: dict[str, Any] = {"layers": shape.layers, "hidden": shape.hidden, "seq_len": work.case.seq_len}
-    try:
-        (rounds,) = in_sequence([work], 1).values()
-    except Exception as error:
-        return found | {"failed": str(error).strip().splitlines()[-1]}
-    return found | {"TFLOP/s": statistics.median(one.flops / one.seconds for one in rounds) / 1e12}
+def zero_1(bench: Bench) -> Iterator[Unit]:
+    """Milliseconds of a step with DistributedDataParallel and with the engine's ZeRO 1, for each number of ranks."""
+    settings: Values = {"stages": [1], "accumulation": 1, "rounds": 5, "steps": 10, "skip": 3}
+    settings |= (engine.GPU if bench.cuda else engine.CPU) | (engine.QUICK if bench.quick else {})
+    for ranks in (1, 2, 4, 8):
+        if ranks <= (torch.cuda.device_count() if bench.cuda else 2):
+            yield f"{ranks} ranks", partial(steps_on_ranks, settings, ranks, bench.device)
+
+
+def steps_on_ranks(settings: Values, ranks: int, device: str) -> Values:
+    """See `zero_1`."""
+    rounds = on_ranks(compare_engines, settings, ranks, device)["rounds"]
+    return {side: 1e3 * statistics.median(times[side] for times in rounds) for side in rounds[0]}
 
 
 def optimizer_bandwidth(device: str, quick: bool) -> float:

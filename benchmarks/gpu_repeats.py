@@ -1,4 +1,4 @@
-"""The phases `repeated ...` of benchmarks/gpu_table.py: do the same computations give the same bits?
+"""The item `determinism` of benchmarks/gpu_table.py: do the same computations give the same bits?
 
 Two runs with one seed, each in its own process, and one layer's attention several times in one process. On a CPU all
 are equal. On a GPU, additions in a varying order make a difference, unless run.deterministic forbids them.
@@ -7,7 +7,8 @@ are equal. On a GPU, additions in a varying order make a difference, unless run.
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from benchmarks.gpu_kernels import MASKED, RESULTS, ROW_BOUND, SHAPES, Attend, Layer, attends, layer_of_step, seen
+from benchmarks.gpu_steps import Bench, Unit, Values
 from benchmarks.step import asked, process
-from benchmarks.step_work import Work
+from benchmarks.step_work import Setting, Work
 from pretrain.engine import make_deterministic
 from pretrain.kernels import FlashAttention, use_version
+
+_DETERMINISTIC = ", deterministic"
+VARIANTS = {
+    "plain": Setting("deepspeed"),
+    "Triton kernels": Setting("deepspeed", fused=True),
+    "compiled": Setting("deepspeed", compiled=True),
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,38 @@ class Run:
     losses: list[float]
     weights: dict[str, NDArray[np.float32]]
     rate: float
+
+
+def determinism(bench: Bench) -> Iterator[Unit]:
+    """Repeated attention of a layer, and two runs with one seed, without and with run.deterministic."""
+    for name, reach in SHAPES[1:3] if bench.quick else SHAPES[1:]:
+        layer = layer_of_step(bench, name)
+        for words, (attend, flash) in attends(bench, layer, reach).items():
+            for on in (False, True) if words != MASKED and ROW_BOUND not in words else ():
+                unit = f"attention, {bench.case(name).seq_len:,}, {seen(reach)}: {words}{_DETERMINISTIC * on}"
+                yield unit, partial(repeated_attention, layer, attend, flash, on, 3 if bench.quick else 10)
+    for name in ("base-512", "modernbert-base-1024")[: 1 if bench.quick else 2]:
+        for words, setting in VARIANTS.items() if bench.cuda else [("plain", VARIANTS["plain"])]:
+            for on in (False, True):
+                work = bench.work(name, replace(setting, deterministic=on))
+                yield f"runs, {name}: {words}{_DETERMINISTIC * on}", partial(two_runs, work)
+
+
+def repeated_attention(layer: Layer, attend: Attend, flash: int, on: bool, count: int) -> Values:
+    """See `compare_repetitions`. on: with run.deterministic."""
+
+    def compute() -> list[Tensor]:
+        leaf = layer.qkv.clone().requires_grad_()
+        out = attend(leaf)
+        return [out, *torch.autograd.grad(out, leaf, layer.gradient)[0].chunk(3, dim=1)]
+
+    with repeating(flash, on):
+        return compare_repetitions(compute, RESULTS, count)
+
+
+def two_runs(work: Work) -> Values:
+    """See `compared`."""
+    return compared(*(run_once(work, work.round_steps) for _ in range(2)))
 
 
 def run_once(work: Work, warm_up: int) -> Run:

@@ -1,280 +1,261 @@
-"""The table of speeds on this machine's GPUs: each model in each variant, its floor, and its rivals.
+"""The table of speeds on one GPU: attention, steps with their profiles, kernels, and rivals, beside the predictions.
 
-    python -m benchmarks.gpu_table
+    python -m benchmarks.gpu_table --minutes 8.5 --data DATA --out gpu_table.md
     python -m benchmarks.gpu_table --device cpu --quick --out /tmp/gpu_table.md
 
-The phases run in order of value, each in its own process with a time limit. After each phase, the results so far are in
-a JSON file; the page follows at the end. A phase that fails or takes too long keeps what it has measured, and costs no
-other phase. The script needs no git, no network and no MLflow.
+The items run in the order of ITEMS, in one process that imports everything once. Each measurement is written to the
+page and its JSON file as soon as it is known. One that raises, ends the process, or takes too long is reported, and a
+new process goes on with the next. It needs no git, no network and no MLflow.
 """
 
 import argparse
 import contextlib
+import gc
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
+import psutil
 
-from benchmarks.gpu_phases import VARIANTS, Phase, Request, phases
-from benchmarks.harness import ROOT, options, run, table, warn_if_busy, write_page
-from benchmarks.step import bundled
+from benchmarks.gpu_page import page
+from benchmarks.harness import ROOT, options, run, warn_if_busy, write_page
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 
-# Real tokens per second on one H100, predicted before any measurement, for the fastest variant.
-PREDICTED = {
-    "modernbert-base-1024": 440_000,
-    "base-512": 670_000,
-    "large-512": 222_000,
-    "mmbert-base-1024": 300_000,
-}
-Results = dict[str, dict[str, Any]]
+# Name, seconds on one H100, and the function that yields names and calls of measurements.
+ITEMS = (
+    ("machine", 30, "gpu_kernels:machine"),
+    ("agreement", 40, "gpu_kernels:agreement"),
+    ("profile", 90, "gpu_steps:profiles"),
+    ("attention", 70, "gpu_kernels:side_by_side"),
+    ("steps", 110, "gpu_steps:steps"),
+    ("kernels", 15, "gpu_kernels:kernels"),
+    ("products", 15, "gpu_kernels:products"),
+    ("transformers", 70, "gpu_steps:transformers_at_best"),
+    ("packed-encoders", 50, "gpu_steps:packed_encoders"),
+    ("determinism", 240, "gpu_repeats:determinism"),
+    ("constants", 120, "gpu_constants:constants"),
+    ("ZeRO 1", 120, "gpu_constants:zero_1"),
+)
+PATIENCE = 2.0  # an item may take so many times its seconds
+GRACE = 4.0  # seconds between the end of a measurement's time and the end of its process
+LOST = 3  # exit code of a process whose GPU takes no more work
+TOKENS = 1 << 22  # of a synthetic data set
+Results = dict[str, Any]
 
 
 def main() -> None:
     args = arguments()
-    if args.phase:
-        measure_here(args)
+    if args.end:
+        work(args)
         return
     warn_if_busy()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: ended by a signal"))
     args.json.parent.mkdir(parents=True, exist_ok=True)
+    results: Results = {"device": args.device, "quick": args.quick, "running": None, "items": {}}
+    if args.resume and args.json.exists():
+        results["items"] = without_failures(json.loads(args.json.read_text()).get("items", {}))
+    write_json(args.json, results)
     with tempfile.TemporaryDirectory(prefix="gpu-table-") as folder:
-        data = args.data.resolve() if args.data else bundled(Path(folder))
-        request = request_of(args, data)
-        results: Results = json.loads(args.json.read_text())["phases"] if args.resume and args.json.exists() else {}
-        end = time.monotonic() + 60 * args.minutes
-        for phase in wanted(request, args.only):
-            if results.get(phase.name, {"failed": "not measured"}).keys() == {"seconds", "result"}:
-                continue
-            seconds = min(60 * phase.minutes, end - time.monotonic())
-            results[phase.name] = outcome(phase, request, seconds, Path(folder)) if seconds > 0 else {"skipped": True}
-            write_json(args.json, {"device": args.device, "quick": args.quick, "phases": results})
-            print(f"{phase.name}: {results[phase.name].get('failed', 'done')}", flush=True)
-    write_page(args.out, page(results, request), ("torch", "transformers", "deepspeed"))
-    if failed := [name for name, one in results.items() if "failed" in one]:
-        sys.exit(f"error: {args.json} lacks results of the phases that failed: {', '.join(failed)}")
+        supervise(args, psutil.Process().create_time() + 60 * args.minutes, Path(folder))
+    results = json.loads(args.json.read_text())
+    write(args, results)
+    if failed := sorted(failures(results)):
+        sys.exit(f"error: {args.json} lacks measurements that failed: {'; '.join(failed)}")
 
 
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, "gpu_table")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", choices=["cuda", "cpu"], default=device)
-    parser.add_argument("--quick", action="store_true", help="a small model and few steps, to try the script")
-    parser.add_argument("--only", nargs="+", metavar="PHASE", help="names of phases, or first words of names")
-    parser.add_argument("--variants", nargs="+", choices=[*VARIANTS], default=[*VARIANTS], help="of our side")
-    parser.add_argument(
-        "--search-minutes", type=float, default=5.0, help="time to find the best settings of transformers"
-    )
-    parser.add_argument("--resume", action="store_true", help="keep the phases that --json has, and measure the others")
-    parser.add_argument("--minutes", type=float, default=120.0, help="no phase starts or runs after this time")
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--quick", action="store_true", help="tiny models and few steps, to try the script")
+    parser.add_argument("--only", nargs="+", metavar="ITEM", help=f"of {', '.join(name for name, *_ in ITEMS)}")
+    parser.add_argument("--resume", action="store_true", help="keep the measurements that --json has, without failures")
+    parser.add_argument("--minutes", type=float, default=60.0, help="from the start of the process until its end")
     parser.add_argument("--json", type=Path, help="file of results (default: the page's name with .json)")
-    parser.add_argument("--data", type=Path, help="a data set folder (default: documents cut from the bundled text)")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of a CPU")
-    parser.add_argument("--phase", help=argparse.SUPPRESS)  # measure this one here, and write its result to --json
+    parser.add_argument("--data", type=Path, help="a data set folder (default: documents of random tokens)")
+    parser.add_argument("--end", type=float, help=argparse.SUPPRESS)  # of the process that measures, as time.time()
     args = parser.parse_args()
+    if args.device == "cpu" and not args.quick:
+        raise UserError("--device cpu needs --quick: benchmarks.step measures on a CPU")
+    if unknown := set(args.only or ()) - {name for name, *_ in ITEMS}:
+        raise UserError(f"--only has no item {', '.join(sorted(unknown))}; see --help")
     args.json = args.json or args.out.with_suffix(".json")
     return args
 
 
-def request_of(args: argparse.Namespace, data: Path) -> Request:
-    """The settings on the command line."""
-    return Request(data, args.device, args.threads, args.quick, tuple(args.variants), 60 * args.search_minutes)
+def without_failures(items: Results) -> Results:
+    """What need not be measured again."""
+    kept = {
+        name: {unit: one for unit, one in item["result"].items() if "failed" not in one} for name, item in items.items()
+    }
+    return {name: {"seconds": 0.0, "result": result, "done": False} for name, result in kept.items()}
 
 
-def wanted(request: Request, only: list[str] | None) -> list[Phase]:
-    """The phases whose names or first words are in `only`, or all.
-
-    Raises:
-        UserError: if no phase has one of the names.
-    """
-    known = phases(request)
-    names = {name for phase in known for name in (phase.name, phase.name.split()[0])}
-    if unknown := set(only or ()) - names:
-        raise UserError(f"--only has no phase {', '.join(sorted(unknown))}; phases are {', '.join(sorted(names))}")
-    return [phase for phase in known if not only or {phase.name, phase.name.split()[0]} & {*only}]
+def failures(results: Results) -> Iterator[str]:
+    """Items and names of the measurements that failed."""
+    for name, item in results["items"].items():
+        yield from (f"{name}, {unit}" for unit, one in item["result"].items() if "failed" in one)
+        if "failed" in item:
+            yield name
 
 
-def outcome(phase: Phase, request: Request, seconds: float, folder: Path) -> dict[str, Any]:
-    """Run a phase in a process with a separate group. Returns its result, and the reason if it failed."""
-    answer = folder / "answer.json"
-    answer.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "benchmarks.gpu_table", "--phase", phase.name, "--json", answer]
-    command += ["--data", request.data, "--device", request.device, "--threads", str(request.threads)]
-    command += ["--quick"] * request.quick + ["--variants", *request.variants]
-    command += ["--search-minutes", str(request.search_seconds / 60)]
-    begin = time.monotonic()
-    child = subprocess.Popen([str(word) for word in command], cwd=ROOT, start_new_session=True)
-    found: dict[str, Any] = {}
-    try:
-        if code := child.wait(seconds):
-            found["failed"] = f"exit code {code}"
-    except subprocess.TimeoutExpired:
-        found["failed"] = f"ended after its limit of {seconds / 60:.1f} minutes"
-    finally:
-        end_group(child)
-    found["seconds"] = round(time.monotonic() - begin, 1)
-    return found | ({"result": json.loads(answer.read_text())} if answer.exists() else {})
+def write(args: argparse.Namespace, results: Results) -> None:
+    """Write the page."""
+    names = [name for name, *_ in ITEMS if not args.only or name in args.only]
+    write_page(args.out, page(results, names), ("torch", "transformers", "deepspeed"), shown=False)
 
 
-def end_group(child: "subprocess.Popen[bytes]") -> None:
-    """End a phase with all processes that it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+def supervise(args: argparse.Namespace, end: float, folder: Path) -> None:
+    """Measure in another process until `end`; start it again if it ends or hangs in a measurement."""
+    data = args.data.resolve() if args.data else folder / "data"
+    command = [sys.executable, "-m", "benchmarks.gpu_table", "--device", args.device, "--json", args.json.resolve()]
+    command += ["--out", args.out.resolve(), "--data", data, "--end", end, *["--quick"] * args.quick]
+    command += ["--only", *args.only] if args.only else []
+    environment = dict(os.environ) | ({"TRITON_INTERPRET": "1"} if args.device == "cpu" else {})
+    environment["DS_ACCELERATOR"] = args.device
+    code: int | None = None
+    while code != 0 and time.time() < end:
+        child = subprocess.Popen([str(word) for word in command], cwd=ROOT, env=environment, start_new_session=True)
+        try:
+            code = watched(child, args.json, end)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # with all processes that it started
+            child.wait()
+        results = json.loads(args.json.read_text())
+        if code and code != LOST and not results["running"]:
+            raise UserError(f"the process that measures ended with {code}, before its first measurement")
+        if code != 0 and (running := results["running"]):
+            reason = "it took too long" if code is None else f"its process ended with {code}"
+            results["items"][running["item"]]["result"][running["unit"]] = {"failed": reason}
+            results["running"] = None
+            write_json(args.json, results)
 
 
-def measure_here(args: argparse.Namespace) -> None:
-    """Measure one phase in this process, and write each value to the file immediately."""
-    request = request_of(args, args.data)
-    (phase,) = (phase for phase in phases(request) if phase.name == args.phase)
-    found: dict[str, Any] = {}
-    for name, value in phase.measure(request):
-        found[name] = value
-        write_json(args.json, found)
+def watched(child: "subprocess.Popen[bytes]", path: Path, end: float) -> int | None:
+    """The exit code of the process that measures; None if its measurement, or the whole, took too long."""
+    while child.poll() is None:
+        running = json.loads(path.read_text())["running"]
+        if time.time() > min(end, running["until"] if running else end) + GRACE / 2:
+            return None
+        time.sleep(0.2)
+    return child.returncode
 
 
-def page(results: Results, request: Request) -> str:
-    """The page of results."""
-    found = {name: one["result"] for name, one in results.items() if "result" in one}
-    missing = [
-        [name, one.get("failed", "no time was left")]
-        for name, one in results.items()
-        if "failed" in one or "result" not in one
-    ]
-    sections = [f"## {name}\n\n{_renderer(name)(result, found)}" for name, result in found.items()]
-    notes = f"## Not measured, or only in part\n\n{table(['phase', 'reason'], *missing, left=2)}" if missing else ""
-    title = "Speed on a GPU" if request.device == "cuda" else "The GPU table, tried on a CPU"
-    return f"""# {title}
+def work(args: argparse.Namespace) -> None:
+    """Measure what --json lacks, in this process."""
+    from benchmarks import gpu_steps
 
-Real tokens per second: padding does not count. Documents have log-normal lengths. MFU: operations of the whole model
-for real tokens, relative to the peak of the data sheet; "computed" leaves out what Maskwright skips. A host wait is an
-operation that the host waits for. Predictions were written before the first measurement.
-
-{chr(10).join(f"{section}{chr(10)}" for section in sections)}
-{notes}"""
-
-
-def _renderer(name: str) -> Callable[[dict[str, Any], Results], str]:
-    kind, _, case = name.partition(" ")
-    if kind == "steps":
-        return lambda result, found: _steps(case, result, found)
-    if kind == "rivals":
-        return lambda result, found: _rivals(case, result, found)
-    if kind == "repeated":
-        return _repeated_attention if case == "attention" else _repeated_runs
-    return {"products": _products, "attention": _attention, "operations": _operations}.get(kind, _plain)
-
-
-def _steps(case: str, result: dict[str, Any], found: Results) -> str:
-    peak = found.get("versions", {}).get("peak TFLOP/s")
-    rows = []
-    for name, one in result.items():
-        if "failed" in one:
-            rows.append([name, f"failed: {one['failed']}", *[""] * 6])
+    if not args.data.exists():
+        gpu_steps.synthetic(args.data, TOKENS >> (6 if args.quick else 0), 120 if args.quick else 30_000)
+    bench = gpu_steps.Bench(args.device, args.quick, args.data)
+    results, sampler = json.loads(args.json.read_text()), Sampler(args.device)
+    for name, seconds, place in ITEMS:
+        item = results["items"].setdefault(name, {"seconds": 0.0, "result": {}, "done": False})
+        if item["done"] or (args.only and name not in args.only):
             continue
-        shares = [f"{one[kind] / peak:.1%}" if peak else "" for kind in ("TFLOP/s", "computed TFLOP/s")]
-        rate = f"{one['tokens per second']:,.0f} ({one['least']:,.0f} to {one['most']:,.0f})"
-        waits = "" if one["host waits per step"] is None else f"{one['host waits per step']}"
-        memory = f"{one['peak bytes'] / 2**30:.1f} GiB"
-        rows.append([name, rate, f"{one['TFLOP/s']:.3g}", *shares, memory, f"{one['slots filled']:.1%}", waits])
-    header = [
-        "",
-        "real tokens/s",
-        "TFLOP/s",
-        "MFU",
-        "MFU, computed",
-        "peak memory",
-        "slots filled",
-        "host waits a step",
-    ]
-    note = f"\n\nPredicted for one H100: at least {PREDICTED[case]:,} real tokens/s." if case in PREDICTED else ""
-    return table(header, *rows) + note
+        limit = PATIENCE * seconds - item["seconds"] if args.device == "cuda" else 600.0
+        until, begin = min(args.end - GRACE, time.time() + limit), time.time()
+        try:
+            module, _, function = place.partition(":")
+            units = getattr(importlib.import_module(f"benchmarks.{module}"), function)(bench)
+            for unit, measure in units:
+                if unit in item["result"]:
+                    continue
+                if time.time() > until:
+                    break
+                results["running"] = {"item": name, "unit": unit, "until": until}
+                write_json(args.json, results)
+                item["result"][unit] = measured(measure)
+                item["seconds"], begin = round(item["seconds"] + time.time() - begin, 1), time.time()
+                results["running"] = None
+                write_json(args.json, results)
+                print(f"{name}, {unit}: {item['result'][unit].get('failed', 'done')}", flush=True)
+                if "failed" in item["result"][unit] and lost(args.device):
+                    os._exit(LOST)
+            else:
+                item["done"] = True
+        except Exception as error:  # a module or the inputs of an item
+            item["failed"], item["done"] = last_line(error), True
+        item["clocks"] = sampler.taken()
+        write_json(args.json, results)
+        write(args, results)
+        if time.time() > args.end - GRACE:
+            return
 
 
-def _rivals(case: str, result: dict[str, Any], found: Results) -> str:
-    trials = [[name, f"{rate:,.0f}" if rate else "failed"] for name, rate in result.get("trials", {}).items()]
-    shown = f"Search of the best settings:\n\n{table(['', 'real tokens/s'], *trials)}" if trials else ""
-    measured = _steps(case, result["sides"], found) if result.get("sides") else "No setting was measured in rounds."
-    return f"{shown}\n\n{measured}"
+def measured(measure: Any) -> Results:
+    """A measurement's values, or the reason why it failed."""
+    try:
+        values: Results = measure()
+    except Exception as error:
+        values = {"failed": last_line(error)}
+    import torch
+
+    gc.collect()
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+    with contextlib.suppress(RuntimeError):
+        torch.cuda.empty_cache()
+    return values
 
 
-def _products(result: dict[str, Any], found: Results) -> str:
-    rows = [[case, name, f"{rate:.3g}"] for case, rates in result.items() for name, rate in rates.items()]
-    return table(["model", "product", "TFLOP/s"], *rows, left=2)
+def last_line(error: Exception) -> str:
+    """What went wrong, in one line."""
+    return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"[:300]
 
 
-def _attention(result: dict[str, Any], found: Results) -> str:
-    rows = [
-        [shape, backend, f"failed: {one['failed']}", ""]
-        if "failed" in one
-        else [shape, backend, f"{one['milliseconds']:.2f}", f"{one['TFLOP/s']:.3g}"]
-        for shape, backends in result.items()
-        for backend, one in backends.items()
-    ]
-    return table(["shape", "backend", "ms, forward and backward", "TFLOP/s"], *rows, left=2)
+def lost(device: str) -> bool:
+    """Whether the GPU refuses all further work of this process, as after an access outside of its memory."""
+    import torch
+
+    try:
+        torch.cuda.synchronize() if device == "cuda" else None
+    except RuntimeError:
+        return True
+    return False
 
 
-def _operations(result: dict[str, Any], found: Results) -> str:
-    rows = [[side, f"`{name[:80]}`", f"{ms:.2f}"] for side, times in result.items() for name, ms in times]
-    return table(["model", "operation", "ms per step"], *rows, left=2)
+class Sampler:
+    """Clock and power of the GPU, four times a second; nothing where nvidia-ml-py cannot read them."""
 
+    def __init__(self, device: str):
+        self._samples: list[tuple[int, float]] = []
+        with contextlib.suppress(Exception):
+            if device == "cuda":
+                import pynvml
 
-def _repeated_runs(result: dict[str, Any], found: Results) -> str:
-    rows = []
-    for variant, switches in result.items():
-        for switch, one in switches.items():
-            if "failed" in one:
-                rows.append([variant, switch, f"failed: {one['failed']}", *[""] * 4])
-                continue
-            off = switches["off"].get("tokens per second")
-            cost = f"{1 - one['tokens per second'] / off:.1%}" if off and switch == "on" else ""
-            equal = f"{'equal bit by bit' if one['equal'] else 'differ'}, {one['steps']} steps"
-            differences = [f"{one[kind]:.2g}" for kind in ("losses", "weights")]
-            rows.append([variant, switch, equal, *differences, f"{one['tokens per second']:,.0f}", cost])
-    header = ["", "deterministic", "two runs", "losses differ by", "weights differ by", "real tokens/s", "cost"]
-    note = """Two runs of the engine with one seed; largest relative differences of a loss and of a parameter. With
-`run.deterministic`, `train.compile: auto` does not compile; "compiled" is `train.compile: true`. The second run takes
-compiled code from the cache of the first."""
-    return f"{note}\n\n{table(header, *rows, left=3)}"
+                pynvml.nvmlInit()
+                handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+                threading.Thread(target=self._sample, args=(pynvml, handle), daemon=True).start()
 
+    def _sample(self, nvml: Any, handle: Any) -> None:
+        with contextlib.suppress(Exception):
+            while True:
+                clock = nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)
+                self._samples.append((clock, nvml.nvmlDeviceGetPowerUsage(handle) / 1e3))
+                time.sleep(0.25)
 
-def _repeated_attention(result: dict[str, Any], found: Results) -> str:
-    rows = []
-    for form, backends in result.items():
-        for backend, switches in backends.items():
-            for switch, one in switches.items():
-                rows.append([form, backend, switch, *_of_repetitions(one)])
-    names = ["output", "dQ", "dK", "dV"]
-    note = "Repetitions that differ from the first in any bit; the largest difference, relative to the largest value."
-    return f"{note}\n\n{table(['shape', 'backend', 'deterministic', *names], *rows, left=3)}"
-
-
-def _of_repetitions(one: dict[str, Any]) -> list[str]:
-    if "failed" in one:
-        return [f"failed: {one['failed'][:80]}", "", "", ""]
-    of = one["repetitions"]
-    parts = [part for name, part in one.items() if name != "repetitions"]
-    return [f"{part['differ']} of {of}" + (f", {part['by']:.1g}" if part["differ"] else "") for part in parts]
-
-
-def _plain(result: dict[str, Any], found: Results) -> str:
-    return table(["", ""], *([name, _shown(value)] for name, value in result.items()), left=2)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_shown(one)}" for name, one in value.items())
-    if isinstance(value, list):
-        return ", ".join(_shown(one) for one in value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    def taken(self) -> Results | None:
+        """Least, median and most of the samples since the last call."""
+        samples, self._samples = sorted(self._samples), []
+        if not samples:
+            return None
+        watts = sorted(power for _, power in samples)
+        middle = len(samples) // 2
+        return {
+            "MHz": [samples[0][0], samples[middle][0], samples[-1][0]],
+            "W": [round(watts[0]), round(watts[middle]), round(watts[-1])],
+        }
 
 
 if __name__ == "__main__":

@@ -109,10 +109,11 @@ def memory(name: str, pid: int | str = "self") -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
-def write_page(out: Path, text: str, packages: Iterable[str]) -> None:
-    """Print the page and write it to `out`, with a table of machine, versions, commit and command at its end."""
+def write_page(out: Path, text: str, packages: Iterable[str], shown: bool = True) -> None:
+    """Write the page to `out`, with a table of machine, versions, commit and command at its end, and print it."""
     page = f"{text.strip()}\n\n{_conditions(packages)}\n"
-    print(page)
+    if shown:
+        print(page)
     out.parent.mkdir(parents=True, exist_ok=True)
     with atomic_writer(out) as file:
         file.write(page.encode())

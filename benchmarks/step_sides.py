@@ -60,23 +60,7 @@ class Maskwright:
 
     def batches(self) -> Iterator[Batch]:
         """From the loader of a run."""
-        config, sources = self.work.config, Sources.open(self.work.config)
-        loader = Loader.for_training(config, sources, BatchStage.of_run(config, 1), 0)
-        feed = DeviceFeed(self.device)
-        pad = Vocabulary.of(sources.tokenizer).pad
-
-        def prepare(step: LoaderStep) -> Batch:
-            lengths = np.concatenate([batch.document_lengths(pad) for batch in step.batches])
-            predictions = sum(int((batch.labels >= 0).sum()) for batch in step.batches)
-            slots = sum(len(batch.tokens) for batch in step.batches)
-            return Batch([feed(batch) for batch in step.batches], predictions, lengths, slots)
-
-        prefetcher = Prefetcher(loader, 0, loader.mixture.start(), prepare)
-        try:
-            while True:
-                yield prefetcher.next()
-        finally:
-            prefetcher.close()
+        return loaded(self.work)
 
     def step(self, batch: Batch) -> Tensor:
         total = torch.zeros((), device=self.device)
@@ -90,6 +74,27 @@ class Maskwright:
     def _loss(self, part: DeviceBatch) -> Tensor:
         loss: Tensor = self.model(**part.inputs).loss
         return loss
+
+
+def loaded(work: Work) -> Iterator[Batch]:
+    """Batches on the device, from the loader of a run in its thread."""
+    config, sources = work.config, Sources.open(work.config)
+    loader = Loader.for_training(config, sources, BatchStage.of_run(config, 1), 0)
+    feed = DeviceFeed(torch.device(work.device))
+    pad = Vocabulary.of(sources.tokenizer).pad
+
+    def prepare(step: LoaderStep) -> Batch:
+        lengths = np.concatenate([batch.document_lengths(pad) for batch in step.batches])
+        predictions = sum(int((batch.labels >= 0).sum()) for batch in step.batches)
+        slots = sum(len(batch.tokens) for batch in step.batches)
+        return Batch([feed(batch) for batch in step.batches], predictions, lengths, slots)
+
+    prefetcher = Prefetcher(loader, 0, loader.mixture.start(), prepare)
+    try:
+        while True:
+            yield prefetcher.next()
+    finally:
+        prefetcher.close()
 
 
 class Engined(Maskwright):
@@ -131,11 +136,7 @@ class Transformers:
             packed_encoders.pack(self.model)
         if work.setting.compiled:
             self.model.compile()
-        matrices, others = [], []
-        for name, weight in self.model.named_parameters():
-            (matrices if weight.ndim == 2 and "embeddings" not in name else others).append(weight)
-        groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": work.config.optim.weight_decay}]
-        self.weights = Weights([*groups, {"params": others, "weight_decay": 0.0}], work.config)
+        self.weights = Weights(decay_groups(self.model, work), work.config)
 
     def batches(self) -> Iterator[Batch]:
         """On average as many real tokens per step as Maskwright has slots."""
@@ -173,6 +174,15 @@ class Transformers:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.work.setting.autocast):
             loss: Tensor = self.model(**part).loss
         return loss
+
+
+def decay_groups(model: torch.nn.Module, work: Work) -> list[dict[str, Any]]:
+    """Parameters of a model of transformers, with and without weight decay."""
+    matrices, others = [], []
+    for name, weight in model.named_parameters():
+        (matrices if weight.ndim == 2 and "embeddings" not in name else others).append(weight)
+    decay = work.config.optim.weight_decay
+    return [{"params": matrices, "weight_decay": decay}, {"params": others, "weight_decay": 0.0}]
 
 
 class Collator:

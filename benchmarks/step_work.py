@@ -26,7 +26,7 @@ class Case:
 
     name: str
     arch: str
-    size: str
+    size: str | dict[str, int]
     seq_len: int
     rate: float
     vocab_size: int

@@ -46,7 +46,7 @@ class _WindowAttention(torch.autograd.Function):
         ctx.of_scale = (2 * half) ** -0.5
         ctx.sizes = {"HALF": half, "SIZE": TILE, "REACH": reach, "HEADS": heads, "num_stages": 1}
         inputs = qkv, cos, sin, *tiles
-        _forward[(len(tiles.first), heads)](
+        _window_forward[(len(tiles.first), heads)](
             *inputs, out, log_sums, len(qkv), ctx.of_scale * _LOG2_E, num_warps=4, **ctx.sizes
         )
         ctx.save_for_backward(*inputs, out, log_sums)
@@ -58,7 +58,7 @@ class _WindowAttention(torch.autograd.Function):
         of_qkv = torch.empty_like(qkv)
         inputs = qkv, cos, sin, first, *others, of_out.contiguous(), of_qkv
         grid = len(first), ctx.sizes["HEADS"]
-        _backward[grid](*inputs, len(qkv), ctx.of_scale * _LOG2_E, ctx.of_scale, num_warps=8, **ctx.sizes)
+        _window_backward[grid](*inputs, len(qkv), ctx.of_scale * _LOG2_E, ctx.of_scale, num_warps=8, **ctx.sizes)
         return of_qkv, *(None,) * 5
 
 
@@ -114,7 +114,7 @@ def _scores(q_first, q_second, k_first, k_second, query, key, end, scale, REACH:
 
 
 @triton.jit
-def _forward(
+def _window_forward(
     qkv,  # [n_rows, 3, HEADS, 2 * HALF]
     cosines,  # [n_rows, HALF]
     sines,  # [n_rows, HALF]
@@ -166,8 +166,8 @@ def _of_scores(scores, log_sum, of_out, out, value):
 
 
 @triton.jit
-def _backward(
-    qkv,  # the first six and log_sums: see _forward
+def _window_backward(
+    qkv,  # the first six and log_sums: see _window_forward
     cosines,
     sines,
     firsts,
