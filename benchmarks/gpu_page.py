@@ -37,6 +37,7 @@ AIM = {  # real tokens a second
     "base-512": "745,000",
     "large-512": "252,000",
 }
+MANY = 6  # values of a measurement for one row of a table
 Items = dict[str, dict[str, Any]]
 
 
@@ -79,7 +80,7 @@ def section(name: str, items: Items) -> str:
     if name == "profile":
         text = "\n\n".join(profile(case, one, items) for case, one in measured.items())
     elif name in ("steps", "transformers", "packed-encoders"):
-        text = steps(measured, items)
+        text = steps(measured, items, ours=name == "steps")
     else:
         text = plain(measured)
     clocks = item.get("clocks")
@@ -105,8 +106,9 @@ def profile(case: str, one: dict[str, Any], items: Items) -> str:
     )
 
 
-def steps(measured: dict[str, Any], items: Items) -> str:
-    """Figures of sides, beside what was measured before, the predictions and the aims."""
+def steps(measured: dict[str, Any], items: Items, ours: bool) -> str:
+    """Figures of sides; of a run's way, the first of each case, beside the figures before, predictions and aims."""
+    told: set[str] = set()
     peak = results_of("machine", items).get("versions", {}).get("peak TFLOP/s")
     rows = []
     for unit, one in measured.items():
@@ -114,10 +116,12 @@ def steps(measured: dict[str, Any], items: Items) -> str:
         shares = [f"{one[kind] / peak:.1%}" if peak else "" for kind in ("TFLOP/s", "computed TFLOP/s")]
         rate = f"{one['tokens per second']:,.0f} ({one['least']:,.0f} to {one['most']:,.0f})"
         waits = "" if one["host waits per step"] is None else f"{one['host waits per step']}"
-        cells = [case, way, BUDGET[case][0], PREDICTED[case]["step"], f"{one['ms per step']:.1f}", rate, AIM[case]]
+        expected = [BUDGET[case][0], PREDICTED[case]["step"], AIM[case]] if ours and case not in told else [""] * 3
+        told.add(case)
+        cells = [case, way, *expected, f"{one['ms per step']:.1f}", rate]
         rest = [f"{one['peak bytes'] / 2**30:.1f} GiB", f"{one['slots filled']:.1%}", waits]
         rows.append([*cells, f"{one['TFLOP/s']:.3g}", *shares, *rest])
-    header = ["model", "way", "ms before", "predicted", "measured", "real tokens/s", "aim", "TFLOP/s", "MFU"]
+    header = ["model", "way", "ms before", "predicted", "aim, tokens/s", "ms", "real tokens/s", "TFLOP/s", "MFU"]
     return table([*header, "MFU, computed", "peak memory", "slots filled", "host waits"], *rows, left=2)
 
 
@@ -127,13 +131,23 @@ def results_of(name: str, items: Items) -> dict[str, Any]:
 
 
 def plain(measured: dict[str, Any]) -> str:
-    """A table with a column for each value, or a row for each if measurements have different values."""
-    names = {tuple(one) for one in measured.values()}
-    if len(names) == 1:
-        (header,) = names
-        return table(["", *header], *([unit, *map(shown, one.values())] for unit, one in measured.items()))
-    rows = [[unit, name, shown(value)] for unit, one in measured.items() for name, value in one.items()]
-    return table(["", "", ""], *rows, left=2)
+    """Tables of measurements with the same values: a column for each value, or a row if they are many."""
+    groups: list[tuple[list[str], dict[str, Any]]] = []
+    for unit, one in measured.items():
+        if not groups or not (set(one) <= set(groups[-1][0]) or set(groups[-1][0]) <= set(one)):
+            groups.append(([], {}))
+        names, together = groups[-1]
+        names.extend(name for name in one if name not in names)
+        together[unit] = one
+    tables = []
+    for names, together in groups:
+        if len(names) > MANY:
+            rows = [[name, *(shown(one.get(name, "")) for one in together.values())] for name in names]
+            tables.append(table(["", *together], *rows))
+        else:
+            rows = [[unit, *(shown(one.get(name, "")) for name in names)] for unit, one in together.items()]
+            tables.append(table(["", *names], *rows))
+    return "\n\n".join(tables)
 
 
 def shown(value: Any) -> str:

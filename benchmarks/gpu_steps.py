@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,14 +20,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 
-from benchmarks.step_parts import seconds_of
+from benchmarks.step_parts import profiled, seconds_of
 from benchmarks.step_sides import Maskwright, decay_groups, measured
 from benchmarks.step_work import CASES, SEED, Batch, Case, Round, Setting, Weights, Work
 from data_prep.format import Manifest, ShardWriter, TokenizerInfo
 from pretrain.data import DeviceBatch
-from pretrain.kernels import FlashAttention, Operations, operations, use_version
+from pretrain.kernels import PLAIN, FlashAttention, Operations, Rotation, Tiles, operations, use_version
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder
 from pretrain.model.attention import DocumentBounds, attention
@@ -67,6 +68,11 @@ class Bench:
         """Of weights and activations."""
         return torch.bfloat16 if self.cuda else torch.float32
 
+    @property
+    def operations(self) -> Operations:
+        """The Triton kernels, or without a GPU their plain twins, so that a model takes the same paths."""
+        return operations(True) if self.cuda else PLAIN._replace(window_attention=plain_window_attention)
+
     def case(self, name: str) -> Case:
         """A case of benchmarks.step_work, or a tiny one of its architecture."""
         case = CASES[name]
@@ -91,7 +97,7 @@ class Bench:
 
     def ways(self, local: bool) -> dict[str, Way]:
         """The ways to compute attention, the one of a run first. local: whether some layers are local."""
-        fused, ways = operations(True), {}
+        fused, ways = self.operations, {}
         for version in (2, *newer_flash(self.cuda)):
             name = f"FlashAttention {version}" if self.cuda else "sdpa"
             kernels = {f"window kernel, {name}": fused} if local else {}
@@ -100,12 +106,22 @@ class Bench:
         return ways
 
 
+def plain_window_attention(qkv: Tensor, heads: int, by: Rotation, tiles: Tiles, reach: int) -> Tensor:
+    """The plain twin of the kernel of that name."""
+    bounds = torch.cat([tiles.begin[tiles.end > 0].unique(), tiles.end.max()[None]])
+    documents = DocumentBounds.of(bounds, len(qkv), len(qkv), "sdpa", reaches=(reach,))
+    return attention(*PLAIN.rotate_qkv(qkv, heads, heads, by), documents, reach)
+
+
 def newer_flash(cuda: bool) -> list[int]:
-    """The version of flash attention that is installed for this GPU, if it is newer than torch's own."""
+    """The versions of flash attention for this GPU that are newer than torch's own; also version 3 as a mere module."""
     if not cuda:
         return []
-    newest = FlashAttention.installed(torch.cuda.get_device_capability()[0]).version
-    return [newest] if newest != FlashAttention().version else []
+    generation, _ = torch.cuda.get_device_capability()
+    versions = {FlashAttention.installed(generation).version}
+    if generation == 9 and find_spec("flash_attn_interface"):
+        versions.add(3)
+    return sorted(versions - {FlashAttention().version})
 
 
 def synthetic(folder: Path, tokens: int, vocab_size: int) -> Path:
@@ -158,7 +174,8 @@ class FlatTransformers(OnDevice):
         self.model.set_attn_implementation("documents")
         self.model.to(torch.bfloat16 if work.half else torch.float32)
         self.weights = Weights(decay_groups(self.model, work), work.config)
-        self._sum = torch.compile(self._summed, dynamic=False) if compiled else self._summed
+        backend = "inductor" if work.device == "cuda" else "aot_eager"  # on a CPU, code would take minutes
+        self._sum = torch.compile(self._summed, dynamic=False, backend=backend) if compiled else self._summed
 
     def _loss(self, part: DeviceBatch) -> Tensor:
         torch._dynamo.mark_dynamic(part.cu_seqlens, 0)  # one graph for any number of documents
@@ -289,28 +306,21 @@ def profiles(bench: Bench) -> Iterator[Unit]:
 
 
 def profile_of(make: Callable[[], Maskwright], count: int) -> Values:
-    """Milliseconds per step by kind of kernel, "idle" included; and the kernels that take most, with their kinds."""
+    """Milliseconds per step by kind of kernel, "idle" included; and the kernels that take most, with their kinds.
+
+    On a CPU, operators stand for kernels, with the time of each without those inside.
+    """
     with closing(make) as (side, batches):
         cuda = side.work.device == "cuda"
-        for batch in islice(batches, 1 if side.work.round_steps == 1 else 5):
+        for batch in islice(batches, 5 if cuda else 0):
             side.step(batch)
-        taken = list(islice(batches, count))
-        torch.cuda.synchronize() if cuda else None
-        with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as profiled:
-            for batch in taken:
-                side.step(batch)
-            torch.cuda.synchronize() if cuda else None
-        return by_kind(spans_of(profiled, cuda), count)
-
-
-def spans_of(profiled: profile, cuda: bool) -> list[tuple[str, float, float]]:
-    """Name, begin and end in microseconds of each GPU kernel; on a CPU, each operator with its own time alone."""
-    spans = []
-    for event in profiled.events():
-        if str(event.device_type).endswith("CPU") is not cuda and not event.name.startswith("part: "):
-            begin, end = event.time_range.start, event.time_range.end
-            spans.append((event.name, begin, end if cuda else begin + event.self_cpu_time_total))
-    return spans
+        spans = []
+        for event in profiled(side, batches, count, set() if cuda else {ProfilerActivity.CPU}):
+            on_host = str(event.device_type).endswith("CPU")
+            if on_host is not cuda and not event.name.startswith(("part: ", "Optimizer.", "ProfilerStep")):  # ranges
+                begin, end = event.time_range.start, event.time_range.end
+                spans.append((event.name, begin, end if cuda else begin + event.self_cpu_time_total))
+        return by_kind(spans, count)
 
 
 def by_kind(spans: list[tuple[str, float, float]], count: int) -> Values:

@@ -65,12 +65,20 @@ def main() -> None:
     if args.resume and args.json.exists():
         results["items"] = without_failures(json.loads(args.json.read_text()).get("items", {}))
     write_json(args.json, results)
-    with tempfile.TemporaryDirectory(prefix="gpu-table-") as folder:
-        supervise(args, psutil.Process().create_time() + 60 * args.minutes, Path(folder))
-    results = json.loads(args.json.read_text())
-    write(args, results)
+    try:
+        with tempfile.TemporaryDirectory(prefix="gpu-table-") as folder:
+            supervise(args, started() + 60 * args.minutes, Path(folder))
+    finally:
+        results = json.loads(args.json.read_text())
+        write(args, results)
     if failed := sorted(failures(results)):
         sys.exit(f"error: {args.json} lacks measurements that failed: {'; '.join(failed)}")
+
+
+def started() -> float:
+    """When this process started, as time.time(); now, where the system tells another time."""
+    now, created = time.time(), psutil.Process().create_time()
+    return created if 0 <= now - created < 60 else now
 
 
 def arguments() -> argparse.Namespace:
@@ -93,11 +101,13 @@ def arguments() -> argparse.Namespace:
 
 
 def without_failures(items: Results) -> Results:
-    """What need not be measured again."""
-    kept = {
-        name: {unit: one for unit, one in item["result"].items() if "failed" not in one} for name, item in items.items()
-    }
-    return {name: {"seconds": 0.0, "result": result, "done": False} for name, result in kept.items()}
+    """What need not be measured again; items that lack a measurement have their whole time again."""
+    kept = {}
+    for name, item in items.items():
+        units = {unit: one for unit, one in item["result"].items() if "failed" not in one}
+        whole = item["done"] and "failed" not in item and units == item["result"]
+        kept[name] = item if whole else {"seconds": 0.0, "result": units, "done": False}
+    return kept
 
 
 def failures(results: Results) -> Iterator[str]:
@@ -120,8 +130,7 @@ def supervise(args: argparse.Namespace, end: float, folder: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.gpu_table", "--device", args.device, "--json", args.json.resolve()]
     command += ["--out", args.out.resolve(), "--data", data, "--end", end, *["--quick"] * args.quick]
     command += ["--only", *args.only] if args.only else []
-    environment = dict(os.environ) | ({"TRITON_INTERPRET": "1"} if args.device == "cpu" else {})
-    environment["DS_ACCELERATOR"] = args.device
+    environment = os.environ | {"DS_ACCELERATOR": args.device}
     code: int | None = None
     while code != 0 and time.time() < end:
         child = subprocess.Popen([str(word) for word in command], cwd=ROOT, env=environment, start_new_session=True)
@@ -135,10 +144,19 @@ def supervise(args: argparse.Namespace, end: float, folder: Path) -> None:
         if code and code != LOST and not results["running"]:
             raise UserError(f"the process that measures ended with {code}, before its first measurement")
         if code != 0 and (running := results["running"]):
-            reason = "it took too long" if code is None else f"its process ended with {code}"
-            results["items"][running["item"]]["result"][running["unit"]] = {"failed": reason}
+            end_of(running, results["items"][running["item"]], code)
             results["running"] = None
             write_json(args.json, results)
+
+
+def end_of(running: Results, item: Results, code: int | None) -> None:
+    """Note in an item what ended its process: exit code `code`, or None if it took too long."""
+    reason = "it took too long" if code is None else f"its process ended with {code}"
+    item["seconds"] = round(item["seconds"] + time.time() - running["since"], 1)
+    if running["unit"]:
+        item["result"][running["unit"]] = {"failed": reason}
+    else:  # before its first measurement
+        item["failed"], item["done"] = reason, True
 
 
 def watched(child: "subprocess.Popen[bytes]", path: Path, end: float) -> int | None:
@@ -153,8 +171,12 @@ def watched(child: "subprocess.Popen[bytes]", path: Path, end: float) -> int | N
 
 def work(args: argparse.Namespace) -> None:
     """Measure what --json lacks, in this process."""
+    import torch
+
     from benchmarks import gpu_steps
 
+    if args.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("torch finds no GPU; --device cpu --quick tries the script")
     if not args.data.exists():
         gpu_steps.synthetic(args.data, TOKENS >> (6 if args.quick else 0), 120 if args.quick else 30_000)
     bench = gpu_steps.Bench(args.device, args.quick, args.data)
@@ -164,21 +186,26 @@ def work(args: argparse.Namespace) -> None:
         if item["done"] or (args.only and name not in args.only):
             continue
         limit = PATIENCE * seconds - item["seconds"] if args.device == "cuda" else 600.0
-        until, begin = min(args.end - GRACE, time.time() + limit), time.time()
+        until, since = min(args.end - GRACE, time.time() + limit), time.time()
+
+        def note(unit: str | None, running: bool = True) -> None:
+            """Say in the file what is being measured."""
+            of = {"item": name, "unit": unit, "since": since, "until": until}  # noqa: B023
+            results["running"] = of if running else None
+            write_json(args.json, results)
+
         try:
+            note(None)
             module, _, function = place.partition(":")
-            units = getattr(importlib.import_module(f"benchmarks.{module}"), function)(bench)
-            for unit, measure in units:
+            for unit, measure in getattr(importlib.import_module(f"benchmarks.{module}"), function)(bench):
                 if unit in item["result"]:
                     continue
                 if time.time() > until:
                     break
-                results["running"] = {"item": name, "unit": unit, "until": until}
-                write_json(args.json, results)
+                note(unit)
                 item["result"][unit] = measured(measure)
-                item["seconds"], begin = round(item["seconds"] + time.time() - begin, 1), time.time()
-                results["running"] = None
-                write_json(args.json, results)
+                item["seconds"], since = round(item["seconds"] + time.time() - since, 1), time.time()
+                note(unit, running=False)
                 print(f"{name}, {unit}: {item['result'][unit].get('failed', 'done')}", flush=True)
                 if "failed" in item["result"][unit] and lost(args.device):
                     os._exit(LOST)
@@ -186,6 +213,7 @@ def work(args: argparse.Namespace) -> None:
                 item["done"] = True
         except Exception as error:  # a module or the inputs of an item
             item["failed"], item["done"] = last_line(error), True
+        results["running"] = None
         item["clocks"] = sampler.taken()
         write_json(args.json, results)
         write(args, results)

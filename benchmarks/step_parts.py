@@ -25,35 +25,27 @@ _PREFIX, _BACKWARD = "part: ", "autograd::engine::evaluate_function: "
 def parts_of(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, float]:
     """Shares of PARTS in a step; seconds per step of "data" and, of these, "masking" in the loader's thread."""
     handles = list(_marked(side.model))
-    profiled = _profiled(side, batches, steps, {ProfilerActivity.CPU})
+    events = profiled(side, batches, steps, {ProfilerActivity.CPU})
     for handle in handles:
         handle.remove()
-    times = _times(profiled.events(), side.work.device)
+    times = _times(events, side.work.device)
     whole = sum(times.values())
     return {part: times[part] / whole for part in PARTS} | _data(side.work, steps)
 
 
-def dearest_operations(side: Side, batches: Iterator[Batch], steps: int, most: int = 10) -> list[tuple[str, float]]:
-    """The operations that take most of a step: GPU kernels, or on a CPU torch's operators; milliseconds per step."""
-    cuda = side.work.device == "cuda"
-    found = _profiled(side, batches, steps, set() if cuda else {ProfilerActivity.CPU}).key_averages()
-    times = Counter[str]()
-    for one in found:
-        times[one.key] += one.self_device_time_total if cuda else one.self_cpu_time_total
-    return [(name, microseconds / 1e3 / steps) for name, microseconds in times.most_common(most)]
-
-
-def _profiled(side: Side, batches: Iterator[Batch], steps: int, activities: set[ProfilerActivity]) -> profile:
-    """Steps under the profiler, after one that is not counted. GPU kernels are always among the activities."""
+def profiled(
+    side: Side, batches: Iterator[Batch], steps: int, activities: set[ProfilerActivity]
+) -> list[FunctionEvent]:
+    """Events of steps, after one that is not counted. GPU kernels are always among the activities."""
     cuda = side.work.device == "cuda"
     first, *taken = (next(batches) for _ in range(steps + 1))
     side.step(first)
-    with profile(activities=activities | ({ProfilerActivity.CUDA} if cuda else set())) as profiled:
+    torch.cuda.synchronize() if cuda else None
+    with profile(activities=activities | ({ProfilerActivity.CUDA} if cuda else set())) as found:
         for batch in taken:
             side.step(batch)
-        if cuda:
-            torch.cuda.synchronize()
-    return profiled
+        torch.cuda.synchronize() if cuda else None
+    return list(found.events())
 
 
 def _marked(model: nn.Module) -> Iterator[Any]:

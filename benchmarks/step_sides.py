@@ -24,13 +24,13 @@ from transformers import AutoTokenizer, DataCollatorForLanguageModeling
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
 from benchmarks.harness import memory
-from benchmarks.step_parts import dearest_operations, parts_of
+from benchmarks.step_parts import parts_of
 from benchmarks.step_work import SEED, Batch, Round, Side, Weights, Work
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from pretrain.data import BatchStage, DeviceBatch, DeviceFeed, Loader, LoaderStep, Prefetcher, Sources
 from pretrain.data.packing import SPECIALS_PER_PIECE
-from pretrain.kernels import operations, use_version
+from pretrain.kernels import operations
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import Encoder, EncoderCosts
 from pretrain.model.families import hugging_face_model
@@ -48,7 +48,6 @@ class Maskwright:
         self.work, self.device = work, torch.device(work.device)
         self.model = Encoder(work.shape, operations=operations(work.setting.fused))
         self.model.initialize(SEED)
-        use_version(work.setting.flash)
         if work.setting.compiled:
             self.model.compile_graph(shapes=1)
         self._prepare()
@@ -130,10 +129,6 @@ class Transformers:
         if shape.arch == "modernbert":
             self.model.sparse_prediction = True
         self.model.to(self.device, torch.bfloat16 if work.half else torch.float32)
-        if work.setting.packed:
-            import packed_encoders  # optional: it needs a GPU
-
-            packed_encoders.pack(self.model)
         if work.setting.compiled:
             self.model.compile()
         self.weights = Weights(decay_groups(self.model, work), work.config)
@@ -318,6 +313,5 @@ def trained_weights(side: Side, batches: Iterator[Batch], steps: int) -> dict[st
 MEASUREMENTS = {
     "round": measured,
     "parts": parts_of,
-    "operations": dearest_operations,
     "weights": trained_weights,
 }

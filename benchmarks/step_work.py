@@ -64,10 +64,9 @@ class Setting:
 
     side: maskwright, deepspeed (Maskwright's engine) or transformers.
     micro: micro-batches per step.
-    fused: with Maskwright's Triton kernels. flash: the version of flash attention of maskwright, on a GPU.
+    fused: with Maskwright's Triton kernels.
     attention, padding (to the "longest" of a batch, or "row": to seq_len), by_length: only for transformers.
     autocast: in bf16, transformers with fp32 weights and autocast; otherwise bf16 weights and fp32 copies.
-    packed: transformers with the package packed-encoders, which removes the padding.
     deterministic: Maskwright's engine with run.deterministic.
     """
 
@@ -75,12 +74,10 @@ class Setting:
     micro: int = 1
     compiled: bool = False
     fused: bool = False
-    flash: int = 2
     attention: str = "sdpa"
     padding: str = "longest"
     by_length: bool = False
     autocast: bool = False
-    packed: bool = False
     deterministic: bool = False
 
     @property
@@ -92,7 +89,6 @@ class Setting:
         if self.micro > 1:
             words.append(f"{self.micro} micro-batches")
         words += ["compiled"] * self.compiled + ["fused kernels"] * self.fused + ["autocast"] * self.autocast
-        words += [f"FlashAttention {self.flash}"] * (self.flash != 2) + ["packed-encoders"] * self.packed
         words += ["deterministic"] * self.deterministic
         return ", ".join(words)
 

@@ -1,59 +1,106 @@
-"""The script of the GPU table keeps what a phase measured before it failed or ran out of time."""
+"""The script of the GPU table keeps what it measured, whatever happens later. CI runs all its items on a CPU."""
 
-import argparse
 import json
+import sys
+import types
+from argparse import Namespace
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from benchmarks import gpu_table
-from benchmarks.gpu_phases import Phase, Request
+from benchmarks.gpu_page import page
+from benchmarks.gpu_steps import Bench, by_kind, kind_of, profiles
+from tests.support.datasets import random_dataset
 
-REQUEST = Request(Path("unused"), "cpu", 1, True)
-STEPS = {
-    "tokens per second": 1.0,
-    "least": 1.0,
-    "most": 1.0,
-    "TFLOP/s": 1.0,
-    "computed TFLOP/s": 1.0,
-    "peak bytes": 1,
-    "slots filled": 1.0,
-    "host waits per step": None,
-}
-# In the place of the script: it measures one variant; then it ends, or goes on for a minute.
-SCRIPT = f"""
-import json, sys, time
+ITEMS = (("machine", 30, "fake:units"), ("agreement", 30, "fake:broken"), ("attention", 30, "fake:units"))
+# In the place of the process that measures: each time it ends or hangs in one measurement more.
+SCRIPT = """
+import json, os, sys, time
 from pathlib import Path
-Path(sys.argv[sys.argv.index("--json") + 1]).write_text(json.dumps({{"plain": {STEPS}}}))
-time.sleep(60) if "steps slow" in sys.argv else sys.exit(3)
+path = Path(sys.argv[sys.argv.index("--json") + 1])
+results = json.loads(path.read_text())
+item = results["items"].setdefault("machine", {"seconds": 0.0, "result": {}, "done": False})
+item["result"].setdefault("first", {"value": 1})
+unit = next((unit for unit in ("dies", "hangs") if unit not in item["result"]), None) or sys.exit()
+results["running"] = {"item": "machine", "unit": unit, "since": time.time(), "until": time.time()}
+path.write_text(json.dumps(results))
+os._exit(9) if unit == "dies" else time.sleep(60)
 """
 
 
-def test_a_phase_that_fails_or_is_ended_keeps_its_first_results(monkeypatch, tmp_path):
+def arguments(folder: Path, **values) -> Namespace:
+    (folder / "data").mkdir(exist_ok=True)
+    files = {"data": folder / "data", "json": folder / "table.json", "out": folder / "table.md"}
+    files["json"].write_text(json.dumps({"device": "cpu", "quick": True, "running": None, "items": {}}))
+    return Namespace(**files, device="cpu", quick=True, only=None, end=4e9, **values)
+
+
+def test_a_measurement_that_kills_its_process_or_hangs_costs_no_other(monkeypatch, tmp_path):
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks/__init__.py").touch()  # or the installed package is found first
     (tmp_path / "benchmarks/gpu_table.py").write_text(SCRIPT)
     monkeypatch.setattr(gpu_table, "ROOT", tmp_path)
-    results = {
-        name: gpu_table.outcome(Phase(name, 1, lambda request: iter([])), REQUEST, 3, tmp_path)
-        for name in ("steps slow", "steps broken")
+    args = arguments(tmp_path)
+    gpu_table.supervise(args, gpu_table.started() + 60, tmp_path)
+    results = json.loads(args.json.read_text())
+    assert results["items"]["machine"]["result"] == {
+        "first": {"value": 1},
+        "dies": {"failed": "its process ended with 9"},
+        "hangs": {"failed": "it took too long"},
     }
-    assert [one["result"] for one in results.values()] == [{"plain": STEPS}] * 2
-    page = gpu_table.page(results, REQUEST)
-    assert page.count("| plain | 1 (1 to 1) |") == 2
-    assert "| steps slow | ended after its limit of 0.1 minutes |" in page
-    assert "| steps broken | exit code 3 |" in page
+    assert [*gpu_table.failures(results)] == ["machine, dies", "machine, hangs"]
+    again = gpu_table.without_failures(results["items"])["machine"]
+    assert (again["result"], again["done"]) == ({"first": {"value": 1}}, False)
 
 
-def test_a_phase_saves_each_value_as_soon_as_it_is_known(monkeypatch, tmp_path):
-    def measure(request):
-        yield "plain", 1
-        raise RuntimeError("out of memory")
+def test_each_measurement_is_saved_and_a_failure_costs_no_other(monkeypatch, tmp_path):
+    args, seen = arguments(tmp_path), []
 
-    monkeypatch.setattr(gpu_table, "phases", lambda request: [Phase("steps case", 1, measure)])
-    path = tmp_path / "answer.json"
-    arguments = argparse.Namespace(data=None, device="cpu", threads=1, quick=True, phase="steps case", json=path)
-    arguments.variants, arguments.search_minutes = ["plain"], 0.0
-    with pytest.raises(RuntimeError):
-        gpu_table.measure_here(arguments)
-    assert json.loads(path.read_text()) == {"plain": 1}
+    def units(bench):
+        yield "fails", lambda: 1 / 0
+        seen.append(json.loads(args.json.read_text())["items"]["machine"]["result"])
+        yield "works", lambda: {"value": 2.0}
+
+    def broken(bench):
+        raise OSError("no such data")
+
+    monkeypatch.setitem(sys.modules, "benchmarks.fake", types.SimpleNamespace(units=units, broken=broken))
+    monkeypatch.setattr(gpu_table, "ITEMS", ITEMS)
+    gpu_table.work(args)
+    failed = {"failed": "ZeroDivisionError: division by zero"}
+    assert seen[0] == {"fails": failed}
+    results = json.loads(args.json.read_text())
+    assert results["items"]["attention"]["result"] == {"fails": failed, "works": {"value": 2.0}}
+    shown = args.out.read_text()
+    assert "| works | 2 |" in shown
+    assert "Not measured on a GPU" in shown
+    assert "| machine | fails | ZeroDivisionError: division by zero |" in shown
+    assert "| agreement | the others | OSError: no such data |" in shown
+    assert "| profile | all | no time was left |" in page(results, ["machine", "profile"])
+
+
+def test_a_profile_of_a_given_data_set_and_its_kinds_of_kernels(tmp_path):
+    random_dataset(tmp_path / "data")
+    ((name, measure),) = islice(profiles(Bench("cpu", True, tmp_path / "data")), 1)
+    found = measure()
+    assert name == "modernbert-base-1024"
+    assert min(found[kind] for kind in ("products", "attention", "elementwise", "optimizer", "step")) > 0
+    kinds = {
+        "nvjet_tst_192x192_64x4_1x2_h_bz_coopA_NNT": "products",
+        "void cutlass::device_kernel<flash::FlashAttnFwdSm90<...>>": "attention",
+        "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<...>": "attention",
+        "_window_backward": "attention",
+        "_row": "cross-entropy",
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<...>": "optimizer",
+        "_backward": "elementwise",
+        "Memcpy HtoD (Pinned -> Device)": "copies",
+        "ncclKernel": "other",
+    }
+    assert {kernel: kind_of(kernel) for kernel in kinds} == kinds
+    spans = [("gemm", 0.0, 4000.0), ("_row", 2000.0, 5000.0), ("gemm", 7000.0, 8000.0)]  # two streams
+    parts = by_kind(spans, 2)
+    assert {name: parts[name] for name in ("step", "products", "cross-entropy", "idle")} == pytest.approx(
+        {"step": 4.0, "products": 2.5, "cross-entropy": 1.5, "idle": 1.0}
+    )

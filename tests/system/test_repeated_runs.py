@@ -1,4 +1,4 @@
-"""The phases of benchmarks/gpu_table.py that repeat computations find noise. CI runs all phases on a CPU."""
+"""The item of benchmarks/gpu_table.py that repeats computations finds noise. CI runs all items on a CPU."""
 
 from dataclasses import replace
 
