@@ -5,18 +5,18 @@ import platform
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.gpu_steps import Bench, Unit, Values
+from benchmarks.gpu_steps import Bench, Unit, Values, newer_flash
 from benchmarks.step_parts import gemm_tflops, seconds_of
 from benchmarks.step_sides import loaded
 from benchmarks.step_work import SEED
 from data_prep.common.errors import UserError
+from data_prep.common.packages import installed_version
 from pretrain.kernels import (
     PLAIN,
     Attention,
@@ -53,15 +53,12 @@ def machine(bench: Bench) -> Iterator[Unit]:
 
 
 def versions(bench: Bench) -> Values:
+    names = ("torch", "triton", "transformers", "deepspeed", "flash_attn_3", "flash-attn-4", "packed-encoders")
     found: Values = {"python": platform.python_version()}
-    for name in ("torch", "triton", "transformers", "deepspeed", "flash_attn_3", "flash-attn-4", "packed-encoders"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
+    found |= {name: installed_version(name) or "not installed" for name in names}
     if bench.cuda:
         name = torch.cuda.get_device_name()
-        found |= {"newer FlashAttention": FlashAttention.installed(torch.cuda.get_device_capability()[0]).package}
+        found |= {"newer FlashAttention": newer_flash(bench.cuda)}
         found |= {"device": name, "CUDA": torch.version.cuda, "peak TFLOP/s": peak_tflops(name)}
     return found
 
@@ -96,7 +93,7 @@ class Layer:
         n, begins = int(bounds[-1]), bounds[:-1].long()
         generator = torch.Generator(bench.device).manual_seed(SEED)
         numbers = torch.randn(n, 4 * heads * PER_HEAD, generator=generator, device=bench.device, dtype=bench.dtype)
-        slots = torch.arange(n, device=bench.device)
+        slots = torch.arange(n, device=bench.device, dtype=bounds.dtype)
         positions = slots - begins[torch.bucketize(slots, bounds, right=True) - 1]
         qkv, gradient = numbers.split([3 * heads * PER_HEAD, heads * PER_HEAD], dim=1)
         by = rotation(positions, PER_HEAD, THETA, bench.dtype)

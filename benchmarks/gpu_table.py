@@ -30,6 +30,7 @@ from benchmarks.gpu_page import page
 from benchmarks.harness import ROOT, options, run, warn_if_busy, write_page
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
+from data_prep.common.packages import installed_version
 
 # Name, seconds on one H100, and the function that yields names and calls of measurements.
 ITEMS = (
@@ -121,7 +122,8 @@ def failures(results: Results) -> Iterator[str]:
 def write(args: argparse.Namespace, results: Results) -> None:
     """Write the page."""
     names = [name for name, *_ in ITEMS if not args.only or name in args.only]
-    write_page(args.out, page(results, names), ("torch", "transformers", "deepspeed"), shown=False)
+    packages = [package for package in ("torch", "transformers", "deepspeed") if installed_version(package)]
+    write_page(args.out, page(results, names), packages, shown=False)
 
 
 def supervise(args: argparse.Namespace, end: float, folder: Path) -> None:
@@ -174,18 +176,20 @@ def work(args: argparse.Namespace) -> None:
     import torch
 
     from benchmarks import gpu_steps
+    from data_prep.format import Dataset
 
     if args.device == "cuda" and not torch.cuda.is_available():
         raise UserError("torch finds no GPU; --device cpu --quick tries the script")
     if not args.data.exists():
         gpu_steps.synthetic(args.data, TOKENS >> (6 if args.quick else 0), 120 if args.quick else 30_000)
+    Dataset(args.data)  # what is none ends the call at once
     bench = gpu_steps.Bench(args.device, args.quick, args.data)
     results, sampler = json.loads(args.json.read_text()), Sampler(args.device)
     for name, seconds, place in ITEMS:
         item = results["items"].setdefault(name, {"seconds": 0.0, "result": {}, "done": False})
-        if item["done"] or (args.only and name not in args.only):
-            continue
         limit = PATIENCE * seconds - item["seconds"] if args.device == "cuda" else 600.0
+        if item["done"] or limit <= 0 or (args.only and name not in args.only):
+            continue
         until, since = min(args.end - GRACE, time.time() + limit), time.time()
 
         def note(unit: str | None, running: bool = True) -> None:

@@ -1,5 +1,6 @@
 """The script of the GPU table keeps what it measured, whatever happens later. CI runs all its items on a CPU."""
 
+import contextlib
 import json
 import sys
 import types
@@ -11,7 +12,16 @@ import pytest
 
 from benchmarks import gpu_table
 from benchmarks.gpu_page import page
-from benchmarks.gpu_steps import Bench, by_kind, kind_of, profiles
+from benchmarks.gpu_steps import (
+    Bench,
+    FlatTransformers,
+    OnDevice,
+    PaddedTransformers,
+    by_kind,
+    kind_of,
+    profiles,
+    synthetic,
+)
 from tests.support.datasets import random_dataset
 
 ITEMS = (("machine", 30, "fake:units"), ("agreement", 30, "fake:broken"), ("attention", 30, "fake:units"))
@@ -31,7 +41,7 @@ os._exit(9) if unit == "dies" else time.sleep(60)
 
 
 def arguments(folder: Path, **values) -> Namespace:
-    (folder / "data").mkdir(exist_ok=True)
+    random_dataset(folder / "data")
     files = {"data": folder / "data", "json": folder / "table.json", "out": folder / "table.md"}
     files["json"].write_text(json.dumps({"device": "cpu", "quick": True, "running": None, "items": {}}))
     return Namespace(**files, device="cpu", quick=True, only=None, end=4e9, **values)
@@ -79,6 +89,16 @@ def test_each_measurement_is_saved_and_a_failure_costs_no_other(monkeypatch, tmp
     assert "| machine | fails | ZeroDivisionError: division by zero |" in shown
     assert "| agreement | the others | OSError: no such data |" in shown
     assert "| profile | all | no time was left |" in page(results, ["machine", "profile"])
+
+
+def test_the_rivals_compute_the_same_loss(tmp_path):
+    bench = Bench("cpu", True, synthetic(tmp_path / "data", 4096, 120))
+    work, (way, _) = bench.work("modernbert-base-1024"), bench.ways(local=True).values()
+    losses = []
+    for side in (OnDevice(work, way), FlatTransformers(work, compiled=False), PaddedTransformers(work)):
+        with contextlib.closing(side.batches()) as batches:
+            losses.append(float(side.step(next(batches))))
+    assert losses[1:] == pytest.approx(losses[:1] * 2, rel=1e-5)
 
 
 def test_a_profile_of_a_given_data_set_and_its_kinds_of_kernels(tmp_path):
