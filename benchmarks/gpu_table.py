@@ -1,11 +1,11 @@
-"""The table of speeds on one GPU: attention, steps with their profiles, kernels, and rivals, beside the predictions.
+"""The table of speeds on one GPU: attention, steps with their profiles, kernels, and rivals, next to the predictions.
 
     python -m benchmarks.gpu_table --minutes 8.5 --data DATA --out gpu_table.md
     python -m benchmarks.gpu_table --device cpu --quick --out /tmp/gpu_table.md
 
 The items run in the order of ITEMS, in one process that imports everything once. Each measurement is written to the
 page and its JSON file as soon as it is known. One that raises, ends the process, or takes too long is reported, and a
-new process goes on with the next. It needs no git, no network and no MLflow.
+new process continues with the next. It needs no git, no network and no MLflow.
 """
 
 import argparse
@@ -182,7 +182,7 @@ def work(args: argparse.Namespace) -> None:
         raise UserError("torch finds no GPU; --device cpu --quick tries the script")
     if not args.data.exists():
         gpu_steps.synthetic(args.data, TOKENS >> (6 if args.quick else 0), 120 if args.quick else 30_000)
-    Dataset(args.data)  # what is none ends the call at once
+    Dataset(args.data)  # a folder that is not a data set ends the call immediately
     bench = gpu_steps.Bench(args.device, args.quick, args.data)
     results, sampler = json.loads(args.json.read_text()), Sampler(args.device)
     for name, seconds, place in ITEMS:
