@@ -22,6 +22,7 @@ MAGIC = {  # the first bytes of compressed files
 }
 
 
+MAX_TEXT_BYTES = 1 << 30  # of a file that is read whole
 _FREE_BYTES, _MOST_TIMES = 64 << 20, 100  # of the content of a file that is read whole: this, or so often its size
 
 
@@ -41,7 +42,7 @@ def decompressed(data: bytes, name: str) -> bytes:
 
     Raises DamagedStream as `decompressed_chunks`, and if a few bytes expand to very many.
     """
-    most, chunks, size = max(_FREE_BYTES, _MOST_TIMES * len(data)), [], 0
+    most, chunks, size = min(MAX_TEXT_BYTES, max(_FREE_BYTES, _MOST_TIMES * len(data))), [], 0
     for chunk in decompressed_chunks(io.BytesIO(data), name):
         chunks.append(chunk)
         if (size := size + len(chunk)) > most:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import os
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import orjson  # stricter than json: refuses lone surrogates, deep nesting, huge
 from data_prep.common.errors import UnusableInput, working_directory
 from data_prep.common.files import open_plain
 from data_prep.common.urls import file_name, is_url, open_remote, remote_errors, shown
-from data_prep.storage.compressed import decompressed
+from data_prep.storage.compressed import MAX_TEXT_BYTES, decompressed
 
 T = TypeVar("T")
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 def load_text(path: str) -> str:
     """Read the text of a file or URL. Names that end in .gz or .zst are decompressed.
 
-    Raises UserError if the file cannot be read, is not UTF-8, or is empty.
+    Raises UserError if the file cannot be read, is not UTF-8, is empty, or has more than 1 GiB.
     """
     with _errors(path):
         data = decompressed(_content(path), file_name(path))
@@ -85,8 +86,16 @@ def _errors(path: str) -> Iterator[None]:
 def _content(path: str) -> bytes:
     if not is_url(path):
         with open_plain(path) as file:
+            _check_size(path, os.fstat(file.fileno()).st_size)
             return file.read()
     remote = open_remote(path)
     with remote_errors(path):
+        _check_size(path, remote.fs.size(remote.path) or 0)
         data: bytes = remote.fs.cat_file(remote.path)
         return data
+
+
+def _check_size(path: str, size: int) -> None:
+    if size > MAX_TEXT_BYTES:
+        limit = f"{MAX_TEXT_BYTES >> 20:,} MiB"
+        raise UnusableInput(f"{shown(path)} has more than {limit}, too much to be read whole. Name a part of it.")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from data_prep.common.errors import UnusableInput
-from data_prep.common.files import refuse_link
+from data_prep.common.files import open_plain, refuse_link
 
 
 class ScoreFile:
@@ -19,6 +19,8 @@ class ScoreFile:
         self._path = refuse_link(path)
         with self._errors():
             path.absolute().parent.mkdir(parents=True, exist_ok=True)
+            if path.exists():
+                open_plain(path).close()  # sqlite waits for a pipe, and says "disk I/O error"
             self._file = sqlite3.connect(path)
             tables = {name for (name,) in self._file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if tables - {"scores"}:
@@ -49,7 +51,8 @@ class ScoreFile:
         try:
             yield
         except (OSError, TypeError, ValueError, sqlite3.Error) as error:
+            reason = getattr(error, "strerror", None) or error
             raise UnusableInput(
-                f"{self._path} cannot keep the scores of an evaluation ({error}). End what uses it, move it, or write "
+                f"{self._path} cannot keep the scores of an evaluation ({reason}). End what uses it, move it, or write "
                 "to another file."
             ) from None

@@ -49,6 +49,20 @@ def test_a_file_that_cannot_be_used_is_refused_by_its_name(tmp_path, name, conte
         list(read_json_lines(str(tmp_path / name)))
 
 
+@pytest.mark.parametrize("name, pack", [("a", bytes), ("a.gz", gzip.compress), ("a.zst", zstandard.compress)])
+def test_a_file_that_is_too_large_to_be_read_whole_is_refused(tmp_path, monkeypatch, name, pack):
+    for module in ("text_files", "compressed"):
+        monkeypatch.setattr(f"data_prep.storage.{module}.MAX_TEXT_BYTES", 1 << 20)
+    (tmp_path / name).write_bytes(pack(bytes(1 << 20).replace(b"\0", b"a")))
+    assert len(load_text(str(tmp_path / name))) == 1 << 20
+    (tmp_path / name).write_bytes(pack(bytes((1 << 20) + 1).replace(b"\0", b"a")))
+    said = "expand to more than 1,048,576: decompress" if name != "a" else "has more than 1 MiB, .* Name a part of it"
+    with serving(tmp_path) as web:
+        for place in (tmp_path / name, f"{web.url}/{name}"):
+            with pytest.raises(UserError, match=rf"{place} .*{said}"):
+                load_text(str(place))
+
+
 def test_a_limit_spreads_over_the_file():
     assert spread(list(range(10)), 4) == [0, 2, 5, 7]
     assert spread([1, 2], 5) == spread([1, 2], None) == [1, 2]

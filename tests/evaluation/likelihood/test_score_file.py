@@ -1,6 +1,7 @@
 """Scores that are kept in a file: a stopped evaluation resumes with the missing sentences."""
 
 import json
+import os
 import sqlite3
 
 import pytest
@@ -81,3 +82,8 @@ def test_another_file_is_refused_and_kept(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "other")
     with pytest.raises(UserError, match="is a symbolic link"):
         ScoreFile(tmp_path / "link")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name, kind in (("pipe", "a pipe"), ("folder", "a folder")):
+        with pytest.raises(UserError, match=f"scores of an evaluation .it is {kind}, not a regular file.*move it"):
+            ScoreFile(tmp_path / name)
