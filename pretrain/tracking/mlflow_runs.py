@@ -15,6 +15,7 @@ from data_prep.common.urls import redact
 from pretrain.config import OFFLINE
 from pretrain.export import model_folder
 from pretrain.tracking.journal_points import MOST_NAMES, Point, metric_name
+from pretrain.tracking.model_package import LONGEST_NOTE, MLFLOW_NOTE
 from pretrain.tracking.run_record import RunRecord
 from pretrain.tracking.tracking_target import Target, short_reason, training_of
 
@@ -113,6 +114,8 @@ class MlflowRun:
         run = _find(client, experiment_id, record.key)
         if run is None:
             tags = {**record.tags, _KEY_TAG: record.key}
+            if record.description:  # not later: users edit it
+                tags[MLFLOW_NOTE] = record.description[:LONGEST_NOTE]
             run = client.create_run(experiment_id, tags=tags, run_name=record.run_name)
         elif record.status == "RUNNING" != run.info.status:
             client.update_run(run.info.run_id, status="RUNNING")

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 MLFLOW_NOTE = "mlflow.note.content"
 """The tag that MLflow's pages show as a description, in Markdown."""
 
-_LONGEST_TAG = 8000  # MLflow's limit
+LONGEST_NOTE = 8000  # MLflow's limit
 _PACKAGES = ("mlflow", "torch", "transformers")
 
 
@@ -55,7 +55,7 @@ def card_text(exported: Path) -> str:
     """The model card of an export without its metadata, as short as a tag must be."""
     from huggingface_hub import ModelCard
 
-    return str(ModelCard.load(exported / "README.md").text).strip()[:_LONGEST_TAG]
+    return str(ModelCard.load(exported / "README.md").text).strip()[:LONGEST_NOTE]
 
 
 def _pinned(name: str) -> str:

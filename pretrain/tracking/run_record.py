@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import reprlib
+import shlex
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pretrain.config import Config
 from pretrain.run import RunFolder
 
 _KEY = re.compile("[0-9a-f]{32}")
+_DESCRIBED = 3  # data sets
 _LONGEST_DIGEST = 36  # MLflow's limit
 
 
@@ -48,6 +50,7 @@ class RunRecord:
     end_time: int | None = None  # Unix milliseconds
     artifacts: list[str] = field(default_factory=list)  # names of files in RUN that are still to be uploaded
     inputs: list[dict[str, str]] = field(default_factory=list)  # data sets, as `describe_input` gives them
+    description: str = ""  # Markdown, for a new MLflow run
 
     @classmethod
     def of_run(
@@ -75,7 +78,6 @@ class RunRecord:
             else _by_stage(f"{part.config.masking.strategy} {part.config.masking.rate}" for part in config.run_phases),
             "seq_len": _by_stage(stage.seq_len for stage in config.stages),
             "global_batch_size": _by_stage(stage.global_batch_size for stage in config.stages),
-            "steps": str(config.train.steps),
             "optimizer": config.optim.name,
             "lr": _by_stage(phase.config.optim.lr for phase in config.run_phases),
             "schedule": _by_stage(
@@ -87,13 +89,23 @@ class RunRecord:
             "seed": str(config.run.seed),
         }
         inputs = [describe_input(dataset, "training") for dataset in datasets]
+        description = _describe(config, params, inputs)
         inputs += [describe_input(valid, "eval")] if valid else []
         tags, parent = run_tags(fingerprint, environment), config.track.parent
+        tags["steps"] = str(config.train.steps)  # no parameter: a resumed run may have more, and those do not change
         tags |= {
             f"phase.{part.name}": f"steps {part.start + 1} to {part.end}" for part in config.run_phases if part.name
         }
         return cls(
-            config.track.uri, config.track.experiment, name, params, tags, parent, artifacts=files, inputs=inputs
+            config.track.uri,
+            config.track.experiment,
+            name,
+            params,
+            tags,
+            parent,
+            artifacts=files,
+            inputs=inputs,
+            description=description,
         )
 
     @classmethod
@@ -123,6 +135,21 @@ class RunRecord:
             self.key, self.run_id, self.experiment_id = earlier.key, earlier.run_id, earlier.experiment_id
             self.offset, self.step, self.line, self.lost = earlier.offset, earlier.step, earlier.line, earlier.lost
             self.artifacts = list(dict.fromkeys([*earlier.artifacts, *self.artifacts]))
+
+
+def _describe(config: Config, params: dict[str, str], training: list[dict[str, str]]) -> str:
+    """What a run is, its data and the next commands, in Markdown."""
+    run = shlex.quote(str(config.run.dir))
+    data = [f"`{dataset['name']}`, {json.loads(dataset['profile'])['tokens']:,} tokens" for dataset in training]
+    more = f", and {len(data) - _DESCRIBED} more data sets" if len(data) > _DESCRIBED else ""
+    on_models = f"- Checkpoints for the Models page: `maskwright track models {run}`\n"
+    return (
+        f"Pretraining of {params['model']}, {int(params['parameters']):,} parameters, objective {params['objective']}, "
+        f"on {'; '.join(data[:_DESCRIBED])}{more}. `maskwright train` writes it to `{run}`.\n\n"
+        f"- State and next step: `maskwright status {run}`\n"
+        f"- A Hugging Face model: `maskwright export {run}`\n"
+        f"{on_models if config.objective_kind.fills_masks else ''}"
+    )
 
 
 def _by_stage(values: Iterable[object]) -> str:

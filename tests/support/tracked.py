@@ -18,7 +18,7 @@ def start(
 ) -> Tracker:
     tags = {"dataset.fingerprint": "abc"}
     params = params or {"train.steps": "100"}
-    record = RunRecord(uri, experiment, "first", params, tags, parent, artifacts=["config.yaml"])
+    record = RunRecord(uri, experiment, "first", params, tags, parent, artifacts=["config.yaml"], description="d")
     tracker = Tracker(run_dir, record, seconds_between_sends=0.1)
     tracker.start()
     return tracker

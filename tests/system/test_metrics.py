@@ -96,8 +96,10 @@ def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries)
     assert fingerprint.startswith(inputs["data/train"].dataset.digest)
     assert json.loads(inputs["data/train"].dataset.profile)["documents"] == 200
     assert run.info.status == "FINISHED"
-    params = run.data.params
-    assert (params["steps"], params["optimizer"], params["precision"]) == (str(STEPS), "adamw", "fp32")
+    params, tags = run.data.params, run.data.tags
+    assert (tags["steps"], params["optimizer"], params["precision"]) == (str(STEPS), "adamw", "fp32")
+    assert f"`maskwright export {folder.path}`" in tags["mlflow.note.content"]
+    assert {name.split("/")[0] for name in run.data.metrics} == {"eval", "train", "system"}, "the order of the charts"
     assert params["schedule"].startswith("wsd")
     assert int(params["parameters"]) > 10_000
     assert {one.path for one in client.list_artifacts(record.run_id)} >= {"report.html", "config.yaml"}

@@ -73,6 +73,7 @@ def test_a_resumed_run_continues_its_mlflow_run_and_repeats_nothing(run_dir: Pat
     first = start(run_dir, f"sqlite:///{database}")
     append(run_dir, range(1, 51))
     first.close(60, "KILLED")
+    MlflowClient(f"sqlite:///{database}").set_tag(run_id(run_dir), "mlflow.note.content", "what a user wrote")
     resumed = start(run_dir, f"sqlite:///{database}", {"train.steps": "200", "zero.stage": "2"})
     append(run_dir, range(31, 81))  # from a checkpoint at step 30
     for _ in range(200):
@@ -87,6 +88,7 @@ def test_a_resumed_run_continues_its_mlflow_run_and_repeats_nothing(run_dir: Pat
     assert stored(database, run_dir) == expected(run_dir)
     assert scalar(database, "select value from params where key = 'zero.stage'") == "2"
     assert scalar(database, "select value from tags where key = 'resumed/train.steps'") == "200"
+    assert scalar(database, "select value from tags where key = 'mlflow.note.content'") == "what a user wrote"
 
 
 def test_a_process_that_dies_between_sending_and_recording_doubles_nothing(
