@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_jsonable_python
+from rich.cells import cell_len
 from rich.text import Text
 
 from data_prep.common.errors import UserError, without_controls
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pretrain.reporting import RunSummary
 
 PIPE_WIDTH = 1000  # columns of a table in a pipe, so that no line wraps
+_FIRST_TO_GO = ("job", "updated", "%", "tokens/s", "next", "left", "loss")  # columns that a narrow terminal lacks
 _FOLLOW_SECONDS = 2.0
 WAITS = "queued"  # state of a run whose job has not started, so that it has no status yet
 
@@ -140,24 +142,27 @@ def print_run(view: RunView) -> None:
 
 
 def print_runs(views: list[RunView]) -> None:
-    """Print a table with one line for each run."""
-    columns = ("run", "state", "step", "%", "loss", "tokens/s", "left", "updated", "job", "next")
-    rows = [
-        (
-            _place(view.summary.run),
-            view.state,
-            _step(view),
-            _number(view.summary.percent, ".0f"),
-            _number(view.summary.loss, ".4f"),
-            _number(view.summary.tokens_per_second, ",.0f"),
-            _left(view),
-            _age(view),
-            _jobs(view),
-            view.summary.problem or view.next_action,
-        )
-        for view in views
-    ]
-    text_console(PIPE_WIDTH).print(text_table(columns, rows, texts=("state", "job", "next")))
+    """Print a table with one line for each run. On a terminal that is too narrow, columns of `_FIRST_TO_GO` are left
+    out."""
+    cells = {
+        "run": [_place(view.summary.run) for view in views],
+        "state": [view.state for view in views],
+        "step": [_step(view) for view in views],
+        "%": [_number(view.summary.percent, ".0f") for view in views],
+        "loss": [_number(view.summary.loss, ".4f") for view in views],
+        "tokens/s": [_number(view.summary.tokens_per_second, ",.0f") for view in views],
+        "left": [_left(view) for view in views],
+        "updated": [_age(view) for view in views],
+        "job": [_jobs(view) for view in views],
+        "next": [view.summary.problem or view.next_action for view in views],
+    }
+    console, empty = text_console(PIPE_WIDTH), [name for name, column in cells.items() if not any(column)]
+    for name in ("", *empty, *_FIRST_TO_GO):
+        cells.pop(name, None)
+        table = text_table([*cells], zip(*cells.values(), strict=True), texts=("state", "job", "next"))
+        if console.measure(table, options=console.options.update(max_width=PIPE_WIDTH)).maximum <= console.width:
+            break
+    console.print(table)
 
 
 def follow_runs(folders: list[Path]) -> None:
@@ -171,11 +176,13 @@ def follow_runs(folders: list[Path]) -> None:
                 printed[view.summary.run] = line
                 numbers = {
                     "loss": _number(view.summary.loss, ".4f"),
+                    "time left": _left(view),
                     "held-out loss": _number(view.summary.eval_loss, ".4f"),
                     "tokens/s": _number(view.summary.tokens_per_second, ",.0f"),
-                    "time left": _left(view),
                 }
                 words = [line, *(f"{name} {value}" for name, value in numbers.items() if value)]
+                while len(words) > 1 and cell_len(" | ".join(words)) > console.width:
+                    words.pop()
                 console.print(Text(without_controls(" | ".join(words))))
         if not any(view.state in ("starting", "running", WAITS) for view in runs):
             return

@@ -2,10 +2,16 @@
 
 import json
 import os
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from launchers.slurm import client
+from launchers.watch import run_table
+from launchers.watch.run_table import RunView
+from pretrain.reporting import summarize
 from pretrain.run import RunFolder
 from tests.support.in_process import command
 from tests.support.slurm_jobs import program
@@ -127,3 +133,24 @@ def test_a_request_for_now_gives_way(folder):
     assert not folder.is_asked_to_end()
     folder.ask_to_stop()
     assert folder.is_asked_to_end()
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (1000, "run state step % loss tokens/s left updated job next"),
+        (80, "run state step % loss left next"),
+        (60, "run state step loss"),
+        (45, "run state step"),
+    ],
+)
+def test_a_narrow_terminal_gets_the_columns_that_matter_most(folder, monkeypatch, width, columns, capsys):
+    folder.write_status("completed", 20_000, 1_000_000, "training", "export")
+    views = [RunView(summarize(folder.path), [])] * 2
+    views = [replace(view, summary=replace(view.summary, run=Path("runs/books"), loss=1.5)) for view in views]
+    views = [replace(view, summary=replace(view.summary, seconds_left=90_000.0)) for view in views]
+    monkeypatch.setattr(run_table, "text_console", lambda _: Console(width=width))
+    run_table.print_runs(views)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == columns.split(), lines
+    assert len(lines) == 3, "no line wraps"
