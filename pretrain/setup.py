@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+import numpy as np
 import torch.distributed as dist
 
+from data_prep.common.errors import UserError
 from data_prep.common.files import write_file
 from data_prep.format import Dataset
 from pretrain import checkpoint
@@ -27,6 +29,8 @@ from pretrain.model import build_for_training, describe_model
 from pretrain.planning import print_warnings, run_warnings
 from pretrain.reporting import record_environment
 from pretrain.run import PhaseMarker, RunFolder
+
+_COUNTED = 1 << 20  # tokens
 
 
 @dataclass(frozen=True)
@@ -137,9 +141,25 @@ def record_start(run: RunParts, engine: Engine, steps_done: int, kernels: dict[s
         **kernels,
         "micro_batch_size": run.stages[0].micro,
         "vocabulary_size": run.data.tokenizer.vocab_size,
+        "unigram_loss": run_on_rank_zero(lambda: _unigram_loss(run.valid)),
         "warnings": warnings,
     }
     return record_environment(run.folder.environment, steps_done, facts)
+
+
+def _unigram_loss(valid: Dataset | None) -> float | None:
+    """The loss of a model that knows only how frequent tokens are in the held-out data, in nats a token.
+
+    Of the first blocks, with at least `_COUNTED` tokens. None without held-out data, or if a block is damaged.
+    """
+    counts, block = np.zeros(1, np.int64), 0
+    try:
+        while valid and block < valid.n_blocks and counts.sum() < _COUNTED:
+            counts, block = counts + valid.token_counts(block), block + 1
+    except (UserError, OSError):
+        return None
+    shares = counts[counts > 0] / max(counts.sum(), 1)
+    return float(-(shares * np.log(shares)).sum()) if len(shares) else None
 
 
 def _copy_tokenizer(data: Dataset, folder: RunFolder) -> None:

@@ -77,8 +77,8 @@ def _summary(folder: Path, data: Path, run: Path, model: Path, console: Console)
     store = shlex.quote(sqlite_address(folder / "mlflow.db"))
     page = run_page(run) or f"mlflow ui --backend-store-uri {store}   then open http://127.0.0.1:5000"
     for name, value in (
-        ("unigram entropy of the held-out text", f"{baseline:.3f} nats a token"),
-        ("held-out loss", f"{held_out['eval/loss']:.3f} nats a masked token"),
+        ("unigram entropy of the held-out text", f"{baseline:.4f} nats a token"),
+        ("held-out loss", f"{held_out['eval/loss']:.4f} nats a masked token"),
         ("held-out masked accuracy", f"{held_out['eval/masked_accuracy']:.1%}"),
         ("all of the run on a page", RunFolder(run).report),
         ("model, for AutoModelForMaskedLM", model),

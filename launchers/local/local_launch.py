@@ -3,6 +3,7 @@
 import contextlib
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
@@ -22,7 +23,7 @@ from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
 from pretrain.distributed import Threads
 from pretrain.resuming import expected_start
-from pretrain.run import ALL_DONE, EXIT_CODES, RunFolder, StartPhase, Status
+from pretrain.run import ALL_DONE, COMMAND_VARIABLE, EXIT_CODES, RunFolder, StartPhase, Status
 
 _END_SECONDS = 30.0
 _INTERRUPTED = 130
@@ -50,7 +51,8 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             with socket.create_server((ADDRESS, 0)) as free:
                 port = free.getsockname()[1]
             command = command_of(port, _devices(processes), arguments)
-            code = _run(command, lock, stop)
+            typed = ["maskwright", "train", *arguments, "--procs", str(processes)]
+            code = _run(command, {COMMAND_VARIABLE: shlex.join(typed)}, lock, stop)
         with contextlib.suppress(OSError):  # the disk cannot be written
             folder.stop.unlink(missing_ok=True)  # requested again while the run ended
         if stop.at_once and not folder.recorded_status().is_over:
@@ -149,12 +151,12 @@ def _devices(processes: int) -> list[str]:
     return (visible_gpus() or [str(number) for number in range(processes)])[:processes]
 
 
-def _run(command: list[str], lock: IO[str], stop: StopSignals) -> int:
+def _run(command: list[str], variables: dict[str, str], lock: IO[str], stop: StopSignals) -> int:
     """Run the starter of the processes in a separate session, until all exit. Returns its exit code."""
     read_end, write_end = os.pipe()  # standard input of all processes: it closes when the last one exits
     child = subprocess.Popen(
         command,
-        env=os.environ | RunFolder.inheritable(lock),
+        env=os.environ | variables | RunFolder.inheritable(lock),
         stdin=read_end,
         pass_fds=[lock.fileno()],
         start_new_session=True,

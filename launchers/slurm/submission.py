@@ -1,6 +1,8 @@
 """Submission of a run: the script, and the config of the job in RUN/slurm/config.yaml."""
 
+import os
 import shlex
+import sys
 from pathlib import Path
 
 from data_prep.common.errors import UserError
@@ -10,7 +12,7 @@ from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
 from pretrain.config import Config
 from pretrain.config_files import as_yaml, load_config, save_config
-from pretrain.run import RunFolder
+from pretrain.run import COMMAND_VARIABLE, RunFolder
 
 
 def render(config: Config) -> str:
@@ -76,6 +78,7 @@ def launch_run(config: Config, dry_run: bool) -> None:
     if dry_run:
         print(f"{render(config)}\n# {RunFolder(run).job_config}\n{as_yaml(config)}", end="")
         return
+    os.environ[COMMAND_VARIABLE] = shlex.join(["maskwright", *sys.argv[1:]])  # the job inherits it
     job_id = client.submit(write(config))
     print(f"Submitted job {job_id}.")
     print(f"  state   squeue --jobs {job_id}")

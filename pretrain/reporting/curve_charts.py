@@ -12,7 +12,7 @@ BUCKETS = 800
 _SHORTEST_WINDOW = 9  # steps: the loss of a single batch is noisy
 
 
-_EACH, _AVERAGE = ("each step", "raw"), ("average", "smooth")  # label and style: faint, or strong
+_EACH, _AVERAGE = ("each step", "raw"), ("moving average", "smooth")  # label and style: faint, or strong
 _HELD_OUT = ("held-out", "points")  # with dots
 _CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (  # title, unit, (metric, label, style)
     (
@@ -20,7 +20,7 @@ _CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (  # ti
         "nats",
         (
             ("train/loss", "training, each step", "raw"),
-            ("train/loss", "training, average", "smooth"),
+            ("train/loss", "training, moving average", "smooth"),
             ("eval/loss", *_HELD_OUT),
             ("eval/ema_loss", "held-out, averaged weights", "points"),
         ),
@@ -30,7 +30,7 @@ _CHARTS: tuple[tuple[str, str, tuple[tuple[str, str, str], ...]], ...] = (  # ti
         "share",
         (
             ("train/masked_accuracy", "training, each step", "raw"),
-            ("train/masked_accuracy", "training, average", "smooth"),
+            ("train/masked_accuracy", "training, moving average", "smooth"),
             ("eval/masked_accuracy", *_HELD_OUT),
         ),
     ),
@@ -105,10 +105,15 @@ def axes_of(measured: JournalTable) -> dict[str, list[float]]:
     }
 
 
+def rounded(value: float) -> float:
+    """Seven significant digits, more than the page shows. All its figures are rounded here, then once on the page."""
+    return float(f"{value:.7g}")
+
+
 def _as_list(value: Any) -> Any:
-    """Arrays as lists. Floats are rounded to five significant digits, more than a screen shows."""
+    """Arrays as lists of rounded values."""
     if isinstance(value, dict):
         return {key: _as_list(inner) for key, inner in value.items()}
     if not isinstance(value, np.ndarray):
         return value
-    return [float(f"{number:.5g}") for number in value.tolist()] if value.dtype.kind == "f" else value.tolist()
+    return list(map(rounded, value.tolist())) if value.dtype.kind == "f" else value.tolist()

@@ -23,6 +23,7 @@ from data_prep.common.processes import ask_program
 from data_prep.common.reading import read_json, typed
 from data_prep.common.urls import redact
 from pretrain.distributed import all_gather_json, run_on_rank_zero
+from pretrain.run import COMMAND_VARIABLE
 
 _PACKAGES = ("maskwright", "torch", "deepspeed", "transformers", "webdataset", "datasets", "mlflow", "numpy", "triton")
 _SLURM = (
@@ -49,7 +50,7 @@ def record_environment(path: Path, steps_done: int, more: dict[str, Any]) -> dic
         "packages": {name: installed_version(name) for name in _PACKAGES},
         "git_commit": _output("git", "rev-parse", "HEAD"),  # of the working directory
         "git_changes": bool(_output("git", "status", "--porcelain")),
-        "command": redact(shlex.join(sys.orig_argv)),
+        "command": redact(os.environ.get(COMMAND_VARIABLE) or shlex.join(sys.orig_argv)),
         "slurm": {name: os.environ[name] for name in _SLURM if name in os.environ},
         "processes": len(everyone),
         "threads": torch.get_num_threads(),

@@ -14,7 +14,7 @@ from data_prep.common.errors import UserError
 from data_prep.storage import require_run
 from pretrain.config import Config
 from pretrain.config_files import flat, on_one_line, read_yaml
-from pretrain.reporting.curve_charts import averaged, axes_of, charts_of
+from pretrain.reporting.curve_charts import averaged, axes_of, charts_of, rounded
 from pretrain.reporting.curve_points import evenly
 from pretrain.reporting.divergence import divergence
 from pretrain.reporting.event_timeline import Start, breaks_of, marks_of, speeds, time_spent
@@ -55,6 +55,7 @@ def collect(run: Path, out: Path) -> dict[str, Any]:
         "status": status | dict(zip(("step", "total_steps"), steps, strict=True)),
         "diverged": diverged,
         "notices": _notices(measured, config, environment, diverged),
+        "result": _result(measured, environment, spent),
         "headline": _headline(measured, speed),
         "speeds": speed,
         "charts": charts_of(measured),
@@ -90,22 +91,36 @@ def _headline(measured: JournalTable, speed: dict[str, float]) -> list[tuple[str
     """(name, value, unit) of the numbers at the top of the page."""
     numbers = []
     for name, values, unit in (
-        ("training loss, average", averaged(measured.series("train/loss").values), "nats"),
+        ("training loss, moving average", averaged(measured.series("train/loss").values), "nats"),
         ("held-out loss", measured.series("eval/loss").values, "nats"),
         ("held-out accuracy", measured.series("eval/masked_accuracy").values, "share"),
     ):
         values = values[np.isfinite(values)]
         if len(values):
-            numbers.append((name, float(values[-1]), unit))
+            numbers.append((name, rounded(values[-1]), unit))
     for name, key, unit in (
         ("real tokens seen", "tokens", "count"),
-        ("real tokens/s", "tokens_per_second", "count"),
+        ("real tokens/s, mean of all steps", "tokens_per_second", "count"),
         ("MFU", "mfu", "share"),
-        ("goodput", "goodput", "share"),
+        ("goodput: time in steps that count", "goodput", "share"),
     ):
         if key in speed:
-            numbers.append((name, speed[key], unit))
+            numbers.append((name, rounded(speed[key]), unit))
     return numbers
+
+
+def _result(measured: JournalTable, environment: dict[str, Any], spent: dict[str, float]) -> dict[str, Any]:
+    """The first line of the page: the last loss, that of a model that knows only how frequent tokens are, begin and
+    duration in seconds. Values that are not known are None."""
+    for name, metric in (("Held-out", "eval/loss"), ("Training", "train/loss")):
+        values = measured.series(metric).values
+        values = (values if name == "Held-out" else averaged(values))[np.isfinite(values)]
+        if len(values):
+            known, seconds = environment.get("unigram_loss"), sum(spent.values())
+            unigram = rounded(known) if known and name == "Held-out" else None
+            begun = float(measured.times.max()) - seconds
+            return {"name": name, "loss": rounded(values[-1]), "unigram": unigram, "begun": begun, "seconds": seconds}
+    return {}
 
 
 def _phase_marks(config: dict[str, Any], measured: JournalTable) -> list[dict[str, Any]]:

@@ -1,4 +1,5 @@
 from .folder import ALL_DONE as ALL_DONE
+from .folder import COMMAND_VARIABLE as COMMAND_VARIABLE
 from .folder import EXIT_CODES as EXIT_CODES
 from .folder import REFUSAL_VARIABLE as REFUSAL_VARIABLE
 from .folder import RunFolder as RunFolder

@@ -32,6 +32,7 @@ _START: dict[str, Any] = {
     "micro_batch_size": int,
     "phases": list[str],
     "vocabulary_size": int,
+    "unigram_loss": float,
     "warnings": list[str],
 }
 _FILE = _START | {"earlier_starts": [_START]}

@@ -23,6 +23,8 @@ State = Literal["starting", "running", "completed", "stopped", "failed"]
 ALL_DONE = "all steps are done"
 """The reason of a completed run without a problem."""
 REFUSAL_VARIABLE = "MASKWRIGHT_REFUSAL"
+COMMAND_VARIABLE = "MASKWRIGHT_COMMAND"
+"""The command line of the user, which started the processes of a run and is recorded for the report."""
 _LOCK_VARIABLE = "MASKWRIGHT_LOCK"
 """Names the file descriptor of the lock that `maskwright train` holds and its processes inherit."""
 _READER_SECONDS = 1.0  # for readers to release the lock, which they hold for a moment

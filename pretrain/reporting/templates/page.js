@@ -19,7 +19,7 @@ function short(value, exact) {
 function written(value, unit, exact) {
   if (value === null || value === undefined) return "–";
   if (unit === "share") return `${(value * 100).toFixed(exact ? 1 : 2).replace(exact ? "" : /\.?0+$/, "")}%`;
-  if (unit === "nats") return exact ? value.toFixed(3) : String(Math.round(value * 1000) / 1000);
+  if (unit === "nats") return exact ? value.toFixed(4) : String(Math.round(value * 1000) / 1000);
   if (unit === "count") return short(value, exact);
   if (value === 0) return "0";
   const size = Math.abs(value);
@@ -43,12 +43,24 @@ const several = (count, word) => `${count.toLocaleString("en")} ${word}${count =
 
 const KINDS = { skipped: "skipped step", spike: "loss spike", phase: "new phase" };
 
+// The result in one line: loss, distance from the unigram, begin, duration, speed.
+function result() {
+  const { name, loss, unigram, begun, seconds } = report.result, speed = report.speeds.tokens_per_second;
+  if (loss === undefined) return [];
+  const nats = value => written(value, "nats", true);
+  const gain = unigram ? `, ${nats(Math.abs(unigram - loss))} ${loss < unigram ? "below" : "above"} the ${nats(unigram)} of token frequencies alone (unigram)` : "";
+  const parts = [`${name} loss ${nats(loss)} nats${gain}`, when(begun), duration(seconds)];
+  if (speed) parts.push(`${short(speed, true)} real tokens/s`);
+  return [make("p", { class: "result" }, parts.join(" · "))];
+}
+
 function head() {
   const { state, step, total_steps: total, reason, next_action: next } = report.status;
   const done = make("div");
   done.style.width = `${total ? Math.min(100, step / total * 100) : 0}%`;
   const found = [
     make("div", { class: "head" }, make("h1", {}, report.name), make("span", { class: `state ${state}` }, state)),
+    ...result(),
     make("div", { class: "track" }, done),
     make("p", { class: "soft" }, total ? `step ${step.toLocaleString("en")} of ${total.toLocaleString("en")} · ` : "", reason,
       next && next !== "none" ? ` · next: ${next}` : ""),

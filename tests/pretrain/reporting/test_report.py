@@ -114,10 +114,21 @@ def test_the_page_of_an_eventful_run(tmp_path):
     }  # fmt: skip
     assert found["notices"] == []
     assert [name for name, *_ in found["headline"]] == [
-        "training loss, average", "held-out loss", "real tokens seen", "real tokens/s", "goodput",
+        "training loss, moving average", "held-out loss", "real tokens seen", "real tokens/s, mean of all steps",
+        "goodput: time in steps that count",
     ]  # fmt: skip
-    averaged = next(line["y"] for line in found["charts"][0]["lines"] if line["label"] == "training, average")
-    assert averaged[-1] == pytest.approx(found["headline"][0][1], rel=1e-4), "there is one training loss"
+    averaged = next(line["y"] for line in found["charts"][0]["lines"] if line["label"] == "training, moving average")
+    assert averaged[-1] == found["headline"][0][1], "there is one training loss, rounded once"
+
+
+def test_the_first_line_is_the_result_of_the_run(tmp_path):
+    run = write_run(tmp_path / "run", eventful(), unigram_loss=7.25)
+    assert collect(run, tmp_path / "page.html")["result"] == {
+        "name": "Held-out", "loss": 6.0, "unigram": 7.25, "begun": START, "seconds": pytest.approx(160),
+    }  # fmt: skip
+    lines = [text for text in eventful() if b"eval/loss" not in text]
+    result = collect(write_run(tmp_path / "other", lines), tmp_path / "page.html")["result"]
+    assert (result["name"], result["unigram"]) == ("Training", None)
 
 
 def test_a_run_that_is_exported_has_no_next_action(tmp_path):
