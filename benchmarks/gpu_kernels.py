@@ -265,12 +265,12 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
 
     def norm(bias: bool, residual: bool, using: Operations) -> Call:
         leaves = [numbers(n, d), numbers(d)]
-        leaves += [numbers(n, d)] * residual + [numbers(d)] * bias
+        leaves += [numbers(n, d)] * residual + [numbers(d), numbers(d)] * bias
 
         def forward() -> list[Tensor]:
             x, weight, *more = leaves
-            of = more[0] if residual else None, weight, more[-1] if bias else None
-            normed, _, total = using.add_norm(x, *of, 1e-5)
+            of = more[0] if residual else None, weight, more[-2] if bias else None
+            normed, _, total = using.add_norm(x, *of, 1e-5, more[-1] if bias else None)
             return [normed] if bias else [normed, total]
 
         return both_ways(forward, leaves)
@@ -309,7 +309,7 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
     return {
         "embeddings and norm, BERT": (partial(embedding, bert, True), 6 * matrix),
         "embeddings and norm, ModernBERT": (partial(embedding, modern, False), 5 * matrix),
-        "residual and norm, BERT": (partial(norm, True, True), 7 * matrix),
+        "bias, residual and norm, BERT": (partial(norm, True, True), 7 * matrix),
         "residual and norm, both kept, ModernBERT": (partial(norm, False, True), 8 * matrix),
         "norm, ModernBERT": (partial(norm, False, False), 6 * matrix),
         "linear and GELU, BERT": (gelu, None),

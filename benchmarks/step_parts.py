@@ -93,6 +93,8 @@ def _times(events: list[FunctionEvent], device: str) -> Counter[str]:
         part = _part(event)
         if part and event.name.startswith(_PREFIX):
             times[part] += spent(event)
+            if outer := _part(event.cpu_parent):  # a norm within "attention" or "MLP"
+                times[outer] -= spent(event)
         elif part and event.sequence_nr >= 0:
             part_of.setdefault(event.sequence_nr, part)
         if event.cpu_parent is None:

@@ -7,4 +7,4 @@ from pretrain.kernels.plain import Operations
 from pretrain.kernels.rotary import rotate_qkv
 from pretrain.kernels.window_attention import window_attention
 
-FUSED = Operations(embed_norm, add_norm, linear_gelu, geglu, rotate_qkv, cross_entropy, window_attention)
+FUSED = Operations(embed_norm, add_norm, linear_gelu, geglu, rotate_qkv, cross_entropy, True, window_attention)

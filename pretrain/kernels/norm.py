@@ -2,7 +2,8 @@
 
 Statistics are fp32. As in plain torch, the sum is rounded to the precision of its terms before the statistics are
 computed, so the backward pass reads the same numbers. It adds the gradients of all outputs, so that autograd makes no
-pass over [N, D] to add them. Each program sums the gradients of weight and bias over its rows.
+pass over [N, D] to add them. Each program sums the gradients of weight and bias over its rows, and those of one row
+that was added to all: the type embedding, or the bias of the linear layer before.
 The programs' sums are then added in a fixed order, so the result is bit-for-bit reproducible.
 """
 
@@ -36,10 +37,15 @@ def _tile(block: int) -> dict[str, int]:
 
 
 def add_norm(
-    x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+    x_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See pretrain.kernels.plain.add_norm. The residual may be one row [D], expanded to [N, D]."""
-    normed, again, total = _AddNorm.apply(x, residual, weight, bias, eps)
+    normed, again, total = _AddNorm.apply(x, x_bias, residual, weight, bias, eps)
     return normed, again, total
 
 
@@ -61,14 +67,21 @@ def embed_norm(
 class _AddNorm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
+        ctx: Any,
+        x: Tensor,
+        x_bias: Tensor | None,
+        residual: Tensor | None,
+        weight: Tensor,
+        bias: Tensor | None,
+        eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
+        assert x_bias is None or residual is not None
         x = x.contiguous()
         if residual is not None and residual.stride(1) != 1:
             residual = residual.contiguous()
-        normed, total, *statistics = _norm((None, x, None, residual, None), len(x), weight, bias, eps)
+        normed, total, *statistics = _norm((None, x, None, residual, x_bias), len(x), weight, bias, eps)
         ctx.save_for_backward(total, weight, *statistics)
-        ctx.has_residual, ctx.has_bias = residual is not None, bias is not None
+        ctx.has_residual, ctx.has = residual is not None, (bias is not None, x_bias is not None)
         ctx.set_materialize_grads(False)
         return normed, normed.detach(), total
 
@@ -76,8 +89,8 @@ class _AddNorm(torch.autograd.Function):
     def backward(
         ctx: Any, of_normed: Tensor | None, of_again: Tensor | None, of_total: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        of_x, of_weight, of_bias = _gradients(ctx.saved_tensors, of_normed, of_again, of_total, ctx.has_bias)
-        return of_x, of_x if ctx.has_residual else None, of_weight, of_bias, None
+        of_x, of_weight, of_bias, of_x_bias = _gradients(ctx.saved_tensors, of_normed, of_again, of_total, *ctx.has)
+        return of_x, of_x_bias, of_x if ctx.has_residual else None, of_weight, of_bias, None
 
 
 class _EmbedNorm(torch.autograd.Function):
@@ -96,19 +109,18 @@ class _EmbedNorm(torch.autograd.Function):
         normed, *saved = _norm((tokens, words, positions, table, kind), len(tokens), weight, bias, eps)
         ctx.save_for_backward(tokens, positions, saved[0], weight, *saved[1:])
         ctx.n_words, ctx.n_positions = len(words), None if table is None else len(table)
-        ctx.has_bias = bias is not None
+        ctx.has = bias is not None, kind is not None
         ctx.set_materialize_grads(False)
         return normed, normed.detach()
 
     @staticmethod
     def backward(ctx: Any, of_normed: Tensor | None, of_again: Tensor | None) -> tuple[Tensor | None, ...]:
         tokens, positions, *saved = ctx.saved_tensors
-        of_total, of_weight, of_bias = _gradients(saved, of_normed, of_again, None, ctx.has_bias)
+        of_total, of_weight, of_bias, of_kind = _gradients(saved, of_normed, of_again, None, *ctx.has)
         to_rows = torch.ops.aten.embedding_dense_backward
-        of_words, of_table, of_kind = to_rows(of_total, tokens, ctx.n_words, -1, False), None, None
+        of_words, of_table = to_rows(of_total, tokens, ctx.n_words, -1, False), None
         if ctx.n_positions is not None:
             of_table = to_rows(of_total, positions, ctx.n_positions, -1, False)
-            of_kind = of_total.sum(0)
         return None, of_words, None, of_table, of_kind, of_weight, of_bias, None
 
 
@@ -139,8 +151,9 @@ def _gradients(
     of_again: Tensor | None,
     of_total: Tensor | None,
     has_bias: bool,
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of the norm's input `total` [N, D], of weight and of bias [D].
+    has_row: bool,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of the norm's input `total` [N, D], of weight, of bias, and of the row that was added to all: [D].
 
     Args:
         saved: total, weight, and the center and scale of each row [N].
@@ -155,12 +168,12 @@ def _gradients(
     of_x = torch.empty_like(total)
     sizes = whole_rows(columns)
     programs = min(triton.cdiv(n_rows, sizes["ROWS"]), _PROGRAMS)
-    parts = torch.empty(1 + has_bias, programs, columns, dtype=torch.float32, device=total.device)
-    of_bias = parts[1] if has_bias else None
+    parts = torch.empty(1 + has_bias + has_row, programs, columns, dtype=torch.float32, device=total.device)
     inputs = total, weight, center, scale, of_normed, of_again, of_total
-    _backward[(programs,)](*inputs, of_x, parts[0], of_bias, n_rows, COLUMNS=columns, **sizes)
-    of_weights = parts.sum(1).to(weight.dtype)
-    return of_x, of_weights[0], of_weights[1] if has_bias else None
+    outputs = of_x, parts[0], parts[1] if has_bias else None, parts[-1] if has_row else None
+    _backward[(programs,)](*inputs, *outputs, n_rows, COLUMNS=columns, **sizes)
+    sums = parts.sum(1).to(weight.dtype)
+    return of_x, sums[0], sums[1] if has_bias else None, sums[-1] if has_row else None
 
 
 @triton.jit(do_not_specialize=["n_rows"])
@@ -169,10 +182,10 @@ def _forward(
     x,  # [*, COLUMNS]
     other_rows,  # [n_rows] int64, rows of `other`; or None for all
     other,  # [*, COLUMNS], its rows `stride` apart; or None
-    kind,  # [COLUMNS], or None
+    row_of_all,  # [COLUMNS], or None
     weight,  # [COLUMNS]
     bias,  # [COLUMNS], or None
-    total,  # out: x + other + kind [n_rows, COLUMNS], or None
+    total,  # out: x + other + row_of_all [n_rows, COLUMNS], or None
     normed,  # out: [n_rows, COLUMNS]
     centers,  # out: [n_rows] fp32
     scales,  # out: [n_rows] fp32
@@ -199,8 +212,8 @@ def _forward(
             other_row = tl.load(other_rows + row, mask=row < n_rows, other=0)
         summed = value.to(tl.float32)
         summed += tl.load(other + other_row * stride + column, mask=inside, other=0.0).to(tl.float32)
-        if kind is not None:
-            summed += tl.load(kind + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
+        if row_of_all is not None:
+            summed += tl.load(row_of_all + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
         value = summed.to(value.dtype)  # the rounding that the backward pass reads
     if total is not None:
         tl.store(total + at, value, mask=inside)
@@ -228,6 +241,7 @@ def _backward(
     of_x,  # out: [n_rows, COLUMNS]
     of_weight,  # out: [programs, COLUMNS] fp32
     of_bias,  # out: [programs, COLUMNS] fp32, or None
+    of_row,  # out: [programs, COLUMNS] fp32, the columns of of_x added up, or None
     n_rows,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -237,6 +251,7 @@ def _backward(
     by = tl.load(weight + column, mask=column < COLUMNS, other=0.0).to(tl.float32)
     to_weight = tl.zeros((ROWS, BLOCK), tl.float32)
     to_bias = tl.zeros((ROWS, BLOCK), tl.float32)
+    to_row = tl.zeros((ROWS, BLOCK), tl.float32)
     for first in range(tl.program_id(0) * ROWS, n_rows, tl.num_programs(0) * ROWS):
         row = first + tl.arange(0, ROWS)[:, None]
         inside = (row < n_rows) & (column < COLUMNS)
@@ -256,9 +271,12 @@ def _backward(
         result = (gradient - average - unit * along) * scale
         if of_total is not None:
             result += tl.load(of_total + at, mask=inside, other=0.0).to(tl.float32)
+        to_row += result
         tl.store(of_x + at, result, mask=inside)
     place = tl.program_id(0) * COLUMNS + tl.arange(0, BLOCK)
     there = tl.arange(0, BLOCK) < COLUMNS
     tl.store(of_weight + place, tl.sum(to_weight, 0), mask=there)
     if of_bias is not None:
         tl.store(of_bias + place, tl.sum(to_bias, 0), mask=there)
+    if of_row is not None:
+        tl.store(of_row + place, tl.sum(to_row, 0), mask=there)

@@ -34,13 +34,20 @@ def rotate(x: Tensor, by: Rotation) -> Tensor:
 
 
 def add_norm(
-    x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor | None, eps: float
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor,
+    bias: Tensor | None,
+    eps: float,
+    x_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """LayerNorm (Ba et al., 2016) of x + residual, [N, D], or of x alone. Returns (norm, the same norm, sum).
 
     Give each of two users of the norm its own. Their gradients then reach the kernel separately, and it adds them, and
-    the sum's, in the same pass.
+    the sum's, in the same pass. With a residual, `x_bias` [D] is added too: the bias of the linear layer that gives x.
+    The kernel also makes its gradient in that pass.
     """
+    x = x if x_bias is None else x + x_bias
     total = x if residual is None else x + residual
     normed = F.layer_norm(total, weight.shape, weight, bias, eps)
     return normed, normed, total
@@ -131,15 +138,18 @@ def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, 
 class Operations(NamedTuple):
     """One implementation of all operations; see the functions of this module.
 
+    fused: whether these are kernels. add_norm then gets the bias of the linear layer before it, which plain torch adds
+        in the matrix product.
     window_attention: the kernel for layers with a window; None: `rotate_qkv` and pretrain.model.attention compute them.
     """
 
     embed_norm: Callable[..., tuple[Tensor, Tensor]]
-    add_norm: Callable[[Tensor, Tensor | None, Tensor, Tensor | None, float], tuple[Tensor, Tensor, Tensor]]
+    add_norm: Callable[..., tuple[Tensor, Tensor, Tensor]]
     linear_gelu: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     geglu: Callable[[Tensor], Tensor]
     rotate_qkv: Callable[[Tensor, int, int, Rotation], tuple[Tensor, Tensor, Tensor]]
     cross_entropy: Callable[[Tensor, Tensor, int, float, float, bool], Tensor]
+    fused: bool = False
     window_attention: Callable[[Tensor, int, Rotation, Tiles, int], Tensor] | None = None
 
 

@@ -34,10 +34,26 @@ class EmbedNorm(_Norm):
 class AddNorm(_Norm):
     """LayerNorm or RMSNorm of x + residual, [N, D], or of x alone, twice; and the sum itself."""
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        self, x: Tensor, residual: Tensor | None = None, x_bias: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         if self.rms:
             return add_rms_norm(x, residual, self.weight, self.eps)
-        return self.operations.add_norm(x, residual, self.weight, self.bias, self.eps)
+        return self.operations.add_norm(x, residual, self.weight, self.bias, self.eps, x_bias)
+
+
+class LinearBeforeNorm(nn.Linear):
+    """A linear layer, and the norm of its result and a residual.
+
+    It calls the norm, whose kernel adds the bias: ZeRO-3 gathers the bias for the forward pass of this module alone.
+    """
+
+    def forward(  # type: ignore[override]
+        self, x: Tensor, norm: AddNorm, residual: Tensor, dropout: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        if self.bias is None or dropout or not norm.operations.fused:
+            return norm(dropped(super().forward(x), dropout), residual)
+        return norm(F.linear(x, self.weight), residual, self.bias)
 
 
 class LinearGelu(nn.Linear):
@@ -71,10 +87,10 @@ class PostNormLayer(nn.Module):
         d = shape.hidden
         self.heads, self.dropout = shape.heads, shape.dropout
         self.qkv = nn.Linear(d, 3 * d)
-        self.attention_out = nn.Linear(d, d)
+        self.attention_out = LinearBeforeNorm(d, d)
         self.attention_norm = AddNorm(shape, operations)
         self.mlp_in = LinearGelu(d, shape.intermediate, operations)
-        self.mlp_out = nn.Linear(shape.intermediate, d)
+        self.mlp_out = LinearBeforeNorm(shape.intermediate, d)
         self.mlp_norm = AddNorm(shape, operations)
 
     def forward(
@@ -91,8 +107,8 @@ class PostNormLayer(nn.Module):
         mixed_ND = attention_of_spans(q, k, v, spans, dropout=dropout).flatten(1)
         if places is not None:
             again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
-        x_ND, again_ND, _ = self.attention_norm(dropped(self.attention_out(mixed_ND), dropout), again_ND)
-        x_ND, again_ND, _ = self.mlp_norm(dropped(self.mlp_out(self.mlp_in(x_ND)), dropout), again_ND)
+        x_ND, again_ND, _ = self.attention_out(mixed_ND, self.attention_norm, again_ND, dropout)
+        x_ND, again_ND, _ = self.mlp_out(self.mlp_in(x_ND), self.mlp_norm, again_ND, dropout)
         return x_ND, again_ND
 
 
@@ -113,7 +129,7 @@ class PreNormLayer(nn.Module):
         self.first = number == 0
         self.attention_norm = None if self.first and shape.embedding_norm else AddNorm(shape, operations)
         self.qkv = nn.Linear(d, sum(shape.stacked["qkv"]), bias)
-        self.attention_out = nn.Linear(d, d, bias)
+        self.attention_out = LinearBeforeNorm(d, d, bias)
         self.mlp_norm = AddNorm(shape, operations)
         self.mlp_in = LinearGated(shape, operations) if shape.gated else LinearGelu(d, wide, operations)
         self.mlp_out = nn.Linear(wide, d, bias)
@@ -137,7 +153,7 @@ class PreNormLayer(nn.Module):
         mixed_ND = self._attention(self.qkv(x_ND), spans, rotations[self.reach], dropout).flatten(1)
         if places is not None:
             again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
-        x_ND, _, again_ND = self.mlp_norm(dropped(self.attention_out(mixed_ND), dropout), again_ND)
+        x_ND, _, again_ND = self.attention_out(mixed_ND, self.mlp_norm, again_ND, dropout)
         return self.mlp_out(dropped(self.mlp_in(x_ND), dropout)), again_ND
 
     def _attention(self, qkv: Tensor, spans: SpanBounds, rotation: Rotation, dropout: float) -> Tensor:

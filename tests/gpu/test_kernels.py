@@ -90,7 +90,7 @@ def results():
         x, weight, bias, halves, qkv = leaves = [tensor.clone().requires_grad_() for tensor in weights]
         made = [
             *using.embed_norm(rows, x, rows, x, weight, weight, bias, 1e-5),
-            *using.add_norm(x, x * 2, weight, bias, 1e-5),
+            *using.add_norm(x, x * 2, weight, bias, 1e-5, weight),
             using.linear_gelu(x, halves[:768, :768] * 1, bias),
             *using.rotate_qkv(qkv * 1, 12, 12, (cos, sin)),
             using.geglu(halves * 1),

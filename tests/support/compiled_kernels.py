@@ -109,6 +109,7 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
         *FUSED.embed_norm(ids, numbers(64, hidden), ids, numbers(64, hidden), weight, weight, bias, 1e-12),
         *FUSED.embed_norm(ids, numbers(64, hidden), None, None, None, weight, None, 1e-5),
         *FUSED.add_norm(x, x * 1, weight, bias, 1e-12),
+        *FUSED.add_norm(x, x * 1, weight, bias, 1e-12, bias),
         *FUSED.add_norm(x, x * 1, weight, bias, 1e-12)[:2],
         *FUSED.add_norm(x, x * 1, weight, None, 1e-5)[1:],
         FUSED.add_norm(x, None, weight, None, 1e-5)[0],

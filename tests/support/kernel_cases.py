@@ -36,6 +36,8 @@ OPERATIONS = {
     "sum and norm": {"residual": "matrix", "bias": False},
     "sum and norm with bias": {"residual": "matrix", "bias": True},
     "sum with one row": {"residual": "row", "bias": True},
+    "biased sum and norm": {"residual": "matrix", "bias": False, "x_bias": True},
+    "biased sum and norm with bias": {"residual": "matrix", "bias": True, "x_bias": True},
     "gelu": {"bias": False},
     "bias and gelu": {"bias": True},
     "geglu": {},
@@ -83,15 +85,17 @@ def _compared(fused: dict[str, Tensor], plain: dict[str, Tensor], exact: dict[st
     return {name: (error(fused[name], name), error(plain[name], name)) for name in exact}
 
 
-def _norm(n: int, hidden: int, residual: str | None, bias: bool) -> Made:
+def _norm(n: int, hidden: int, residual: str | None, bias: bool, x_bias: bool = False) -> Made:
     inputs = {"x": torch.randn(n, hidden) * 3 + 1, "weight": 1 + 0.1 * torch.randn(hidden)}
     if residual:
         inputs["residual"] = torch.randn(n if residual == "matrix" else 1, hidden)
     if bias:
         inputs["bias"] = torch.randn(hidden)
+    if x_bias:
+        inputs["x_bias"] = torch.randn(hidden)
 
-    def call(using: Operations, x, weight, residual=None, bias=None) -> tuple[Tensor, ...]:
-        return using.add_norm(x, None if residual is None else residual.expand_as(x), weight, bias, 1e-5)
+    def call(using: Operations, x, weight, residual=None, bias=None, x_bias=None) -> tuple[Tensor, ...]:
+        return using.add_norm(x, None if residual is None else residual.expand_as(x), weight, bias, 1e-5, x_bias)
 
     return inputs, call
 
@@ -202,20 +206,21 @@ def _batch() -> tuple[Tensor, ...]:
 
 
 class Additions(TorchDispatchMode):
-    """Counts the additions of two tensors [N, D] that autograd makes."""
+    """Counts what autograd adds in passes over [N, D]: two tensors, or the rows of one."""
 
     def __init__(self, shape: tuple[int, int]):
         super().__init__()
         self.shape, self.count = shape, 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor):
+        aten = torch.ops.aten
+        if func in (aten.add.Tensor, aten.add_.Tensor, aten.sum.dim_IntList):
             self.count += tuple(args[0].shape) == self.shape
         return func(*args, **(kwargs or {}))
 
 
 def gradient_additions(form: str, device: str) -> tuple[int, int]:
-    """Passes over [N, D] that add two gradients in an encoder's backward pass: with the kernels, and in plain torch."""
+    """Passes over [N, D] that add gradients in an encoder's backward pass: with the kernels, and in plain torch."""
     shape = EncoderShape(101, layers=3, max_positions=24, pad_id=0, **({"hidden": 72, "heads": 4} | FORMS[form]))
     batch, counts = [tensor.to(device) for tensor in _batch()], []
     for using in (operations(True), PLAIN):

@@ -88,10 +88,11 @@ def test_a_whole_encoder(interpreter, form, checkpointing):
 
 
 # In plain torch: of 3 layers of BERT, the states of each and those between attention and MLP, of which the last layer's
-# are [K, D]. Of ModernBERT, the embeddings, and the residual stream at each norm but the last layer's second.
-@pytest.mark.parametrize(("form", "in_plain"), [("bert", 5), ("modernbert", 5)])
-def test_the_norms_kernel_adds_all_gradients_of_states(interpreter, form, in_plain):
-    assert interpreter(gradient_additions, form, "cpu") == (0, in_plain)
+# are [K, D]. Of ModernBERT, the embeddings, and the residual stream at each norm but the last layer's second. Of BERT
+# also the rows of five of them: for four biases of linear layers, and the type embedding.
+@pytest.mark.parametrize(("form", "with_kernels", "in_plain"), [("bert", 0, 10), ("modernbert", 0, 5), ("esm", 2, 9)])
+def test_the_norms_kernel_adds_all_gradients_of_states(interpreter, form, with_kernels, in_plain):
+    assert interpreter(gradient_additions, form, "cpu") == (with_kernels, in_plain)
 
 
 @pytest.mark.parametrize("operation", ["gelu", "geglu"])
