@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from data_prep.common.errors import UserError
+from data_prep.common.errors import UserError, concise
 from launchers.arguments import ConfigArgument, JsonFlag, Overrides, YesOption, load_trusted_config
 from launchers.display import print_scaling, text_console, text_table
 
@@ -71,11 +71,15 @@ def plan(
         maskwright plan run.yaml --gpus-per-node 8 --gpu A100-80GB --mfu 0.4 train.micro_batch_size=64 --json
         maskwright plan run.yaml --nodes 1,2,8,32 --gpus-per-node 8 --gpu H100 --mfu 0.4 --network 400g
     """
-    from pretrain.planning import GpuMemory, ScalingRequest
+    from launchers.local import gpu_count
+    from pretrain.planning import GpuMemory, ScalingRequest, print_warnings
 
     parsed, counts = load_trusted_config(config, overrides, yes), _node_counts(nodes)
     memory = GpuMemory.of(gpu, gpu_memory)
     rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second, tflops)
+    if run and (reason := _other_device(run, gpu, memory is not None or gpu_count() > 0)):
+        rate = None
+        print_warnings([reason])
     if len(counts) > 1 or network or tokens_per_gpu:
         asked = ScalingRequest.of(counts, gpus_per_node, gpu, network, tokens_per_gpu, rate)
         print_scaling(parsed, _planner(parsed, vocab_size), asked, as_json)
@@ -141,6 +145,19 @@ def _rate(
     if tokens_per_second is not None:
         return Rate(f"given: {tokens_per_second:,g} tokens/s", tokens_per_second=tokens_per_second)
     return None
+
+
+def _other_device(run: Path, gpu: str | None, for_gpus: bool) -> str | None:
+    """Why the speed of a run is not that of the planned GPUs; None if it may be. gpu: their model, if it is named."""
+    from pretrain.model import peak_tflops
+    from pretrain.planning import measured_device
+
+    device = measured_device(run)
+    if device is None or (device == "a CPU" and not for_gpus):
+        return None
+    if device != "a CPU" and (gpu is None or peak_tflops(gpu) == peak_tflops(device)):
+        return None
+    return concise(f"{run} was trained on {device}, not on {gpu or 'a GPU'}: its speed is not used.")
 
 
 def _facts(planned: "RunPlan") -> dict[str, Any]:
@@ -211,7 +228,10 @@ def _choices(planned: "RunPlan") -> Table:
 def _speed(planned: "RunPlan") -> Table | str:
     time = planned.time
     if time is None:
-        return "Speed: not known. Give --from RUN of a trial on such GPUs, or --gpu with --mfu."
+        return (
+            "Speed: not known. Give --from RUN of a trial on such GPUs, --gpu with --mfu (one H100 reached 0.3 to 0.45), "
+            "--tflops or --tokens-per-second."
+        )
     duration = str(timedelta(seconds=round(min(time.seconds, 1e13))))  # timedelta holds little more
     row = (time.source, f"{time.tokens_per_second:,.0f}", duration, f"{time.gpu_hours:,.1f}")
     return text_table(("speed", "tokens/s", "time", "GPU hours"), [row], title="Time")

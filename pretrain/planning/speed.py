@@ -49,6 +49,13 @@ class Rate:
         return RunTime(self.source, tokens / seconds, seconds, processes * seconds / 3600)
 
 
+def measured_device(run: Path) -> str | None:
+    """The device that trained a run: a GPU by its name, or "a CPU". None if environment.json does not say."""
+    hosts = (RunFolder(run).read_environment() or {}).get("hosts")
+    names = [gpu["name"] for host in hosts or () for gpu in host.get("gpus", ()) if "name" in gpu]
+    return (names or ["a CPU"])[0] if hosts else None
+
+
 def measured_rate(run: Path) -> Rate:
     """The median speed of each GPU, or process, in a run's last steps.
 

@@ -1,5 +1,6 @@
 """`maskwright plan` in this process: the micro-batch that fits, the time, and refusals."""
 
+import contextlib
 import json
 import re
 import shlex
@@ -54,7 +55,8 @@ def test_without_a_gpu_no_gpu_is_made_up():
 def test_no_speed_is_made_up():
     for options in ([], ["--gpu", "H100"]):
         assert facts(*BASE, *options)["speed"] == []
-        assert "Speed: not known" in invoke(*BASE, *options).stdout
+        assert "Speed: not known. Give --from RUN" in (said := invoke(*BASE, *options).stdout)
+        assert all(option in said for option in ("--mfu", "--tflops", "--tokens-per-second"))
 
 
 def test_more_nodes_take_less_time_and_less_memory_each():
@@ -140,6 +142,31 @@ def test_a_measured_speed(tmp_path):
     assert speed["seconds"] == pytest.approx(found["flops"] / (101e12 * 8))
     (tmp_path / "journal.jsonl").write_bytes(b"\xff\n" + (tmp_path / "journal.jsonl").read_bytes() + b'{"step": 3')
     assert facts(*BASE, "--from", tmp_path)["speed"][0]["seconds"] == pytest.approx(speed["seconds"])
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "options", "known"),
+    [
+        ([], [], True),
+        ([], ["--gpu", "H100"], False),
+        ([], ["--gpu-memory", "80"], False),
+        (["NVIDIA A100-SXM4-80GB"], ["--gpu", "H100"], False),
+        (["NVIDIA H100 80GB HBM3"], ["--gpu", "H100"], True),
+        (["NVIDIA H100 80GB HBM3"], [], True),
+    ],
+)
+def test_a_speed_of_another_device_is_not_used(tmp_path, trained_on, options, known):
+    with contextlib.closing(Journal(tmp_path / "journal.jsonl")) as journal:
+        for step in range(1, 21):
+            journal.append(step, {"speed/tflops": 0.1})
+    gpus = {"gpus": [{"name": name, "memory_gb": 80.0} for name in trained_on]} if trained_on else {}
+    (tmp_path / "environment.json").write_text(json.dumps({"hosts": [{"host": "a", "ranks": [0], **gpus}]}))
+    result = invoke(*BASE, "--from", tmp_path, *options)
+    device = trained_on[0] if trained_on else "a CPU"
+    assert (f"warning: {tmp_path} was trained on {device}, not on" in result.stderr) is not known
+    assert ("Speed: not known" in result.stdout) is not known
+    if not known:
+        assert "the speed of one GPU (--from" in refusal(*BASE, "--from", tmp_path, "--nodes", "1,2", *options)
 
 
 @pytest.mark.parametrize(
