@@ -222,4 +222,5 @@ def _estimate(first: "FirstConfig", minutes: float) -> list[str]:
         f"Model: {size.layers} layers x {size.hidden}, {first.parameters:,} parameters, {first.vocab_size:,} tokens.",
         f"Training: {first.values['train']['steps']:,} steps, {first.epochs:.2g} times the text, "
         f"{first.minutes:.1f} minutes{longer}. The time is an estimate.",
+        *filter(None, [first.batch_note]),
     ]

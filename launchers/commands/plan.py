@@ -72,7 +72,8 @@ def plan(
         maskwright plan run.yaml --nodes 1,2,8,32 --gpus-per-node 8 --gpu H100 --mfu 0.4 --network 400g
     """
     from launchers.local import gpu_count
-    from pretrain.planning import GpuMemory, ScalingRequest, print_warnings
+    from pretrain.model import peak_tflops
+    from pretrain.planning import GpuMemory, ScalingRequest, host_advice, print_warnings
 
     parsed, counts = load_trusted_config(config, overrides, yes), _node_counts(nodes)
     memory = GpuMemory.of(gpu, gpu_memory)
@@ -84,9 +85,12 @@ def plan(
         asked = ScalingRequest.of(counts, gpus_per_node, gpu, network, tokens_per_gpu, rate)
         print_scaling(parsed, _planner(parsed, vocab_size), asked, as_json)
         return
-    planned = _planner(parsed, vocab_size).plan(counts[0] * gpus_per_node, memory, rate)
+    planner = _planner(parsed, vocab_size)
+    planned = planner.plan(counts[0] * gpus_per_node, memory, rate)
+    peak = peak_tflops(gpu) if gpu and parsed.train.precision != "fp32" else None
+    advice = host_advice(planned, planner.shape, peak) if peak and planner.shape else None
     if as_json:
-        print(json.dumps(_facts(planned), indent=1))
+        print(json.dumps(_facts(planned) | {"advice": advice}, indent=1))
         return
     console = text_console()
     title = f"{parsed.model.title}, {planned.parameters:,} parameters, on {_devices(planned)}"
@@ -99,6 +103,8 @@ def plan(
     console.print(_speed(planned))
     if planned.time:
         console.print("Steps alone: the start, evaluation and checkpoints come on top.")
+    if advice:
+        console.print(advice)
 
 
 def _node_counts(text: str) -> list[int]:
@@ -228,10 +234,8 @@ def _choices(planned: "RunPlan") -> Table:
 def _speed(planned: "RunPlan") -> Table | str:
     time = planned.time
     if time is None:
-        return (
-            "Speed: not known. Give --from RUN of a trial on such GPUs, --gpu with --mfu (one H100 reached 0.3 to 0.45), "
-            "--tflops or --tokens-per-second."
-        )
+        mfu = "--gpu with --mfu (one H100 reached 0.3 to 0.45)"
+        return f"Speed: not known. Give --from RUN of a trial on such GPUs, {mfu}, --tflops or --tokens-per-second."
     duration = str(timedelta(seconds=round(min(time.seconds, 1e13))))  # timedelta holds little more
     row = (time.source, f"{time.tokens_per_second:,.0f}", duration, f"{time.gpu_hours:,.1f}")
     return text_table(("speed", "tokens/s", "time", "GPU hours"), [row], title="Time")

@@ -2,20 +2,22 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pretrain.config import Config
 from pretrain.config_files import on_one_line
 from pretrain.model import peak_tflops
+from pretrain.planning.host_time import gpu_seconds, host_seconds
 from pretrain.planning.run_plan import Planner
 
-_CPU_SHARE, _GPU_SHARE = 0.35, 0.2  # of the speed of matrix products that a training step is assumed to reach
-_GPU_STEP = 0.02  # seconds of the shortest step on a GPU, assumed
+_CPU_SHARE = 0.35  # of the speed of matrix products that a training step is assumed to reach
 _UNKNOWN_GPU = 50.0  # TFLOP/s
 _EPOCHS = 40  # no text is read more often
 _TOKENS_PER_WEIGHT = 4  # at least; it is more in configs/demo.yaml and configs/modernbert-mini.yaml
 _FEWEST_STEPS = 100
+_BUSY = 0.5  # share of a step in which a GPU computes; below it, twice the rows take about as long
+_HIGHEST_LR = 4e-3  # of all sizes
 _HELD_OUT = 10  # documents; each is held out by chance
 
 
@@ -35,6 +37,14 @@ class Size:
     def weights(self) -> int:
         """Elements of the matrices of the layers."""
         return self.layers * self.hidden * (4 * self.hidden + 3 * self.intermediate)
+
+    @property
+    def doubled(self) -> "Size":
+        """The same model with twice the rows. The learning rate grows with the root of the batch, up to a limit.
+
+        (Malladi et al., "On the SDEs and scaling rules for adaptive gradient algorithms", 2022.)
+        """
+        return replace(self, rows=2 * self.rows, lr=min(_HIGHEST_LR, round(self.lr * math.sqrt(2), 4)))
 
 
 SIZES = (
@@ -70,11 +80,13 @@ class Machine:
         """Training processes: one for each GPU, or one on the CPU."""
         return max(1, len(self.gpus))
 
-    def step_seconds(self, flops: float, size: Size) -> float:
-        """The assumed time of a step with these operations."""
+    def step_seconds(self, flops: float, size: Size) -> tuple[float, float]:
+        """The estimated time of a step with these operations, and the part of it in which the devices compute."""
         if not self.gpus:
-            return flops / (_CPU_SHARE * self.tflops * 1e12)
-        return max(_GPU_STEP, flops / (_GPU_SHARE * min(1, size.hidden / 768) * self.tflops * 1e12))
+            seconds = flops / (_CPU_SHARE * self.tflops * 1e12)
+            return seconds, seconds
+        computing = gpu_seconds(flops, size.hidden, self.tflops)
+        return max(host_seconds(size.layers), computing), computing
 
 
 _COMMENTS = {
@@ -95,7 +107,7 @@ class FirstConfig:
     """The choice.
 
     bytes: memory of a process. tokens, minutes: an estimate for all steps. epochs: how often the text is read.
-    values: of the config file.
+    busy: the share of a step in which the devices compute, an estimate. values: of the config file.
     """
 
     size: Size
@@ -106,8 +118,21 @@ class FirstConfig:
     tokens: int
     minutes: float
     epochs: float
+    busy: float
     valid_fraction: float
     values: dict[str, Any]
+
+    @property
+    def batch_note(self) -> str | None:
+        """Why a step has so many rows, if the host decides how long it takes; None if the devices do."""
+        rows = self.values["train"]["global_batch_size"]
+        if self.busy < _BUSY:
+            waits = f"The GPU waits for the host in about {1 - self.busy:.0%} of a step (estimated)"
+            return f"{waits}: the text is too short for more than {rows:,} rows a step, or a larger model."
+        if self.size not in SIZES:
+            waits = "The GPU would wait for the host with fewer rows a step (estimated)"
+            return f"{waits}: there are {rows:,}, with a learning rate of {self.size.lr:g}."
+        return None
 
     def text(self, notes: Sequence[str]) -> str:
         """The config file: `notes` as comments, then each section on a line with its comment."""
@@ -135,6 +160,9 @@ def choose_first_config(
 
     If no model fits, it is the smallest one. It trains for 100 steps at least, which may take longer.
 
+    While GPUs wait for the host in more than half of a step, the batch is doubled, which costs no time. For a short
+    text it stays, as more steps learn more from the same epochs.
+
     Args:
         name: of the model, for its folders. tokens, words, documents: rough numbers for the text.
         minutes: time that the steps may take.
@@ -147,10 +175,12 @@ def choose_first_config(
         rows = _values(name, size, 100, machine)["train"]["global_batch_size"]
         planner = Planner(Config.model_validate(_values(name, size, 100, machine)), None, vocab_size)
         plan = planner.plan(machine.processes)
-        seconds, read = machine.step_seconds((plan.flops or 0) / 100, size), rows * size.seq_len
+        (seconds, computing), read = machine.step_seconds((plan.flops or 0) / 100, size), rows * size.seq_len
         steps = max(_FEWEST_STEPS, int(min(60 * minutes / seconds, _EPOCHS * tokens / read)) // 10 * 10)
         values = _values(name, size, steps, machine)
         took, epochs = steps * seconds / 60, steps * read / max(1, tokens)
+        if computing < _BUSY * seconds and 2 * epochs <= _EPOCHS:
+            return choice(size.doubled)
         return FirstConfig(
             size,
             vocab_size,
@@ -160,6 +190,7 @@ def choose_first_config(
             steps * read,
             took,
             epochs,
+            computing / seconds,
             share,
             values,
         )

@@ -59,6 +59,23 @@ def test_no_speed_is_made_up():
         assert all(option in said for option in ("--mfu", "--tflops", "--tokens-per-second"))
 
 
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ([], None),
+        (["train.global_batch_size=64", "train.micro_batch_size=8"], r"30 ms; .* in 12 ms .* \(64\), for .* to 256\."),
+        (["train.global_batch_size=64", "train.micro_batch_size=1"], r"Leave out train\.micro_batch_size \(1\)\."),
+        (["train.global_batch_size=64", "train.micro_batch_size=8", "train.precision=fp32"], None),
+    ],
+)
+def test_a_gpu_that_would_wait_for_the_host_is_told(options, advice):
+    said = facts(*BASE, "--gpu", "H100", *options)["advice"]
+    assert said is None if advice is None else re.search(advice, said)
+    printed = " ".join(invoke(*BASE, "--gpu", "H100", *options).stdout.split())
+    assert ("The GPU waits for the host" in printed) is (advice is not None)
+    assert facts(*BASE, *options)["advice"] is None
+
+
 def test_more_nodes_take_less_time_and_less_memory_each():
     one = facts(*BASE, "--gpu", "H100", "--mfu", "0.3")
     four = facts(*BASE, "--gpu", "H100", "--mfu", "0.3", "--nodes", "4")
