@@ -154,7 +154,7 @@ def _rate(
 
 
 def _other_device(run: Path, gpu: str | None, for_gpus: bool) -> str | None:
-    """Why the speed of a run is not that of the planned GPUs; None if it may be. gpu: their model, if it is named."""
+    """Why the speed of a run does not hold for the planned GPUs; None if it may. gpu: their model, if it is named."""
     from pretrain.model import peak_tflops
     from pretrain.planning import measured_device
 

@@ -103,6 +103,13 @@ class Engine:
         """Parts of the model whose gradient norms `step` measures."""
         return self._norms.groups
 
+    @property
+    def host_runs_ahead(self) -> bool:
+        """Whether nothing in a step lets the host wait for a GPU, so that it starts kernels long before they run."""
+        of_gpu = self.device.type == "cuda" and self.config.model.arch != "auto"
+        zero, precision = self.config.zero, self.config.train.precision
+        return of_gpu and zero.stage <= 1 and zero.offload == "none" and precision != "fp16"
+
     def step(
         self,
         batches: Sequence[DeviceBatch],

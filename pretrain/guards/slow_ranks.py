@@ -1,4 +1,4 @@
-"""Detect slow ranks and waits for data over many steps."""
+"""Detect slow ranks, waits for data, and a GPU that waits for the host, over many steps."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from statistics import median
 _STEPS = 50  # over which times are compared
 _FIRST_STEPS = 10  # of a process. They plan the first window of the data, and waiting for it is normal
 _LEAST_SECONDS = 0.001  # of a step; less is noise
+_MOSTLY = 0.9  # of the steps; a GPU catches up after an evaluation or a checkpoint too
 
 
 def slow_ranks(times: Sequence[Sequence[float]], factor: float) -> dict[int, tuple[float, float]]:
@@ -36,11 +37,13 @@ class StepTimes:
     def __init__(self, hosts: Sequence[str], slow_factor: float, data_wait: float):
         self._hosts, self._factor, self._share = hosts, slow_factor, data_wait
         self._times: deque[Sequence[float]] = deque(maxlen=_STEPS)
-        self._waits: deque[tuple[float, float]] = deque(maxlen=_STEPS)
-        self._steps, self._slow, self._waiting = 0, set[int](), False
+        self._waits: deque[tuple[float, float, bool]] = deque(maxlen=_STEPS)
+        self._steps, self._slow, self._waiting, self._advised = 0, set[int](), False, False
 
-    def record(self, compute_seconds: Sequence[float], waited: float, seconds: float) -> list[str]:
+    def record(self, compute_seconds: Sequence[float], waited: float, seconds: float, host_behind: bool) -> list[str]:
         """Add the times of a step: of each rank, and of this rank's wait for data, out of `seconds`.
+
+        `host_behind`: see StepResult.
 
         Returns:
             Warnings.
@@ -48,7 +51,7 @@ class StepTimes:
         self._times.append(compute_seconds)
         self._steps += 1
         if self._steps > _FIRST_STEPS:
-            self._waits.append((waited, seconds))
+            self._waits.append((waited, seconds, host_behind))
         return [] if self._steps % _STEPS else [*self._slow_warnings(), *self._wait_warnings()]
 
     def _slow_warnings(self) -> list[str]:
@@ -62,11 +65,19 @@ class StepTimes:
         ]
 
     def _wait_warnings(self) -> list[str]:
-        waited, seconds = map(sum, zip(*self._waits, strict=True))
-        before, self._waiting = self._waiting, bool(self._share) and waited > self._share * seconds
-        if before or not self._waiting:
+        waited, seconds, behind = map(sum, zip(*self._waits, strict=True))
+        steps, before = len(self._waits), self._waiting
+        self._waiting = bool(self._share) and waited > self._share * seconds
+        if self._waiting and not before:
+            return [
+                f"{waited / seconds:.0%} of the last {steps} steps was waiting for data (speed/data_wait); put the "
+                "data on a faster disk, lower data.window_blocks, or leave more cores to each process"
+            ]
+        if self._advised or behind < _MOSTLY * _STEPS or waited > (1 - _MOSTLY) * seconds:
             return []
+        self._advised = True
         return [
-            f"{waited / seconds:.0%} of the last {len(self._waits)} steps was waiting for data (speed/data_wait); put "
-            "the data on a faster disk, lower data.window_blocks, or leave more cores to each process"
+            f"the GPU waits for the host, which takes {1e3 * seconds / steps:.0f} ms to start the kernels of a step; "
+            "more rows take about as long: raise train.micro_batch_size if a step has several passes, else "
+            "train.global_batch_size"
         ]

@@ -94,6 +94,7 @@ class StepResult:
     skipped: whether the optimizer skipped the step, because loss or gradients were not finite.
     compute_seconds: of each rank, before it first waited for other ranks.
     waited: seconds that this rank waited for data, out of `seconds`.
+    host_behind: the GPU had nothing left to do of earlier steps when the host had started all kernels of this one.
     """
 
     step: int
@@ -104,6 +105,7 @@ class StepResult:
     compute_seconds: Sequence[float]
     waited: float
     seconds: float
+    host_behind: bool
 
     @property
     def point(self) -> StreamPoint:
@@ -164,7 +166,7 @@ class StepGuard:
         before, step = self.history, result.step
         if not self.rollback_due:  # the rollback discards later steps
             self.history = after_step(before, result, self._guard)
-        for warning in self._times.record(result.compute_seconds, result.waited, result.seconds):
+        for warning in self._times.record(result.compute_seconds, result.waited, result.seconds, result.host_behind):
             self._warn(warning)
         if result.skipped:
             self._warn(f"step {step} was skipped: its loss or gradients are not finite")

@@ -19,6 +19,11 @@ class Instant:
         if self._event:
             self._event.record()
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether the device has done it by now, without waiting for it; never on a CPU, which works with the host."""
+        return self._event is not None and self._event.query()
+
     def seconds_since(self, earlier: "Instant") -> float:
         """Seconds between two instants, which the device must have reached."""
         if self._event and earlier._event:

@@ -190,6 +190,7 @@ class Loop:
         weights = StepSums.packed_weights(sums, len(config.objective_kinds))
         of_objectives = loss_weights(config, self._step, loaded.step.shares)
         output = self._engine.step(batches, weights, lr, norms_due, report, of_objectives)
+        times = self._clock.end()
         info = StepInfo(
             step,
             lr,
@@ -200,8 +201,9 @@ class Loop:
             shares=loaded.step.shares,
             phase=self._phase.number,
             settings=self._settings,
-            times=self._clock.end(),
+            times=times,
             waited=self._clock.waited,
+            host_behind=self._engine.host_runs_ahead and times[0].is_reached,
         )
         self._run.marker.enter("journal")
         return info, torch.cat([output, sums])
@@ -248,7 +250,7 @@ class Loop:
 
     def _judge(self, info: StepInfo, loss: float, output: StepOutput) -> dict[str, float]:
         """Let the guard check a step; the metrics that it adds."""
-        times = (output.sums.compute_seconds, info.waited, info.seconds)
+        times = (output.sums.compute_seconds, info.waited, info.seconds, info.host_behind)
         return self.guard.record(StepResult(info.step, info.before, info.shape, loss, output.skipped > 0, *times))
 
     def _epochs(self, position: MixturePosition) -> dict[str, float]:

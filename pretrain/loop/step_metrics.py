@@ -25,6 +25,7 @@ class StepInfo:
     mask_rate, shares: see LoaderStep.
     phase: the number of the phase. settings: digest of the settings that decide the batch.
     times: when it began and ended on the device. waited: seconds that this rank waited for data.
+    host_behind: see StepResult.
     """
 
     step: int
@@ -38,6 +39,7 @@ class StepInfo:
     settings: str
     times: tuple[Instant, Instant]
     waited: float
+    host_behind: bool
 
     @cached_property
     def seconds(self) -> float:

@@ -16,7 +16,7 @@ _UNKNOWN_GPU = 50.0  # TFLOP/s
 _EPOCHS = 40  # no text is read more often
 _TOKENS_PER_WEIGHT = 4  # at least; it is more in configs/demo.yaml and configs/modernbert-mini.yaml
 _FEWEST_STEPS = 100
-_BUSY = 0.5  # share of a step in which a GPU computes; below it, twice the rows take about as long
+_BUSY = 0.5  # of a step: if a GPU computes for a smaller share, twice the rows take about as long
 _HIGHEST_LR = 4e-3  # of all sizes
 _HELD_OUT = 10  # documents; each is held out by chance
 
@@ -81,7 +81,7 @@ class Machine:
         return max(1, len(self.gpus))
 
     def step_seconds(self, flops: float, size: Size) -> tuple[float, float]:
-        """The estimated time of a step with these operations, and the part of it in which the devices compute."""
+        """The estimated time of a step with these operations, and of the devices' part of it."""
         if not self.gpus:
             seconds = flops / (_CPU_SHARE * self.tflops * 1e12)
             return seconds, seconds
@@ -107,7 +107,7 @@ class FirstConfig:
     """The choice.
 
     bytes: memory of a process. tokens, minutes: an estimate for all steps. epochs: how often the text is read.
-    busy: the share of a step in which the devices compute, an estimate. values: of the config file.
+    busy: the devices' share of a step, an estimate. values: of the config file.
     """
 
     size: Size

@@ -1,8 +1,8 @@
 """Estimate whether the host or the GPU decides the time of a step: the host starts the kernels that the GPU computes.
 
 A ModernBERT of 7 layers took 20 ms a step on an H100 that reached 1% of its peak: nearly all of it time of the host
-(benchmarks/results/first_model_h100.md). It is divided like PyTorch's operators, of which a step calls about 150 for
-each layer of a pass, and 400 besides. Not measured for other depths.
+(benchmarks/results/first_model_h100.md). A step calls about 150 of PyTorch's operators for each layer of a pass, and
+400 besides. The estimate divides the time like them. Not measured for other depths.
 """
 
 import math
@@ -16,12 +16,12 @@ _LARGEST_FACTOR = 8  # of a larger batch that is recommended
 
 
 def host_seconds(layers: int, passes: int = 1) -> float:
-    """The estimated time in which the host starts the kernels of a step with these micro-batches."""
+    """The estimated seconds that the host needs to start the kernels of a step with these micro-batches."""
     return _STEP_SECONDS + _LAYER_SECONDS * layers * passes
 
 
 def gpu_seconds(flops: float, hidden: int, tflops: float) -> float:
-    """The estimated time in which GPUs with this peak, in 10**12 operations a second, compute a step."""
+    """The estimated seconds of a step on GPUs. tflops: their peak, in 10**12 operations a second."""
     return flops / (_SHARE * min(1, hidden / _WIDTH) * tflops * 1e12)
 
 
@@ -33,11 +33,11 @@ def host_advice(planned: RunPlan, shape: EncoderShape, tflops: float) -> str | N
         if needed >= host or (planned.automatic and stage.accumulation > 1):
             continue
         factor = min(_LARGEST_FACTOR, 2 ** math.ceil(math.log2(host / needed)))
-        rows, micro = stage.global_batch_size, stage.micro_batch_size
-        batch = f"Raise train.global_batch_size ({rows:,}), for example to {factor * rows:,}"
-        change = f"Leave out train.micro_batch_size ({micro:,})" if stage.accumulation > 1 else batch
-        return (
-            f"{f'Phase {stage.phase}: t' if stage.phase else 'T'}he GPU waits for the host, which starts the kernels of "
-            f"a step in about {host * 1e3:.0f} ms; the GPU computes them in {needed * 1e3:.2g} ms (estimated). {change}."
-        )
+        rows = stage.global_batch_size
+        change = f"Raise train.global_batch_size ({rows:,}), for example to {factor * rows:,}."
+        if stage.accumulation > 1:
+            change = f"Leave out train.micro_batch_size ({stage.micro_batch_size:,})."
+        times = f"starts the kernels of a step in about {1e3 * host:.0f} ms, and the GPU needs {1e3 * needed:.2g} ms"
+        phase = f" in phase {stage.phase}" if stage.phase else ""
+        return f"The GPU waits for the host{phase}: the host {times} (estimated). {change}"
     return None

@@ -17,7 +17,10 @@ def test_a_step_lasts_as_long_as_the_device_works():
     torch.cuda._sleep(CYCLES)
     ended = Instant(device)
     launched = time.monotonic() - begin
+    reached = ended.is_reached
     torch.cuda.synchronize()
     finished = time.monotonic() - begin
     assert launched < finished / 2, "the device must work behind the host for this test"
+    assert not reached
+    assert ended.is_reached
     assert launched < ended.seconds_since(began) <= finished

@@ -63,7 +63,10 @@ def test_no_speed_is_made_up():
     ("options", "advice"),
     [
         ([], None),
-        (["train.global_batch_size=64", "train.micro_batch_size=8"], r"30 ms; .* in 12 ms .* \(64\), for .* to 256\."),
+        (
+            ["train.global_batch_size=64", "train.micro_batch_size=8"],
+            r"30 ms, .* needs 12 ms .* \(64\), for .* to 256\.",
+        ),
         (["train.global_batch_size=64", "train.micro_batch_size=1"], r"Leave out train\.micro_batch_size \(1\)\."),
         (["train.global_batch_size=64", "train.micro_batch_size=8", "train.precision=fp32"], None),
     ],

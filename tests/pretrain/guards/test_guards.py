@@ -25,7 +25,7 @@ def place(step: int) -> StreamPoint:
 def result(step: int, loss: float | None, shape: tuple[int, int] = (8, 32)) -> StepResult:
     """The result of a step; None means a skipped one."""
     skipped, loss = loss is None, math.nan if loss is None else loss
-    return StepResult(step, place(step).position, shape, loss, skipped, [0.1, 0.1], 0.0, 1.0)
+    return StepResult(step, place(step).position, shape, loss, skipped, [0.1, 0.1], 0.0, 1.0, False)
 
 
 def run_through(losses, guard=GUARD) -> list[GuardHistory]:
@@ -131,7 +131,7 @@ def test_a_slow_rank_is_named_once_until_it_has_recovered():
     pace = StepTimes(["n1", "n2"], slow_factor=1.5, data_wait=0.0)
 
     def steps(own, number=50):
-        return [warning for _ in range(number) for warning in pace.record(own, 0.9, 1.0)]
+        return [warning for _ in range(number) for warning in pace.record(own, 0.9, 1.0, False)]
 
     (warning,) = steps([0.1, 0.3], 150)
     assert "rank 1 (on n2) is slow" in warning
@@ -141,10 +141,25 @@ def test_a_slow_rank_is_named_once_until_it_has_recovered():
 
 def test_waiting_for_data_is_told_once():
     pace = StepTimes(["n1"], slow_factor=0.0, data_wait=0.1)
-    slow_start = [pace.record([0.1], 90.0, 100.0), *(pace.record([0.1], 0.05, 1.0) for _ in range(49))]
+    slow_start = [pace.record([0.1], 90.0, 100.0, True), *(pace.record([0.1], 0.05, 1.0, True) for _ in range(49))]
     assert not any(slow_start), "the first window takes a while"
-    (warning,) = [w for _ in range(150) for w in pace.record([0.1], 0.25, 1.0)]
+    (warning,) = [w for _ in range(150) for w in pace.record([0.1], 0.25, 1.0, True)]
     assert warning.startswith("25% of the last 50 steps was waiting for data")
+
+
+def test_a_gpu_that_waits_for_the_host_is_told_once():
+    def advice(behind, waited=0.0, data_wait=0.1):
+        pace = StepTimes(["n1"], slow_factor=0.0, data_wait=data_wait)
+        return [said for step in range(200) for said in pace.record([0.02], waited, 0.02, behind(step))]
+
+    (said,) = advice(lambda step: True)
+    assert said.startswith("the GPU waits for the host, which takes 20 ms to start the kernels of a step")
+    assert advice(lambda step: step % 10 > 0), "one step in ten follows an evaluation"
+    assert not advice(lambda step: step % 8 > 0), "a GPU that is behind now and then has work"
+    assert not advice(lambda step: step < 50), "the first steps compile kernels"
+    (said,) = advice(lambda step: True, waited=0.01)
+    assert "waiting for data" in said, "then the data are the reason"
+    assert not advice(lambda step: True, waited=0.01, data_wait=0.0)
 
 
 def test_odd_ones():

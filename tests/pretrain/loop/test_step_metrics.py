@@ -18,6 +18,7 @@ def test_a_cpu_works_with_the_host():
     ended = Instant(cpu)
     assert 0.05 <= ended.seconds_since(began) < 5
     assert began.seconds_since(began) == 0
+    assert not began.is_reached
 
 
 def test_losses_of_objectives_are_weighted_and_those_without_predictions_are_left_out():
