@@ -1,5 +1,6 @@
 """Report of a study: STUDY/report.html, report.md and report.json, with tables and conclusion sentences."""
 
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from data_prep.common.files import write_file, write_json
 from evaluation.study.paired_statistics import Difference, Mean, Verdict
 from evaluation.study.study_file import Study
 from evaluation.study.study_results import Comparisons, Metric, StudyResults, Unit, read_results
-from pretrain.config_files import on_one_line
+from pretrain.config_files import flat, on_one_line
 from pretrain.reporting import write_page
 
 _SCRIPTS = ("page.js", "chart.js", "study.js")
@@ -72,7 +73,14 @@ def _compared(study: Study, results: StudyResults) -> list[Comparisons]:
 def _page_values(study: Study, results: StudyResults) -> dict[str, Any]:
     """Contents of the page as JSON values."""
     train, data, model = (study.config[section] for section in ("train", "data", "model"))
-    chart = {"title": "Held-out loss, 15% token masks", "unit": "nats", "log": False, "lines": results.lines}
+    # The legend has no values: the results have another held-out loss, of the finished models on more rows.
+    chart = {
+        "title": "Held-out loss during training, 15% token masks",
+        "quiet": True,
+        "unit": "nats",
+        "log": False,
+        "lines": results.lines,
+    }
     return {
         "name": study.folder.absolute().name,
         "path": str(study.folder.absolute()),
@@ -90,7 +98,7 @@ def _page_values(study: Study, results: StudyResults) -> dict[str, Any]:
         "counts": {},
         "section": _section(study, results),
         "how": [_HOW, _YARDSTICK],
-        "arms": [[arm.name, on_one_line(arm.masking)] for arm in study.arms],
+        "arms": _arms_table(study),
     }
 
 
@@ -107,14 +115,15 @@ def _section(study: Study, results: StudyResults) -> dict[str, Any]:
     for each in _compared(study, results):
         text, *more = conclusion(each, len(study.arms))
         primary = each.metric.key == study.primary
-        title = each.metric.title + (" (chosen before, to go by)" if primary else "")
+        title = each.metric.title + (" (decides: it was chosen before the results)" if primary else "")
         conclusions.append({"title": title, "text": text, "more": more, "primary": primary})
     return {
         "explanation": (
             "All arms train for the same steps, and with the same seed on the same rows in the same order."
         ),
         "conclusions": conclusions,
-        "means": _means_table(study, results.comparisons),
+        "means": _means_table(study, [each for each in results.comparisons if each.metric.better]),
+        "costs": _means_table(study, [each for each in results.comparisons if not each.metric.better]),
         "differences": _differences_table(study, results.comparisons),
         "forests": [
             {
@@ -138,7 +147,8 @@ def _markdown(values: dict[str, Any]) -> str:
     section = values["section"]
     parts += ["## Results\n", f"{section['explanation']}\n"]
     parts += [f"**{each['title']}.** {' '.join([each['text'], *each['more']])}\n" for each in section["conclusions"]]
-    parts += [_markdown_table(section["means"]), f"Differences from {values['baseline']}:\n"]
+    parts += [_markdown_table(section[name]) for name in ("means", "costs")]
+    parts += [f"Differences from {values['baseline']}:\n"]
     parts.append(_markdown_table(section["differences"]))
     return "\n".join([*parts, *(f"{text}\n" for text in values["how"])])
 
@@ -153,8 +163,10 @@ def _value(number: float, unit: Unit, signed: bool = False) -> str:
     """Format a number for a table; differences of shares are in percentage points."""
     sign = "+" if signed else ""
     if unit == "share":
-        return format(100 * number, f"{sign}.2f") + ("" if signed else "%")
-    return format(number, sign + _FORMATS[unit])
+        text = format(100 * number, f"{sign}.2f") + ("" if signed else "%")
+    else:
+        text = format(number, sign + _FORMATS[unit])
+    return text if re.search("[1-9]", text) else text.lstrip("+-")  # zero has no sign
 
 
 def cell(estimate: Mean | Difference | None, unit: Unit) -> str:
@@ -175,6 +187,16 @@ def _means_table(study: Study, compared: Sequence[Comparisons]) -> list[list[str
     return [["arm", *(each.metric.title for each in compared)], *rows]
 
 
+def _arms_table(study: Study) -> list[list[str]]:
+    """Table of what the arms differ in: a header with keys of masking, and one row per arm."""
+    settings = [flat(arm.masking) for arm in study.arms]
+    names = dict.fromkeys(name for values in settings for name in values)
+    differing = [name for name in names if any(values.get(name) != settings[0].get(name) for values in settings)]
+    shown = dict.fromkeys(["strategy", *differing])
+    cells = [[on_one_line(values[name]) if name in values else "–" for name in shown] for values in settings]
+    return [["arm", *shown], *([arm.name, *row] for arm, row in zip(study.arms, cells, strict=True))]
+
+
 def _differences_table(study: Study, comparisons: Sequence[Comparisons]) -> list[list[str]]:
     """Table of differences from the baseline for the compared metrics: a header and one row per arm."""
     compared = [each for each in comparisons if each.metric.better]
@@ -187,29 +209,43 @@ def _differences_table(study: Study, comparisons: Sequence[Comparisons]) -> list
 def conclusion(comparisons: Comparisons, n_arms: int) -> list[str]:
     """Conclusions about the arms from one metric, as sentences; never stronger than the intervals."""
     metric, verdict = comparisons.metric, comparisons.verdict
-    best = f"has the {'highest' if metric.better == 'higher' else 'lowest'}"
     if verdict is None:
         return [f"No two arms have a result of the same seed, so {metric.title} cannot be compared."]
-    sentences = _left_out(verdict, n_arms - len(comparisons.means), n_arms)
+    left_out = _left_out(verdict, n_arms - len(comparisons.means), n_arms)
     if verdict.seeds == 1:
-        return [
-            f"By {metric.title} no arm can be recommended: one seed does not show the variation by chance. "
-            f"{verdict.best} {best} value.",
-            *sentences,
-        ]
+        head = f"By {metric.title} no arm can be recommended: one seed does not show the variation by chance."
+        return [f"{head} {_best(verdict, metric, 'value')}.", *left_out]
+    sentences = []
     if verdict.worse:
-        sentences.insert(0, f"{verdict.best} is better than {_named(verdict, verdict.worse, metric)}.")
-    if verdict.level:
+        sentences.append(f"{verdict.best} is better than {_named(verdict, verdict.worse, metric)}.")
+    if rest := [other for other in verdict.level if other not in _equal(verdict, metric)]:
         sentences.append(
-            f"{verdict.best} {best} mean, but with {verdict.seeds} seeds it does not differ "
-            f"significantly from {_named(verdict, verdict.level, metric)}."
+            f"{_best(verdict, metric, 'mean')}, but with {verdict.seeds} seeds {verdict.best} does not differ "
+            f"significantly from {_named(verdict, rest, metric)}."
         )
+    elif verdict.level:
+        sentences.append(f"{_best(verdict, metric, 'mean')}.")
     head = f"{verdict.best} is recommended by {metric.title}"
     if not verdict.worse:
         head = f"By {metric.title} no arm can be recommended"
     elif verdict.level:
         head = f"By {metric.title}, {verdict.best} is recommended over some arms, but not over {_listed(verdict.level)}"
-    return [f"{head} ({verdict.seeds} seeds).", *sentences]
+    return [f"{head} ({verdict.seeds} seeds).", *sentences, *left_out]
+
+
+def _equal(verdict: Verdict, metric: Metric) -> list[str]:
+    """The arms whose difference from the best one is zero as it is shown."""
+    differences = verdict.differences[verdict.best]
+    return [name for name in verdict.level if not float(_value(differences[name].mean, metric.unit, signed=True))]
+
+
+def _best(verdict: Verdict, metric: Metric, what: str) -> str:
+    """Which arms have the best mean or value, without a full stop."""
+    if len(equal := _equal(verdict, metric)) == len(verdict.differences[verdict.best]):
+        return f"All arms have the same {what}"
+    has = "have" if equal else "has"
+    extreme = "highest" if metric.better == "higher" else "lowest"
+    return f"{_listed([verdict.best, *equal])} {has} the {extreme} {what}"
 
 
 def _left_out(verdict: Verdict, absent: int, n_arms: int) -> list[str]:

@@ -67,10 +67,11 @@ class Verdict:
     left_out: tuple[str, ...]
 
 
-def mean_of(values: Sequence[float]) -> Mean:
-    """Mean of at least one value, with Student's t interval at the level 1 - ALPHA."""
+def mean_of(values: Sequence[float], lowest: float = -math.inf, highest: float = math.inf) -> Mean:
+    """Mean of at least one value, with Student's t interval at 1 - ALPHA, cut to the values that can exist."""
     n, mean, sd = _moments(values, max(map(abs, values)))
-    return Mean(mean, _interval(mean, sd, n, ALPHA), n)
+    interval = _interval(mean, sd, n, ALPHA)
+    return Mean(mean, interval and (max(lowest, interval[0]), min(highest, interval[1])), n)
 
 
 def paired_differences(pairs: Sequence[tuple[BySeed, BySeed]]) -> list[Difference]:

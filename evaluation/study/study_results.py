@@ -1,5 +1,6 @@
 """Read the results of a study's runs, and compare the arms."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,9 @@ def _object(value: Any) -> dict[str, Any]:
 
 def compare_arms(metric: Metric, values: Mapping[str, BySeed], baseline: str) -> Comparisons:
     """Compare the arms by one metric. The differences from the baseline are part of the verdict's family."""
-    means = {arm: mean_of(list(seeds.values())) for arm, seeds in values.items()}
+    highest = 1.0 if metric.unit == "share" else math.inf
+    lowest = -math.inf if metric.unit == "number" else 0.0
+    means = {arm: mean_of(list(seeds.values()), lowest, highest) for arm, seeds in values.items()}
     verdict = verdict_of(values, metric.better == "higher") if metric.better else None
     differences = verdict.differences if verdict else {}
     from_baseline = {arm: minus[baseline] for arm, minus in differences.items() if baseline in minus}

@@ -57,10 +57,18 @@ def run_to_report(study: "Study", only: list[int] | None) -> None:
 
 def print_report(study: "Study") -> None:
     """Write the report of a study and print it."""
+    from rich.markdown import Markdown
+
+    from data_prep.common.errors import without_controls
     from evaluation.study import write_study_report
+    from launchers.display import text_console
 
     page = write_study_report(study)
-    print(page.with_name("report.md").read_text(), end="\n\n")
+    text, console = without_controls(page.with_name("report.md").read_text(), keep="\n"), text_console()
+    if console.is_terminal:
+        console.print(Markdown(text, hyperlinks=False))
+    else:
+        print(text)
     print(page)
 
 

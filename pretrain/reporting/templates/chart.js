@@ -181,7 +181,7 @@ class Chart {
     this.entries.forEach(({ line, value }, n) => {
       const shown = this.lines[n];
       if (!shown.x.length) { value.textContent = "–"; return; }
-      if (x === null && line.style === "raw" && this.averaged) { value.textContent = ""; return; }
+      if (x === null && (this.spec.quiet || line.style === "raw" && this.averaged)) { value.textContent = ""; return; }
       const at = x === null ? shown.x.length - 1 : nearest(shown.x, x);
       value.textContent = written(shown.y[at], this.spec.unit, true);
       if (x !== null && line.style !== "raw" && (!this.log || shown.y[at] > 0) && shown.x[at] >= this.low && shown.x[at] <= this.high)

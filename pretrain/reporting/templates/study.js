@@ -9,7 +9,7 @@ function studyHead() {
 
 function verdict({ title, text, more, primary }) {
   const parts = [make("h3", {}, title), make("p", {}, text)];
-  if (more.length) parts.push(make("details", {}, make("summary", {}, "size of the difference, and seeds needed to detect it"), ...more.map(words => make("p", {}, words))));
+  if (more.length) parts.push(make("details", {}, make("summary", {}, "size of the differences"), ...more.map(words => make("p", {}, words))));
   return make("div", { class: `card verdict${primary ? " primary" : ""}` }, ...parts);
 }
 
@@ -40,15 +40,16 @@ function forest({ title, unit, better, rows }) {
     svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title }, ...drawn));
 }
 
-function section({ explanation, conclusions, means, differences, forests }) {
+function section({ explanation, conclusions, means, costs, differences, forests }) {
   const found = [make("h2", {}, "Results"), make("p", { class: "soft lead" }, explanation), ...conclusions.map(verdict), numeric("Means over the seeds", means)];
-  if (!forests.length) return found;
-  return [...found, numeric("Differences from the baseline", differences), make("div", { class: "forests" }, ...forests.map(forest))];
+  const last = numeric("Length and speed", costs);
+  if (!forests.length) return [...found, last];
+  return [...found, numeric("Differences from the baseline", differences), make("div", { class: "forests" }, ...forests.map(forest)), last];
 }
 
 function arms() {
-  const rows = report.arms.map(([name, masking]) => make("tr", {}, make("th", {}, name), make("td", {}, masking)));
-  return [make("h2", {}, "Arms"), make("div", { class: "card scroll" }, make("table", { class: "config" }, ...rows)),
+  const [names, ...rows] = report.arms;
+  return [make("h2", {}, "Arms"), table("Keys of masking that differ", names, rows),
     make("h2", {}, "How to read it"), ...report.how.map(words => make("p", { class: "verdict" }, words))];
 }
 

@@ -19,7 +19,7 @@ def test_the_report_says_no_more_than_the_intervals(config):
     best, other = ("token-0.15", "span-0.15") if "By held-out loss, token" in said else ("span-0.15", "token-0.15")
     assert f"{best} is recommended over some arms, but not over {other} (4 seeds)." in said
     assert f"{best} is better than whole_word-0.15 (-1.0" in said
-    assert f"with 4 seeds it does not differ significantly from {other}" in said
+    assert f"with 4 seeds {best} does not differ significantly from {other}" in said
     metric = found["metrics"]["held_out"]
     assert metric["from_baseline"]["whole_word-0.15"]["significant"]
     low, high = metric["from_baseline"]["span-0.15"]["interval"]
@@ -29,6 +29,7 @@ def test_the_report_says_no_more_than_the_intervals(config):
     assert "Results" in text
     assert "http" not in text.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     assert "| span-0.15 | " in (study.folder / "report.md").read_text()
+    assert '["arm","strategy"],["token-0.15","token"],["span-0.15","span"]' in text, "what the arms differ in, as cells"
 
 
 def compared(higher: bool, **values):
@@ -48,10 +49,28 @@ def test_conclusions_in_words():
     assert clear[2] == "1 of 3 arms have no result and are left out."
     unclear = " ".join(conclusion(compared(True, a=[0.31, 0.35, 0.30], b=[0.32, 0.31, 0.31]), 2))
     assert unclear.startswith(
-        "By masked accuracy no arm can be recommended (3 seeds). a has the highest mean, but with 3 seeds it"
+        "By masked accuracy no arm can be recommended (3 seeds). a has the highest mean, but with 3 seeds a"
     )
     assert "a is better" not in unclear
     assert cell(compared(True, a=[0.3, 0.3], b=[0.31, 0.33]).from_baseline["b"], "share").startswith("+2.00 [")
+
+
+def test_no_mean_is_the_highest_of_equal_ones():
+    same = {"a": [0.3, 0.4], "b": [0.4, 0.3]}
+    assert conclusion(compared(True, **same), 2)[1:] == ["All arms have the same mean."]
+    tied = conclusion(compared(True, **same, c=[0.1, 0.9]), 3)
+    assert tied[1].startswith("c has the highest mean, but with 2 seeds c does not differ")
+    tied = conclusion(compared(True, **same, c=[0.1, 0.2]), 3)
+    assert tied[1].startswith("a and b have the highest mean, but with 2 seeds a does not differ significantly from c")
+    assert cell(compared(True, **same).from_baseline["b"], "share").startswith("0.00 [")
+
+
+def test_an_interval_has_no_values_that_cannot_exist():
+    for key, values, ends in (("seconds", [1.0, 9.0], (0.0, None)), ("masked_accuracy", [0.1, 0.9], (0.0, 1.0))):
+        metric = next(one for one in METRICS if one.key == key)
+        interval = compare_arms(metric, {"a": dict(enumerate(values))}, "a").means["a"].interval
+        assert interval[0] == ends[0]
+        assert ends[1] in (None, interval[1])
 
 
 def test_an_arm_without_all_seeds_is_named():
