@@ -117,7 +117,7 @@ def attends(bench: Bench, layer: Layer, reach: int | None) -> dict[str, tuple[At
 
     def separate(backend: Attention, longest: int, qkv: Tensor) -> Tensor:
         documents = DocumentBounds.of(layer.bounds, n, layer.row, backend, reaches=(reach,), longest=longest)
-        return attention(*fused.rotate_qkv(qkv, layer.heads, layer.heads, layer.by), documents, reach)
+        return attention(*fused.rotate_heads(qkv, (layer.heads,) * 3, 2, layer.by), documents, reach)
 
     def kernel(qkv: Tensor) -> Tensor:
         assert fused.window_attention
@@ -164,7 +164,7 @@ def in_fp64(layer: Layer, reach: int | None) -> list[Tensor]:
     by = (layer.by[0].double(), layer.by[1].double())
     leaf = layer.qkv.double().requires_grad_()
     documents = DocumentBounds.of(layer.bounds, len(leaf), layer.row, "sdpa", reaches=(reach,))
-    out = attention(*PLAIN.rotate_qkv(leaf, layer.heads, layer.heads, by), documents, reach)
+    out = attention(*PLAIN.rotate_heads(leaf, (layer.heads,) * 3, 2, by), documents, reach)
     return [out.detach(), *torch.autograd.grad(out, leaf, layer.gradient.double())[0].chunk(3, dim=1)]
 
 
@@ -298,7 +298,7 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
     def rotary(using: Operations) -> Call:
         leaves, heads = [numbers(n, 3 * d)], d // PER_HEAD
         by = rotation(torch.arange(n, device=bench.device) % 1024, PER_HEAD, THETA, bench.dtype)
-        return both_ways(lambda: list(using.rotate_qkv(*leaves, heads, heads, by)), leaves)
+        return both_ways(lambda: list(using.rotate_heads(*leaves, (heads,) * 3, 2, by)), leaves)
 
     def loss(n_ids: int, using: Operations) -> Call:
         logits = numbers(predictions, n_ids).detach()

@@ -110,7 +110,7 @@ def plain_window_attention(qkv: Tensor, heads: int, by: Rotation, tiles: Tiles, 
     """The plain twin of the kernel of that name."""
     bounds = torch.cat([tiles.begin[tiles.end > 0].unique(), tiles.end.max()[None]])
     documents = DocumentBounds.of(bounds, len(qkv), len(qkv), "sdpa", reaches=(reach,))
-    return attention(*PLAIN.rotate_qkv(qkv, heads, heads, by), documents, reach)
+    return attention(*PLAIN.rotate_heads(qkv, (heads,) * 3, 2, by), documents, reach)
 
 
 def newer_flash(cuda: bool) -> list[int]:
@@ -264,21 +264,24 @@ def closing(make: Callable[[], Maskwright]) -> Iterator[tuple[Maskwright, Iterat
 def summary(work: Work, rounds: list[Round]) -> Values:
     """Figures of a side.
 
-    "TFLOP/s": operations of the whole model, for real tokens. "computed TFLOP/s": without the part of the last
-    layer's MLP that Maskwright skips, because only predicted tokens pass it.
+    "TFLOP/s": operations of the whole model, for real tokens. "computed TFLOP/s": without the part of the last layer
+    that Maskwright skips, because only predicted tokens pass its MLP and have queries there (on a CPU, all have).
     """
-    shape = work.shape
-    matrices = 3 if shape.gated else 2
+    shape, some = work.shape, work.device == "cuda"
+    passed = (3 if shape.gated else 2) * shape.intermediate + (1 + some) * shape.hidden
     rates = [each.rate for each in rounds]
-    skipped = [6 * (each.tokens - each.predictions) * matrices * shape.hidden * shape.intermediate for each in rounds]
-    computed = [(each.flops - less) / each.seconds for each, less in zip(rounds, skipped, strict=True)]
+
+    def computed(each: Round) -> float:
+        last = 6 * passed * shape.hidden * each.tokens + some * 12 * shape.hidden * each.pairs
+        return each.flops - last * (1 - each.predictions / each.tokens)
+
     return {
         "ms per step": statistics.median(each.seconds / each.steps for each in rounds) * 1e3,
         "tokens per second": statistics.median(rates),
         "least": min(rates),
         "most": max(rates),
         "TFLOP/s": statistics.median(each.flops / each.seconds for each in rounds) / 1e12,
-        "computed TFLOP/s": statistics.median(computed) / 1e12,
+        "computed TFLOP/s": statistics.median(computed(each) / each.seconds for each in rounds) / 1e12,
         "peak bytes": max(each.peak_bytes for each in rounds),
         "slots filled": sum(each.tokens for each in rounds) / sum(each.slots for each in rounds),
         "squared lengths per step": sum(each.pairs for each in rounds) / sum(each.steps for each in rounds),

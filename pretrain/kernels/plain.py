@@ -100,13 +100,14 @@ def swiglu(halves: Tensor) -> Tensor:
     return F.silu(value) * gate
 
 
-def rotate_qkv(qkv: Tensor, heads: int, kv_heads: int, by: Rotation) -> tuple[Tensor, Tensor, Tensor]:
-    """Query [N, H, E], key and value [N, G, E] of qkv [N, (H + 2G) * E], the first two rotated by their positions.
+def rotate_heads(matrix: Tensor, parts: tuple[int, ...], rotated: int, by: Rotation) -> tuple[Tensor, ...]:
+    """The parts of a matrix [N, sum(parts) * E], with so many heads each: [N, H, E], [N, G, E] and so on.
 
-    The kernel rotates them in place: do not use `qkv` afterwards.
+    The first `rotated` parts, query and key, are rotated by their positions. The kernel rotates them in place: do not
+    use `matrix` afterwards.
     """
-    q, k, v = qkv.unflatten(1, (heads + 2 * kv_heads, -1)).split([heads, kv_heads, kv_heads], dim=1)
-    return rotate(q, by), rotate(k, by), v
+    split = matrix.unflatten(1, (sum(parts), -1)).split(parts, dim=1)
+    return tuple(rotate(part, by) if number < rotated else part for number, part in enumerate(split))
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, z_loss: float, learns: bool) -> Tensor:
@@ -140,17 +141,17 @@ class Operations(NamedTuple):
 
     fused: whether these are kernels. add_norm then gets the bias of the linear layer before it, which plain torch adds
         in the matrix product.
-    window_attention: the kernel for layers with a window; None: `rotate_qkv` and pretrain.model.attention compute them.
+    window_attention: the kernel for layers with a window; None: `rotate_heads` and pretrain.model.attention compute it.
     """
 
     embed_norm: Callable[..., tuple[Tensor, Tensor]]
     add_norm: Callable[..., tuple[Tensor, Tensor, Tensor]]
     linear_gelu: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     geglu: Callable[[Tensor], Tensor]
-    rotate_qkv: Callable[[Tensor, int, int, Rotation], tuple[Tensor, Tensor, Tensor]]
+    rotate_heads: Callable[[Tensor, tuple[int, ...], int, Rotation], tuple[Tensor, ...]]
     cross_entropy: Callable[[Tensor, Tensor, int, float, float, bool], Tensor]
     fused: bool = False
     window_attention: Callable[[Tensor, int, Rotation, Tiles, int], Tensor] | None = None
 
 
-PLAIN = Operations(embed_norm, add_norm, linear_gelu, geglu, rotate_qkv, cross_entropy)
+PLAIN = Operations(embed_norm, add_norm, linear_gelu, geglu, rotate_heads, cross_entropy)

@@ -25,7 +25,7 @@ _LOG2_E = 1.4426950408889634
 def window_attention(qkv: Tensor, heads: int, by: Rotation, tiles: Tiles, reach: int) -> Tensor:
     """Attention of qkv [N, 3 * H * E] in both directions, after queries and keys are rotated by positions: [N, H, E].
 
-    The twin in plain torch is `rotate_qkv` and pretrain.model.attention.
+    The twin in plain torch is `rotate_heads` and pretrain.model.attention.
 
     Args:
         heads: H; see pretrain.kernels.tiles for E.

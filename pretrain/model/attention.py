@@ -11,8 +11,8 @@ calls, one causal over the documents, one over the documents cut after their sou
 Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -88,6 +88,16 @@ class SourceSlots:
         return cls(slots < ends[document], torch.cat([cut, cu_seqlens[-1:]]))
 
 
+class Queries(NamedTuple):
+    """The queries of a layer that computes only some of them, in the order of the stream.
+
+    cu_seqlens [documents + 1] int32: their boundaries by document. most: a bound on the queries of a document.
+    """
+
+    cu_seqlens: Tensor
+    most: int
+
+
 @dataclass(frozen=True)
 class DocumentBounds:
     """The keys that each query attends to; made once per batch.
@@ -100,6 +110,7 @@ class DocumentBounds:
     sources: beginnings of documents that see each other in both directions, if any.
     tiles: of the documents, if a kernel computes the layers with a reach.
     longest: a bound on the documents' lengths, for varlen, whose work depends on it; S if None.
+    queries: those that are computed; None for all.
     """
 
     backend: Attention
@@ -112,6 +123,7 @@ class DocumentBounds:
     sources: SourceSlots | None = None
     tiles: Tiles | None = None
     longest: int | None = None
+    queries: Queries | None = None
 
     @classmethod
     def of(
@@ -156,6 +168,11 @@ class DocumentBounds:
         masks = {reach: mask(reach) for reach in reaches}
         return cls(backend, cu_seqlens, seq_len, causal, masks, lengths, banded, sources, tiles)
 
+    def with_queries(self, places: Tensor, most: int) -> "DocumentBounds":
+        """The same, for the queries at increasing places [K] alone, at most `most` in a document."""
+        bounds = torch.searchsorted(places.to(self.cu_seqlens.dtype), self.cu_seqlens, out_int32=True)
+        return replace(self, queries=Queries(bounds, most))
+
 
 SpanBounds = tuple[tuple[int, DocumentBounds], ...]
 """The slots of consecutive parts of a stream, each with its own view, and what their queries attend to."""
@@ -174,7 +191,7 @@ def cut_bounds(cu_seqlens: Tensor, first: int, last: int) -> Tensor:
 def attention_of_spans(
     q: Tensor, k: Tensor, v: Tensor, spans: SpanBounds, reach: Reach = None, dropout: float = 0.0
 ) -> Tensor:
-    """`attention` of each span of a stream, q [N, H, E] and k, v [N, G, E] to [N, H, E].
+    """`attention` of each span of a stream, q [N, H, E] and k, v [N, G, E] to [N, H, E]; q of a single span's queries.
 
     Each of G heads of key and value serves H / G heads of the query (Ainslie et al., "GQA", 2023).
     """
@@ -190,7 +207,7 @@ def attention_of_spans(
 def attention(
     q: Tensor, k: Tensor, v: Tensor, documents: DocumentBounds, reach: Reach = None, dropout: float = 0.0
 ) -> Tensor:
-    """Scaled dot-product attention: q, k, v [N, H, E] to [N, H, E].
+    """Scaled dot-product attention: q, k, v [N, H, E] to [N, H, E]; with `documents.queries`, q [K, H, E] to [K, H, E].
 
     Args:
         reach: how many tokens a token attends to on either side, one of the reaches of `documents`.
@@ -200,7 +217,8 @@ def attention(
         left, right = (-1, -1) if reach is None else (reach, reach)
         window = (left, 0 if documents.causal else right)
         bounds, longest = documents.cu_seqlens, documents.longest or documents.seq_len
-        out: Tensor = _varlen()(q, k, v, bounds, bounds, longest, longest, window_size=window)
+        of_queries = documents.queries or Queries(bounds, longest)
+        out: Tensor = _varlen()(q, k, v, of_queries.cu_seqlens, bounds, of_queries.most, longest, window_size=window)
         if documents.sources:
             bounds = documents.sources.cu_seqlens
             among = _varlen()(q, k, v, bounds, bounds, longest, longest, window_size=(left, right))

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from pretrain.config import View
 from pretrain.kernels import PLAIN, Attention, Operations, Rotation, fastest_attention, rotation, tiles_fit
 from pretrain.masking import IGNORED, RowGroup
-from pretrain.model.attention import DocumentBounds, cut_bounds, source_ends
+from pretrain.model.attention import DocumentBounds, SpanBounds, cut_bounds, source_ends
 from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
@@ -170,6 +170,7 @@ class Encoder(nn.Module):
         places: Tensor | None = None,
         views: Views = (),
         longest: int | None = None,
+        most: int | None = None,
     ) -> Tensor:
         """The last layer's states [N, D], or only the states at `places`: [K, D].
 
@@ -180,6 +181,8 @@ class Encoder(nn.Module):
             places: [K] int64. The last layer's MLP runs only there, because the head needs no other states.
             views: the views of consecutive rows; by default the shape's own for all.
             longest: see forward.
+            most: a bound on the places in a row; they are then in the order of pretrain.masking.Masked. If attention
+                can, the last layer's queries are computed only there, and unused places have other states.
         """
         shape = self.shape
         reaches = tuple({shape.reach(number) for number in range(shape.layers)})
@@ -196,6 +199,9 @@ class Encoder(nn.Module):
             x_ND, again_ND = run(layer, x_ND, again_ND, spans, rotations)
             if checkpoints and self.final_norm:  # one matrix for each layer to keep
                 x_ND, again_ND = x_ND + again_ND, None
+        if places is not None and most and self._takes_queries(spans):
+            places = places.cummax(0).values  # an unused place becomes the one before it
+            spans = ((spans[0][0], spans[0][1].with_queries(places, most)),)
         x_ND, again_ND = run(self.layers[-1], x_ND, again_ND, spans, rotations, places)
         return self.final_norm(x_ND, again_ND)[0] if self.final_norm else x_ND
 
@@ -225,6 +231,12 @@ class Encoder(nn.Module):
             limits = bounds, slots, seq_len, backend, view.forward, reaches, ends, bidirectional, longest
             yield slots, DocumentBounds.of(*limits)
             first += slots
+
+    def _takes_queries(self, spans: SpanBounds) -> bool:
+        """Whether the last layer can compute some queries alone: with varlen, if each sees its whole document."""
+        bounds = spans[0][1]
+        whole = self.shape.reach(self.shape.layers - 1) is None and not bounds.causal and not bounds.sources
+        return len(spans) == 1 and bounds.backend == "varlen" and whole
 
     def _embedded(self, tokens: Tensor, positions: Tensor, cu_seqlens: Tensor) -> tuple[Tensor, Tensor]:
         if self.embedding_norm is None:
@@ -271,7 +283,7 @@ class Encoder(nn.Module):
         weights: Tensor | None = None,
         groups: tuple[RowGroup, ...] = (),
     ) -> Prediction | Choices:
-        """The sums of the loss over masked positions [K] with labels [K] (IGNORED where a slot is unused).
+        """The sums of the loss over masked positions [K] with labels [K], in the order of pretrain.masking.Masked.
 
         With `top`: the `top` likeliest tokens at each position instead.
 
@@ -283,7 +295,8 @@ class Encoder(nn.Module):
         by_view = itertools.groupby(groups, key=lambda group: group.view)
         views = tuple((view, sum(group.rows for group in of_view)) for view, of_view in by_view)
         bound = None if self._compiled else longest  # a compiled graph would be compiled again for each length
-        stream = tokens, positions, cu_seqlens, seq_len, masked_positions, views, bound
+        most = max((group.places // group.rows for group in groups), default=len(labels) * seq_len // len(tokens))
+        stream = tokens, positions, cu_seqlens, seq_len, masked_positions, views, bound, most
         if top:
             return choices_of(self.logits(self.hidden(*stream)), labels, top)
         counted = labels, weights, tuple(group.places for group in groups)

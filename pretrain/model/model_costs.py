@@ -189,10 +189,15 @@ def _layer_matrices(shape: EncoderShape) -> tuple[int, int, int, int]:
 
 
 def _layer(shape: EncoderShape, of: _Streams, number: int) -> int:
-    """Bytes that a layer keeps, its input included; the last one's MLP runs at predicted slots alone."""
+    """Bytes that a layer keeps, its input included; the last one's MLP, and some queries, are at predicted slots alone.
+
+    The queries are with varlen, if each sees its whole document.
+    """
     n, d, wide, b = of.slots, shape.hidden, shape.intermediate, of.element
     places = of.predictions if number == shape.layers - 1 else n
-    attention = n * (4 * d * b + 4 * shape.heads)  # query, key, value, output; fp32 log-sum-exp of each head
+    some = places < n and not of.masked and shape.reach(number) is None and shape.view is View.BIDIRECTIONAL
+    queries = places if some else n
+    attention = 2 * n * d * b + queries * (2 * d * b + 4 * shape.heads)  # fp32 log-sum-exp of each head
     grouped = shape.key_heads < shape.heads  # key and value are then copied for the heads of a group
     if of.masked:
         attention += n * of.seq_len * b
@@ -202,7 +207,7 @@ def _layer(shape: EncoderShape, of: _Streams, number: int) -> int:
     if not shape.rotary:
         mlp = places * (3 * d + 2 * wide) * b + 2 * _STATISTICS * places
         return n * d * b + attention + picked + mlp + _dropped(shape, of, 2 * places)
-    turned = 0 if of.fused or grouped else 2 * n * d * b
+    turned = 0 if of.fused or grouped else (2 - some) * n * d * b
     statistics = _STATISTICS // (1 + shape.rms_norm)
     before = n * d * b + ((n * d * b + statistics * n) if number or not shape.embedding_norm else 0)
     kept = 2 if not shape.gated else 3 if of.fused and not shape.rms_norm else 4  # of the MLP's width

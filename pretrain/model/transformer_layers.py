@@ -79,6 +79,22 @@ class LinearGated(nn.Linear):
         return swiglu(halves) if self.silu else self.operations.geglu(halves)
 
 
+class QueryKeyValue(nn.Linear):
+    """The linear layer of query, key and value; the query can have a separate input."""
+
+    def __init__(self, shape: EncoderShape):
+        super().__init__(shape.hidden, sum(shape.stacked["qkv"]), shape.biases)
+        self.columns = [shape.hidden, self.out_features - shape.hidden]
+
+    def forward(self, x_ND: Tensor, x_KD: Tensor | None = None) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """Query, key and value, merged [N, (H + 2G) * E]; with x_KD, the query of it [K, H * E], and the others."""
+        if x_KD is None:
+            return (super().forward(x_ND),)
+        weights = self.weight.split(self.columns)
+        biases = (None, None) if self.bias is None else self.bias.split(self.columns)
+        return tuple(F.linear(*each) for each in zip((x_KD, x_ND), weights, biases, strict=True))
+
+
 class PostNormLayer(nn.Module):
     """The layer of BERT and RoBERTa: a norm after each residual sum (Vaswani et al., 2017), and a GELU between."""
 
@@ -86,7 +102,7 @@ class PostNormLayer(nn.Module):
         super().__init__()
         d = shape.hidden
         self.heads, self.dropout = shape.heads, shape.dropout
-        self.qkv = nn.Linear(d, 3 * d)
+        self.qkv = QueryKeyValue(shape)
         self.attention_out = LinearBeforeNorm(d, d)
         self.attention_norm = AddNorm(shape, operations)
         self.mlp_in = LinearGelu(d, shape.intermediate, operations)
@@ -102,11 +118,15 @@ class PostNormLayer(nn.Module):
         places: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """The states [N, D] after this layer, or those at `places` [K] alone: [K, D]."""
-        q, k, v = self.qkv(x_ND).unflatten(1, (3, self.heads, -1)).unbind(1)
+        some = spans[0][1].queries is not None
+        if places is not None:
+            again_ND = again_ND.index_select(0, places)
+        matrices, heads = self.qkv(x_ND, again_ND if some else None), (-1, self.heads, x_ND.shape[1] // self.heads)
+        q, k, v = (part for matrix in matrices for part in matrix.unflatten(1, heads).unbind(1))
         dropout = self.dropout if self.training else 0.0
         mixed_ND = attention_of_spans(q, k, v, spans, dropout=dropout).flatten(1)
-        if places is not None:
-            again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
+        if places is not None and not some:
+            mixed_ND = mixed_ND.index_select(0, places)
         x_ND, again_ND, _ = self.attention_out(mixed_ND, self.attention_norm, again_ND, dropout)
         x_ND, again_ND, _ = self.mlp_out(self.mlp_in(x_ND), self.mlp_norm, again_ND, dropout)
         return x_ND, again_ND
@@ -124,11 +144,12 @@ class PreNormLayer(nn.Module):
     def __init__(self, shape: EncoderShape, number: int, operations: Operations):
         super().__init__()
         d, wide, bias = shape.hidden, shape.intermediate, shape.biases
-        self.heads, self.reach, self.dropout = (shape.heads, shape.key_heads), shape.reach(number), shape.dropout
+        self.parts = shape.heads, shape.key_heads, shape.key_heads  # heads of query, key and value
+        self.reach, self.dropout = shape.reach(number), shape.dropout
         self.operations = operations
         self.first = number == 0
         self.attention_norm = None if self.first and shape.embedding_norm else AddNorm(shape, operations)
-        self.qkv = nn.Linear(d, sum(shape.stacked["qkv"]), bias)
+        self.qkv = QueryKeyValue(shape)
         self.attention_out = LinearBeforeNorm(d, d, bias)
         self.mlp_norm = AddNorm(shape, operations)
         self.mlp_in = LinearGated(shape, operations) if shape.gated else LinearGelu(d, wide, operations)
@@ -146,22 +167,41 @@ class PreNormLayer(nn.Module):
 
         The first layer takes the embeddings twice; the others take two terms, or the states and None.
         """
+        of_query = x_ND
         if self.attention_norm:
-            x_ND, _, again_ND = self.attention_norm(x_ND, None if self.first else again_ND)
+            x_ND, of_query, again_ND = self.attention_norm(x_ND, None if self.first else again_ND)
         assert again_ND is not None
         dropout = self.dropout if self.training else 0.0
-        mixed_ND = self._attention(self.qkv(x_ND), spans, rotations[self.reach], dropout).flatten(1)
+        queries = places if spans[0][1].queries else None
+        matrices = self.qkv(x_ND, None if queries is None else of_query.index_select(0, queries))
+        mixed_ND = self._attention(matrices, spans, rotations[self.reach], queries, dropout).flatten(1)
         if places is not None:
-            again_ND, mixed_ND = again_ND.index_select(0, places), mixed_ND.index_select(0, places)
+            again_ND = again_ND.index_select(0, places)
+            mixed_ND = mixed_ND if queries is not None else mixed_ND.index_select(0, places)
         x_ND, _, again_ND = self.attention_out(mixed_ND, self.mlp_norm, again_ND, dropout)
         return self.mlp_out(dropped(self.mlp_in(x_ND), dropout)), again_ND
 
-    def _attention(self, qkv: Tensor, spans: SpanBounds, rotation: Rotation, dropout: float) -> Tensor:
-        """[N, H, E]; local layers have a kernel for one view of all rows in both directions."""
-        tiles, kernel = spans[0][1].tiles, self.operations.window_attention
+    def _attention(
+        self,
+        matrices: tuple[Tensor, ...],
+        spans: SpanBounds,
+        rotation: Rotation,
+        queries: Tensor | None,
+        dropout: float,
+    ) -> Tensor:
+        """[N, H, E], or at the places of `queries` [K] alone, of the results of QueryKeyValue.
+
+        Local layers have a kernel for one view of all rows in both directions.
+        """
+        tiles, kernel, rotate = spans[0][1].tiles, self.operations.window_attention, self.operations.rotate_heads
         if tiles and kernel and self.reach is not None and not dropout:
-            return kernel(qkv, self.heads[0], rotation, tiles, self.reach)
-        q, k, v = self.operations.rotate_qkv(qkv, *self.heads, rotation)
+            return kernel(matrices[0], self.parts[0], rotation, tiles, self.reach)
+        if queries is None:
+            q, k, v = rotate(matrices[0], self.parts, 2, rotation)
+        else:
+            at_queries = rotation[0].index_select(0, queries), rotation[1].index_select(0, queries)
+            (q,) = rotate(matrices[0], self.parts[:1], 1, at_queries)
+            k, v = rotate(matrices[1], self.parts[1:], 1, rotation)
         return attention_of_spans(q, k, v, spans, self.reach, dropout)
 
 

@@ -92,7 +92,7 @@ def results():
             *using.embed_norm(rows, x, rows, x, weight, weight, bias, 1e-5),
             *using.add_norm(x, x * 2, weight, bias, 1e-5, weight),
             using.linear_gelu(x, halves[:768, :768] * 1, bias),
-            *using.rotate_qkv(qkv * 1, 12, 12, (cos, sin)),
+            *using.rotate_heads(qkv * 1, (12,) * 3, 2, (cos, sin)),
             using.geglu(halves * 1),
         ]
         outer = [*(of_x.view_as(part) for part in made[:-1]), of_value]

@@ -34,12 +34,13 @@ def stream(lengths: list[int] = LENGTHS) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     n = sum(lengths)
     bounds = torch.tensor([0, *lengths]).cumsum(0)
+    places = (torch.arange(0, n, SEQ_LEN)[:, None] + torch.arange(3, SEQ_LEN, 7)).flatten()  # row after row
     found = {
         "tokens": torch.randint(5, 1000, (n,), generator=generator),
         "positions": torch.cat([torch.arange(length) for length in lengths]),
         "cu_seqlens": bounds.int(),
-        "masked_positions": torch.arange(3, n, 7),
-        "labels": torch.randint(5, 1000, (len(range(3, n, 7)),), generator=generator),
+        "masked_positions": places,
+        "labels": torch.randint(5, 1000, places.shape, generator=generator),
     }
     return {name: tensor.cuda() for name, tensor in found.items()}
 

@@ -116,7 +116,7 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
         FUSED.linear_gelu(x, numbers(wide, hidden), numbers(wide)),
         FUSED.linear_gelu(x, numbers(hidden, hidden), None),
         FUSED.geglu(numbers(8, 3 * hidden) * 1),
-        *FUSED.rotate_qkv(numbers(8, 3 * hidden) * 1, heads, heads, by),
+        *FUSED.rotate_heads(numbers(8, 3 * hidden) * 1, (heads,) * 3, 2, by),
     ]
     if dtype == torch.bfloat16:
         tiles = Tiles.of(torch.tensor([0, 8], dtype=torch.int32), 8)

@@ -41,7 +41,9 @@ OPERATIONS = {
     "gelu": {"bias": False},
     "bias and gelu": {"bias": True},
     "geglu": {},
-    "rotary": {},
+    "rotary": {"parts": (4, 4, 4), "rotated": 2},
+    "grouped rotary": {"parts": (4, 2, 2), "rotated": 2},
+    "key and value rotary": {"parts": (4, 4), "rotated": 1},
 }
 
 
@@ -130,16 +132,16 @@ def _geglu(n: int, hidden: int) -> Made:
     return {"halves": torch.randn(n, 2 * hidden) * 2}, lambda using, halves: (using.geglu(halves.clone()),)
 
 
-def _rotary(n: int, hidden: int) -> Made:
-    heads = 4
+def _rotary(n: int, hidden: int, parts: tuple[int, ...], rotated: int) -> Made:
+    per_head = hidden // 4
     positions = torch.arange(n) % 19 * 31
 
     def call(using: Operations, qkv) -> tuple[Tensor, ...]:
         # The same rounded angles for all: what is measured is the turning.
-        cos, sin = rotation(positions, hidden // heads, 10_000.0, torch.bfloat16)
-        return using.rotate_qkv(qkv.clone(), heads, heads, (cos.to(qkv), sin.to(qkv)))
+        cos, sin = rotation(positions, per_head, 10_000.0, torch.bfloat16)
+        return using.rotate_heads(qkv.clone(), parts, rotated, (cos.to(qkv), sin.to(qkv)))
 
-    return {"qkv": torch.randn(n, 3 * hidden)}, call
+    return {"qkv": torch.randn(n, sum(parts) * per_head)}, call
 
 
 def loss_errors(
@@ -295,7 +297,9 @@ def window_errors(lengths: list[int], reach: int, dtype: torch.dtype, device: st
         if fused and kernel:
             out = kernel(leaf, heads, by, Tiles.of(bounds, n), reach)
         else:
-            parts = (part.transpose(0, 1).split(lengths, dim=1) for part in PLAIN.rotate_qkv(leaf, heads, heads, by))
+            parts = (
+                part.transpose(0, 1).split(lengths, dim=1) for part in PLAIN.rotate_heads(leaf, (heads,) * 3, 2, by)
+            )
             out = torch.cat([_near_attention(*document, near) for document in zip(*parts, strict=True)])
         out.backward(of_out.to(device, to))
         found.append({"result": out.detach(), "gradient": leaf.grad})

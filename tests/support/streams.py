@@ -1,9 +1,11 @@
 """Streams of random documents, and encoders for them."""
 
+import itertools
 from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from pretrain.config.model import PRESETS
 from pretrain.masking import IGNORED
@@ -31,3 +33,19 @@ def stream(lengths: list[int]) -> dict[str, torch.Tensor]:
         "masked_positions": torch.randperm(n, generator=generator)[:6],
         "labels": labels,
     }
+
+
+def plain_varlen(q, k, v, cu_q, cu_k, max_q, max_k, window_size):
+    """torch's varlen_attn by its definition: each part alone, keys from `left` before to `right` after a query."""
+    assert max_q >= cu_q.diff().max()
+    assert max_k >= cu_k.diff().max()
+    assert (len(q), len(k)) == (cu_q[-1], cu_k[-1])
+    left, right = window_size
+    parts = []
+    for of_queries, of_keys in zip(*(itertools.pairwise(bounds.tolist()) for bounds in (cu_q, cu_k)), strict=True):
+        queries, keys = slice(*of_queries), slice(*of_keys)
+        ahead = torch.arange(len(k))[keys] - torch.arange(len(q))[queries, None]
+        sees = ((ahead >= -left) | (left < 0)) & ((ahead <= right) | (right < 0))
+        one = (x.transpose(0, 1) for x in (q[queries], k[keys], v[keys]))
+        parts.append(F.scaled_dot_product_attention(*one, attn_mask=sees).transpose(0, 1))
+    return torch.cat(parts)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pretrain.model import attention as attention_module
 from pretrain.model.attention import DocumentBounds, attention, source_ends
+from tests.support.streams import plain_varlen
 
 SEP, S = 3, 32
 LENGTHS = [32, 20, 12, 7, 5, 1, 19]
@@ -31,18 +32,6 @@ def allowed(reach: int | None) -> Tensor:
             sees[start + query, start + key] = near and (key < source if query < source else key <= query)
         start += length
     return sees
-
-
-def plain_varlen(q, k, v, cu_q, cu_k, max_q, max_k, window_size):
-    """torch's varlen_attn by its definition: each part alone, keys from `left` before to `right` after a query."""
-    left, right = window_size
-    parts = []
-    for start, end in itertools.pairwise(cu_q.tolist()):
-        ahead = torch.arange(end - start) - torch.arange(end - start)[:, None]
-        sees = ((ahead >= -left) | (left < 0)) & ((ahead <= right) | (right < 0))
-        one = (x[start:end].transpose(0, 1) for x in (q, k, v))
-        parts.append(F.scaled_dot_product_attention(*one, attn_mask=sees).transpose(0, 1))
-    return torch.cat(parts)
 
 
 @pytest.mark.parametrize("backend", ["sdpa", "varlen"])
