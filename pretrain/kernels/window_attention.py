@@ -57,8 +57,8 @@ class _WindowAttention(torch.autograd.Function):
         qkv, cos, sin, first, *others = ctx.saved_tensors
         of_qkv = torch.empty_like(qkv)
         inputs = qkv, cos, sin, first, *others, of_out.contiguous(), of_qkv
-        grid = len(first), ctx.sizes["HEADS"]
-        _window_backward[grid](*inputs, len(qkv), ctx.of_scale * _LOG2_E, ctx.of_scale, num_warps=8, **ctx.sizes)
+        sizes = ctx.sizes | {"STEP": min(32, 1024 // ctx.sizes["HALF"]), "num_warps": 8}
+        _window_backward[(len(first), sizes["HEADS"])](*inputs, len(qkv), ctx.of_scale * _LOG2_E, ctx.of_scale, **sizes)
         return of_qkv, *(None,) * 5
 
 
@@ -105,11 +105,11 @@ def _loaded(matrix, slot, inside, PART: tl.constexpr, PARTS: tl.constexpr, HEADS
 
 
 @triton.jit
-def _scores(q_first, q_second, k_first, k_second, query, key, end, scale, REACH: tl.constexpr):
-    """Scores to the base 2 [queries, keys]; -inf for keys that a query does not see."""
-    scores = tl.dot(q_first, tl.trans(k_first), input_precision="ieee")
-    scores = tl.dot(q_second, tl.trans(k_second), scores, input_precision="ieee")
-    near = (key[None, :] < end) & (query[:, None] < end) & (tl.abs(query[:, None] - key[None, :]) <= REACH)
+def _scores(first, second, other_first, other_second, slot, other, end, scale, REACH: tl.constexpr):
+    """Scores to the base 2 of queries and keys, either as rows; -inf where a query does not see a key."""
+    scores = tl.dot(first, tl.trans(other_first), input_precision="ieee")
+    scores = tl.dot(second, tl.trans(other_second), scores, input_precision="ieee")
+    near = (other[None, :] < end) & (slot[:, None] < end) & (tl.abs(slot[:, None] - other[None, :]) <= REACH)
     return tl.where(near, scores * scale, float("-inf"))
 
 
@@ -157,12 +157,9 @@ def _window_forward(
 
 
 @triton.jit
-def _of_scores(scores, log_sum, of_out, out, value):
-    """Attention weights and gradients of scores [queries, keys]; rows of queries and of values are [SIZE, 2 * HALF]."""
-    weights = tl.exp2(scores - log_sum[:, None])
-    of_weights = tl.dot(of_out, tl.trans(value), input_precision="ieee")
-    along = tl.sum(of_out.to(tl.float32) * out.to(tl.float32), 1)
-    return weights.to(value.dtype), (weights * (of_weights - along[:, None])).to(value.dtype)
+def _along(out, of_out, slot, inside, HEADS: tl.constexpr, E: tl.constexpr):
+    """The sum over keys of attention weights times their gradients: for each slot, fp32."""
+    return tl.sum(of_out.to(tl.float32) * _loaded(out, slot, inside, 0, 1, HEADS, E).to(tl.float32), 1)
 
 
 @triton.jit
@@ -182,6 +179,7 @@ def _window_backward(
     of_scale,  # of scores to the base e
     HALF: tl.constexpr,
     SIZE: tl.constexpr,
+    STEP: tl.constexpr,  # keys or queries at a time: few enough for two programs on a multiprocessor, without spills
     REACH: tl.constexpr,
     HEADS: tl.constexpr,
 ):
@@ -195,16 +193,17 @@ def _window_backward(
 
     q_first, q_second = _rotated(qkv, cosines, sines, slot, inside, 0, HEADS, HALF)
     of_mine = _loaded(of_out, slot, inside, 0, 1, HEADS, 2 * HALF)
-    mine = _loaded(out, slot, inside, 0, 1, HEADS, 2 * HALF)
+    along = _along(out, of_mine, slot, inside, HEADS, 2 * HALF)
     log_sum = tl.load(log_sums + slot, mask=inside, other=0.0)
     of_first = tl.zeros((SIZE, HALF), tl.float32)
     of_second = tl.zeros((SIZE, HALF), tl.float32)
-    for at_key in range(start, stop, SIZE):
-        key = at_key + tl.arange(0, SIZE)
+    for at_key in range(start, stop, STEP):
+        key = at_key + tl.arange(0, STEP)
         k_first, k_second = _rotated(qkv, cosines, sines, key, key < end, 1, HEADS, HALF)
         value = _loaded(qkv, key, key < end, 2, 3, HEADS, 2 * HALF)
         scores = _scores(q_first, q_second, k_first, k_second, slot, key, end, scale, REACH)
-        _, of_scores = _of_scores(scores, log_sum, of_mine, mine, value)
+        of_weights = tl.dot(of_mine, tl.trans(value), input_precision="ieee")
+        of_scores = (tl.exp2(scores - log_sum[:, None]) * (of_weights - along[:, None])).to(value.dtype)
         of_first = tl.dot(of_scores, k_first, of_first, input_precision="ieee")
         of_second = tl.dot(of_scores, k_second, of_second, input_precision="ieee")
     of_first, of_second = of_first * of_scale, of_second * of_scale
@@ -215,19 +214,21 @@ def _window_backward(
     of_first = tl.zeros((SIZE, HALF), tl.float32)
     of_second = tl.zeros((SIZE, HALF), tl.float32)
     of_value = tl.zeros((SIZE, 2 * HALF), tl.float32)
-    for at_query in range(start, stop, SIZE):
-        query = at_query + tl.arange(0, SIZE)
+    for at_query in range(start, stop, STEP):
+        query = at_query + tl.arange(0, STEP)
         seen = query < end
-        q_first, q_second = _rotated(qkv, cosines, sines, query, seen, 0, HEADS, HALF)
+        their_first, their_second = _rotated(qkv, cosines, sines, query, seen, 0, HEADS, HALF)
         of_theirs = _loaded(of_out, query, seen, 0, 1, HEADS, 2 * HALF)
-        theirs = _loaded(out, query, seen, 0, 1, HEADS, 2 * HALF)
-        log_sum = tl.load(log_sums + query, mask=seen, other=0.0)
-        scores = _scores(q_first, q_second, k_first, k_second, query, slot, end, scale, REACH)
-        weights, of_scores = _of_scores(scores, log_sum, of_theirs, theirs, value)
-        of_value = tl.dot(tl.trans(weights), of_theirs, of_value, input_precision="ieee")
-        of_first = tl.dot(tl.trans(of_scores), q_first, of_first, input_precision="ieee")
-        of_second = tl.dot(tl.trans(of_scores), q_second, of_second, input_precision="ieee")
-    of_first, of_second = of_first * of_scale, of_second * of_scale
-    _store_rotated_back(of_qkv, cosines, sines, slot, inside, of_first, of_second, 1, HEADS, HALF)
+        their_along = _along(out, of_theirs, query, seen, HEADS, 2 * HALF)
+        their_log_sum = tl.load(log_sums + query, mask=seen, other=0.0)
+        scores = _scores(k_first, k_second, their_first, their_second, slot, query, end, scale, REACH)
+        weights = tl.exp2(scores - their_log_sum[None, :])
+        of_value = tl.dot(weights.to(value.dtype), of_theirs, of_value, input_precision="ieee")
+        of_weights = tl.dot(value, tl.trans(of_theirs), input_precision="ieee")
+        of_scores = (weights * (of_weights - their_along[None, :])).to(value.dtype)
+        of_first = tl.dot(of_scores, their_first, of_first, input_precision="ieee")
+        of_second = tl.dot(of_scores, their_second, of_second, input_precision="ieee")
     at = _rows(of_qkv, slot, 2, 3, HEADS, 2 * HALF, 2 * HALF)
     tl.store(at, of_value, mask=inside[:, None])
+    of_first, of_second = of_first * of_scale, of_second * of_scale
+    _store_rotated_back(of_qkv, cosines, sines, slot, inside, of_first, of_second, 1, HEADS, HALF)

@@ -5,13 +5,17 @@ alignments of a real launch. Use a process of its own that does not interpret Tr
 tests.support.triton_process.
 """
 
+import re
+import subprocess
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import torch
+import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 from triton.runtime.jit import JITFunction
@@ -25,12 +29,22 @@ _PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
 
 
 class Compiled(NamedTuple):
-    """A kernel as compiled for one launch. threads: of a program. code, shared: bytes."""
+    """A kernel as compiled for one launch.
+
+    Args:
+        threads: of a program.
+        code, shared: bytes.
+        registers, spilled: of a thread, and bytes of those that lie in memory; 0 unless for NVIDIA.
+        product: None if it has no matrix product; else whether warp groups compute all of them, as on Hopper.
+    """
 
     name: str
     threads: int
     code: int
     shared: int
+    registers: int
+    spilled: int
+    product: bool | None
 
 
 class NoDevice:
@@ -63,13 +77,20 @@ def compiled_kernels(backend: str, architecture: int | str, lanes: int) -> list[
         result = run(kernel, *arguments, **options | {"warmup": True})
         code = result.asm["hsaco" if backend == "hip" else "cubin"]
         threads = result.metadata.num_warps * lanes
-        made.append(Compiled(_name(kernel), threads, len(code), result.metadata.shared))
+        usage = (0, 0) if backend == "hip" else _registers(code)
+        product = None
+        if "tt.dot" in result.asm["ttir"] and backend == "cuda":
+            product = "wgmma.mma_async" in result.asm["ptx"] and "mma.sync" not in result.asm["ptx"]
+        made.append(Compiled(_name(kernel), threads, len(code), result.metadata.shared, *usage, product))
 
     driver.set_active(NoDevice(GPUTarget(backend, architecture, lanes)))  # for the rest of this process
     with (
         patch.object(JITFunction, "run", compile_only),
         patch.object(torch.version, "hip", "7.0" if backend == "hip" else None),
     ):
+        for dtype in (torch.bfloat16, torch.float16):
+            for per_head in (32, 64, 128):
+                _launch_window_attention(2, per_head, dtype)
         _launch_operations(768, torch.bfloat16)
         _launch_operations(2048, torch.float32)
     return made
@@ -95,6 +116,28 @@ def _name(kernel: JITFunction) -> str:
     return f"{kernel.fn.__module__.split('.')[-1]}.{kernel.fn.__name__}"
 
 
+def _registers(code: bytes) -> tuple[int, int]:
+    """Registers of a thread, and bytes of its stack, which has only registers that were spilled."""
+    with NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(code)
+        file.flush()
+        command = [triton.knobs.nvidia.cuobjdump.path, "--dump-resource-usage", file.name]
+        printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    usage = re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", printed)
+    assert usage, printed
+    registers, stack, local = map(int, usage.groups())
+    return registers, stack + local
+
+
+def _launch_window_attention(heads: int, per_head: int, dtype: torch.dtype) -> None:
+    """Forward and backward. Other precisions do not use this kernel."""
+    angles = torch.zeros(8, 1, per_head // 2, dtype=dtype)
+    qkv = torch.zeros(8, 3 * heads * per_head, dtype=dtype, requires_grad=True)
+    assert FUSED.window_attention is not None
+    tiles = Tiles.of(torch.tensor([0, 8], dtype=torch.int32), 8)
+    FUSED.window_attention(qkv, heads, (angles, angles), tiles, 64).sum().backward()
+
+
 def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
     """Every operation with all its variants, forward and backward."""
 
@@ -118,10 +161,6 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
         FUSED.geglu(numbers(8, 3 * hidden) * 1),
         *FUSED.rotate_heads(numbers(8, 3 * hidden) * 1, (heads,) * 3, 2, by),
     ]
-    if dtype == torch.bfloat16:
-        tiles = Tiles.of(torch.tensor([0, 8], dtype=torch.int32), 8)
-        assert FUSED.window_attention is not None
-        results.append(FUSED.window_attention(numbers(8, 3 * hidden), heads, by, tiles, 64))
     torch.autograd.backward(results, [torch.ones_like(part) for part in results])
     for smoothing, learns in ((0.0, True), (0.1, True), (0.0, False)):
         FUSED.cross_entropy(numbers(8, 50_368).detach(), ids, 50_280, smoothing, 1e-4, learns)

@@ -278,10 +278,12 @@ def _exact() -> Operations:
     return PLAIN._replace(cross_entropy=cross_entropy)
 
 
-def window_errors(lengths: list[int], reach: int, dtype: torch.dtype, device: str, per_head: int = 32) -> Errors:
+def window_errors(
+    lengths: list[int], reach: int, dtype: torch.dtype, device: str, per_head: int = 32, heads: int = 2
+) -> Errors:
     """As `errors`, of attention within documents and a window. Plain torch takes one document after the other."""
     torch.manual_seed(0)
-    n, heads = sum(lengths), 2
+    n = sum(lengths)
     bounds = torch.tensor([0, *lengths], device=device).cumsum(0).int()
     positions = torch.cat([torch.arange(length, device=device) for length in lengths])
     longest = torch.arange(max(lengths), device=device)

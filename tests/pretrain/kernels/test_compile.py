@@ -13,6 +13,7 @@ pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Trito
 
 KIB = 1024
 MOST_THREADS = 1024  # of a program, on all GPUs
+HOPPER = 90
 LANES = {"cuda": 32, "hip": 64}
 
 
@@ -20,7 +21,7 @@ LANES = {"cuda": 32, "hip": 64}
     ("backend", "architecture"),
     [
         pytest.param("cuda", 80, marks=pytest.mark.slow),
-        ("cuda", 90),
+        ("cuda", HOPPER),
         pytest.param("hip", "gfx90a", marks=pytest.mark.slow),
         ("hip", "gfx942"),
     ],
@@ -32,11 +33,16 @@ def test_all_kernels_compile(tmp_path, monkeypatch, backend, architecture):
     with triton_process(interpret=False) as process:
         made, names, uses = process.submit(compiled_for, backend, architecture, LANES[backend]).result()
     assert len(names) >= 10
-    assert not names - _reached({name for name, *_ in made}, uses), "tests/support/compiled_kernels.py launches others"
-    for name, threads, code, shared in made:
-        assert code > 0, name
-        assert threads <= MOST_THREADS, name
-        assert shared <= 48 * KIB, name  # so that several programs share a multiprocessor
+    assert not names - _reached({kernel.name for kernel in made}, uses), "tests/support/compiled_kernels.py lacks some"
+    for kernel in made:
+        assert kernel.code > 0, kernel
+        assert kernel.threads <= MOST_THREADS, kernel
+        assert kernel.shared <= 48 * KIB, kernel  # so that several programs share a multiprocessor
+        if architecture == HOPPER:
+            assert kernel.registers > 0, kernel
+            assert kernel.spilled == 0, kernel
+            assert kernel.product in (None, True), kernel
+    assert architecture != HOPPER or sum(kernel.product is True for kernel in made) >= 12
 
 
 def _reached(launched: set[str], uses: dict[str, set[str]]) -> set[str]:

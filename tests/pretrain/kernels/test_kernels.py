@@ -69,16 +69,23 @@ def test_loss_over_a_large_vocabulary(interpreter, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)  # the interpreter has no products in bf16
 @pytest.mark.parametrize(
-    ("lengths", "reach"),
-    [([1, 2, 63, 64, 65, 0, 129, 200], 64), ([300], 8), ([130, 70], 128), ([10] * 9, 20), (range(1, 301, 13), 64)],
+    ("lengths", "reach", "heads"),
+    [
+        ([1, 2, 63, 64, 65, 0, 129, 200], 64, 2),
+        ([300], 8, 3),
+        ([130, 70], 128, 1),
+        ([10] * 9, 20, 1),
+        ([*range(1, 65), *range(65, 301, 13)], 64, 1),  # each part of a tile, and each number of tiles
+    ],
 )
-def test_attention_within_a_window(interpreter, lengths, reach, dtype):
-    check(interpreter(window_errors, list(lengths), reach, dtype, "cpu"), {torch.float16: 2e-3}.get(dtype, 2e-6))
+def test_attention_within_a_window(interpreter, lengths, reach, heads, dtype):
+    bound = {torch.float16: 2e-3}.get(dtype, 2e-6)
+    check(interpreter(window_errors, lengths, reach, dtype, "cpu", 32, heads), bound)
 
 
 @pytest.mark.slow
 def test_attention_within_a_window_of_documents_of_any_length(interpreter):
-    check(interpreter(window_errors, list(range(1, 301)), 64, torch.float32, "cpu"), BOUNDS[torch.float32])
+    check(interpreter(window_errors, list(range(1, 301)), 64, torch.float32, "cpu", 32, 1), BOUNDS[torch.float32])
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
