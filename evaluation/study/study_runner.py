@@ -108,6 +108,7 @@ def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
         _train(study, run, maskwright, report)
     model = RunFolder(run.folder).export_of(run.steps)  # the export is atomic
     if not (model / "config.json").is_file():
+        report("export", run.steps)
         call(maskwright, ["export", str(run.folder), "--step", str(run.steps)], log)
     if not (run.folder / EVALUATION).exists():
         report("evaluation", run.steps)

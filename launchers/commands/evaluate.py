@@ -110,16 +110,17 @@ def evaluate(
         check_json_output(out)
     require_inputs(names, (data, counts), (pairs,))
 
-    from evaluation.likelihood import EvaluationRequest, send_evaluation
-    from evaluation.likelihood import evaluate as run
-    from pretrain.tracking import Target
+    with CommandProgress("loading libraries"):
+        from evaluation.likelihood import EvaluationRequest, send_evaluation
+        from evaluation.likelihood import evaluate as run
+        from pretrain.tracking import Target
 
     tracked = uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")
     target = Target.of_command(uri, experiment, models or ()) if tracked else None
     held_out = rows, seq_len, mask_rate, strategy, likelihood
     task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
     kept = out.with_name(f"{out.name}.scores") if out and pairs else None
-    with CommandProgress() as line:
+    with CommandProgress("loading the models") as line:
         results = run(task, line.show, kept)
     if out:
         write_json_output(out, results)

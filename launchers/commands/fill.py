@@ -1,11 +1,16 @@
 """`maskwright fill`: the most likely tokens for the masks of a text."""
 
+import itertools
 import json
+import re
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from launchers.arguments import JsonFlag, ModelArgument, require_inputs
+
+_WIDTH = 30
 
 
 def fill(
@@ -24,26 +29,45 @@ def fill(
         maskwright fill runs/demo "They came to the [MASK] of the Emerald [MASK]." --top 3 --json
     """
     require_inputs([model])
-    from data_prep.common.errors import printable
-    from data_prep.tokenizer import Spelling
-    from evaluation.generation import Writer
-    from launchers.display import text_console, text_table
-    from pretrain.export import model_folder
+    from launchers.display import CommandProgress, text_console, text_table
 
-    folder = model_folder(model)
-    writer, spelling = Writer(folder), Spelling.open(folder)
-    filled = [
-        [[(spelling.text([id]).strip(), id, share) for id, share in tokens] for tokens in writer.fill(line, top)]
-        for line in text
-    ]
+    with CommandProgress("loading the model"):
+        from data_prep.common.errors import printable
+        from data_prep.tokenizer import Spelling
+        from evaluation.generation import Writer
+        from pretrain.export import model_folder
+
+        folder = model_folder(model)
+        writer, spelling = Writer(folder), Spelling.open(folder)
+        filled = [
+            [[(spelling.text([id]).strip(), id, share) for id, share in tokens] for tokens in writer.fill(line, top)]
+            for line in text
+        ]
     if as_json:
         names = ("token", "id", "probability")
         named = [[[dict(zip(names, token, strict=True)) for token in tokens] for tokens in masks] for masks in filled]
         print(json.dumps([{"text": line, "masks": masks} for line, masks in zip(text, named, strict=True)], indent=1))
         return
-    rows = [
-        ("" if number else printable(line), ", ".join(f"{printable(token)} {share:.0%}" for token, _, share in tokens))
-        for line, masks in zip(text, filled, strict=True)
-        for number, tokens in enumerate(masks)
-    ]
-    text_console().print(text_table(("text", "most likely first"), rows, texts=("most likely first",)))
+    console = text_console()
+    for line, masks in zip(text, filled, strict=True):
+        console.print(Text(_numbered(printable(line), len(masks)), style="bold"))
+        rows = [
+            (str(number) if rank == 0 else "", printable(f'"{token}"'), f"{share:.1%}", _bar(share))
+            for number, tokens in enumerate(masks, 1)
+            for rank, (token, _, share) in enumerate(tokens)
+        ]
+        console.print(text_table(("mask", "token", "probability", ""), rows, texts=("token", "")))
+
+
+def _numbered(line: str, masks: int) -> str:
+    """The text with numbers in its masks, if it has several in the same spelling."""
+    if masks < 2 or line.count("[MASK]") != masks:
+        return line
+    numbers = itertools.count(1)
+    return re.sub(re.escape("[MASK]"), lambda _: f"[MASK {next(numbers)}]", line)
+
+
+def _bar(share: float) -> str:
+    """A bar of `_WIDTH` characters for 100%, in eighths of a character."""
+    whole, eighths = divmod(round(share * 8 * _WIDTH), 8)
+    return "\u2588" * whole + ("", *"\u258f\u258e\u258d\u258c\u258b\u258a\u2589")[eighths]

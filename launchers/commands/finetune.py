@@ -82,8 +82,9 @@ def finetune(
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
     require_inputs([model], files=(train, valid))
-    from evaluation.finetuning import FinetuneSettings, Finetuning
-    from pretrain.tracking import Target
+    with CommandProgress("loading libraries"):
+        from evaluation.finetuning import FinetuneSettings, Finetuning
+        from pretrain.tracking import Target
 
     settings = FinetuneSettings(
         task=task,
@@ -98,8 +99,9 @@ def finetune(
         limit_valid=limit_valid,
     )
     target = Target.of_command(uri, experiment, [model])
-    finetuning = Finetuning(model, settings, {"train": train, "valid": valid})
-    results = finetuning.open_results(json_path, out)
+    with CommandProgress("reading the model and the examples"):
+        finetuning = Finetuning(model, settings, {"train": train, "valid": valid})
+        results = finetuning.open_results(json_path, out)
     for note in finetuning.task.notes:
         typer.echo(note, err=True)
     params = {name: str(value) for name, value in results.identity.items()}
@@ -107,7 +109,7 @@ def finetune(
     name = f"{task} {model.name}"
     results.send(target, name, params, model)
     for seed in sorted({*range(1, seeds + 1)} - {result.seed for result in results.results}):
-        with CommandProgress() as line:
+        with CommandProgress(f"seed {seed}: loading the model") as line:
             result, models = finetuning.run_seed(seed, line.show)
         score = result.metrics[results.metric]
         if out is not None and score > max(results.values(results.metric), default=-math.inf):

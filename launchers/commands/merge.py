@@ -66,9 +66,10 @@ def merge(
     held_out = _held_out(data, run)
     shares = merge_weights(weights, [part.step for part in parts], decay)
 
-    from data_prep.format import Dataset
-    from evaluation.likelihood import EvaluationRequest, evaluate
-    from pretrain.export import check_vocabulary, load_tokenizer, merge_models
+    with CommandProgress("loading libraries"):
+        from data_prep.format import Dataset
+        from evaluation.likelihood import EvaluationRequest, evaluate
+        from pretrain.export import check_vocabulary, load_tokenizer, merge_models
 
     kind = f"ema, decay {decay:g}" if weights == "ema" else weights
     with CommandProgress() as line:

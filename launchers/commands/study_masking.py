@@ -9,6 +9,7 @@ import typer
 from data_prep.common.errors import UserError
 from launchers.arguments import Overrides, PairsOption, ProcessCount
 from launchers.commands.study_run import run_to_report
+from launchers.display import CommandProgress
 
 
 def study_masking(
@@ -84,8 +85,9 @@ def study_masking(
         raise UserError(f"--finetune {finetune!r} cannot be split into options ({error})") from error
     finetuning = finetune_parameters(words) if words else {}
     varied = (strategies.split(","), rates.split(","), replacements.split(","))
-    study = define(settings, *varied, baseline, seeds, processes, pairs, pairs_limit, words)
-    check_inputs(settings, pairs, pairs_limit, finetuning)
+    with CommandProgress("checking the study"):
+        study = define(settings, *varied, baseline, seeds, processes, pairs, pairs_limit, words)
+        check_inputs(settings, pairs, pairs_limit, finetuning)
     if dry_run:
         print("\n".join(study.describe()))
         if slurm:

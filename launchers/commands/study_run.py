@@ -46,8 +46,8 @@ def run_to_report(study: "Study", only: list[int] | None) -> None:
     from evaluation.study import run_study
     from launchers.display import CommandProgress
 
-    with study_commands(study.folder) as maskwright, CommandProgress() as line:
-        failed = run_study(study, maskwright, say, line.show, only)
+    with study_commands(study.folder) as maskwright, CommandProgress("looking at the finished runs") as line:
+        failed = run_study(study, maskwright, line.say, line.show, only)
     if only is None:
         print_report(study)
     if failed:
@@ -70,11 +70,6 @@ def print_report(study: "Study") -> None:
     else:
         print(text)
     print(page)
-
-
-def say(line: str) -> None:
-    """Print a line and flush."""
-    print(line, flush=True)
 
 
 @contextmanager

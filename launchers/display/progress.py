@@ -19,13 +19,14 @@ class CommandProgress:
     """Progress on stderr: one redrawn line on a terminal, otherwise a plain line from time to time.
 
     Args:
+        waiting: what the command does until the first call of `show`.
         clock: time in seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, waiting: str = "", clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         console = Console(stderr=True)
-        columns = (BarColumn(), TextColumn("{task.percentage:3.0f}% {task.description}"), TimeRemainingColumn())
+        columns = (BarColumn(), TextColumn("{task.description}"), TimeRemainingColumn(compact=True))
         shown = console.is_terminal and sys.stdout.isatty()
         # Redirected streams would hide the guarded ones from rich, and it would draw through them, as escapes.
         self._bar = Progress(
@@ -36,7 +37,7 @@ class CommandProgress:
             redirect_stderr=False,
             disable=not shown,
         )
-        self._task = self._bar.add_task("", total=None)
+        self._task = self._bar.add_task(escape(without_controls(waiting)), total=None)
         self._stage = ""
         self._begin = self._printed = clock()
 
@@ -46,6 +47,12 @@ class CommandProgress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """Print a line of the command's output, on a terminal above the progress."""
+        self._bar.stop()
+        print(text, flush=True)
+        self._bar.start()
 
     def seconds(self, stage: str) -> float:
         """Seconds since the first call for this stage."""
@@ -59,7 +66,8 @@ class CommandProgress:
 
     def show(self, done: int, total: int, line: str) -> None:
         if not self._bar.disable:
-            self._bar.update(self._task, completed=done, total=total, description=escape(without_controls(line)))
+            text = f"{done / max(total, 1):4.0%} {without_controls(line)}"
+            self._bar.update(self._task, completed=done, total=total, description=escape(text))
         elif self._clock() - self._printed >= PLAIN_SECONDS:
             self._printed = self._clock()
             share = done / max(total, 1)

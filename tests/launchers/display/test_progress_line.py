@@ -25,14 +25,17 @@ def test_lines_come_now_and_then_with_the_time_left(capsys):
 
 
 DRAW = """
+import time
+
 from data_prep.common.output import guard_output
 from launchers.display import CommandProgress
 
 guard_output()
-with CommandProgress() as line:
+with CommandProgress("loading [x]") as line:
+    time.sleep(0.3)
     for done in range(5):
         line.show(done, 5, "texts \\x1b]0;title\\x07")
-        print("a note")
+        line.say("a note")
 """
 
 
@@ -52,4 +55,5 @@ def test_a_terminal_gets_one_redrawn_line_and_no_characters_of_others():
     assert b"\x1b[2K" in drawn, "the line is erased and drawn again"
     assert b"\\u001b[" not in drawn
     assert b"\x1b]0;" not in drawn
-    assert drawn.count(b"a note") == 5
+    assert b"loading [x]" in drawn, "what it waits for, from the start"
+    assert drawn.count(b"\x1b[2Ka note\r\n") == 5, "on lines of their own"
