@@ -24,6 +24,7 @@ from pretrain.kernels import (
     Operations,
     Rotation,
     Tiles,
+    adamw,
     fastest_attention,
     rotation,
     use_version,
@@ -305,6 +306,19 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
         labels = torch.arange(predictions, device=bench.device) % n_ids
         return lambda: [using.cross_entropy(logits, labels, n_ids, 0.0, 0.0, True), logits]
 
+    def optimizer(using: Operations) -> Call:
+        weights, *moments = torch.full((3, n * d // 2), 0.01, device=bench.device)
+        gradient, copy = numbers(n * d // 2).detach(), weights.to(bench.dtype, copy=True)
+        tensors = weights, gradient, *moments, torch.zeros((), device=bench.device), copy
+        settings = {"lr": 1e-4, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.01, "found_inf": None}
+        divisor = torch.ones((), device=bench.device)
+
+        def call() -> list[Tensor]:
+            (using.adamw or adamw)(*([tensor] for tensor in tensors), divisor=divisor, **settings)
+            return [weights, copy]
+
+        return call
+
     logit = predictions * bench.dtype.itemsize
     return {
         "embeddings and norm, BERT": (partial(embedding, bert, True), 6 * matrix),
@@ -317,6 +331,7 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
         "rotary, ModernBERT": (rotary, 10 * matrix),
         "loss, BERT": (partial(loss, bert), 3 * bert * logit),
         "loss, ModernBERT": (partial(loss, modern), 3 * modern * logit),
+        "AdamW": (optimizer, (6 * 4 + 2 * bench.dtype.itemsize) * (n * d // 2)),
     }
 
 

@@ -24,14 +24,16 @@ from torch.profiler import ProfilerActivity
 
 from benchmarks.step_parts import profiled, seconds_of
 from benchmarks.step_sides import Maskwright, decay_groups, measured
-from benchmarks.step_work import CASES, SEED, Batch, Case, Round, Setting, Weights, Work
+from benchmarks.step_work import CASES, SEED, Batch, Case, FlatWeights, Round, Setting, Weights, Work
 from data_prep.format import Manifest, ShardWriter, TokenizerInfo
 from pretrain.data import DeviceBatch
-from pretrain.kernels import PLAIN, FlashAttention, Operations, Rotation, Tiles, operations, use_version
+from pretrain.engine import MATRIX_GROUPS
+from pretrain.kernels import PLAIN, FlashAttention, Operations, Rotation, Tiles, adamw, operations, use_version
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder
 from pretrain.model.attention import DocumentBounds, attention
 from pretrain.model.families import hugging_face_model
+from pretrain.optim.parameter_groups import described, parameter_groups
 
 PROFILED = ("modernbert-base-1024", "modernbert-base-8192", "base-512")
 STEPS = (*PROFILED, "large-512", "mmbert-base-1024")
@@ -71,7 +73,9 @@ class Bench:
     @property
     def operations(self) -> Operations:
         """The Triton kernels, or without a GPU their plain twins, so that a model takes the same paths."""
-        return operations(True) if self.cuda else PLAIN._replace(window_attention=plain_window_attention)
+        if self.cuda:
+            return operations(True)
+        return PLAIN._replace(window_attention=plain_window_attention, adamw=adamw)
 
     def case(self, name: str) -> Case:
         """A case of benchmarks.step_work, or a tiny one of its architecture."""
@@ -161,6 +165,9 @@ class OnDevice(Maskwright):
         self.model.reset_padding_rows()
         use_version(way[1])
         self._prepare()
+        if way[0].adamw:
+            groups = parameter_groups(described(self.model), work.config.optim, MATRIX_GROUPS)
+            self.weights = FlatWeights(groups, work.config, way[0].adamw)  # type: ignore[assignment]
 
 
 class FlatTransformers(OnDevice):

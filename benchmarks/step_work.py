@@ -1,6 +1,6 @@
-"""Cases, settings, batches and rounds of benchmarks/step.py, and the optimizer of all sides."""
+"""Cases, settings, batches and rounds of benchmarks/step.py, and the optimizers of its sides."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -222,5 +222,45 @@ class Weights:
             if self._half:
                 torch._foreach_copy_(self._weights, self._copies)
             for weight in (*self._copies, *self._weights):
+                weight.grad = None
+        return norm
+
+
+class FlatWeights:
+    """AdamW as the engine has it with the kernel: gradients of a group go to one tensor of the model's precision.
+
+    The model's weights become views of one tensor for each group.
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], config: Config, kernel: Callable[..., None]):
+        self._settings, self._kernel = config.optim, kernel
+        self._decays = [group["weight_decay"] for group in groups]
+        self._weights = [weight for group in groups for weight in group["params"]]
+        self._views: list[Tensor] = []  # of the gradients
+        self._copies = [torch.cat([p.detach().reshape(-1) for p in group["params"]]) for group in groups]
+        self._gradients = [torch.zeros_like(copy) for copy in self._copies]
+        self._state = [[copy.float().clone(), *torch.zeros(2, len(copy), device=copy.device)] for copy in self._copies]
+        self._counts = [torch.zeros((), device=copy.device) for copy in self._copies]
+        for group, copy, gradient in zip(groups, self._copies, self._gradients, strict=True):
+            sizes = [weight.numel() for weight in group["params"]]
+            self._views += [part.view_as(p) for part, p in zip(gradient.split(sizes), group["params"], strict=True)]
+            for weight, part in zip(group["params"], copy.split(sizes), strict=True):
+                weight.data = part.view_as(weight)
+
+    @torch.no_grad()
+    def step(self, lr: float) -> Tensor:
+        """Clip, step, and clear the gradients; return their norm."""
+        with record_function("part: clipping"):
+            torch._foreach_copy_(self._views, [weight.grad for weight in self._weights])
+            norms = torch._foreach_norm(self._gradients, 2, dtype=torch.float32)
+            norm = torch.linalg.vector_norm(torch.stack(norms))
+        with record_function("part: optimizer"):
+            settings = {"lr": lr, "betas": self._settings.betas, "eps": self._settings.eps, "found_inf": None}
+            divisor = (norm / GRAD_CLIP).clamp(min=1)
+            for number, decay in enumerate(self._decays):
+                weights, *moments = self._state[number]
+                tensors = weights, self._gradients[number], *moments, self._counts[number], self._copies[number]
+                self._kernel(*([tensor] for tensor in tensors), decay=decay, divisor=divisor, **settings)
+            for weight in self._weights:
                 weight.grad = None
         return norm

@@ -364,7 +364,7 @@ class Engine:
     def _backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradients of a micro-batch; after the `last`, the gradients of all ranks are ready for the step."""
         if self._flat:
-            self._flat.gradients.begin(last)
+            self._flat.begin(last)
         self.deepspeed.backward(loss)
         if self._flat:
             self._flat.gradients.end()

@@ -27,26 +27,38 @@ from pretrain.engine.gradient_norms import sum_of_squares
 
 
 class _GradientGroup:
-    """The gradients of a parameter group: `flat` fp32 [n], laid out as the flat weights are, zero where they pad.
+    """The gradients of a parameter group: `flat` [n], laid out as the flat weights are, zero where they pad.
 
-    part: fp32 [n / ranks], this rank's, summed over all ranks by the bucket. With one rank it is `flat`.
+    part: [n / ranks], this rank's, summed over all ranks in fp32 by the bucket. With one rank it is `flat`.
     arrived: the parameters that have a gradient of the micro-batch. complete: whether these are all.
     """
 
     def __init__(self, parameters: list[nn.Parameter], flat_weights: Tensor, part: Tensor | None):
-        self.parameters = parameters
-        self.flat = torch.zeros(flat_weights.numel(), device=flat_weights.device)
-        starts = [p.data.storage_offset() - flat_weights.storage_offset() for p in parameters]
-        self.views = [self.flat[at : at + p.numel()].view_as(p) for at, p in zip(starts, parameters, strict=True)]
-        self.part = self.flat if part is None else part
-        held = [p._hp_mapping.hp_fragment_address for p in parameters if p._hp_mapping is not None]  # type: ignore[attr-defined]
-        self.pieces = [self.part[place.start : place.start + place.numel] for place in held]
+        self.parameters, self._weights, self._part = parameters, flat_weights, part
+        self._lay_out(torch.float32)
         self._empty = True
         self.arrived: set[nn.Parameter] = set()
 
     @property
     def complete(self) -> bool:
         return len(self.arrived) == len(self.parameters)
+
+    def _lay_out(self, dtype: torch.dtype) -> None:
+        """Make `flat`, and its views of the parameters."""
+        self.flat, self.views = torch.empty(0, dtype=dtype), []  # frees the last ones
+        self.flat = torch.zeros_like(self._weights, dtype=dtype)
+        starts = [p.data.storage_offset() - self._weights.storage_offset() for p in self.parameters]
+        self.views = [self.flat[at : at + p.numel()].view_as(p) for at, p in zip(starts, self.parameters, strict=True)]
+
+    @property
+    def part(self) -> Tensor:
+        return self.flat if self._part is None else self._part
+
+    def begin(self, dtype: torch.dtype) -> None:
+        """Expect gradients of a micro-batch; add them in `dtype`, if they are the first of a step."""
+        self.arrived.clear()
+        if self._empty and self.flat.dtype != dtype:
+            self._lay_out(dtype)
 
     def add(self) -> None:
         """Take the gradients that the parameters have."""
@@ -65,7 +77,9 @@ class _GradientGroup:
     def finish(self) -> list[Tensor]:
         """The pieces of the summed part, parameter by parameter. The next gradients replace these."""
         self._empty = True
-        return self.pieces
+        held: Any = [p._hp_mapping for p in self.parameters if p._hp_mapping is not None]  # type: ignore[attr-defined]
+        places = [mapping.hp_fragment_address for mapping in held]
+        return [self.part[place.start : place.start + place.numel] for place in places]
 
 
 class _GradientBucket:
@@ -162,14 +176,17 @@ class FlatGradients:
 
     @property
     def parts(self) -> list[Tensor]:
-        """This rank's part of each group, fp32 [n]: summed over all ranks after the last backward pass."""
+        """This rank's part of each group, [n]: summed over all ranks after the last backward pass."""
         return [self._groups[number].part for number in range(len(self._groups))]
 
-    def begin(self, last: bool) -> None:
-        """Expect a backward pass, the `last` of a step or not."""
+    def begin(self, last: bool, converts: bool = True) -> None:
+        """Expect a backward pass, the `last` of a step or not.
+
+        converts: to fp32, also the gradients of a step's only backward pass, which are not added to others.
+        """
         self._last = last
         for group in self._groups.values():
-            group.arrived.clear()
+            group.begin(torch.float32 if converts or not last else group.parameters[0].dtype)
 
     def end(self) -> None:
         """Take what the backward pass has left. After the last one, start the sums that have not begun.

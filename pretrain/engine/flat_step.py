@@ -13,6 +13,7 @@ from torch import Tensor
 from pretrain.config import Config
 from pretrain.engine.flat_gradients import FlatGradients
 from pretrain.engine.weight_gathers import WeightGathers
+from pretrain.kernels import PLAIN
 from pretrain.model import Encoder
 
 
@@ -42,6 +43,13 @@ class FlatGradientStep:
         self.gradients = FlatGradients(self._optimizer, self._ranks, inner.communication_data_type, overlap)
         self.weights = WeightGathers(self._optimizer, self._ranks, model, by_layer, overlap)
         self._optimizer.step = self._step
+        self._model, self._kernel = model, PLAIN.adamw
+
+    def begin(self, last: bool) -> None:
+        """Expect a backward pass, the `last` of a step or not. The optimizer uses the kernel of the model."""
+        divides = self._optimizer.optimizer.divides_in_kernel
+        self._kernel = getattr(self._model, "operations", PLAIN).adamw if divides else None
+        self.gradients.begin(last, converts=self._kernel is None)
 
     def _step(self) -> None:
         optimizer, scale = self._optimizer, self._optimizer.loss_scale
@@ -52,17 +60,25 @@ class FlatGradientStep:
             self._update(scale)
         optimizer.averaged_gradients.update(dict.fromkeys(optimizer.averaged_gradients))
 
+    @torch.no_grad()
     def _update(self, scale: float) -> None:
         optimizer, inner = self._optimizer, self._optimizer.optimizer
         masters = optimizer.single_partition_of_fp32_groups
-        for master, part in zip(masters, self.gradients.parts, strict=True):
-            master.grad = part
         inner.grad_scale = self._divisor(scale)
-        inner.step()
-        for master in masters:
-            master.grad = None
+        if self._kernel:
+            pairs = zip(self.gradients.parts, self.weights.parts, strict=True)
+            inner.kernel, inner.in_model = self._kernel, dict(zip(masters, pairs, strict=True))
+            inner.step()
+            del inner.kernel, inner.in_model
+        else:
+            for master, part in zip(masters, self.gradients.parts, strict=True):
+                master.grad = part
+            inner.step()
+            for master in masters:
+                master.grad = None
+            torch._foreach_copy_(self.weights.parts, [*masters])
         optimizer._lazy_init_hp_params_optimizer_state()
-        self.weights.publish(masters)
+        self.weights.start()
 
     def _divisor(self, scale: float) -> Tensor | None:
         """The loss scale, times what the norm exceeds the largest allowed one: fp32 [], or None for one."""

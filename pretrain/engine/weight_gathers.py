@@ -1,6 +1,6 @@
 """ZeRO stage 1's gather of the updated weights, behind the next forward pass."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,10 @@ class WeightGathers:
         by_layer: asked before each forward pass, whether each child of the model, and each layer in a list of them,
             waits for its own weights. Otherwise the forward pass waits for all before it begins, as a compiled graph
             must, and a model whose modules may read each other's weights.
-        overlap: otherwise `publish` waits for all.
+        overlap: otherwise `start` waits for all.
+
+    Attributes:
+        parts: this rank's part of each group of the model's weights.
     """
 
     def __init__(
@@ -68,11 +71,11 @@ class WeightGathers:
         overlap: bool,
     ):
         self._ranks, self._overlap, self._by_layer = ranks, overlap, by_layer
-        self._parts = [parts[dist.get_rank()] for parts in optimizer.parallel_partitioned_bit16_groups]
+        self.parts = [parts[dist.get_rank()] for parts in optimizer.parallel_partitioned_bit16_groups]
         self._buckets: list[_WeightBucket] = []
         bucket_of: dict[nn.Parameter, _WeightBucket] = {}
         for numbers in group_buckets([group["kind"] for group in optimizer.param_groups]):
-            wholes, parts = [optimizer.bit16_groups_flat[n] for n in numbers], [self._parts[n] for n in numbers]
+            wholes, parts = [optimizer.bit16_groups_flat[n] for n in numbers], [self.parts[n] for n in numbers]
             self._buckets.append(_WeightBucket(wholes, parts))
             bucket_of |= {p: self._buckets[-1] for n in numbers for p in optimizer.bit16_groups[n]}
         self._hooks = []
@@ -87,13 +90,8 @@ class WeightGathers:
                 ),
             ]
 
-    @torch.no_grad()
-    def publish(self, masters: Sequence[Tensor]) -> None:
-        """Copy this rank's fp32 weights, a tensor for each group, into the model's, and start the gathers.
-
-        A collective.
-        """
-        torch._foreach_copy_(self._parts, [*masters])
+    def start(self) -> None:
+        """Start the gathers of `parts`; a collective."""
         if dist.get_world_size() > 1:
             for bucket in self._buckets:
                 bucket.start(self._ranks)

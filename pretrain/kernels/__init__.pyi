@@ -10,6 +10,7 @@ from .implementation import operations as operations
 from .plain import PLAIN as PLAIN
 from .plain import Operations as Operations
 from .plain import Rotation as Rotation
+from .plain import adamw as adamw
 from .plain import add_rms_norm as add_rms_norm
 from .plain import rotation as rotation
 from .plain import swiglu as swiglu

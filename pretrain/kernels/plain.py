@@ -3,12 +3,13 @@
 Shapes: N slots, D hidden, I width of an MLP, H heads of E dimensions (G of keys), K rows of V logits.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.optim.adamw import adamw as torch_adamw
 
 from pretrain.kernels.tiles import Tiles
 from pretrain.masking import IGNORED
@@ -136,12 +137,62 @@ def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, 
     return results
 
 
+def adamw(
+    weights: Sequence[Tensor],
+    gradients: Sequence[Tensor],
+    averages: Sequence[Tensor],
+    squares: Sequence[Tensor],
+    counts: Sequence[Tensor],
+    copies: Sequence[Tensor] = (),
+    *,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    decay: float,
+    divisor: Tensor | None,
+    found_inf: Tensor | None,
+) -> None:
+    """A step of AdamW (Loshchilov and Hutter, 2019), in fp32.
+
+    Args:
+        weights: fp32, one tensor for each of the gradients.
+        gradients: of any precision; their values are undefined afterwards.
+        averages, squares: the moments, fp32.
+        counts: of each tensor the steps, fp32 []; 1 is added.
+        copies: of the model's precision; they get the new weights.
+        decay: of the weights; it is multiplied by `lr`.
+        divisor: of the gradients, fp32 [].
+        found_inf: fp32 []; if 1, nothing changes.
+    """
+    torch_adamw(
+        list(weights),
+        [gradient.to(weight.dtype) for gradient, weight in zip(gradients, weights, strict=True)],
+        list(averages),
+        list(squares),
+        [],
+        list(counts),
+        fused=True,
+        grad_scale=divisor,
+        found_inf=found_inf,
+        amsgrad=False,
+        beta1=betas[0],
+        beta2=betas[1],
+        lr=lr,
+        weight_decay=decay,
+        eps=eps,
+        maximize=False,
+    )
+    if copies:
+        torch._foreach_copy_(list(copies), list(weights))
+
+
 class Operations(NamedTuple):
     """One implementation of all operations; see the functions of this module.
 
     fused: whether these are kernels. add_norm then gets the bias of the linear layer before it, which plain torch adds
         in the matrix product.
     window_attention: the kernel for layers with a window; None: `rotate_heads` and pretrain.model.attention compute it.
+    adamw: the kernel of the optimizer; None: gradients are converted to fp32 when they arrive.
     """
 
     embed_norm: Callable[..., tuple[Tensor, Tensor]]
@@ -152,6 +203,7 @@ class Operations(NamedTuple):
     cross_entropy: Callable[[Tensor, Tensor, int, float, float, bool], Tensor]
     fused: bool = False
     window_attention: Callable[[Tensor, int, Rotation, Tiles, int], Tensor] | None = None
+    adamw: Callable[..., None] | None = None
 
 
 PLAIN = Operations(embed_norm, add_norm, linear_gelu, geglu, rotate_heads, cross_entropy)

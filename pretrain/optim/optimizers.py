@@ -23,7 +23,7 @@ _BATCH = 1 << 26  # elements per batch of orthogonalisation
 
 
 class AdamW(ShardedOptimizer):
-    """AdamW with PyTorch's fused kernels on CPU and GPU."""
+    """AdamW with PyTorch's fused kernels on CPU and GPU, or with a kernel that also reads and writes `in_model`."""
 
     divides_in_kernel = True
 

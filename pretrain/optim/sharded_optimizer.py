@@ -10,15 +10,16 @@ device, bit for bit, and the host does not wait.
 import inspect
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import torch
 from torch import Tensor
-from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from pretrain.config import OptimConfig
+from pretrain.kernels import adamw
 from pretrain.optim.parameter_fragments import Piece, RankPieces, Segments, shares_of
 from pretrain.optim.parameter_groups import Described, parameter_groups
 
@@ -32,11 +33,16 @@ class ShardedOptimizer(torch.optim.Optimizer):
         found_inf: None, or fp32 [] on the tensors' device; 1.0 keeps weights, state and step counts unchanged.
         grad_scale: None, or fp32 [] on the tensors' device: `step` divides the gradients by it.
         divides_in_kernel: whether the fused kernel does so. Otherwise it is a pass over the gradients.
+        in_model: where `divides_in_kernel`, of each tensor without `grad` its gradient, and the weights that the model
+            computes with, which `step` sets. Both are of any precision.
+        kernel: what steps on tensors, as pretrain.kernels.plain.adamw.
     """
 
     found_inf: Tensor | None = None
     grad_scale: Tensor | None = None
     divides_in_kernel: ClassVar[bool] = False
+    in_model: Mapping[Tensor, tuple[Tensor, Tensor]] = MappingProxyType({})
+    kernel: Callable[..., None] = staticmethod(adamw)
 
     # PyTorch's, without its wrapper that imports the compiler: 1.5 s of every start.
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -71,7 +77,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
             groups = [*alike]
             for group in groups:
                 self._prepare(group)
-            tensors = [tensor for group in groups for tensor in group["params"] if tensor.grad is not None]
+            held = [tensor for group in groups for tensor in group["params"]]
+            tensors = [tensor for tensor in held if tensor.grad is not None or tensor in self.in_model]
             if tensors:
                 if self.grad_scale is not None and not self.divides_in_kernel:
                     torch._foreach_mul_(gradients(tensors), 1 / self.grad_scale)
@@ -113,23 +120,18 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def adam(self, group: dict[str, Any], tensors: list[Tensor], to: list[Tensor], lr: float, decay: float) -> None:
         """Apply AdamW (Loshchilov and Hutter, 2019) with the gradients of `tensors` to `to`."""
-        adamw(
+        in_model = [self.in_model[tensor] for tensor in tensors] if self.in_model else []
+        self.kernel(
             to,
-            gradients(tensors),
-            self._state(tensors, "exp_avg"),
-            self._state(tensors, "exp_avg_sq"),
-            [],
-            self._state(tensors, "step"),
-            fused=True,
-            grad_scale=self.grad_scale if self.divides_in_kernel else None,
-            found_inf=self.found_inf,
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
+            [gradient for gradient, _ in in_model] or gradients(tensors),
+            *(self._state(tensors, name) for name in ("exp_avg", "exp_avg_sq", "step")),
+            [weights for _, weights in in_model],
             lr=lr,
-            weight_decay=decay,
+            betas=group["betas"],
             eps=group["eps"],
-            maximize=False,
+            decay=decay,
+            divisor=self.grad_scale if self.divides_in_kernel else None,
+            found_inf=self.found_inf,
         )
 
     def adam_directions(self, group: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:

@@ -15,6 +15,7 @@ from tests.support.kernel_cases import (
     ENCODER_BOUNDS,
     FORMS,
     OPERATIONS,
+    adamw_errors,
     encoder_errors,
     errors,
     loss_errors,
@@ -43,6 +44,12 @@ def check(found, bound):
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_results_and_gradients(operation, n, hidden, dtype):
     check(errors(operation, n, hidden, dtype, "cuda"), BOUNDS[dtype])
+
+
+@both_precisions
+@pytest.mark.parametrize("n", [5, 4099, 6144])
+def test_steps_of_adamw(n, dtype):
+    check(adamw_errors(n, dtype, "cuda"), BOUNDS[torch.float32])
 
 
 @both_precisions

@@ -162,5 +162,11 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
         *FUSED.rotate_heads(numbers(8, 3 * hidden) * 1, (heads,) * 3, 2, by),
     ]
     torch.autograd.backward(results, [torch.ones_like(part) for part in results])
+    flat, count = numbers(16 * hidden).detach(), torch.zeros(())
+    for found_inf in (count, None):
+        tensors = ([each] for each in (flat.float(), flat, flat.float(), flat.float(), count, flat))
+        options = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.1}
+        assert FUSED.adamw is not None
+        FUSED.adamw(*tensors, **options, divisor=found_inf, found_inf=found_inf)
     for smoothing, learns in ((0.0, True), (0.1, True), (0.0, False)):
         FUSED.cross_entropy(numbers(8, 50_368).detach(), ids, 50_280, smoothing, 1e-4, learns)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pretrain.kernels import PLAIN, Operations, Tiles, operations
+from pretrain.kernels import PLAIN, Operations, Tiles, adamw, operations
 from pretrain.kernels.plain import rotation
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape
@@ -312,6 +312,34 @@ def _near_attention(q: Tensor, k: Tensor, v: Tensor, near: Tensor) -> Tensor:
     """Attention of one document, [H, L, E] to [L, H, E]."""
     length = q.shape[1]
     return F.scaled_dot_product_attention(q, k, v, attn_mask=near[:length, :length]).transpose(0, 1)
+
+
+def adamw_errors(n: int, dtype: torch.dtype, device: str) -> Errors:
+    """As `errors`, of all that two steps of AdamW change. Skipped steps between them change nothing."""
+    torch.manual_seed(0)
+    start = {"weights": torch.randn(n), "averages": torch.randn(n), "squares": torch.rand(n), "count": torch.zeros(())}
+    first, second = (torch.randn(2, n) * 3).to(dtype)
+    divisor, (no, yes) = torch.tensor(1.7, device=device), torch.tensor([[0.0], [1.0]], device=device)
+    settings = {"lr": 0.02, "betas": (0.9, 0.999), "eps": 1e-6, "decay": 0.1}
+    found = []
+    kernel = operations(True).adamw
+    assert kernel
+    for using, to in ((kernel, torch.float32), (adamw, torch.float32), (adamw, torch.float64)):
+        state = {name: tensor.to(device, to, copy=True) for name, tensor in start.items()}
+        state["count"], copies = state["count"].float(), torch.empty(n, dtype=dtype, device=device)
+
+        def step(gradient: Tensor, skipped: Tensor, by: Tensor | None) -> None:
+            tensors = [state["weights"], gradient.to(device, copy=True), *list(state.values())[1:], copies]  # noqa: B023
+            using(*([tensor] for tensor in tensors), **settings, divisor=by, found_inf=skipped[0])  # noqa: B023
+
+        step(first, no, None)
+        kept = [tensor.clone() for tensor in (*state.values(), copies)]
+        step(torch.full_like(first, torch.inf), yes, divisor)
+        assert all(map(torch.equal, kept, (*state.values(), copies))), "a skipped step has changed something"
+        step(second, no, divisor)
+        assert (copies - state["weights"].to(dtype)).abs().max() <= BOUNDS[dtype] * copies.abs().max()
+        found.append(state)
+    return _compared(*found[:2], {name: tensor.double() for name, tensor in found[2].items()})
 
 
 def second_backward(operation: str, device: str) -> str:

@@ -15,6 +15,7 @@ from tests.support.kernel_cases import (
     ENCODER_BOUNDS,
     FORMS,
     OPERATIONS,
+    adamw_errors,
     encoder_errors,
     errors,
     gradient_additions,
@@ -50,6 +51,12 @@ def test_results_and_gradients(interpreter, operation, hidden, dtype):
 @pytest.mark.parametrize("programs", [1, 3])
 def test_gradients_of_weights_are_summed_over_all_rows(interpreter, operation, programs):
     check(interpreter(errors, operation, 101, 1024, torch.float32, "cpu", programs), BOUNDS[torch.float32])
+
+
+@both_precisions
+@pytest.mark.parametrize("n", [5, 4099, 6144])
+def test_steps_of_adamw(interpreter, n, dtype):
+    check(interpreter(adamw_errors, n, dtype, "cpu"), BOUNDS[torch.float32])
 
 
 @both_precisions

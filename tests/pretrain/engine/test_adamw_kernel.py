@@ -1,0 +1,101 @@
+"""AdamW on gradients in the precision of the model: the bits of the step that converts them, and resumes of each other.
+
+tests/pretrain/kernels/test_kernels.py compares the kernel itself with AdamW.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
+from torch import Tensor
+
+from pretrain.checkpoint import Checkpoint
+from pretrain.engine import Engine, layout_of
+from pretrain.kernels import PLAIN, Operations, adamw, operations
+from tests.support import engine_steps
+from tests.support.checkpoints import write_parts
+from tests.support.engine_steps import LR, model, rank_batches, record, run_as_rank, take_step
+from tests.support.ranks import run_on_gpu, run_ranks
+
+BATCHES = (0, 3, 1, 3, 0, 0, 2, 3)  # of each step, as in engine_steps.STEPS: one micro-batch, or several
+SAVED, NOT_FINITE = 4, 5  # steps
+GRADIENTS = set[torch.dtype]()  # of the twin
+Trained = tuple[list[list[float]], dict[str, np.ndarray]]
+
+
+def started(precision: str, using: Operations) -> Engine:
+    encoder = model()
+    encoder.use(using)
+    return Engine(engine_steps.config(precision, "1", optim={"eps": 1e-3, "grad_clip": 0.5, "ema": 0.9}), encoder)
+
+
+def trained(precision: str, folder: Path, *using: Operations) -> Trained:
+    """Results of steps, and the state at last. From SAVED on the second operations continue, in another engine."""
+    engine, values = started(precision, using[0]), []
+    for step, number in enumerate(BATCHES):
+        if step == SAVED:
+            write_parts(folder, engine.snapshot(folder, copy=False))
+            dist.barrier()
+            engine.release()
+            engine = started(precision, using[1])
+            engine.load(Checkpoint(folder, SAVED, {"layout": layout_of(engine.config)}, {}))
+        wrong, weight = dict[str, float](), next(engine.module.parameters())
+        hook = weight.register_hook(lambda gradient: gradient * torch.inf) if step == NOT_FINITE else None
+        values.append(take_step(engine, rank_batches(number), group_norms=True, report_gradients=wrong.update))
+        assert values[-1][3] == (step == NOT_FINITE)
+        assert not wrong, f"{precision}, step {step}: {wrong}"
+        if hook:
+            hook.remove()
+    state = record(engine)
+    engine.release()
+    return values, state
+
+
+def twin(weights: list[Tensor], gradients: list[Tensor], *tensors: list[Tensor], **settings: Any) -> None:
+    GRADIENTS.update(gradient.dtype for gradient in gradients)
+    adamw(weights, gradients, *tensors, **settings)
+
+
+def check_bits(folder: str) -> None:
+    kernel = PLAIN._replace(adamw=twin)
+    wanted, state = trained("bf16", Path(folder) / "plain", PLAIN, PLAIN)
+    for number, using in enumerate(((kernel, kernel), (PLAIN, kernel), (kernel, PLAIN))):
+        values, other = trained("bf16", Path(folder) / str(number), *using)
+        np.testing.assert_equal(values, wanted)
+        assert other.keys() == state.keys()
+        for name, value in state.items():
+            assert np.array_equal(value, other[name]), f"{number}: {name}"
+    expected = {torch.float32, torch.bfloat16} if dist.get_world_size() == 1 else {torch.float32}
+    assert expected == GRADIENTS
+
+
+def check_kernel(folder: str) -> None:
+    """In Triton's interpreter, which rounds to fp16 as a GPU does, but cuts off what bf16 does not hold."""
+    get_accelerator().is_fp16_supported = lambda: True
+    kernel = PLAIN._replace(adamw=operations(True).adamw)
+    for precision, tolerance in (("fp32", 1e-5), ("fp16", 2e-2)):
+        values, state = trained(precision, Path(folder) / f"{precision}-kernel", kernel, kernel)
+        wanted, plain = trained(precision, Path(folder) / precision, PLAIN, PLAIN)
+        np.testing.assert_allclose(values, wanted, rtol=tolerance, err_msg=precision)
+        assert state["step"] == plain["step"] == len(BATCHES) - 1
+        for name, value in plain.items():
+            assert np.abs(state[name] - value).max() <= tolerance * max(LR, np.abs(value).max()), f"{precision} {name}"
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gradients_of_the_models_precision_give_the_same_bits(ranks, tmp_path):
+    run_ranks(__name__, ranks, "check_bits", str(tmp_path))
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+def test_the_kernel_trains_the_same_model(tmp_path):
+    run_on_gpu(__name__, "check_kernel", str(tmp_path), DS_ACCELERATOR="cpu", TRITON_INTERPRET="1")
+
+
+if __name__ == "__main__":
+    run_as_rank(check_bits, check_kernel)
