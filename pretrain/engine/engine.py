@@ -21,9 +21,9 @@ from pretrain.checkpoint import Checkpoint, Parts
 from pretrain.config import Config
 from pretrain.data import DeviceBatch
 from pretrain.engine.clipping import Clipping
-from pretrain.engine.compute_timer import ComputeTimer
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
 from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
+from pretrain.engine.device_time import ComputeTimer
 from pretrain.engine.flat_step import FlatGradientStep
 from pretrain.engine.gradient_buckets import matrix_groups
 from pretrain.engine.gradient_check import GradientCheck, ReportDifferences, checked_parameters

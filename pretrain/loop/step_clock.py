@@ -6,29 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-
-class Instant:
-    """The moment at which a device has done what the host has asked of it so far.
-
-    A GPU works behind the host, so that the host's own clock would show when a step was launched.
-    """
-
-    def __init__(self, device: torch.device):
-        self._event = torch.cuda.Event(enable_timing=True) if device.type == "cuda" else None
-        self._clock = time.monotonic()
-        if self._event:
-            self._event.record()
-
-    @property
-    def is_reached(self) -> bool:
-        """Whether the device has done it by now, without waiting for it; never on a CPU, which works with the host."""
-        return self._event is not None and self._event.query()
-
-    def seconds_since(self, earlier: "Instant") -> float:
-        """Seconds between two instants, which the device must have reached."""
-        if self._event and earlier._event:
-            return earlier._event.elapsed_time(self._event) / 1000
-        return self._clock - earlier._clock
+from pretrain.engine import Instant
 
 
 class StepClock:

@@ -10,8 +10,7 @@ import torch
 
 from pretrain.config import Config, View
 from pretrain.data import Batch, MixturePosition
-from pretrain.engine import LossSums, StepOutput, StepSums
-from pretrain.loop.step_clock import Instant
+from pretrain.engine import Instant, LossSums, StepOutput, StepSums
 from pretrain.model import EncoderCosts, peak_tflops
 from pretrain.objectives import loss_weights
 from pretrain.setup import RunParts

@@ -4,7 +4,7 @@ import time
 
 import torch
 
-from pretrain.loop.step_clock import Instant
+from pretrain.engine import Instant
 
 CYCLES = 500_000_000  # about 0.3 s
 
