@@ -165,7 +165,7 @@ def train(
     end: State = "failed"
     try:
         while True:
-            loop = Loop.of(run, engine, loader, state, stop, reports.report)
+            loop = Loop(run, engine, loader, state, stop, reports.report)
             outcome = loop.run()
             if outcome != "spike":
                 end = outcome

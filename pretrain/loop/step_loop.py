@@ -11,7 +11,7 @@ from torch import Tensor
 from data_prep.common.errors import UserError
 from pretrain.checkpoint import Identity, Saver
 from pretrain.config import Phase
-from pretrain.data import DeviceFeed, Loader, MixturePosition, Prefetcher
+from pretrain.data import DeviceFeed, Loader, MixturePosition
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepOutput, StepSums
 from pretrain.guards import EndOfRun, StepGuard, StepResult, check_replicas, end_for_wrong_gradients
@@ -36,63 +36,32 @@ class Loop:
 
     Args:
         engine, loader: the training engine and its batches.
-        batches: the steps of the loader from `start` on.
         start: the resume state.
         stop: the request to stop.
-        held_out: the evaluation during training; None without held-out data.
+        report: see Recorder.
     """
 
     def __init__(
-        self,
-        run: RunParts,
-        engine: Engine,
-        loader: Loader,
-        batches: Prefetcher[LoadedStep],
-        start: ResumeState,
-        stop: StopRequest,
-        guard: StepGuard,
-        saver: Saver,
-        recorder: Recorder,
-        profile: Profile,
-        flops: FlopsCounter,
-        held_out: HeldOutEvaluation | None,
+        self, run: RunParts, engine: Engine, loader: Loader, start: ResumeState, stop: StopRequest, report: RecordEntry
     ):
-        self._run = run
-        self._config = run.config
-        self._engine = engine
-        self._loader = loader
-        self._batches = batches
-        self._state = start
-        self._stop = stop
-        self.guard = guard
-        self._saver = saver
-        self._recorder = recorder
-        self._profile = profile
-        self._flops = flops
-        self._held_out = held_out
-        self._status = StatusWriter(run.folder, run.config.train.steps, run.rank)
+        config, folder, steps_done = run.config, run.folder, start.steps_done
+        self._run, self._config, self._engine, self._loader = run, config, engine, loader
+        self._state, self._stop = start, stop
+        self.guard = StepGuard(config.guard, folder.path, start.history, run.hosts, run.rank == 0)
+        self._recorder = Recorder(report, folder, run.rank, lambda: self._saver.busy)
+        self._saver = Saver(folder.checkpoints, config.checkpoint, engine.snapshot, self._recorder.record, steps_done)
+        profiled = config.train.profile.steps if config.train.profile else None
+        self._profile = Profile(profiled, folder.profile, run.marker, steps_done, run.rank, engine.wait_for_weights)
+        feed, self._flops = DeviceFeed(engine.device), FlopsCounter.of(run, engine.device)
+        self._held_out = HeldOutEvaluation(run, run.valid, feed) if run.valid else None
+        self._batches = prefetch(loader, start, feed, self._flops, len(config.objective_kinds))
+        self._status = StatusWriter(folder, config.train.steps, run.rank)
         self._clock = StepClock(engine.device)
         self._deferred: DeferredReader[StepInfo] = DeferredReader(lag=2 if engine.device.type == "cuda" else 0)
-        self._phase = run.config.phase_at(start.steps_done)
+        self._phase = config.phase_at(steps_done)
         self._settings = ""  # digest of the settings that decide the batches of the phase
         self._stopping = False
         self._save_due = False
-
-    @classmethod
-    def of(
-        cls, run: RunParts, engine: Engine, loader: Loader, start: ResumeState, stop: StopRequest, report: RecordEntry
-    ) -> "Loop":
-        """The loop of a run with its usual parts. `report`: see Recorder."""
-        config, folder, steps_done = run.config, run.folder, start.steps_done
-        guard = StepGuard(config.guard, folder.path, start.history, run.hosts, run.rank == 0)
-        recorder = Recorder(report, folder, run.rank, lambda: saver.busy)
-        saver = Saver(folder.checkpoints, config.checkpoint, engine.snapshot, recorder.record, steps_done)
-        profiled = config.train.profile.steps if config.train.profile else None
-        profile = Profile(profiled, folder.profile, run.marker, steps_done, run.rank, engine.wait_for_weights)
-        feed, flops = DeviceFeed(engine.device), FlopsCounter.of(run, engine.device)
-        held_out = HeldOutEvaluation(run, run.valid, feed) if run.valid else None
-        batches = prefetch(loader, start, feed, flops, len(config.objective_kinds))
-        return cls(run, engine, loader, batches, start, stop, guard, saver, recorder, profile, flops, held_out)
 
     def run(self) -> LoopEnd:
         """Train to the end; "completed", "stopped", or "spike": the run should go back.
