@@ -73,14 +73,14 @@ def plan(
     """
     from launchers.local import gpu_count
     from pretrain.model import peak_tflops
-    from pretrain.planning import GpuMemory, ScalingRequest, host_advice, print_warnings
+    from pretrain.planning import GpuMemory, ScalingRequest, host_advice, other_device, print_warnings
 
     parsed, counts = load_trusted_config(config, overrides, yes), _node_counts(nodes)
     memory = GpuMemory.of(gpu, gpu_memory)
     rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second, tflops)
-    if run and (reason := _other_device(run, gpu, memory is not None or gpu_count() > 0)):
+    if run and (device := other_device(run, gpu, memory is not None or gpu_count() > 0)):
         rate = None
-        print_warnings([reason])
+        print_warnings([concise(f"{run} was trained on {device}, not on {gpu or 'a GPU'}: its speed is not used.")])
     if len(counts) > 1 or network or tokens_per_gpu:
         asked = ScalingRequest.of(counts, gpus_per_node, gpu, network, tokens_per_gpu, rate)
         print_scaling(parsed, _planner(parsed, vocab_size), asked, as_json)
@@ -151,19 +151,6 @@ def _rate(
     if tokens_per_second is not None:
         return Rate(f"given: {tokens_per_second:,g} tokens/s", tokens_per_second=tokens_per_second)
     return None
-
-
-def _other_device(run: Path, gpu: str | None, for_gpus: bool) -> str | None:
-    """Why the speed of a run does not hold for the planned GPUs; None if it may. gpu: their model, if it is named."""
-    from pretrain.model import peak_tflops
-    from pretrain.planning import measured_device
-
-    device = measured_device(run)
-    if device is None or (device == "a CPU" and not for_gpus):
-        return None
-    if device != "a CPU" and (gpu is None or peak_tflops(gpu) == peak_tflops(device)):
-        return None
-    return concise(f"{run} was trained on {device}, not on {gpu or 'a GPU'}: its speed is not used.")
 
 
 def _facts(planned: "RunPlan") -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_prep.common.errors import UserError
+from pretrain.model import peak_tflops
 from pretrain.run import JournalReader, RunFolder
 
 _SETTLING = 10  # the first steps are skipped: they fill caches and compile kernels
@@ -49,11 +50,16 @@ class Rate:
         return RunTime(self.source, tokens / seconds, seconds, processes * seconds / 3600)
 
 
-def measured_device(run: Path) -> str | None:
-    """The device that trained a run: a GPU by its name, or "a CPU". None if environment.json does not say."""
-    hosts = (RunFolder(run).read_environment() or {}).get("hosts")
-    names = [gpu["name"] for host in hosts or () for gpu in host.get("gpus", ()) if "name" in gpu]
-    return (names or ["a CPU"])[0] if hosts else None
+def other_device(run: Path, gpu: str | None, for_gpus: bool) -> str | None:
+    """The device that trained a run, "a CPU" or the name of a GPU, if it is another than the planned one.
+
+    None if they are alike, or not known. gpu: the planned model, if it is named.
+    """
+    hosts = (RunFolder(run).read_environment() or {}).get("hosts", [])
+    names = [known["name"] for host in hosts for known in host.get("gpus", ()) if "name" in known]
+    if not names:
+        return "a CPU" if hosts and for_gpus else None
+    return names[0] if gpu and peak_tflops(gpu) != peak_tflops(names[0]) else None
 
 
 def measured_rate(run: Path) -> Rate:
