@@ -3,72 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
+from benchmarks.gpu_prediction import BEFORE, before, predicted
 from benchmarks.harness import table
 
-# Milliseconds of a step of 65,536 slots on one H100: measured on 2026-11-26, by parts as far as its rates explain it
-# (attention: least and most); what the present code should take; the least that the parts allow.
-BEFORE = ("step", "products", "attention", "elementwise", "cross-entropy", "optimizer")
-BUDGET: dict[str, tuple[str, ...]] = {
-    "modernbert-base-1024": ("161.5", "79.2", "46 to 50", "27.9", "2.7", "2.6"),
-    "modernbert-base-8192": ("181.2", "79.6", "67 to 74", "27.9", "2.7", "2.6"),
-    "mmbert-base-1024": ("206.6", "109.1", "46 to 50", "27.9", "16.9", "5.3"),
-    "base-512": ("99.7", "52.3", "23 to 26", "17.7", "0.8", "1.9"),
-    "large-512": ("286.6", "178.6", "60 to 68", "48.8", "0.8", "5.8"),
-}
-# The window kernel saves 14 to 21 ms of attention, the longest document 7 to 11 at 8,192, the last residual sum 0.7.
-# Gradients of biases in the norm's kernel save BERT-base 2.0, BERT-large 5.4. AdamW: 34 bytes a weight instead of 52.
-# Queries of the last layer where something is predicted save 0.9 to 2.0 ms of attention, and 0.2 to 0.6 of products.
-PREDICTED = {
-    "modernbert-base-1024": {
-        "step": "138 to 145",
-        "products": "79.0",
-        "attention": "24 to 35",
-        "elementwise": "27.2",
-        "optimizer": "1.7",
-    },
-    "modernbert-base-8192": {
-        "step": "145 to 157",
-        "products": "79.4",
-        "attention": "33 to 51",
-        "elementwise": "27.2",
-        "optimizer": "1.7",
-    },
-    "mmbert-base-1024": {
-        "step": "182 to 189",
-        "products": "108.9",
-        "attention": "24 to 35",
-        "elementwise": "27.2",
-        "optimizer": "3.5",
-    },
-    "base-512": {
-        "step": "95.7",
-        "products": "52.0",
-        "attention": "22 to 25",
-        "elementwise": "15.7",
-        "optimizer": "1.2",
-    },
-    "large-512": {
-        "step": "277.3",
-        "products": "178.0",
-        "attention": "59 to 67",
-        "elementwise": "43.4",
-        "optimizer": "3.8",
-    },
-}
-FLOOR = {
-    "modernbert-base-1024": 108,
-    "modernbert-base-8192": 113,
-    "mmbert-base-1024": 150,
-    "base-512": 70,
-    "large-512": 228,
-}
-AIM = {  # real tokens a second
-    "modernbert-base-1024": "470,000, then 540,000",
-    "modernbert-base-8192": "450,000",
-    "mmbert-base-1024": "340,000",
-    "base-512": "745,000",
-    "large-512": "252,000",
-}
 MANY = 6  # values of a measurement for one row of a table
 Items = dict[str, dict[str, Any]]
 
@@ -122,17 +59,15 @@ def section(name: str, items: Items) -> str:
 
 def profile(case: str, one: dict[str, Any], items: Items) -> str:
     """Parts of a step in milliseconds: before, predicted, in the profile; with the speed without the profiler."""
-    parts = [name for name in one if name != "kernels"]
-    names = [*BEFORE, *(part for part in parts if part not in BEFORE)]
-    before = dict(zip(BEFORE, BUDGET[case], strict=True))
-    predicted = {part: before[part] for part in BEFORE} | PREDICTED[case]
-    rows = [[part, before.get(part, ""), predicted.get(part, ""), shown(one.get(part, 0.0))] for part in names]
+    was, expected = before(case), predicted(case)
+    parts = [*was, *(part for part in one if part not in (*was, "kernels"))]
+    rows = [[part, was.get(part, ""), expected.get(part, ""), shown(one.get(part, 0.0))] for part in parts]
     measured = [step["ms per step"] for unit, step in results_of("steps", items).items() if unit.startswith(f"{case}:")]
     if measured:
-        rows.insert(1, ["step, without the profiler", before["step"], predicted["step"], shown(measured[0])])
+        rows.insert(1, ["step, without the profiler", was["step"], expected["step"], shown(measured[0])])
     kernels = [[kind, f"`{name}`".replace("|", "/"), f"{ms:.2f}"] for kind, name, ms in one["kernels"]]
     return (
-        f"{case}, milliseconds per step; a run's way to compute attention; the floor is {FLOOR[case]}:\n\n"
+        f"{case}, milliseconds per step; a run's way to compute attention; the floor is {BEFORE[case].floor}:\n\n"
         f"{table(['part', 'before', 'predicted', 'measured'], *rows)}\n\n"
         f"{table(['kind', 'kernel', 'ms'], *kernels, left=2)}"
     )
@@ -148,7 +83,9 @@ def steps(measured: dict[str, Any], items: Items, ours: bool) -> str:
         shares = [f"{one[kind] / peak:.1%}" if peak else "" for kind in ("TFLOP/s", "computed TFLOP/s")]
         rate = f"{one['tokens per second']:,.0f} ({one['least']:,.0f} to {one['most']:,.0f})"
         waits = "" if one["host waits per step"] is None else f"{one['host waits per step']}"
-        expected = [BUDGET[case][0], PREDICTED[case]["step"], AIM[case]] if ours and case not in told else [""] * 3
+        expected = [""] * 3
+        if ours and case not in told:
+            expected = [before(case)["step"], predicted(case)["step"], BEFORE[case].aim]
         told.add(case)
         cells = [case, way, *expected, f"{one['ms per step']:.1f}", rate]
         rest = [f"{one['peak bytes'] / 2**30:.1f} GiB", f"{one['slots filled']:.1%}", waits]

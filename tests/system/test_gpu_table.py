@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import gpu_table
+from benchmarks import gpu_prediction, gpu_table
 from benchmarks.gpu_page import page
 from benchmarks.gpu_steps import (
     Bench,
@@ -23,6 +23,7 @@ from benchmarks.gpu_steps import (
     synthetic,
 )
 from tests.support.datasets import random_dataset
+from tests.support.forked import ROOT
 
 ITEMS = (("machine", 30, "fake:units"), ("agreement", 30, "fake:broken"), ("attention", 30, "fake:units"))
 # In the place of the process that measures: each time it ends or hangs in one measurement more.
@@ -124,3 +125,12 @@ def test_a_profile_of_a_given_data_set_and_its_kinds_of_kernels(tmp_path):
     assert {name: parts[name] for name in ("step", "products", "cross-entropy", "idle")} == pytest.approx(
         {"step": 4.0, "products": 2.5, "cross-entropy": 1.5, "idle": 1.0}
     )
+
+
+def test_the_page_of_predictions_is_current_and_its_parts_add_up():
+    page = (ROOT / "benchmarks/results/gpu_prediction.md").read_text()
+    assert page.startswith(gpu_prediction.page().strip()), "run python -m benchmarks.gpu_prediction"
+    for case, was in gpu_prediction.BEFORE.items():
+        least, most = zip(*(gpu_prediction.saved(case, part) for part in gpu_prediction.PARTS), strict=True)
+        assert gpu_prediction.step(case) == pytest.approx((was.step - sum(most), was.step - sum(least)))
+        assert was.floor < gpu_prediction.step(case)[0] <= gpu_prediction.likely(case) < was.step
