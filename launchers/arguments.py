@@ -12,6 +12,8 @@ from data_prep.common.urls import is_url, require_trust, shown
 if TYPE_CHECKING:
     from pretrain.config import Config
 
+_MODEL = "run folder, Hugging Face model folder, or hub:OWNER/NAME[@REVISION]"
+
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file; see configs/", show_default=False)]
 Overrides = Annotated[
     list[str] | None,
@@ -23,7 +25,8 @@ DataSet = Annotated[str, typer.Argument(metavar="DIR", help="data set: a folder 
 UriOption = Annotated[str | None, typer.Option(help="MLflow address, for example http://host:5000")]
 YesOption = Annotated[bool, typer.Option("--yes", help="trust the addresses in the run folder")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="as JSON")]
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="Hugging Face model folder, or run folder")]
+ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help=_MODEL)]
+ModelsArgument = Annotated[list[Path] | None, typer.Argument(metavar="MODEL", help=f"one or more: {_MODEL}")]
 PairsOption = Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl")]
 SeqLenOption = Annotated[
     int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
@@ -125,20 +128,26 @@ def check_new_file(file: Path) -> None:
 
 def require_inputs(
     models: Sequence[str | Path], data_sets: Iterable[str | None] = (), files: Iterable[str | None] = ()
-) -> None:
+) -> list[Path]:
     """Raise UserError for the first input that is missing or of the wrong kind, or a model that is named twice.
 
     None is an omitted input. It runs before PyTorch is imported, which takes seconds.
+
+    Returns:
+        The models. A model of the Hub is downloaded, and its name has its commit.
     """
     from data_prep.format import Dataset
-    from data_prep.storage import require_file
+    from data_prep.storage import fetch_from_hub, is_hub_name, require_file
     from pretrain.export import check_model
 
     for model in models:
-        if models.count(model) > 1:
-            raise UserError(f"{model} is named twice. Name each model once.")
-        check_model(Path(model))
+        if not is_hub_name(model):
+            check_model(Path(model))
     for location in filter(None, data_sets):
         Dataset(location)
     for file in filter(None, files):
         require_file(file)
+    pinned = list(map(fetch_from_hub, models))
+    if twice := [model for model in pinned if pinned.count(model) > 1]:
+        raise UserError(f"{twice[0]} is named twice. Name each model once.")
+    return pinned

@@ -206,6 +206,15 @@ def _first_line(error: BaseException) -> str:
     return first_line(error).partition("?")[0]
 
 
+def hub_reason(error: BaseException) -> str:
+    """The cause of an error of huggingface_hub in one line. Addresses, which may be signed, are left out."""
+    while error.__cause__ is not None and not hasattr(error, "response"):
+        error = error.__cause__
+    if (response := getattr(error, "response", None)) is not None:
+        return f"the server answered {response.status_code} {getattr(error, 'server_message', None) or ''}".rstrip()
+    return first_line(error).partition("?")[0]
+
+
 def remote_version(remote: Remote) -> RemoteVersion:
     """The size and version of a file. Raises the exceptions of its file system."""
     info = remote.fs.info(remote.path)

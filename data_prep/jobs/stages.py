@@ -50,7 +50,7 @@ StageDisplay = Callable[[str, TaskProgress, int], None]
 class PrepareRequest:
     """Inputs, tokenizer, output folder and settings. Documents must not contain texts of the `evaluation` files.
 
-    The tokenizer is a folder, a tokenizer.json or a hub id. If it cannot spell much of a sample of new inputs,
+    The tokenizer is a folder, a tokenizer.json or a name of the Hub. If it cannot spell much of a sample of new inputs,
     UserError is raised, unless `allow_unknown` is set. For `allow_unreadable` and `unread_files`, see InputLocations.
     """
 

@@ -14,21 +14,14 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from data_prep.common.errors import UnusableInput, UserError, library_errors, working_directory
 from data_prep.common.files import atomic_folder, make_folder, write_file, write_json
-from data_prep.common.reading import open_regular, read_below, read_json
+from data_prep.common.reading import json_or_none, open_regular, read_below, read_json
 from data_prep.format import TokenizerInfo
+from data_prep.storage import TOKENIZER_FILES, cached_folder, fetch_from_hub, hub_parts, is_hub_name
 from data_prep.tokenizer.long_words import cut_runs, cut_words, plain
 from data_prep.tokenizer.slow_tokenizers import ESM, advice, esm_config, esm_tokenizer
 from data_prep.tokenizer.text_growth import check_growth
 
-FILES = (
-    "added_tokens.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "vocab.txt",
-)
+_HUB_RECORD = "hub.json"
 _HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 LEAST_ALPHABET = 1000  # characters that a WordPiece vocabulary gets first, or a quarter of it
 COVERAGE = 0.9999  # the share of the text whose characters it gets first, if they are more, as in Chinese
@@ -179,11 +172,13 @@ _CREATE = "Create one with `maskwright tokenizer train`, or correct --tokenizer.
 
 
 def fetch(value: str, into: Path) -> Path:
-    """The folder of the tokenizer that `value` names: a folder, a tokenizer.json, or a hub id (OWNER/NAME or NAME).
+    """The folder of the tokenizer that `value` names: a folder, a tokenizer.json, or hub:OWNER/NAME[@REVISION].
 
-    A folder is returned unchanged. Otherwise the tokenizer's FILES are copied to `into`, which is returned. Only these
-    files are downloaded, and none of them is code. ESM-2's vocab.txt is converted in `into`. Raises UserError if there
-    is no such tokenizer, if the hub cannot be reached, and for a repository without a fast tokenizer.
+    A folder is returned unchanged. Otherwise the tokenizer's files are copied to `into`, which is returned; of a name
+    of the Hub, hub.json there records the commit, which the same name keeps. ESM-2's vocab.txt is converted in `into`.
+
+    Raises:
+        UserError: if there is no such tokenizer, and for a repository without a fast tokenizer.
     """
     path = Path(value)
     if path.is_dir():
@@ -192,14 +187,20 @@ def fetch(value: str, into: Path) -> Path:
         with library_errors(f"{value} is not a tokenizer.json", "Name a tokenizer.json, or its folder."):
             Tokenizer.from_file(value)
         return _copy({"tokenizer.json": path.resolve()}, into)
-    if value.endswith(".json") or not _HUB_ID.fullmatch(value):
-        raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}")
-    folder = _download(value)
-    if converted := _converted(folder, into):
-        return converted
-    if not (folder / "tokenizer.json").is_file():
-        raise UnusableInput(f"{value} on the hub has no fast tokenizer (tokenizer.json); {advice(value)}.")
-    return _copy({name: (folder / name).resolve() for name in FILES if (folder / name).is_file()}, into)
+    if (json_or_none(into / _HUB_RECORD, dict[str, str]) or {}).get("name") == value:
+        return into
+    if not is_hub_name(value):
+        hub = f" For a tokenizer of the Hub, write hub:{value}." if _HUB_ID.fullmatch(value) else ""
+        raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}{hub}")
+    pinned = fetch_from_hub(value, weights=False)
+    folder = cached_folder(pinned, weights=False)
+    if not _converted(folder, into):
+        if not (folder / "tokenizer.json").is_file():
+            how = advice(hub_parts(value)[0])
+            raise UnusableInput(f"{value} has no fast tokenizer (tokenizer.json); {how}.")
+        _copy({name: (folder / name).resolve() for name in TOKENIZER_FILES if (folder / name).is_file()}, into)
+    write_json(into / _HUB_RECORD, {"name": value, "pinned": str(pinned)})
+    return into
 
 
 def _converted(folder: Path, into: Path) -> Path | None:
@@ -207,25 +208,10 @@ def _converted(folder: Path, into: Path) -> Path | None:
     if (folder / "tokenizer.json").is_file() or (tokenizer := esm_tokenizer(folder)) is None:
         return None
     make_folder(into)
+    (into / _HUB_RECORD).unlink(missing_ok=True)
     write_json(into / "tokenizer_config.json", esm_config())
     write_json(into / "tokenizer.json", json.loads(tokenizer.to_str()))
     return into
-
-
-def _download(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
-    try:
-        return Path(snapshot_download(hub_id, allow_patterns=list(FILES)))
-    except GatedRepoError as error:
-        raise UnusableInput(
-            f"{hub_id} on the hub needs permission; ask for it there and run `hf auth login`."
-        ) from error
-    except Exception as error:  # any error of an HTTP client
-        unknown = isinstance(error, RepositoryNotFoundError)
-        hub = "none of that name on the hub" if unknown else "the Hugging Face hub cannot be reached"
-        raise UnusableInput(f"No tokenizer at {hub_id}{working_directory(hub_id)}, and {hub}. {_CREATE}") from error
 
 
 def copy_files(source: Path, target: Path) -> Path:
@@ -233,12 +219,13 @@ def copy_files(source: Path, target: Path) -> Path:
 
     Raises UserError for a symbolic link, which can lead to any file.
     """
-    return _copy({name: source / name for name in FILES if (source / name).is_file()}, target)
+    return _copy({name: source / name for name in TOKENIZER_FILES if (source / name).is_file()}, target)
 
 
 def _copy(sources: dict[str, Path], into: Path) -> Path:
     make_folder(into)
-    for name in FILES:
+    (into / _HUB_RECORD).unlink(missing_ok=True)
+    for name in TOKENIZER_FILES:
         if name not in sources:
             (into / name).unlink(missing_ok=True)
             continue
@@ -266,7 +253,7 @@ def describe_tokenizer(folder: Path) -> TokenizerInfo:
             )
     info = TokenizerInfo.of_files(
         folder,
-        [name for name in FILES if (folder / name).is_file()],
+        [name for name in TOKENIZER_FILES if (folder / name).is_file()],
         vocab_size=max(vocab.values()) + 1,
         special_ids=special_ids,
         all_special_ids=sorted({*special_ids.values(), *(id for id, token in added.items() if token.special)}),

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -10,7 +9,15 @@ from rich.console import Console
 from rich.table import Table
 
 from data_prep.common.errors import UserError, printable
-from launchers.arguments import ExperimentOption, JsonFile, PairsOption, SeqLenOption, refuse_unread, require_inputs
+from launchers.arguments import (
+    ExperimentOption,
+    JsonFile,
+    ModelsArgument,
+    PairsOption,
+    SeqLenOption,
+    refuse_unread,
+    require_inputs,
+)
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config_files import percent
 
@@ -31,10 +38,7 @@ _MEASURES: dict[str, tuple[str, Callable[[float], str]]] = {
 
 def evaluate(
     context: typer.Context,
-    models: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="MODEL", help="Hugging Face model folders, or run folders (newest checkpoint)"),
-    ] = None,
+    models: ModelsArgument = None,
     data: Annotated[str | None, typer.Option(metavar="DATASET", help="held-out data set: a folder or a URL")] = None,
     pairs: PairsOption = None,
     pll: Annotated[
@@ -78,14 +82,14 @@ def evaluate(
 
         maskwright evaluate runs/demo --data data/demo/valid --json demo.json
         maskwright evaluate runs/token runs/span --data data/books/valid --pairs blimp.jsonl.zst
+        maskwright evaluate runs/demo hub:google-bert/bert-base-uncased --pairs blimp.jsonl.zst
         maskwright evaluate runs/clm runs/mlm --data data/books/valid --likelihood 8
         maskwright evaluate runs/books --baseline unigram --counts data/books/train --pairs blimp.jsonl.zst --limit 50
         maskwright evaluate runs/books --data data/books/valid --uri sqlite:///mlflow.db
     """
-    names = tuple(str(path) for path in models or ())
-    if not names and not baseline:
+    if not models and not baseline:
         raise UserError("No model to evaluate. Name a Hugging Face model folder or a run, or add --baseline unigram.")
-    if baseline in names:
+    if baseline in [str(model) for model in models or ()]:
         raise UserError(f"{baseline} is also the name of the baseline. Name the model by its full path.")
     if data is None and pairs is None:
         raise UserError(
@@ -108,7 +112,7 @@ def evaluate(
         raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
     if out:
         check_json_output(out)
-    require_inputs(names, (data, counts), (pairs,))
+    paths = require_inputs(models or (), (data, counts), (pairs,))
 
     with CommandProgress("loading libraries"):
         from evaluation.likelihood import EvaluationRequest, send_evaluation
@@ -116,9 +120,9 @@ def evaluate(
         from pretrain.tracking import Target
 
     tracked = uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")
-    target = Target.of_command(uri, experiment, models or ()) if tracked else None
+    target = Target.of_command(uri, experiment, paths) if tracked else None
     held_out = rows, seq_len, mask_rate, strategy, likelihood
-    task = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
+    task = EvaluationRequest(tuple(map(str, paths)), bool(baseline), data, counts, *held_out, pairs, pll, limit)
     kept = out.with_name(f"{out.name}.scores") if out and pairs else None
     with CommandProgress("loading the models") as line:
         results = run(task, line.show, kept)

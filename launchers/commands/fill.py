@@ -26,9 +26,10 @@ def fill(
     Examples:
 
         maskwright fill runs/demo "The little [MASK] sat down by the fire."
+        maskwright fill hub:google-bert/bert-base-uncased "The little [MASK] sat down by the fire."
         maskwright fill runs/demo "They came to the [MASK] of the Emerald [MASK]." --top 3 --json
     """
-    require_inputs([model])
+    [model] = require_inputs([model])
     from launchers.display import CommandProgress, text_console, text_table
 
     with CommandProgress("loading the model"):

@@ -81,7 +81,7 @@ def finetune(
         maskwright finetune runs/demo --task tokens --train train.conll --valid dev.conll --seeds 5 --json ner.json
         maskwright finetune models/bert --task repair --train pairs.jsonl --valid dev.jsonl --columns wrong,right
     """
-    require_inputs([model], files=(train, valid))
+    [model] = require_inputs([model], files=(train, valid))
     with CommandProgress("loading libraries"):
         from evaluation.finetuning import FinetuneSettings, Finetuning
         from pretrain.tracking import Target

@@ -54,7 +54,7 @@ def generate(
     except UnicodeEncodeError:
         raise UserError("--prompt is not valid UTF-8. Check the encoding of your terminal.") from None
 
-    require_inputs([model])
+    [model] = require_inputs([model])
     from data_prep.common.errors import printable
     from data_prep.tokenizer import Spelling
     from evaluation.generation import GenerationRequest, Writer

@@ -25,7 +25,7 @@ _REPLACEMENTS = {"mask": "[MASK]", "random": "random", "kept": "kept"}
 
 def mask_show(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="text in quotes", show_default=False)],
-    tokenizer: Annotated[str, typer.Option(help="folder, tokenizer.json or hub id, such as bert-base-uncased")],
+    tokenizer: Annotated[str, typer.Option(help="folder, tokenizer.json or hub:OWNER/NAME")],
     overrides: Overrides = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="YAML file with masking:, run.seed, data.seq_len ...")
@@ -41,7 +41,7 @@ def mask_show(
 
         maskwright mask show "The old ship left the harbour." --tokenizer data/demo-tokenizer
         maskwright mask show "The old ship left the harbour." --tokenizer data/demo-tokenizer masking.strategy=span
-        maskwright mask show "$(cat text.txt)" --tokenizer bert-base-uncased 'masking.strategy={token: 1, span: 3}'
+        maskwright mask show "$(cat a.txt)" --tokenizer hub:google-bert/bert-base-uncased masking.rate=0.3
     """
     from pretrain.config_files import load_config
 

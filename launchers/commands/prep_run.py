@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def prep_run(
     input: Inputs,
     tokenizer: Annotated[
-        str, typer.Option(metavar="TOKENIZER", help="folder, tokenizer.json or hub id of a fast tokenizer")
+        str, typer.Option(metavar="TOKENIZER", help="fast tokenizer: folder, tokenizer.json or hub:OWNER/NAME")
     ],
     out: Annotated[
         Path,

@@ -8,7 +8,7 @@ import typer
 from data_prep.common.errors import UserError
 from data_prep.common.files import check_writable, free_folder
 from data_prep.storage import is_run
-from launchers.arguments import YesOption, local, require_inputs
+from launchers.arguments import YesOption, local
 from pretrain.checkpoint import committed
 from pretrain.run import RunFolder, step_name
 
@@ -58,11 +58,11 @@ def publish(
     """
     if dry_run != (out is not None):
         raise UserError("--dry-run and --out belong together. Name both, or neither.")
-    require_inputs([model])
+    from pretrain.export import HubRepository, check_model, revision_of
+
+    check_model(model)
     if every and not is_run(model):
         raise UserError(f"{model} is one model. Remove --every-checkpoint, or name a run folder.")
-    from pretrain.export import HubRepository, revision_of
-
     HubRepository.check_name(to)
     if out:
         check_writable(free_folder(out))

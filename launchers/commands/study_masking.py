@@ -74,10 +74,10 @@ def study_masking(
     """
     from evaluation.study import check_inputs, define
     from launchers.local import gpu_count
-    from pretrain.config_files import load_config
+    from pretrain.resuming import load_to_start
 
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
-    settings = load_config(config, changes)
+    settings, _ = load_to_start(config, changes)
     processes = procs or (settings.cluster.gpus_per_node if slurm else max(1, gpu_count()))
     try:
         words = shlex.split(finetune)

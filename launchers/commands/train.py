@@ -25,12 +25,12 @@ def train(
 
     end_on_stop_signals()
     from launchers.local import gpu_count, train_locally
-    from pretrain.config_files import load_config
     from pretrain.planning import check_start, print_warnings
+    from pretrain.resuming import load_to_start
 
-    parsed = load_config(config, overrides)
+    parsed, overrides = load_to_start(config, overrides or [])
     processes = procs or max(1, gpu_count())
     if 0 < gpu_count() < processes:
         raise UserError(f"--procs {processes} needs {processes} GPUs, but {gpu_count()} are visible. Lower --procs.")
     print_warnings(check_start(parsed, processes))  # report errors before any process starts
-    sys.exit(train_locally(config, parsed, overrides or [], processes))
+    sys.exit(train_locally(config, parsed, overrides, processes))

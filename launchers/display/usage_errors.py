@@ -40,6 +40,8 @@ def _advice(error: Any) -> str:
         return f"Write keys of the config without dashes: {error.option_name.lstrip('-')}=VALUE."
     if isinstance(error, _exceptions.NoSuchOption) and error.option_name[1:].isdecimal():
         return f"{error.option_name} is read as an option: numbers begin at 0."
+    if isinstance(error, _exceptions.NoSuchOption) and error.option_name.startswith("--resume"):
+        return "Write run.resume=FOLDER for a checkpoint, or checkpoint.remote=URL for a run's copies on other storage."
     if isinstance(error, _exceptions.NoSuchOption) and error.option_name == "--config":
         command = error.ctx.command_path.split(maxsplit=1)[-1]
         return f"Write the config file without an option: maskwright {command} run.yaml."

@@ -88,7 +88,9 @@ class ModelConfig(Section):
     global_rope_theta: float = Field(160_000.0, gt=0, description="rotary base; modernbert: where layers see all")
     local_rope_theta: float = Field(10_000.0, gt=0, description="modernbert: rotary base where they see near tokens")
     scaled_init: bool = Field(False, description="not modernbert: smaller initial weights into the residual stream")
-    init: Path | None = Field(None, description="a Hugging Face folder to start from; random weights by default")
+    init: Path | None = Field(
+        None, description="a Hugging Face folder or hub:OWNER/NAME[@REVISION] to start from; random weights by default"
+    )
     init_vocabulary: Literal["same", "pieces"] = Field(
         "same", description="init: its vocabulary is the data's, or new tokens start as means of its tokens"
     )

@@ -13,8 +13,8 @@ from huggingface_hub.constants import DEFAULT_REVISION
 from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
 from huggingface_hub.utils import disable_progress_bars, logging, validate_repo_id
 
-from data_prep.common.errors import UserError, first_line, one_line
-from data_prep.common.urls import redact
+from data_prep.common.errors import UserError, one_line
+from data_prep.common.urls import hub_reason, redact
 from pretrain.export.publication import Revision
 
 
@@ -104,8 +104,8 @@ class HubRepository:
         if isinstance(error, ValueError) and status is None:  # metadata of the card that the Hub does not accept
             return f"{task} was refused: {one_line(_refusal(str(error)))}"
         return (
-            f"{task} failed ({_reason(error)}). Check the network and {self._hub}, and run the same command again. It "
-            "uploads only what is missing."
+            f"{task} failed ({hub_reason(error)}). Check the network and {self._hub}, and run the same command again. "
+            "It uploads only what is missing."
         )
 
 
@@ -115,12 +115,3 @@ def _refusal(text: str) -> str:
         return "; ".join(each["message"] for each in json.loads(text)["errors"])
     except (ValueError, LookupError, TypeError):
         return text
-
-
-def _reason(error: BaseException) -> str:
-    """The cause in one line. Addresses, which may be signed, are left out."""
-    while error.__cause__ is not None and not hasattr(error, "response"):
-        error = error.__cause__
-    if (response := getattr(error, "response", None)) is not None:
-        return f"the server answered {response.status_code} {getattr(error, 'server_message', None) or ''}".rstrip()
-    return first_line(error).partition("?")[0]

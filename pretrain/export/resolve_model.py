@@ -1,4 +1,4 @@
-"""A finished model, as users name it: a Hugging Face folder, or a run, which is exported."""
+"""A finished model, as users name it: a Hugging Face folder, a name of the Hub, or a run, which is exported."""
 
 import re
 import reprlib
@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, models
 from data_prep.common.errors import UnusableInput, UserError, library_errors, one_line
 from data_prep.common.reading import MAX_CONFIG_BYTES, open_regular, read_json, typed, unusable
 from data_prep.format import Dataset
-from data_prep.storage import is_run, not_a
+from data_prep.storage import cached_folder, is_run, not_a
 from data_prep.tokenizer import check_growth
 from pretrain.checkpoint import committed
 from pretrain.config import View
@@ -39,9 +39,12 @@ def check_model(path: Path) -> None:
 def model_folder(path: Path) -> Path:
     """The Hugging Face folder of a model: `path` itself, or of a run's newest checkpoint its export, made if missing.
 
+    Of a name of the Hub it is the folder in the cache.
+
     Raises:
-        UserError: if it is neither, or the run has no checkpoint that can be exported.
+        UserError: if it is something else, or the run has no checkpoint that can be exported.
     """
+    path = cached_folder(path)
     check_model(path)
     if (path / "config.json").is_file():
         return path

@@ -8,6 +8,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import sha256_file
 from data_prep.common.reading import typed
 from data_prep.format import TokenizerInfo
+from data_prep.storage import cached_folder
 from pretrain.config import Config, View
 
 
@@ -182,13 +183,18 @@ def weights_file(folder: Path) -> Path:
     return folder / "model.safetensors"
 
 
-def weights_digest(folder: Path, missing: str | None = None) -> str:
-    """The SHA-256 of the file of a folder's weights.
+def weights_digest(init: Path, missing: str | None = None) -> str:
+    """The SHA-256 of the file of the weights at model.init.
 
     Args:
         missing: the result if there is no such file; an error by default.
     """
-    path = weights_file(folder)
+    try:
+        path = weights_file(cached_folder(init))
+    except UserError:
+        if missing:
+            return missing
+        raise
     if missing and not path.is_file():
         return missing
     try:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from data_prep.common.errors import MissingFile, UserError, library_errors, one_line
 from data_prep.common.reading import MAX_CONFIG_BYTES, open_regular, read_json
+from data_prep.storage import cached_folder
 from data_prep.tokenizer import describe_tokenizer
 from pretrain.model.encoder import Encoder
 from pretrain.model.model_description import EncoderShape, weights_file
@@ -46,11 +47,13 @@ def check_init_folder(
     """The shape of a Hugging Face model that a run can begin with; its weights are not read.
 
     Args:
+        folder: as model.init names it.
         shape: shape of the run. tokenizer, vocabulary, size: as for initial_state.
 
     Raises:
         UserError: as initial_state.
     """
+    folder = cached_folder(folder)
     model_shape = _shape_of(folder, shape.arch)
     compared = tokenizer and all((path / "tokenizer.json").is_file() for path in (folder, tokenizer))
     is_padded = compared and model_shape.vocab_size > shape.vocab_size  # with rows that no token has
@@ -83,6 +86,7 @@ def initial_state(
     Reads config.json, model.safetensors and the tokenizer; nothing is unpickled or executed.
 
     Args:
+        folder: as model.init names it.
         tokenizer: folder of the data's tokenizer, to compare the vocabularies.
         say: prints each setting that differs from the model's: rotary base, window; and where embeddings come from.
         vocabulary, size: model.init_vocabulary and model.init_size. seed: of the noise in a larger model.
@@ -92,6 +96,7 @@ def initial_state(
     """
     from pretrain.model.vocabulary_transfer import token_pieces, transferred
 
+    folder = cached_folder(folder)
     model_shape = check_init_folder(folder, shape, tokenizer, vocabulary, size)
     for name, key in _FREE.items():
         if (before := getattr(model_shape, name)) != (now := getattr(shape, name)):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from data_prep.common.errors import UserError, working_directory
+from data_prep.common.urls import is_url, shown
 from pretrain.checkpoint import committed
 from pretrain.config import Config, TrackConfig, address_problem
 from pretrain.data import BatchStage, Sources
@@ -58,6 +59,8 @@ def _check_named_checkpoint(config: Config) -> None:
     if resume in ("auto", "required", "never") or _has_checkpoints(config):
         return
     path = Path(resume)
+    if is_url(resume):
+        raise UserError(f"run.resume is {shown(resume)}, not a folder. Set checkpoint.remote to the URL of the copies.")
     if not path.is_dir():
         where = f"{resume}{working_directory(resume)}"
         raise UserError(f"run.resume: no checkpoint folder {where}. Name RUN/checkpoints/step-N, or write auto.")

@@ -1,4 +1,5 @@
 from .choose_start import find_start as find_start
+from .init_download import load_to_start as load_to_start
 from .resume_rules import check_fits as check_fits
 from .resume_rules import check_outline as check_outline
 from .resume_rules import expected_start as expected_start

@@ -14,10 +14,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pytest
+from huggingface_hub import constants
 from huggingface_hub.utils.sha import git_hash
 
 from tests.support.web import running
@@ -79,6 +81,16 @@ class Hub(http.server.ThreadingHTTPServer):
 def serving_hub(store: Store) -> Iterator[Hub]:
     with running(Hub(store)) as hub:
         yield hub
+
+
+def connect(patch: pytest.MonkeyPatch, hub: Hub, home: Path) -> None:
+    """Give this process and its children the settings of a user of this Hub, with the cache in `home`."""
+    settings = {"ENDPOINT": hub.url, "HF_TOKEN_PATH": str(home / "token"), "HF_HUB_DISABLE_XET": True}
+    settings |= {"HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}"}
+    for name, value in (settings | {"HF_HUB_CACHE": str(home / "hub")}).items():  # it reads the environment once
+        patch.setattr(constants, name, value)
+    for name, value in {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}.items():
+        patch.setenv(name, value)
 
 
 _ROUTES = (
@@ -156,7 +168,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"})
             return
         sha = repository.branches.get(revision, revision)
-        siblings = [{"rfilename": name} for name in files]
+        siblings = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
         self._answer(200, {"id": values["repo"], "sha": sha, "private": repository.private, "siblings": siblings})
 
     def _branch(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:

@@ -18,7 +18,7 @@ from pretrain.export.export_record import ExportRecord
 from pretrain.export.publication import published_card, training_sections
 from pretrain.run import RunFolder
 from tests.support import runs, text_data
-from tests.support.hub_server import OWNER, Store, serving_hub
+from tests.support.hub_server import OWNER, Store, connect, serving_hub
 from tests.support.in_process import command
 
 TOKEN, READER = "hf_s3cretOfWriter", "hf_s3cretOfReader"
@@ -45,10 +45,7 @@ def run(tmp_path_factory) -> Path:
 def hub(tmp_path, monkeypatch):
     """A server, and the settings of a user who knows its address and has a token."""
     with serving_hub(Store({TOKEN: "write", READER: "read"})) as server:
-        settings = {"ENDPOINT": server.url, "HF_TOKEN_PATH": str(tmp_path / "hf/token"), "HF_HUB_DISABLE_XET": True}
-        settings["HUGGINGFACE_CO_URL_TEMPLATE"] = server.url + "/{repo_id}/resolve/{revision}/{filename}"
-        for name, value in settings.items():  # huggingface_hub reads the environment once
-            monkeypatch.setattr(constants, name, value)
+        connect(monkeypatch, server, tmp_path / "hf")
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield server
 

@@ -16,8 +16,8 @@ from data_prep.common.errors import UserError
 from data_prep.sources import Options, find_inputs
 from data_prep.storage import Cache
 from data_prep.tokenizer import CorpusSample, Encoders, copy_files, describe_tokenizer, fetch, load, train_tokenizer
-from data_prep.tokenizer.hf_tokenizer import FILES
 from tests.support.hostile_json import DIGITS, NESTED
+from tests.support.hub_server import Repository, Store, connect, serving_hub
 from tests.support.runs import environment
 
 TEXTS = [
@@ -237,45 +237,27 @@ def test_a_local_tokenizer_is_found(folders, tmp_path):
             fetch(value, tmp_path / "none")
 
 
-def test_a_hub_tokenizer_is_downloaded_without_code(folders, tmp_path, monkeypatch):
-    cache = tmp_path / "cache"
-    copy_files(folders["bpe"], cache)
-    (cache / "modeling.py").write_text("raise SystemExit")
-    asked = []
-
-    def snapshot_download(repo_id, allow_patterns):
-        asked.append((repo_id, allow_patterns))
-        return str(cache)
-
-    monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-    for value in ("owner/name-1.0", "bare-name"):
-        folder = fetch(value, tmp_path / "into")
-        assert describe_tokenizer(folder) == describe_tokenizer(folders["bpe"])
-        assert sorted(path.name for path in folder.iterdir()) == ["tokenizer.json", "tokenizer_config.json"]
-    assert asked == [("owner/name-1.0", list(FILES)), ("bare-name", list(FILES))]
-    (cache / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match="owner/slow on the hub has no fast tokenizer"):
-        fetch("owner/slow", tmp_path / "slow")
+def test_a_tokenizer_of_the_hub_is_downloaded_without_code_and_keeps_its_commit(folders, tmp_path, monkeypatch):
+    files = {path.name: path.read_bytes() for path in folders["bpe"].iterdir()}
+    slow = {"vocab.txt": b"[PAD]\nthe\n"}
+    repositories = {"owner/name-1.0": Repository(False), "owner/slow": Repository(False)}
+    for repository, content in zip(repositories.values(), (files, slow), strict=True):
+        repository.commit("main", content | {"modeling.py": b"raise SystemExit"})
+    with serving_hub(Store({}, repositories)) as hub:
+        connect(monkeypatch, hub, tmp_path / "hf")
+        value, into = "hub:owner/name-1.0", tmp_path / "into"
+        assert describe_tokenizer(fetch(value, into)) == describe_tokenizer(folders["bpe"])
+        assert {path.name for path in into.iterdir()} == files.keys() | {"hub.json"}
+        repositories["owner/name-1.0"].commit("main", slow)
+        assert describe_tokenizer(fetch(value, into)) == describe_tokenizer(folders["bpe"])
+        fetch(str(folders["wordpiece"] / "tokenizer.json"), into)
+        with pytest.raises(UserError, match="has no fast tokenizer"):  # not kept, as into got another tokenizer
+            fetch(value, into)
+        with pytest.raises(UserError, match=r"owner/slow has no fast tokenizer .*from_pretrained\(.owner/slow"):
+            fetch("hub:owner/slow", tmp_path / "slow")
+        with pytest.raises(UserError, match=r"No tokenizer at a/typo \(working directory.* write hub:a/typo"):
+            fetch("a/typo", tmp_path / "slow")
     assert not (tmp_path / "slow").exists()
-
-
-def test_an_unknown_hub_tokenizer_is_refused(tmp_path, monkeypatch):
-    from huggingface_hub import errors
-
-    refusals = {
-        errors.GatedRepoError: "owner/name on the hub needs permission",
-        errors.RepositoryNotFoundError: r"No tokenizer at owner/name \(working directory:.*none of that name",
-        OSError: "the Hugging Face hub cannot be reached",
-    }
-    for kind, sentence in refusals.items():
-        fake = type(kind.__name__, (kind,), {"__init__": lambda self: None})
-
-        def snapshot_download(repo_id, allow_patterns, fake=fake):
-            raise fake
-
-        monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot_download)
-        with pytest.raises(UserError, match=sentence):
-            fetch("owner/name", tmp_path / "into")
 
 
 def sample_of(paths: list[Path], sample_bytes: int, **limits: int) -> CorpusSample:

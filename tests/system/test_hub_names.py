@@ -1,0 +1,177 @@
+"""Models and tokenizers by their names on a local server that speaks the protocol of the Hugging Face Hub."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import constants
+from huggingface_hub.errors import GatedRepoError
+
+from data_prep.common.errors import UserError
+from data_prep.storage import cached_folder, fetch_from_hub, hub_models
+from tests.support import runs
+from tests.support.hub_server import Hub, Repository, Store, connect, serving_hub
+from tests.support.in_process import command
+from tests.support.tiny_models import tiny_model
+from tests.support.wordpiece_set import source, wordpiece_set
+
+NAME = "hub:someone/tiny"
+PICKLE = {"config.json": b"{}", "pytorch_model.bin": b"cos\nsystem\n", "modeling.py": b"raise SystemExit"}
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("model")
+    data = wordpiece_set(place / "data", [[[5, 6]]], [source("a", "", 0, 1, 1, 2)])
+    return tiny_model(place / "tiny", data.tokenizer_path / "tokenizer.json")
+
+
+@pytest.fixture
+def hub(folder, tmp_path, monkeypatch):
+    """A server with a model beside a pickle and code, in an empty cache."""
+    repository = Repository(private=False)
+    repository.commit("main", files_of(folder) | PICKLE | {"config.json": (folder / "config.json").read_bytes()})
+    with serving_hub(Store({"hf_s3cretOfReader": "read"}, {"someone/tiny": repository})) as server:
+        connect(monkeypatch, server, tmp_path / "hf")
+        yield server
+
+
+def head(hub: Hub) -> str:
+    return hub.store.repositories["someone/tiny"].branches["main"]
+
+
+def test_commands_take_a_model_of_the_hub_and_record_its_commit(hub, folder, tmp_path):
+    commit = head(hub)
+    ended = command("fill", NAME, "the [MASK]", "--json")
+    assert (ended.code, ended.out) == (0, command("fill", folder, "the [MASK]", "--json").out), ended.err
+    cached = cached_folder(f"{NAME}@{commit}")
+    assert {path.name for path in cached.iterdir()} == files_of(folder).keys() - {"generation_config.json"}
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(json.dumps({"sentence_good": "the ship", "sentence_bad": "ship the", "UID": "a"}) + "\n")
+    ended = command("evaluate", NAME, "--pairs", pairs, "--json", tmp_path / "out.json")
+    assert ended.code == 0, ended.err
+    assert [*json.loads((tmp_path / "out.json").read_text())["models"]] == [f"{NAME}@{commit}"]
+    twice = command("evaluate", NAME, f"{NAME}@{commit}", "--pairs", pairs)
+    assert "is named twice" in twice.err
+    hub.store.repositories["someone/tiny"].commit("main", files_of(folder) | {"config.json": b"{}"})
+    asked = hub.store.requests.total()
+    assert fetch_from_hub(f"{NAME}@{commit}") == Path(f"{NAME}@{commit}")
+    assert hub.store.requests.total() == asked  # a commit does not change, so the server need not be asked
+    assert fetch_from_hub(NAME) == Path(f"{NAME}@{head(hub)}") != Path(f"{NAME}@{commit}")
+
+
+SHARDS = {f"model-0000{n}-of-00002.safetensors": b"" for n in (1, 2)}
+REFUSED = {
+    "pickle": (PICKLE, {}, "has no model.safetensors but pytorch_model.bin, a pickle, which could run code. Name a"),
+    "no weights": ({"config.json": b"{}"}, {}, "has no model.safetensors. Name a revision"),
+    "no config": ({"model.safetensors": b""}, {}, "has no config.json"),
+    "no tokenizer": (PICKLE, {"weights": False}, "has no tokenizer.json"),
+    "shards": ({"config.json": b"{}"} | SHARDS, {"shards": False}, "has its weights in 2 files"),
+    "large": ({"tokenizer.json": bytes(5_000_000)}, {"weights": False}, "has 5 MB; at most 4 are read"),
+    "large weights": ({"config.json": b"{}"} | dict.fromkeys(SHARDS, b"abc"), {}, "MB; at most"),
+}
+
+
+@pytest.mark.parametrize(("files", "how", "message"), REFUSED.values(), ids=REFUSED)
+def test_repositories_without_a_model_that_can_be_read(hub, monkeypatch, files, how, message):
+    monkeypatch.setattr(hub_models, "MAX_JSON_BYTES", 4_000_000)
+    monkeypatch.setattr(hub_models, "_MAX_WEIGHTS", 5)
+    hub.store.repositories["someone/tiny"].commit("main", files)
+    with pytest.raises(UserError, match=f"{NAME} .*{message}" if "large" not in message else message):
+        fetch_from_hub(NAME, **how)
+    assert hub.store.requests["resolve"] == 0
+
+
+WRONG = dict.fromkeys(
+    ["hub:a/b/c", "hub:../x", "hub:a/b@../../x", "hub:a/b@", "hub:", "hub:a..b"], "is not a name of the"
+)
+WRONG |= {
+    "hub:someone/none": "has no model someone/none that you may read",
+    "hub:someone/tiny@none": "someone/tiny has no revision none",
+}
+
+
+@pytest.mark.parametrize(("name", "message"), WRONG.items())
+def test_wrong_names(hub, name, message):
+    with pytest.raises(UserError, match=message):
+        fetch_from_hub(name)
+    ended = command("fill", name, "the [MASK]")
+    assert (ended.code, "Traceback" in ended.err) == (1, False)
+    assert re.search(message, ended.err)
+
+
+def test_a_model_that_needs_permission(hub, monkeypatch):
+    class Gated(GatedRepoError):
+        def __init__(self):
+            pass
+
+    def refuse(*arguments, **options):
+        raise Gated
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refuse)
+    with pytest.raises(UserError, match=f"needs permission. Ask for it at {hub.url}/someone/tiny, and run `hf auth"):
+        fetch_from_hub(NAME)
+
+
+def test_without_a_network(hub, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    ended = command("fill", NAME + "@v1", "the [MASK]")
+    assert ended.code == 1
+    assert f"{NAME}@v1 cannot be downloaded (" in ended.err
+    how = "--include '*.json' --include '*.txt' --include 'model*.safetensors' --local-dir tiny` on another machine"
+    assert f"run `hf download someone/tiny --revision v1 {how}, copy the folder here, and name" in ended.err
+    monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+    fetch_from_hub(NAME)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert fetch_from_hub(NAME) == Path(f"{NAME}@{head(hub)}")
+    assert f"the Hub cannot be reached; {NAME} is commit {head(hub)} of the cache" in capsys.readouterr().err
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    hub.store.says = lambda headers: f"Bearer {headers['Authorization']} hf_s3cretOfReader"
+    hub.store.faults["info"] = [503]
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "empty"))
+    refused = command("fill", NAME, "the [MASK]")
+    assert "the server answered 503" in refused.err
+    assert "s3cret" not in refused.err
+
+
+def test_two_processes_download_at_once(hub):
+    code = f"from data_prep.storage import *; print(cached_folder(fetch_from_hub({NAME!r})))"
+    both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    folders = {process.communicate(timeout=100)[0].strip() for process in both}
+    assert folders == {str(cached_folder(NAME))}
+
+
+def test_a_run_begins_with_a_model_of_the_hub_and_keeps_its_commit(hub, folder, tmp_path):
+    """The ranks ask no server; a resumed run has the same commit, and another one is refused."""
+    text = tmp_path / "text.jsonl"
+    text.write_text("".join(json.dumps({"text": "the ships sailed " * n}) + "\n" for n in range(1, 200)))
+    prep = ("prep", "run", "--input", text, "--tokenizer", NAME, "--out", tmp_path / "data")
+    assert command(*prep).code == 0
+    commit = head(hub)
+    assert json.loads((tmp_path / "data/prep/tokenizer/hub.json").read_text())["pinned"] == f"{NAME}@{commit}"
+    how = {"model": {"size": {"layers": 2, "hidden": 16, "heads": 2, "intermediate": 32}, "init": NAME}}
+    how |= {"data__train": str(tmp_path / "data"), "data__valid": None, "eval": {}, "train__steps": 2}
+    run, config = tmp_path / "run", runs.config_file(tmp_path, tmp_path / "run", **how)
+    runs.succeed("train", config, "--procs", "2")
+    assert yaml.safe_load((run / "config.yaml").read_text())["model"]["init"] == f"{NAME}@{commit}"
+    assert hub.store.requests["info"] <= 4  # two look-ups and two lists of files: none by a rank
+
+    repository = hub.store.repositories["someone/tiny"]
+    weights = repository.commits[commit]["model.safetensors"]
+    repository.commit("main", repository.commits[commit] | {"model.safetensors": weights[:-4] + bytes(4)})
+    assert command(*prep).code == 0
+    asked = hub.store.requests.total()
+    ended = runs.succeed("train", config, "train.steps=4")
+    assert f"note: model.init is {NAME}@{commit}, as at the first start" in ended.stderr
+    assert hub.store.requests.total() == asked
+    assert list(runs.losses(run)) == [1, 2, 3, 4]
+    other = command("train", config, "train.steps=6", f"model.init={NAME}@{head(hub)}")
+    assert (other.code, "model.init (weights) was" in other.err) == (1, True), other.err
