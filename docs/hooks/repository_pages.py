@@ -11,6 +11,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[2]
 RESULTS = ("benchmarks/results/*", "experiments/results/*")
 OUTSIDE = ("*.md", "LICENSE", *RESULTS, "configs/*.yaml", "configs/*/*.yaml", "configs/**/*.md")
+_NOT_SEARCHED = ("benchmarks/results/", "experiments/results/", "configs/", "CHANGELOG.md", "LICENSE")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
 
 
@@ -28,7 +29,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite the relative links of a page from the repository's folders to folders of the site."""
+    """Rewrite the relative links of a page from the repository's folders to folders of the site.
+
+    Configs, results and the changes are left out of the search: they name every key, and explain none.
+    """
+    if page.file.src_uri.startswith(_NOT_SEARCHED):
+        page.meta["search"] = {"exclude": True}
     source = Path(page.file.abs_src_path or "")
     if not source.is_relative_to(ROOT):  # generated: its links are links of the site
         return markdown

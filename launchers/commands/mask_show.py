@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from data_prep.common.errors import UserError
+from data_prep.common.errors import UserError, printable
 from launchers.arguments import Overrides
 
 if TYPE_CHECKING:
@@ -55,7 +55,14 @@ def mask_show(
     visits = list(masked_visits(parsed, vocabulary, ids, word_starts, steps))
     if (length := len(visits[0].document.original) - 2) < len(ids):  # without [CLS] and [SEP]
         typer.echo(f"note: the first {length} of {len(ids)} tokens are shown. Raise data.seq_len for more.", err=True)
-    _print(parsed, visits, vocabulary, spelling)
+    _print(parsed, pieces(spelling, ids[:length], word_starts), visits, vocabulary, spelling)
+
+
+def pieces(spelling: "Spelling", ids: "np.ndarray", word_starts: "np.ndarray") -> str:
+    """The text of token ids [T] with a dot where a word is split: "the em·bed·ding"."""
+    texts = [spelling.text([id]) for id in ids.tolist()]
+    joined = "".join(text if new else f"·{text}" for text, new in zip(texts, word_starts.tolist(), strict=False))
+    return printable(joined.strip(), keep="\n\t")
 
 
 def encode(text: str, tokenizer: str) -> "tuple[np.ndarray, np.ndarray, Vocabulary, Spelling]":
@@ -81,12 +88,15 @@ def encode(text: str, tokenizer: str) -> "tuple[np.ndarray, np.ndarray, Vocabula
     return ids, word_starts, Vocabulary.of(info), spelling
 
 
-def _print(config: "Config", visits: "list[MaskedVisit]", vocabulary: "Vocabulary", spelling: "Spelling") -> None:
+def _print(
+    config: "Config", split: str, visits: "list[MaskedVisit]", vocabulary: "Vocabulary", spelling: "Spelling"
+) -> None:
     from launchers.display import LEGENDS, coloured, listed, marked
     from pretrain.config import View
 
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(Text(_settings(config), style="bold"))
+    console.print(f"split into tokens, · inside words: {split}")
     units = [(", ", None), ("⟦two words⟧", "mask"), (" were selected as one", None)]
     console.print(coloured([*LEGENDS[View.BIDIRECTIONAL], *units]))
     outside = frozenset({vocabulary.cls, vocabulary.sep})

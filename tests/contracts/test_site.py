@@ -1,6 +1,7 @@
 """The documentation site: its pages, and the reference that is made from the code."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -10,7 +11,8 @@ from types import ModuleType
 import pytest
 
 from launchers.app import COMMANDS
-from tests.contracts.test_docs import defaults, documented_keys
+from pretrain.config import Config
+from tests.contracts.test_docs import defaults
 
 ROOT = Path(__file__).parents[2]
 pytest.importorskip("mkdocs", reason="the extra docs is not installed")
@@ -27,32 +29,42 @@ def reference() -> ModuleType:
     return module
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    result = build(ROOT / "mkdocs.yml", folder)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
 def build(config: Path, out: Path) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", str(config)]
     return subprocess.run([*command, "--site-dir", str(out)], cwd=ROOT, capture_output=True, text=True)
 
 
-def test_the_site_builds_without_warnings_and_asks_no_other_server(tmp_path):
-    result = build(ROOT / "mkdocs.yml", tmp_path)
-    assert result.returncode == 0, result.stderr
-    page = (tmp_path / "architecture/index.html").read_text(encoding="utf-8")
+def test_the_site_builds_without_warnings_and_asks_no_other_server(site):
+    page = (site / "architecture/index.html").read_text(encoding="utf-8")
     assert "<math" in page
     assert "$$" not in page
     assert not re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="https?://', page)
-    assert 'href="../benchmarks/results/prep/"' in (tmp_path / "data-preparation/index.html").read_text()
-    assert 'href="configs/demo/"' in (tmp_path / "index.html").read_text()
+    assert 'href="../benchmarks/results/prep/"' in (site / "data-preparation/index.html").read_text()
+    assert 'href="configs/demo/"' in (site / "index.html").read_text()
 
 
-def test_the_reference_has_every_key_with_its_default_and_a_description(reference):
-    keys = {key.name: key for key in reference.configuration_keys()}
-    assert list(defaults()) == [name for name in keys if name in defaults()]
-    assert [key.name for key in keys.values() if not key.description] == []
-    for name, (_, printed) in documented_keys().items():
-        assert (printed == "required") == (keys[name].default == "required"), name
-    assert keys["train.global_batch_size"][1:3] == ("integer ≥ 1", "32")
-    assert keys["optim.muon.momentum"].default == "0.95"
-    assert keys["data.train[].weight"].type == "number > 0 or null"
-    assert keys["run.dir"].default == "required"
+def test_each_key_has_an_anchor_and_the_search_finds_it_there(site):
+    page = (site / "configuration/index.html").read_text(encoding="utf-8")
+    assert re.findall(r'<a href="#([\w.]+)" id="\1">', page) == list(defaults())
+    parts = json.loads((site / "search/search_index.json").read_text())["docs"]
+    sections = {part["location"]: part for part in parts if "schedule.warmup_steps" in part["text"]}
+    assert sections["configuration/#schedule"]["boost"] > 1
+    assert "learning rate warmup" in sections["configuration/#schedule"]["text"]
+    assert not [part for part in parts if re.match(r"configs/|(benchmarks|experiments)/results/", part["location"])]
+
+
+def test_each_key_has_a_description_for_editors():
+    sections = [Config.model_json_schema(), *Config.model_json_schema()["$defs"].values()]
+    keys = {name: key for section in sections for name, key in section.get("properties", {}).items()}
+    assert [name for name, key in keys.items() if "$ref" not in key and not key.get("description")] == []
 
 
 def test_the_reference_has_every_command_with_its_options(reference):

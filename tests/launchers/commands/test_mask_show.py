@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from data_prep.common.errors import UserError
 from data_prep.tokenizer import train_tokenizer
 from launchers.app import app
-from launchers.commands.mask_show import encode
+from launchers.commands.mask_show import encode, pieces
 from pretrain.config import Config
 from pretrain.data import BatchDocument, BatchRows, BatchStage, Loader, MaskedVisit, Sources, masked_visits
 from pretrain.masking import Vocabulary
@@ -103,8 +103,9 @@ def command(*arguments: object) -> tuple[int, str, BaseException | None]:
 def test_the_text_is_printed(wordpiece):
     code, output, error = command(TEXT, "--tokenizer", wordpiece, "run.seed=1", "masking.rate=0.3", "--steps", 3)
     assert code == 0, error
-    head, legend, *rest = output.splitlines()
+    head, split, legend, *rest = output.splitlines()
     assert head == "strategy token, rate 0.3, seed 1, rows of 128 slots"
+    assert split.startswith("split into tokens, · inside words: the ")
     assert legend.startswith("⟦word⟧ the model sees [MASK], ")
     steps = re.findall(r"step (\d), epoch (\d): (\d+) of (\d+) ordinary tokens \((.+)%\) in (\d+) units: (.*)", output)
     assert [step[:2] for step in steps] == [("1", "0"), ("2", "1"), ("3", "2")]
@@ -119,6 +120,13 @@ def test_the_text_is_printed(wordpiece):
         assert masked == int(selected) - random - kept
     assert "\x1b" not in output
     assert "note:" not in output
+
+
+def test_a_dot_is_where_a_word_is_split(tokenizer):
+    ids, word_starts, _, spelling = encode(TEXT, str(tokenizer))
+    shown = pieces(spelling, ids, word_starts)
+    assert shown.replace("·", "") == TEXT
+    assert shown.count("·") == len(ids) - int(word_starts.sum()) > 0
 
 
 def test_units_are_seen(wordpiece):
