@@ -19,7 +19,7 @@ import torch.distributed as dist
 from benchmarks import engine
 from benchmarks.engine_ranks import compare_engines, on_ranks
 from benchmarks.gpu_steps import Bench, Unit, Values
-from benchmarks.step_parts import seconds_of
+from benchmarks.product_rates import seconds_of
 from pretrain.planning.collectives import ring_seconds
 
 _OF_ELEMENT = 7 * 4  # bytes: AdamW reads weight, gradient and two moments, and writes all except the gradient

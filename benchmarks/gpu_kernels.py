@@ -1,4 +1,4 @@
-"""Parts of a step for benchmarks/gpu_table.py: the machine's rates, attention, the other kernels, matrix products."""
+"""Parts of a step for benchmarks/gpu_table.py: the machine's rates, attention, and the other kernels."""
 
 import contextlib
 import platform
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.gpu_steps import Bench, Unit, Values, newer_flash
-from benchmarks.step_parts import gemm_tflops, seconds_of
+from benchmarks.product_rates import seconds_of
 from benchmarks.step_sides import loaded
 from benchmarks.step_work import SEED
 from data_prep.common.errors import UserError
@@ -333,23 +333,3 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
         "loss, ModernBERT": (partial(loss, modern), 3 * modern * logit),
         "AdamW": (optimizer, (6 * 4 + 2 * bench.dtype.itemsize) * (n * d // 2)),
     }
-
-
-def products(bench: Bench) -> Iterator[Unit]:
-    """TFLOP/s of the matrix products of a step, by the library that torch chooses and by cuBLASLt."""
-    for name in ("modernbert-base-1024", "base-512", "large-512"):
-        for library in (None, "cublaslt"):
-            yield f"{name}{f', {library}' if library else ''}", partial(products_of, bench, name, library)
-
-
-def products_of(bench: Bench, name: str, library: str | None) -> Values:
-    work = bench.work(name)
-    slots = work.case.rows[bench.device] * work.case.seq_len
-    usual = torch.backends.cuda.preferred_blas_library()
-    if library and bench.cuda:
-        torch.backends.cuda.preferred_blas_library(library)  # type: ignore[arg-type]
-    try:
-        return dict(gemm_tflops(work, slots, round(work.case.rate * slots)))
-    finally:
-        if library and bench.cuda:
-            torch.backends.cuda.preferred_blas_library(usual)

@@ -22,7 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity
 
-from benchmarks.step_parts import profiled, seconds_of
+from benchmarks.product_rates import seconds_of
+from benchmarks.step_parts import profiled
 from benchmarks.step_sides import Maskwright, decay_groups, measured
 from benchmarks.step_work import CASES, SEED, Batch, Case, FlatWeights, Round, Setting, Weights, Work
 from data_prep.format import Manifest, ShardWriter, TokenizerInfo

@@ -40,7 +40,7 @@ ITEMS = (
     ("attention", 70, "gpu_kernels:side_by_side"),
     ("steps", 110, "gpu_steps:steps"),
     ("kernels", 15, "gpu_kernels:kernels"),
-    ("products", 15, "gpu_kernels:products"),
+    ("products", 25, "gpu_products:products"),
     ("transformers", 70, "gpu_steps:transformers_at_best"),
     ("packed-encoders", 50, "gpu_steps:packed_encoders"),
     ("determinism", 240, "gpu_repeats:determinism"),

@@ -30,7 +30,8 @@ import torch
 import zstandard
 
 from benchmarks.harness import BOOKS, options, prepare_text, ratios, run, spread, table, warn_if_busy, write_page
-from benchmarks.step_parts import PARTS, gemm_tflops
+from benchmarks.product_rates import product_rates
+from benchmarks.step_parts import PARTS, products_of_step
 from benchmarks.step_sides import MEGABATCH, documents_of, serve
 from benchmarks.step_work import CASES, SEED, Case, Round, Setting, Work
 from data_prep.common.errors import UserError
@@ -132,7 +133,8 @@ def measure(case: Case, data: Path, args: argparse.Namespace) -> Measured:
     one, slots = rounds[work.setting.title][0], case.rows[args.device] * case.seq_len // args.micro
     torch.set_num_threads(args.threads)
     predictions = round(case.rate * one.tokens / one.steps / args.micro)
-    return Measured(case, rounds, trials, parts, gemm_tflops(work, slots, predictions))
+    products = products_of_step(work, slots, predictions)
+    return Measured(case, rounds, trials, parts, product_rates(products, args.device, work.half))
 
 
 def in_turns(works: list[Work], count: int) -> dict[str, list[Round]]:

@@ -1,10 +1,9 @@
-"""Time of the parts of a step, and the speed of the model's matrix products on this device.
+"""Time of the parts of a step, and the sizes of its matrix products.
 
 The parts are ranges in torch.profiler. Hooks of the encoder's modules open and close them in the forward pass. An
 operation of the backward pass has the sequence number of its forward operation, and so its part.
 """
 
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from torch import nn
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile, record_function
 
+from benchmarks.product_rates import Sizes
 from benchmarks.step_work import Batch, Side, Work
 from pretrain.data import BatchStage, Loader, Sources
 
@@ -140,42 +140,14 @@ def _data(work: Work, steps: int) -> dict[str, float]:
     return {"data": (seconds - masking[0]) / steps, "masking": masking[0] / steps}
 
 
-def gemm_tflops(work: Work, tokens: int, predictions: int) -> dict[str, float]:
-    """The best TFLOP/s of each matrix product of a step, forward and backward."""
-    shape, device = work.shape, work.device
-    dtype = torch.bfloat16 if work.half else torch.float32
+def products_of_step(work: Work, tokens: int, predictions: int) -> Sizes:
+    """The matrix products of a step, each forward and backward."""
+    shape = work.shape
     wide = shape.intermediate * (2 if shape.gated else 1)
-    products = {
+    return {
         "query, key, value": (tokens, shape.hidden, 3 * shape.hidden),
         "attention out": (tokens, shape.hidden, shape.hidden),
         "MLP in": (tokens, shape.hidden, wide),
         "MLP out": (tokens, shape.intermediate, shape.hidden),
         "vocabulary": (predictions, shape.hidden, shape.padded_vocab_size),
     }
-    found = {}
-    for name, (rows, inside, outside) in products.items():
-        x = torch.randn(rows, inside, device=device, dtype=dtype)
-        weight = torch.randn(outside, inside, device=device, dtype=dtype)
-        y, flops = x @ weight.t(), 2.0 * rows * inside * outside
-        ways = {
-            "forward": lambda: torch.mm(x, weight.t(), out=y),  # noqa: B023
-            "of inputs": lambda: y @ weight,  # noqa: B023
-            "of weights": lambda: y.t() @ x,  # noqa: B023
-        }
-        for way, call in ways.items():
-            found[f"{name}, {way}"] = flops / seconds_of(call, device) / 1e12
-    return found
-
-
-def seconds_of(call: Callable[[], Any], device: str) -> float:
-    """The shortest of several times of a call."""
-    calls = 20 if device == "cuda" else 1
-    times = []
-    for _ in range(8):
-        torch.cuda.synchronize() if device == "cuda" else None
-        begin = time.perf_counter()
-        for _ in range(calls):
-            call()
-        torch.cuda.synchronize() if device == "cuda" else None
-        times.append((time.perf_counter() - begin) / calls)
-    return min(times[1:]) if device == "cpu" else statistics.median(times[2:])
