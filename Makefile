@@ -3,7 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-SOURCES := benchmarks configs data_prep evaluation experiments launchers pretrain tests
+SOURCES := benchmarks configs data_prep evaluation experiments launchers maskwright pretrain tests
 SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 # One process more than cores: many tests wait for servers and processes.
 SHARED_OUT_WAITING := -n 3 --dist loadfile --no-loadscope-reorder

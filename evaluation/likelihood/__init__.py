@@ -4,5 +4,6 @@
 file of minimal pairs before a model exists.
 """
 
-from evaluation.likelihood.evaluate_models import EvaluationRequest, check_pairs, evaluate
-from evaluation.likelihood.evaluation_tracking import send_evaluation
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

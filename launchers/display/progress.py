@@ -11,12 +11,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from data_prep.common.errors import without_controls
+from launchers.display.notebook import CellLine, in_notebook
 
 PLAIN_SECONDS = 10  # seconds between lines if stderr is not a terminal
 
 
 class CommandProgress:
-    """Progress on stderr: one redrawn line on a terminal, otherwise a plain line from time to time.
+    """Progress on stderr: one redrawn line on a terminal or in a notebook, otherwise a plain line from time to time.
 
     Args:
         waiting: what the command does until the first call of `show`.
@@ -38,6 +39,9 @@ class CommandProgress:
             disable=not shown,
         )
         self._task = self._bar.add_task(escape(without_controls(waiting)), total=None)
+        self._cell = CellLine() if in_notebook() else None
+        if self._cell:
+            self._cell.show(waiting)
         self._stage = ""
         self._begin = self._printed = clock()
 
@@ -47,6 +51,8 @@ class CommandProgress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
+        if self._cell:
+            self._cell.show("", now=True)
 
     def say(self, text: str) -> None:
         """Print a line of the command's output, on a terminal above the progress."""
@@ -68,8 +74,13 @@ class CommandProgress:
         if not self._bar.disable:
             text = f"{done / max(total, 1):4.0%} {without_controls(line)}"
             self._bar.update(self._task, completed=done, total=total, description=escape(text))
+        elif self._cell:
+            self._cell.show(self._plain(done, total, line))
         elif self._clock() - self._printed >= PLAIN_SECONDS:
             self._printed = self._clock()
-            share = done / max(total, 1)
-            left = timedelta(seconds=round(self.seconds(self._stage) * (1 - share) / share)) if share else None
-            typer.echo(f"{share:4.0%} {line}{f', {left} left' if left else ''}", err=True)
+            typer.echo(self._plain(done, total, line), err=True)
+
+    def _plain(self, done: int, total: int, line: str) -> str:
+        share = done / max(total, 1)
+        left = timedelta(seconds=round(self.seconds(self._stage) * (1 - share) / share)) if share else None
+        return f"{share:4.0%} {line}{f', {left} left' if left else ''}"

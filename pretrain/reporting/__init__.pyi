@@ -5,6 +5,7 @@ from .environment import record_environment as record_environment
 from .html_page import write_page as write_page
 from .page_data import collect as collect
 from .page_data import read_config as read_config
+from .progress_line import LINE_SECONDS_VARIABLE as LINE_SECONDS_VARIABLE
 from .reporter import Observer as Observer
 from .reporter import Reports as Reports
 from .run_summary import RunSummary as RunSummary

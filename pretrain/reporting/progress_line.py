@@ -1,5 +1,6 @@
 """Progress display of a training run: a live line on a terminal, or a plain line every ten seconds in a log file."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+LINE_SECONDS_VARIABLE = "MASKWRIGHT_LINE_SECONDS"
+"""Seconds between two plain lines, for a notebook, which shows the last one only."""
 _SECONDS_BETWEEN_PLAIN_LINES = 10.0
 _SHOWN: dict[str, Callable[[float], str]] = {
     "train/loss": lambda value: f"loss {value:.4f}",
@@ -42,6 +45,7 @@ class ProgressLine:
         self._total, self._first, self._clock = total_steps, steps_done + 1, clock
         # A log file gets no control characters, even if FORCE_COLOR is set.
         self._console = console or Console(file=sys.stderr, soft_wrap=True, force_terminal=sys.stderr.isatty())
+        self._between = float(os.environ.get(LINE_SECONDS_VARIABLE, _SECONDS_BETWEEN_PLAIN_LINES))
         self._started = clock()
         self._printed, self._printed_at = 0, 0.0  # the last step with a plain line, and when
         self._shown: dict[str, float] = {}
@@ -77,7 +81,7 @@ class ProgressLine:
             self._live.stop()
 
     def _is_due(self, step: int) -> bool:
-        waited = self._clock() - self._printed_at >= _SECONDS_BETWEEN_PLAIN_LINES
+        waited = self._clock() - self._printed_at >= self._between
         return step != self._printed and (waited or step in (self._first, self._total))
 
     def _print(self, step: int, metrics: dict[str, float]) -> None:

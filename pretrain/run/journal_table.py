@@ -4,13 +4,16 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.common.reading import MAX_NUMBER
 from pretrain.run.journal import Entry, JournalReader
+
+if TYPE_CHECKING:
+    import pandas
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -79,6 +82,14 @@ class JournalTable:
         lines, values = self.columns.get(name, (np.zeros(0, np.int64), np.zeros(0)))
         kept = last_of_each(self.steps[lines])
         return Series(self.steps[lines][kept], values[kept])
+
+    def frame(self) -> "pandas.DataFrame":
+        """The valid values of all metrics: a row for each step, a column for each metric; NaN where it has no value."""
+        import pandas
+
+        series = {name: self.series(name) for name in self.columns}
+        columns = {name: pandas.Series(values, steps) for name, (steps, values) in series.items()}
+        return pandas.DataFrame(columns).sort_index().rename_axis("step")
 
     def on_lines(self, name: str) -> Floats:
         """A metric on each line [L]; NaN where it is not."""

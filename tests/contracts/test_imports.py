@@ -9,7 +9,7 @@ from tests.support.forked import ROOT
 
 SLOW = ("torch", "deepspeed", "transformers", "mlflow", "datasets")
 SLOW_FOR_COMMANDS = (*SLOW, "scipy", "pyarrow", "evaluation")
-MODULES = ["pretrain.config", "launchers.cli", "launchers.local.local_launch", "data_prep.format.reader"]
+MODULES = ["maskwright", "pretrain.config", "launchers.cli", "launchers.local.local_launch", "data_prep.format.reader"]
 CASES = [(f"import {module}", (*SLOW, "fsspec")) for module in MODULES]
 CASES += [
     (

@@ -1,6 +1,7 @@
 """A public class, type alias or function has its name alone: one name means one thing in all packages.
 
-A Triton kernel has the name of its plain twin, and a command's function the name of the command.
+A Triton kernel has the name of its plain twin, and a command's function the name of the command. So has a function of
+the package `maskwright`, which is not in this list.
 `python -m tests.contracts.test_recurring_names` lists names that recur, with their modules.
 """
 

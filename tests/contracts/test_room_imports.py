@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.support.forked import ROOT
 
-PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers")
+PACKAGES = ("data_prep", "pretrain", "evaluation", "launchers", "maskwright")
 OPEN = ["data_prep", "common"]  # a room of modules that all import directly
 MOST_EXPORTS = 20
 

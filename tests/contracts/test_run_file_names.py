@@ -18,7 +18,7 @@ def test_no_other_module_spells_the_file_names_of_a_run_folder() -> None:
     paths = [value for value in vars(RunFolder(run)).values() if isinstance(value, Path) and value != run]
     names = {path.name for path in paths} - AMBIGUOUS
     assert {"journal.jsonl", "status.json", "STOP", "mlflow_run.json", "supervisor.json"} <= names
-    packages = ("data_prep", "pretrain", "evaluation", "launchers")
+    packages = ("data_prep", "pretrain", "evaluation", "launchers", "maskwright")
     modules = {module for package in packages for module in (ROOT / package).rglob("*.py")}
     texts = [text for module in modules - {CLASS, RECOGNIZES} for text in strings(module)]
     assert [text for text in texts if Path(text).name in names] == []

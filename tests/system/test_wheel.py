@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.forked import ROOT
 
-PACKAGES = ("configs", "data_prep", "evaluation", "launchers", "pretrain")
+PACKAGES = ("configs", "data_prep", "evaluation", "launchers", "maskwright", "pretrain")
 
 
 @pytest.fixture(scope="module")

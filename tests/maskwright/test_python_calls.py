@@ -1,0 +1,168 @@
+"""The Python package does what the commands do: the same files, figures and refusals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import maskwright as mw
+from launchers.display import cell_output
+from tests.support import prep, runs
+
+
+class Made(NamedTuple):
+    """What calls made of a text: a file of text, a tokenizer, a data set, the config of a run, and the run."""
+
+    text: Path
+    tokenizer: Path
+    data: mw.DataSet
+    config: Path
+    run: mw.Run
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("made")
+    text = folder / "text.jsonl"
+    text.write_bytes(prep.jsonl(prep.texts(0, 300)))
+    tokenizer = mw.train_tokenizer(text, folder / "tokenizer", vocab_size=120)
+    data = mw.prepare([text], tokenizer, folder / "data", valid_fraction=0.1, workers=1)
+    config = runs.config_file(folder / "data", folder / "run", train__steps=6)
+    return Made(text, tokenizer, data, config, mw.train(config, {"checkpoint.every_steps": np.int64(3)}, procs=1))
+
+
+def test_a_data_set_is_that_of_the_command(made, tmp_path, capsys):
+    words = ("--input", made.text, "--vocab-size", "120", "--out", tmp_path / "tokenizer")
+    runs.succeed("tokenizer", "train", *words)
+    words = ("--input", made.text, "--tokenizer", tmp_path / "tokenizer", "--out", tmp_path / "data")
+    runs.succeed("prep", "run", *words, "--valid-fraction", "0.1")
+    assert prep.tree(Path(made.data)) == prep.tree(tmp_path / "data")
+    assert (made.data.documents, made.data.train.documents + made.data.valid.documents) == (300, 300)
+    assert made.data.tokens == made.data.train.tokens + made.data.valid.tokens
+    capsys.readouterr()
+    made.data.show(2)
+    shown = runs.succeed("prep", "show", tmp_path / "data/train", "2").stdout
+    assert capsys.readouterr().out == shown
+    assert made.data.document(2).text in shown
+
+
+def test_a_run_is_that_of_the_command(made, tmp_path):
+    path = tmp_path / "run"
+    runs.succeed("train", made.config, f"run.dir={path}", "checkpoint.every_steps=3", "--procs", "1")
+    metrics = made.run.metrics
+    assert metrics.index.name == "step"
+    assert metrics["train/loss"].to_dict() == runs.losses(path) == runs.losses(made.run.path)
+    assert metrics["eval/loss"].dropna().to_dict() == runs.metric(path, "eval/loss")
+    assert [*made.run.checkpoints] == [3, 6]
+    assert repr(made.run) == f"Run({str(made.run.path)!r}): completed, step 6 of 6"
+    assert {file.name for file in made.run.path.iterdir()} == {file.name for file in path.iterdir()}
+
+
+def test_a_report_shows_its_page_in_a_frame_that_reaches_nothing(made):
+    report = made.run.report()
+    assert report.path == made.run.path / "report.html"
+    shown = report._repr_html_()
+    assert shown.startswith("<iframe srcdoc=")
+    assert 'sandbox="allow-scripts"' in shown
+    assert "<script" not in shown
+
+
+def test_a_model_gives_the_figures_of_the_commands(made, tmp_path):
+    model = made.run.export()
+    assert model == made.run.export() == made.run.checkpoints[6].parents[1] / "exports/step-00000006"
+    runs.succeed(
+        "evaluate", model, "--data", made.data.valid.path, "--rows", "20", "--json", tmp_path / "of_command.json"
+    )
+    mw.evaluate(model, made.data.valid, rows=20, out=tmp_path / "of_call.json")
+    assert (tmp_path / "of_call.json").read_text() == (tmp_path / "of_command.json").read_text()
+    filled = mw.fill(made.run, ["never [MASK]", "the [MASK] [MASK]"], top=2)
+    assert filled[["text", "mask"]].drop_duplicates().values.tolist()[1:] == [["the [MASK] [MASK]", n] for n in (0, 1)]
+    words = ("fill", made.run.path, "never [MASK]", "--top", "2", "--json")
+    (mask,) = json.loads(runs.succeed(*words).stdout)[0]["masks"]
+    assert filled[["token", "id", "probability"]][:2].to_dict("records") == mask
+
+
+REFUSED: list[tuple[Callable[[Made], Any], str]] = [
+    (lambda made: mw.train(made.config, {"train.stpes": 5}), "Did you mean train.steps?"),
+    (lambda made: mw.train(made.config, {"optim.lr": {1}, "data.train": object()}), "A config cannot hold a object"),
+    (lambda made: mw.train(made.config, procs=0), "procs must be 1 or more, not 0."),
+    (lambda made: mw.train(made.config, {"run.seed": 8}), "run.seed"),
+    (lambda made: mw.Run(made.text), "a run folder"),
+    (lambda made: made.run.export(step=4), "no checkpoint of step 4. It has 3, 6."),
+    (lambda made: made.run.export(view="diagonal"), "view must be"),
+    (lambda made: mw.prepare([], made.tokenizer, "out"), "No input."),
+    (lambda made: mw.prepare(made.text, made.tokenizer, "out", valid_fraction=0.9), "valid_fraction must be 0.5 or"),
+    (lambda made: mw.prepare(made.text, made.tokenizer, made.data), "was prepared with --valid-fraction 0.1"),
+    (lambda made: mw.train_tokenizer(made.text, made.tokenizer), "exists and is not an empty folder"),
+    (lambda made: made.data.valid.valid, "has no held-out part"),
+    (lambda made: mw.evaluate(made.run), "Nothing to evaluate on."),
+    (lambda made: mw.evaluate(made.run, made.data.valid, limit=3), "limit is used only with pairs."),
+    (lambda made: mw.evaluate(made.run, pairs=made.text, seq_len=64), "seq_len is used only with data."),
+    (lambda made: mw.evaluate(made.run, made.data.valid, strategy="words"), "strategy must be token, whole_word"),
+    (lambda made: mw.fill(made.run, "no mask"), "No [MASK] in 'no mask'."),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_a_wrong_call_is_refused_in_one_line(made, call, message):
+    with pytest.raises(mw.UserError) as error:
+        call(made)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_refusal_of_the_ranks_is_raised(made, monkeypatch):
+    """Only they see that the data changed after the checks: here there are none."""
+    monkeypatch.setattr("pretrain.planning.check_start", lambda config, processes: [])
+    with pytest.raises(mw.UserError, match=r"No data set at .*nowhere"):
+        mw.train(made.config, {"data.train": "nowhere", "run.dir": made.run.path.with_name("refused")}, procs=1)
+
+
+SCRIPT = """
+import signal, sys
+import maskwright as mw
+print(mw.prepare(sys.argv[1], sys.argv[2], sys.argv[3], workers=2))  # its processes must not run this script
+try:
+    mw.train(sys.argv[4], {"run.dir": sys.argv[5], "train.steps": 3000}, procs=1)
+finally:
+    print(signal.getsignal(signal.SIGINT) is signal.default_int_handler, mw.Run(sys.argv[5]))
+"""
+
+
+def test_a_script_is_interrupted_after_a_checkpoint_and_resumes(made, tmp_path):
+    script, run = tmp_path / "script.py", tmp_path / "run"
+    script.write_text(SCRIPT)
+    words = [made.text, made.tokenizer, tmp_path / "data", made.config, run]
+    with subprocess.Popen([sys.executable, script, *words], env=runs.environment(), stdout=subprocess.PIPE) as process:
+        runs.wait_for_step(run, 3)
+        os.kill(process.pid, signal.SIGINT)
+        out, _ = process.communicate(timeout=120)
+    data, ended = out.decode().splitlines()[-2:]
+    assert process.returncode == -signal.SIGINT
+    assert "300 documents" in data
+    assert ended.startswith("True Run(")
+    assert "stopped, step " in ended
+    step = mw.Run(run).status.step
+    resumed = mw.train(made.config, {"run.dir": run, "train.steps": step + 2}, procs=1)
+    assert (resumed.status.state, len(resumed.metrics)) == ("completed", step + 2)
+
+
+def test_progress_in_a_cell_replaces_the_line_before(monkeypatch, capsys):
+    shown: list[str] = []
+    cell = SimpleNamespace(show=shown.append)
+    monkeypatch.setattr("launchers.display.notebook.in_notebook", lambda: True)
+    monkeypatch.setattr("launchers.display.notebook.CellLine", lambda: cell)
+    show = cell_output()
+    assert show
+    for line in ("Starting", "step 1/9 | loss 2", "step 2/9 | eval loss 2", "step 3/9 | loss 1"):
+        show(line)
+    assert shown == ["step 1/9 | loss 2", "step 3/9 | loss 1"]
+    assert capsys.readouterr().out.splitlines() == ["Starting", "step 2/9 | eval loss 2"]
