@@ -73,10 +73,12 @@ class _AfterImport(MetaPathFinder):
 
 def _wrap(loop: ModuleType) -> None:
     """Inject faults between the batches of a step and the step, and after it."""
+    from pretrain.data import Prefetcher
+
     faults = Faults(int(os.environ["RANK"]), os.environ[VARIABLE])
     if not faults.planned:
         return
-    init, take_step, take_batches = loop.Engine.__init__, loop.Engine.step, loop.Prefetcher.next
+    init, take_step, take_batches = loop.Engine.__init__, loop.Engine.step, Prefetcher.next
     engines, rows = [], []
 
     @functools.wraps(init)
@@ -98,7 +100,7 @@ def _wrap(loop: ModuleType) -> None:
         faults.after_step(engine.marker.at.step, engine.module)
         return output
 
-    loop.Engine.__init__, loop.Engine.step, loop.Prefetcher.next = remember_engine, harm_after, harm_before
+    loop.Engine.__init__, loop.Engine.step, Prefetcher.next = remember_engine, harm_after, harm_before
 
 
 class Faults:
