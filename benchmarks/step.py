@@ -4,10 +4,9 @@
     python -m benchmarks.step --config base-128 base-512 --data data/books --engine
 
 Both sides train the same model from the same weights on the same documents of mixed length, with the same optimizer and
-precision: on a CPU fp32 or, with --precision, bf16; on a GPU bf16. Documents longer than a row are cut, not truncated,
-on both sides. transformers pads each document, with its fastest settings, for documents in any order and sorted by
-length. Each side runs in its own process. On a CPU the sides take turns in each round. On a GPU one side follows the
-other, so that each has the whole memory.
+precision, on a CPU: benchmarks/gpu_table.py measures a GPU. Documents longer than a row are cut, not truncated, on both
+sides. transformers pads each document, with its fastest settings, for documents in any order and sorted by length. Each
+side runs in its own process. The sides take turns in each round.
 """
 
 import argparse
@@ -36,7 +35,6 @@ from benchmarks.step_sides import MEGABATCH, documents_of, serve
 from benchmarks.step_work import CASES, SEED, Case, Round, Setting, Work
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
-from pretrain.model import peak_tflops
 
 MEDIAN_WORDS, SIGMA = 150, 1.0  # of the log-normal lengths of documents that are cut from the bundled text
 OURS, ENGINE = Setting("maskwright"), Setting("deepspeed")
@@ -70,15 +68,14 @@ def main() -> None:
         data = args.data or bundled(Path(folder))
         for name in args.config:
             sections.append(measure(CASES[name], data, args))
-            print(section(sections[-1], args.device), flush=True)
+            print(section(sections[-1]), flush=True)
         write_page(args.out, page(sections, data, args), ("torch", "transformers", "deepspeed"))
 
 
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, "step")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    several = {"cpu": ["mini-128", "mini-512", "base-128", "base-512"], "cuda": [*CASES]}
-    parser.add_argument("--config", nargs="+", choices=[*CASES], default=several[device], help="what to train")
+    usual = ["mini-128", "mini-512", "base-128", "base-512"]
+    parser.add_argument("--config", nargs="+", choices=[*CASES], default=usual, help="what to train")
     parser.add_argument("--data", type=Path, help="a data set folder (default: documents cut from the bundled text)")
     parser.add_argument("--rounds", type=int, default=5, help="each measures every side once")
     parser.add_argument("--steps", type=int, help="per round (default: as many as take some seconds)")
@@ -90,14 +87,10 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--engine", action="store_true", help="also through Maskwright's engine, which is DeepSpeed")
     parser.add_argument("--compile", action="store_true", help="also Maskwright's model compiled")
-    parser.add_argument("--fused", action="store_true", help="also with its Triton kernels, which need a GPU")
     parser.add_argument("--micro", type=int, default=1, help="micro-batches of Maskwright's step")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each side")
-    usual = "bf16" if device == "cuda" else "fp32"
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default=usual, help="of both sides")
-    args = parser.parse_args()
-    args.device = device
-    return args
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of both sides")
+    return parser.parse_args()
 
 
 def bundled(folder: Path) -> Path:
@@ -116,21 +109,20 @@ def bundled(folder: Path) -> Path:
 
 def measure(case: Case, data: Path, args: argparse.Namespace) -> Measured:
     """All sides of a case, in turns."""
-    work = Work(case, replace(OURS, micro=args.micro), data, args.device, args.threads, args.steps or 1, args.precision)
+    work = Work(case, replace(OURS, micro=args.micro), data, "cpu", args.threads, args.steps or 1, args.precision)
     if args.steps is None:
         work = replace(work, round_steps=steps_of(work))
     best, trials = best_of_transformers(work, 60 * args.search_minutes)
     settings = [work.setting, *(one for one in best if trials.get(one.title, 1.0))]  # not those that failed
     settings += [replace(ENGINE, micro=args.micro)] * args.engine
     settings += [replace(work.setting, compiled=True)] * args.compile
-    settings += [replace(work.setting, fused=True)] * args.fused
     works = [replace(work, setting=setting) for setting in settings]
-    rounds = in_sequence(works, args.rounds) if work.device == "cuda" else in_turns(works, args.rounds)
+    rounds = in_turns(works, args.rounds)
     warn_of_losses(rounds)
     with process(work) as side:
         warm_up(side, work)
         parts = asked(side, "parts", min(3, work.round_steps))
-    one, slots = rounds[work.setting.title][0], case.rows[args.device] * case.seq_len // args.micro
+    one, slots = rounds[work.setting.title][0], case.rows["cpu"] * case.seq_len // args.micro
     torch.set_num_threads(args.threads)
     predictions = round(case.rate * one.tokens / one.steps / args.micro)
     products = products_of_step(work, slots, predictions)
@@ -152,21 +144,8 @@ def in_turns(works: list[Work], count: int) -> dict[str, list[Round]]:
     return rounds
 
 
-def in_sequence(works: list[Work], count: int) -> dict[str, list[Round]]:
-    """Rounds of each side, one side after the other."""
-    rounds: dict[str, list[Round]] = {}
-    for work in works:
-        with process(work) as side:
-            warm_up(side, work)
-            found = rounds[work.setting.title] = [asked(side, "round", work.round_steps) for _ in range(count)]
-        print(f"{work.case.name}, {work.setting.title}: {spread([one.rate for one in found], ',.0f')}", flush=True)
-    return rounds
-
-
 def steps_of(work: Work) -> int:
-    """As many steps as take 6 seconds, from 2 to 20; on a GPU 40."""
-    if work.device == "cuda":
-        return 40
+    """As many steps as take 6 seconds, from 2 to 20."""
     with process(work) as side:
         asked(side, "round", 1)
         return min(20, max(2, math.ceil(6 / asked(side, "round", 1).seconds)))
@@ -176,17 +155,15 @@ def best_of_transformers(work: Work, seconds: float) -> tuple[list[Setting], dic
     """The fastest settings with documents in any order and sorted by length, as its Trainer can sort them; and real
     tokens per second of all that were tried, None if one failed or took too long.
 
-    First kinds of attention and padding; then, with the best, another number of micro-batches, autocast in bf16, and on
-    a GPU torch.compile, also with whole rows, which have one shape. A GPU starts with 4 micro-batches, because the
-    logits of all positions of a whole batch hardly fit. No trial starts after `seconds`.
+    First kinds of attention and padding; then, with the best, 4 micro-batches, autocast in bf16, and torch.compile with
+    whole rows, which have one shape. No trial starts after `seconds`.
     """
-    usual_micro, other_micro = (4, 1) if work.device == "cuda" else (1, 4)
     tried: dict[Setting, float | None] = {}
     short = replace(work, round_steps=max(2, work.round_steps // 2))
     end = time.monotonic() + seconds
 
     def best(by_length: bool) -> Setting:
-        usual = Setting("transformers", by_length=by_length, micro=usual_micro)
+        usual = Setting("transformers", by_length=by_length)
         return max(
             (one for one in tried if one.by_length == by_length), key=lambda one: tried[one] or 0.0, default=usual
         )
@@ -195,17 +172,14 @@ def best_of_transformers(work: Work, seconds: float) -> tuple[list[Setting], dic
         if setting not in tried and time.monotonic() < end:
             tried[setting] = trial(replace(short, setting=setting))
 
-    on_gpu = ["flash_attention_2"] if work.device == "cuda" else []  # fails without its package
-    for attention in ("sdpa", "eager", *on_gpu):
-        attempt(Setting("transformers", attention=attention, micro=usual_micro))
-        attempt(Setting("transformers", attention=attention, by_length=True, micro=usual_micro))
-    attempt(Setting("transformers", padding="row", micro=usual_micro))
+    for attention in ("sdpa", "eager"):
+        attempt(Setting("transformers", attention=attention))
+        attempt(Setting("transformers", attention=attention, by_length=True))
+    attempt(Setting("transformers", padding="row"))
     for by_length in (False, True):
-        attempt(replace(best(by_length), micro=other_micro))
+        attempt(replace(best(by_length), micro=4))
         if work.precision == "bf16":
             attempt(replace(best(by_length), autocast=True))
-        if work.device == "cuda":
-            attempt(replace(best(by_length), compiled=True))
     attempt(replace(best(False), compiled=True, padding="row"))
     return [best(False), best(True)], {setting.title: rate for setting, rate in tried.items()}
 
@@ -225,7 +199,7 @@ def trial(work: Work) -> float | None:
 def warm_up(side: Any, work: Work) -> None:
     """The first steps, which allocate memory and compile models: one, or two rounds if shapes vary."""
     asked(side, "round", 1)
-    if work.device == "cuda" or work.setting.compiled:
+    if work.setting.compiled:
         asked(side, "round", work.round_steps)
         asked(side, "round", work.round_steps)
 
@@ -268,7 +242,7 @@ def warn_of_losses(rounds: dict[str, list[Round]]) -> None:
         print(f"warning: the sides do not do the same work; their losses are {losses}", flush=True)
 
 
-def summary(sections: list[Measured], device: str) -> str:
+def summary(sections: list[Measured]) -> str:
     """A table of all cases."""
     header = ["", "Maskwright, real tokens/s", "transformers, any order", "ratio", "sorted by length", "ratio"]
     rows = []
@@ -278,11 +252,11 @@ def summary(sections: list[Measured], device: str) -> str:
         cells = [one.case.name, spread(one.rates(ours), ",.0f")]
         for theirs in one.theirs:
             cells += [spread(one.rates(theirs), ",.0f"), spread(ratios(one.rates(ours), one.rates(theirs)))]
-        rows.append([*cells, f"{rate:.3g}", f"{rate / peak(one, device):.0%}"])
+        rows.append([*cells, f"{rate:.3g}", f"{rate / max(one.gemm.values()):.0%}"])
     return table([*header, "TFLOP/s", "of the peak"], *rows)
 
 
-def section(one: Measured, device: str) -> str:
+def section(one: Measured) -> str:
     """All results of one case."""
     header = ["", "ms per step", "real tokens/s (least to most)", "real tokens per step", "slots filled"]
     header += ["sum of squared lengths", "TFLOP/s", "of the peak", "peak memory"]
@@ -293,7 +267,7 @@ def section(one: Measured, device: str) -> str:
         step, rate = statistics.median(each.seconds / each.steps for each in rounds), tflops(rounds)
         cells = [title, f"{step * 1e3:,.1f}", spread(one.rates(title), ",.0f"), f"{total['tokens'] / steps:,.0f}"]
         cells += [f"{total['tokens'] / total['slots']:.1%}", f"{total['pairs'] / steps:,.0f}", f"{rate:.3g}"]
-        cells += [f"{rate / peak(one, device):.0%}", f"{max(each.peak_bytes for each in rounds) / 2**30:.2f} GiB"]
+        cells += [f"{rate / max(one.gemm.values()):.0%}", f"{max(each.peak_bytes for each in rounds) / 2**30:.2f} GiB"]
         lines.append(cells)
     parts = [f"### {one.case.name}", table(header, *lines), floor(one), parts_table(one), trials_table(one)]
     return "\n\n".join(parts) + "\n"
@@ -329,12 +303,6 @@ def tflops(rounds: list[Round]) -> float:
     return statistics.median(one.flops / one.seconds for one in rounds) / 1e12
 
 
-def peak(one: Measured, device: str) -> float:
-    """TFLOP/s of the device's data sheet, or the best measured rate of a matrix product."""
-    known = peak_tflops(torch.cuda.get_device_name()) if device == "cuda" else None
-    return float(known or max(one.gemm.values()))
-
-
 def page(sections: list[Measured], data: Path, args: argparse.Namespace) -> str:
     totals, lengths = Dataset(data).manifest.totals, {}
     for one in sections:
@@ -343,21 +311,18 @@ def page(sections: list[Measured], data: Path, args: argparse.Namespace) -> str:
     source = "given documents"
     if args.data is None:
         source = f"the bundled text, in documents of log-normal lengths, median {MEDIAN_WORDS} words, sigma {SIGMA}"
-    cuda = args.device == "cuda"
-    how = "one side after the other" if cuda else "in turns"
-    where = f"one {torch.cuda.get_device_name()}" if cuda else f"a CPU, {args.threads} threads a side"
-    peak_is = "the device's dense bf16 peak" if cuda else "the best rate of a product of the model's matrices, measured"
-    tables = "\n".join(section(one, args.device) for one in sections)
+    tables = "\n".join(section(one) for one in sections)
     return f"""# The training step
 
-On {where}, {args.precision}. Medians of {args.rounds} rounds, {how}, each side in its own process; padding does not
-count. Documents: {source}: {totals.documents:,} of {totals.tokens / totals.documents:,.0f} tokens on average; cut to
-rows, with [CLS] and [SEP], {"; ".join(lengths.values())}.
+On a CPU, {args.threads} threads a side, {args.precision}. Medians of {args.rounds} rounds, in turns, each side in its
+own process; padding does not count. Documents: {source}: {totals.documents:,} of
+{totals.tokens / totals.documents:,.0f} tokens on average; cut to rows, with [CLS] and [SEP],
+{"; ".join(lengths.values())}.
 
-{summary(sections, args.device)}
+{summary(sections)}
 
 - "Of the peak": operations that the model needs for real tokens and predictions (`pretrain/model/model_costs.py`),
-  relative to {peak_is}.
+  relative to the best measured rate of a product of the model's matrices.
 - Both sides: the same initial weights, no dropout, torch's fused AdamW, gradients clipped to 1, a vocabulary of 30,522
   (ModernBERT: 50,368) for any tokenizer of the data, 15% predicted (ModernBERT: 30%).
 - Maskwright: a step as in a run, but without DeepSpeed; "deepspeed" is with it. Documents share rows without seeing

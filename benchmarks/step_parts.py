@@ -30,7 +30,7 @@ def parts_of(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, floa
         handle.remove()
     times = _times(events, side.work.device)
     whole = sum(times.values())
-    return {part: times[part] / whole for part in PARTS} | _data(side.work, steps)
+    return {part: times[part] / whole for part in PARTS} | loader_seconds(side.work, steps)
 
 
 def profiled(
@@ -115,22 +115,23 @@ def _part(event: FunctionEvent) -> str | None:
     return None
 
 
-def _data(work: Work, steps: int) -> dict[str, float]:
-    """Seconds per step in the loader's thread."""
+def loader_seconds(work: Work, steps: int) -> dict[str, float]:
+    """Seconds per step in the loader's thread: of all data, without masking, and of masking."""
     config = work.config
     loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), 0)
-    masking, mask = [0.0], loader.objective
+    masking, mask = [0.0], loader.objectives[0]
 
     class Timed:
-        flags, slots = mask.flags, mask.slots
+        def __getattr__(self, name: str) -> Any:
+            return getattr(mask, name)
 
         def __call__(self, *arguments: Any) -> Any:
             begin = time.perf_counter()
-            found = mask(*arguments)
+            masked = mask(*arguments)
             masking[0] += time.perf_counter() - begin
-            return found
+            return masked
 
-    loader.objective = Timed()  # type: ignore[assignment]
+    loader.objectives = [Timed()]
     done, masking[0] = loader.step(0, loader.mixture.start()), 0.0
     begin = time.perf_counter()
     for number in range(1, steps + 1):

@@ -37,7 +37,6 @@ from pretrain.model.families import hugging_face_model
 from pretrain.optim.parameter_groups import described, parameter_groups
 
 MEGABATCH = 50  # batches that transformers sorts together by length
-COLLATING = 4  # processes of transformers' collator with a GPU
 _PEAK = Path("/proc/self/clear_refs")  # "5" resets the process's peak memory
 
 
@@ -143,15 +142,10 @@ class Transformers:
             order = by_length(lengths, a_step, work.round_steps)
         else:
             order = in_any_order(lengths, a_step)
-        workers = COLLATING if work.device == "cuda" else 0
         yield from torch.utils.data.DataLoader(
             documents,  # type: ignore[arg-type]
             batch_sampler=order,
             collate_fn=Collator(work, data),
-            num_workers=workers,
-            multiprocessing_context="fork" if workers else None,
-            prefetch_factor=8 if workers else None,
-            pin_memory=work.device == "cuda",  # in this process: a forked worker cannot use CUDA
         )
 
     def step(self, batch: Batch) -> Tensor:

@@ -22,6 +22,7 @@ from benchmarks.gpu_steps import (
     profiles,
     synthetic,
 )
+from benchmarks.step_parts import loader_seconds
 from tests.support.datasets import random_dataset
 from tests.support.forked import ROOT
 
@@ -96,6 +97,7 @@ def test_the_rivals_compute_the_same_loss(tmp_path):
     bench = Bench("cpu", True, synthetic(tmp_path / "data", 4096, 120))
     work, (way, _) = bench.work("modernbert-base-1024"), bench.ways(local=True).values()
     losses = []
+    assert 0 < loader_seconds(work, 1)["masking"] < 10
     for side in (OnDevice(work, way), FlatTransformers(work, compiled=False), PaddedTransformers(work)):
         with contextlib.closing(side.batches()) as batches:
             losses.append(float(side.step(next(batches))))
