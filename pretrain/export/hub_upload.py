@@ -6,15 +6,16 @@ server can repeat the token in its answer: data_prep/common/output.py hides it w
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard
 from huggingface_hub.constants import DEFAULT_REVISION
-from huggingface_hub.errors import HFValidationError, LocalTokenNotFoundError, OfflineModeIsEnabled
-from huggingface_hub.utils import disable_progress_bars, logging, validate_repo_id
+from huggingface_hub.errors import LocalTokenNotFoundError, OfflineModeIsEnabled
+from huggingface_hub.utils import disable_progress_bars, logging
 
 from data_prep.common.errors import UserError, one_line
 from data_prep.common.urls import hub_reason, redact
+from data_prep.storage import hub_parts
 from pretrain.export.publication import Revision
 
 
@@ -41,13 +42,10 @@ class HubRepository:
     @staticmethod
     def check_name(name: str) -> None:
         """Raise UserError unless a repository can have this name."""
-        try:
-            validate_repo_id(name)
-            valid = name.count("/") == 1
-        except HFValidationError:
-            valid = False
-        if not valid:
-            raise UserError(f"--to is {name!r}, not OWNER/NAME. Write for example --to your-name/bert-mini.")
+        with suppress(UserError):
+            if "/" in name and hub_parts(f"hub:{name}")[0] == name:
+                return
+        raise UserError(f"--to is {name!r}, not OWNER/NAME. Write for example --to your-name/bert-mini.")
 
     def create(self, private: bool, card: str) -> None:
         """Create the repository if it is missing, and if the Hub accepts the metadata of a model card.

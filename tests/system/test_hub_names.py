@@ -10,6 +10,7 @@ import pytest
 import yaml
 from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError
+from transformers import AutoModelForMaskedLM
 
 from data_prep.common.errors import UserError
 from data_prep.storage import cached_folder, fetch_from_hub, hub_models
@@ -54,6 +55,11 @@ def test_commands_take_a_model_of_the_hub_and_record_its_commit(hub, folder, tmp
     assert (ended.code, ended.out) == (0, command("fill", folder, "the [MASK]", "--json").out), ended.err
     cached = cached_folder(f"{NAME}@{commit}")
     assert {path.name for path in cached.iterdir()} == files_of(folder).keys() - {"generation_config.json"}
+    AutoModelForMaskedLM.from_pretrained(folder).save_pretrained(tmp_path / "shards", max_shard_size="4KB")
+    shards = {name: data for name, data in files_of(folder).items() if name != "model.safetensors"}
+    hub.store.repositories["someone/tiny"].commit("shards", shards | files_of(tmp_path / "shards"))
+    in_shards = command("fill", f"{NAME}@shards", "the [MASK]", "--json")
+    assert in_shards.out == ended.out, in_shards.err
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text(json.dumps({"sentence_good": "the ship", "sentence_bad": "ship the", "UID": "a"}) + "\n")
     ended = command("evaluate", NAME, "--pairs", pairs, "--json", tmp_path / "out.json")
