@@ -30,7 +30,7 @@ from benchmarks.throttled_links import DEVICE, Links, address, obstacle, throttl
 from data_prep.common.errors import UserError
 from pretrain.model import EncoderCosts
 from pretrain.planning.cluster_speed import Scheme, communication
-from pretrain.planning.collectives import Cluster, GpuLinks, Network
+from pretrain.planning.collectives import Cluster, GpuModel, Network
 from pretrain.planning.scaling import Compute, StepTime, step_time
 
 MODEL = {"layers": 2, "hidden": 256, "vocab_size": 4096, "seq_len": 128, "micro_batch_size": 8, "precision": "fp32"}
@@ -123,7 +123,7 @@ def predicted(
 
 
 def _cluster(procs: int, bandwidth: float, hop: float) -> Cluster:
-    return Cluster(procs, 1, GpuLinks(math.inf, math.inf), Network(bandwidth, hop))
+    return Cluster(procs, 1, GpuModel(math.inf, math.inf), Network(bandwidth, hop))
 
 
 def page(found: dict[int, dict[str, Any]], settings: dict[str, Any]) -> str:

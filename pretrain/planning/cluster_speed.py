@@ -131,7 +131,7 @@ class ScalingRequest:
             UserError: if the batch does not divide.
         """
         network = NETWORKS[self.network or next(iter(NETWORKS))]  # one node sends nothing
-        gpu, tflops = GPUS[self.gpu].links, self.rate.tflops or 0.0
+        gpu, tflops = GPUS[self.gpu], self.rate.tflops or 0.0
         source = f"compute: {self.rate.source}; memory and links: data sheet of {self.gpu}, assumed, not measured"
         clusters = [Cluster(nodes, self.gpus_per_node, gpu, network) for nodes in self.nodes]
         steps = [(rank_step(planner, cluster.ranks, self.tokens_per_gpu), cluster) for cluster in clusters]

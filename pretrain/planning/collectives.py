@@ -46,31 +46,25 @@ NETWORKS = {
 
 
 @dataclass(frozen=True)
-class GpuLinks:
-    """Links of a GPU.
+class GpuModel:
+    """A model of GPU.
 
     Attributes:
         memory: achievable bytes per second of its memory.
         link: achievable bytes per second to the other GPUs of the node, in each direction.
         hop: seconds of latency from GPU to GPU.
+        gigabytes: 10**9 bytes of memory. PyTorch can use slightly more or less.
     """
 
     memory: float
     link: float
     hop: float = _INSIDE_HOP
-
-
-@dataclass(frozen=True)
-class GpuModel:
-    """A model of GPU. gigabytes: 10**9 bytes of memory. PyTorch can use slightly more or less."""
-
-    gigabytes: int
-    links: GpuLinks
+    gigabytes: int = 0
 
 
 def _model(gigabytes: int, memory: float, link: float) -> GpuModel:
     """memory, link: GB/s, the link in one direction."""
-    return GpuModel(gigabytes, GpuLinks(memory * _GB * _SHARE_MEMORY, link * _GB * _SHARE_INSIDE))
+    return GpuModel(memory * _GB * _SHARE_MEMORY, link * _GB * _SHARE_INSIDE, gigabytes=gigabytes)
 
 
 # By NVIDIA's data sheets. NVLink: half of the bandwidth that they state for both directions. PCIe without NVLink: 16
@@ -94,7 +88,7 @@ class Cluster:
 
     nodes: int
     gpus: int
-    gpu: GpuLinks
+    gpu: GpuModel
     network: Network
 
     @property
