@@ -8,11 +8,19 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from data_prep.common.packages import installed_version
+
 ROOT = Path(__file__).parents[2]
 RESULTS = ("benchmarks/results/*", "experiments/results/*")
 OUTSIDE = ("*.md", "LICENSE", *RESULTS, "configs/*.yaml", "configs/*/*.yaml", "configs/**/*.md")
 _NOT_SEARCHED = ("benchmarks/results/", "experiments/results/", "configs/", "CHANGELOG.md", "LICENSE")
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Name the version at the foot of each page."""
+    config.copyright = f"Maskwright {installed_version('maskwright')}"
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
