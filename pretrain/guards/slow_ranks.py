@@ -79,5 +79,5 @@ class StepTimes:
         return [
             f"the GPU waits for the host, which takes {1e3 * seconds / steps:.0f} ms to start the kernels of a step; "
             "more rows take about as long: raise train.micro_batch_size if a step has several passes, else "
-            "train.global_batch_size"
+            "train.global_batch_size, unless the text is short"
         ]

@@ -34,7 +34,8 @@ def host_advice(planned: RunPlan, shape: EncoderShape, tflops: float) -> str | N
             continue
         factor = min(_LARGEST_FACTOR, 2 ** math.ceil(math.log2(host / needed)))
         rows = stage.global_batch_size
-        change = f"Raise train.global_batch_size ({rows:,}), for example to {factor * rows:,}."
+        larger = f"{factor * rows:,}, unless the text is short"
+        change = f"Raise train.global_batch_size ({rows:,}), for example to {larger}."
         if stage.accumulation > 1:
             change = f"Leave out train.micro_batch_size ({stage.micro_batch_size:,})."
         times = f"starts the kernels of a step in about {1e3 * host:.0f} ms, and the GPU needs {1e3 * needed:.2g} ms"
