@@ -90,7 +90,7 @@ def prepare(
 
     Args:
         inputs: files, folders, globs, URLs or hub:DATASET; `NAME=FILE` names a source.
-        tokenizer: folder, tokenizer.json or hub id.
+        tokenizer: folder, tokenizer.json or hub:OWNER/NAME.
         out: folder of the data set.
         valid_fraction: share of the documents for the part `valid`; 0: no such part. (0 is the command's default.)
         text_field: field with the text; a.b means field b in a.

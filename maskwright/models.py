@@ -33,7 +33,7 @@ def evaluate(
     """Evaluate models on held-out text and minimal pairs, and compare them with the first one.
 
     Args:
-        models: Hugging Face model folders, or runs (newest checkpoint).
+        models: Hugging Face model folders, hub:OWNER/NAME[@REVISION], or runs (newest checkpoint).
         data: held-out data set, such as `DataSet.valid`.
         pairs: file of minimal pairs, for example BLiMP as jsonl.
         pll: tokens to mask when a token of a sentence is scored.
@@ -68,7 +68,7 @@ def fill(model: PathLike, texts: str | Sequence[str], top: Annotated[int, Field(
     """The most likely tokens for each [MASK] of a text or of several.
 
     Args:
-        model: Hugging Face model folder, or run (newest checkpoint).
+        model: Hugging Face model folder, hub:OWNER/NAME[@REVISION], or run (newest checkpoint).
         texts: with [MASK] where a word is missing.
         top: number of tokens for each mask.
 
