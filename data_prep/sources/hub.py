@@ -14,12 +14,11 @@ from urllib.parse import parse_qsl, urlencode
 
 import xxhash
 
-from data_prep.common.errors import UserError, first_line, one_line
+from data_prep.common.errors import UserError, library_errors
 from data_prep.sources.input_types import HUB, InputRange, Options, SourceRow
 from data_prep.sources.parquet_tables import batch_rows, check_schema, column_names
 
 _UNIT_ROWS, _BATCH_ROWS = 1000, 250
-_REASON = 160  # characters of a library's reason; some list everything that they know
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _KEYS = ("name", "split", "revision")
 _PARTS = re.compile(rf"(.*?)(?:\?((?:{'|'.join(_KEYS)})=.*))?", re.DOTALL)  # the name of a folder may have a ?
@@ -56,14 +55,8 @@ def _parse(location: str) -> _Hub:
     return _Hub(path, **given)
 
 
-@contextlib.contextmanager
-def _errors(location: str) -> Iterator[None]:
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # datasets, huggingface_hub, httpx, fsspec and pyarrow raise many types
-        raise UserError(f"{location} cannot be loaded: {one_line(first_line(error), _REASON)}") from error
+def _errors(location: str) -> contextlib.AbstractContextManager[None]:
+    return library_errors(f"{location} cannot be loaded", "Check its name and the network.")
 
 
 def full_location(value: str) -> str:

@@ -31,7 +31,6 @@ _CONFIG, _WEIGHTS, _INDEX = "config.json", "model.safetensors", "model.safetenso
 _VOCABULARIES = ("tokenizer.json", "vocab.txt")  # a tokenizer has one of them
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
 _MAX_WEIGHTS = 256 << 30  # bytes of all weights of a model
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _SECONDS = 10.0  # to wait for the list of files: a cluster may drop packets to the Hub
 
 
@@ -140,11 +139,9 @@ def _needed(name: str | Path, sizes: Mapping[str, int], weights: bool, shards: b
         missing = "config.json, so it is no model of transformers" if weights else "tokenizer.json"
         raise UserError(f"{name} has no {missing}. Name another one.")
     if weights and not large:
-        pickles = [one_line(file, 60) for file in sizes if file.endswith(_PICKLES)]
-        why = f" but {pickles[0]}, a pickle, which could run code" if pickles else ""
         raise UserError(
-            f"{name} has no {_WEIGHTS}{why}. Name a revision that has it, often @refs/pr/1, or convert the model on "
-            "another machine with save_pretrained of transformers."
+            f"{name} has no {_WEIGHTS}, and other files of weights, which could run code, are not read. Name a "
+            "revision that has it, often @refs/pr/1, or convert the model on another machine with save_pretrained."
         )
     if weights and len(large) > 1 and not shards:
         raise UserError(f"{name} has its weights in {len(large)} files. Save the model again, in one file.")
@@ -161,10 +158,9 @@ def _refusal(repository: str, revision: str, error: Exception) -> str | None:
     from huggingface_hub import constants, errors
 
     hub = redact(constants.ENDPOINT)
-    if isinstance(error, errors.GatedRepoError):
-        return f"{repository} needs permission. Ask for it at {hub}/{repository}, and run `hf auth login`."
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return f"{hub} has no model {repository} that you may read. Correct the name, or run `hf auth login`."
+    if isinstance(error, errors.RepositoryNotFoundError):  # also if it needs permission
+        page = f"{hub}/{repository}"
+        return f"{page} is missing, or you may not read it. Correct the name, or ask there and run `hf auth login`."
     if isinstance(error, errors.RevisionNotFoundError):
         return f"{repository} has no revision {revision}. Name a branch, a tag or a commit of it."
     if isinstance(error, OSError) and error.errno and not isinstance(error, ConnectionError | TimeoutError):

@@ -45,7 +45,7 @@ def _advice(error: Any) -> str:
     if isinstance(error, _exceptions.NoSuchOption) and error.option_name == "--config":
         command = error.ctx.command_path.split(maxsplit=1)[-1]
         return f"Write the config file without an option: maskwright {command} run.yaml."
-    if isinstance(error, _exceptions.MissingParameter) and (found := examples(error.ctx.command)):
-        return f"Example: {min(found, key=len)}"
+    if isinstance(error, _exceptions.MissingParameter) and (lines := examples(error.ctx.command)):
+        return f"Example: {min(lines, key=len)}"
     words = error.ctx.command_path.split() if error.ctx else []
     return f"See {' '.join(['maskwright', *(word for word in words if word != 'maskwright')])} --help."
