@@ -246,7 +246,7 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
     both again with a gradient, and writes a gradient.
     """
     n, d, wide, gated = (64, 64, 128, 64) if bench.quick else (1 << 16, 768, 3072, 1152)
-    bert, modern, predictions = (64, 64, 16) if bench.quick else (30_528, 50_368, 1 << 13)
+    bert, modern, large, predictions = (64, 64, 64, 16) if bench.quick else (30_528, 50_368, 256_000, 1 << 13)
     matrix = n * d * bench.dtype.itemsize
 
     def numbers(*shape: int) -> Tensor:
@@ -304,7 +304,7 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
     def loss(n_ids: int, using: Operations) -> Call:
         logits = numbers(predictions, n_ids).detach()
         labels = torch.arange(predictions, device=bench.device) % n_ids
-        return lambda: [using.cross_entropy(logits, labels, n_ids, 0.0, 0.0, True), logits]
+        return lambda: [*using.cross_entropy(logits, labels, None, n_ids, 0.0, 0.0, True), logits]
 
     def optimizer(using: Operations) -> Call:
         weights, *moments = torch.full((3, n * d // 2), 0.01, device=bench.device)
@@ -331,5 +331,6 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
         "rotary, ModernBERT": (rotary, 10 * matrix),
         "loss, BERT": (partial(loss, bert), 3 * bert * logit),
         "loss, ModernBERT": (partial(loss, modern), 3 * modern * logit),
+        "loss, vocabulary of 256k": (partial(loss, large), 3 * large * logit),
         "AdamW": (optimizer, (6 * 4 + 2 * bench.dtype.itemsize) * (n * d // 2)),
     }

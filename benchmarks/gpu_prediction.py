@@ -72,6 +72,12 @@ SAVINGS = (
     Saving("last residual sum in the next norm's kernel", "elementwise", 0.9, dict.fromkeys(MODERN, (0.7, 0.7))),
     Saving("gradients of biases in the norm's kernel", "elementwise", 0.8, {BASE: (2.0, 2.0), LARGE: (5.4, 5.4)}),
     Saving(
+        "loss: 6.1 bytes of traffic for a logit, not 8, in larger parts",
+        "cross-entropy",
+        0.7,
+        {M1024: (0.7, 0.7), M8192: (0.7, 0.7), M256K: (6.3, 6.3), BASE: (0.2, 0.2), LARGE: (0.2, 0.2)},
+    ),
+    Saving(
         "AdamW from gradients in bf16: 34 bytes a weight, not 52",
         "optimizer",
         0.8,

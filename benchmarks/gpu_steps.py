@@ -43,7 +43,7 @@ INIT_STD = 0.02
 KINDS = {  # of GPU kernels, and of torch's operators on a CPU: patterns of names; the first that fits
     "attention": "_window_|flash|fmha|attention",
     "products": "gemm|nvjet|cutlass|xmma|splitk|cublas|aten::(mm|addmm|bmm)",
-    "cross-entropy": "^_row$|cross_entropy|softmax|nll_loss",
+    "cross-entropy": "^_logits_|cross_entropy|softmax|nll_loss",
     "optimizer": "multi_tensor|adam|foreach|lpnorm",
     "copies": "memcpy|memset|copy|catarray|aten::cat|fill",
     "elementwise": "^_|norm|gelu|elementwise|reduce|embedding|index|triton_|compute_grad_weight|aten::(mul|add|sum)",

@@ -14,6 +14,7 @@ from torch.optim.adamw import adamw as torch_adamw
 from pretrain.kernels.tiles import Tiles
 from pretrain.masking import IGNORED
 
+_BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache
 Rotation = tuple[Tensor, Tensor]
 
 
@@ -111,11 +112,26 @@ def rotate_heads(matrix: Tensor, parts: tuple[int, ...], rotated: int, by: Rotat
     return tuple(rotate(part, by) if number < rotated else part for number, part in enumerate(split))
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, z_loss: float, learns: bool) -> Tensor:
+def cross_entropy(
+    logits: Tensor, labels: Tensor, weights: Tensor | None, n_ids: int, smoothing: float, z_loss: float, learns: bool
+) -> tuple[Tensor, Tensor | None]:
     """The values of pretrain.model.head.VocabularyLoss for each row of logits [K, V]: fp32 [K, 3].
 
-    If `learns`, `logits` are replaced by the gradient of the first values; rows with the label IGNORED become zero.
+    If `learns`, `logits` are replaced by the gradient of the first values, and its column sums are returned too:
+    fp32 [V]. Rows with the label IGNORED become zero. `weights` [K] fp32 multiply the first two values of a row.
     """
+    values = torch.empty(len(logits), 3, dtype=torch.float32, device=logits.device)
+    rows = max(1, _BLOCK_BYTES // (4 * logits.shape[1]) if logits.device.type == "cpu" else len(logits))
+    for first in range(0, len(logits), rows):
+        part = slice(first, first + rows)
+        of_rows = None if weights is None else weights[part, None]
+        values[part] = _cross_entropy(logits[part], labels[part], of_rows, n_ids, smoothing, z_loss, learns)
+    return values, logits.sum(0, dtype=torch.float32) if learns else None
+
+
+def _cross_entropy(
+    logits: Tensor, labels: Tensor, weights: Tensor | None, n_ids: int, smoothing: float, z_loss: float, learns: bool
+) -> Tensor:
     used = (labels != IGNORED).unsqueeze(1)
     label = labels.clamp(min=0).unsqueeze(1)
     values = logits.float()
@@ -127,13 +143,14 @@ def cross_entropy(logits: Tensor, labels: Tensor, n_ids: int, smoothing: float, 
     log_total = largest + total.log()
     plain = log_total - of_label
     loss = plain + smoothing * (of_label - average) + z_loss * log_total.square()
-    results = torch.cat([loss, plain, (choice == label).float()], dim=1).mul_(used)
+    counts = used if weights is None else used * weights
+    results = torch.cat([loss * counts, plain * counts, (choice == label).float() * used], dim=1)
     if learns:
         exponentials.mul_((1 + 2 * z_loss * log_total) / total)
         if smoothing:
             exponentials[:, :n_ids].sub_(smoothing / n_ids)
         exponentials.scatter_add_(1, label, torch.full_like(of_label, smoothing - 1.0))
-        logits.copy_(exponentials.mul_(used))
+        logits.copy_(exponentials.mul_(counts))
     return results
 
 
@@ -190,7 +207,7 @@ class Operations(NamedTuple):
     """One implementation of all operations; see the functions of this module.
 
     fused: whether these are kernels. add_norm then gets the bias of the linear layer before it, which plain torch adds
-        in the matrix product.
+        in the matrix product, and cross_entropy makes no copies of the logits.
     window_attention: the kernel for layers with a window; None: `rotate_heads` and pretrain.model.attention compute it.
     adamw: the kernel of the optimizer; None: gradients are converted to fp32 when they arrive.
     """
@@ -200,7 +217,7 @@ class Operations(NamedTuple):
     linear_gelu: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     geglu: Callable[[Tensor], Tensor]
     rotate_heads: Callable[[Tensor, tuple[int, ...], int, Rotation], tuple[Tensor, ...]]
-    cross_entropy: Callable[[Tensor, Tensor, int, float, float, bool], Tensor]
+    cross_entropy: Callable[..., tuple[Tensor, Tensor | None]]
     fused: bool = False
     window_attention: Callable[[Tensor, int, Rotation, Tiles, int], Tensor] | None = None
     adamw: Callable[..., None] | None = None

@@ -21,6 +21,7 @@ from pretrain.kernels import PLAIN, Attention, Operations, Rotation, fastest_att
 from pretrain.masking import IGNORED, RowGroup
 from pretrain.model.attention import DocumentBounds, SpanBounds, cut_bounds, source_ends
 from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
+from pretrain.model.model_costs import logit_bytes
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
 
@@ -299,16 +300,21 @@ class Encoder(nn.Module):
         stream = tokens, positions, cu_seqlens, seq_len, masked_positions, views, bound, most
         if top:
             return choices_of(self.logits(self.hidden(*stream)), labels, top)
-        counted = labels, weights, tuple(group.places for group in groups)
+        device = labels.device
+        gpu_bytes = torch.cuda.get_device_properties(device).total_memory if device.type == "cuda" else None
+        most_bytes = logit_bytes(gpu_bytes, self.operations.fused)
+        counted = labels, weights, tuple(group.places for group in groups), most_bytes
         if self._compiled:
             torch._dynamo.mark_dynamic(cu_seqlens, 0)  # one graph for any number of documents
             return self._compiled(*counted, *stream)
         return self._predict(*counted, *stream)
 
-    def _predict(self, labels: Tensor, weights: Tensor | None, places: tuple[int, ...], *stream: Any) -> Prediction:
+    def _predict(
+        self, labels: Tensor, weights: Tensor | None, places: tuple[int, ...], most_bytes: int, *stream: Any
+    ) -> Prediction:
         x_KD = self.transformed(self.hidden(*stream))
         decoder = self.decoder_weight, self.decoder_bias
-        how = self.options, self.operations, weights, places
+        how = self.options, self.operations, weights, places, most_bytes
         loss, *others = VocabularyLoss.apply(x_KD, *decoder, labels, self.shape.vocab_size, *how)
         # Without detach, torch.compile of torch 2.11 takes the others for differentiable, and fails.
         plain, correct = (other.detach() for other in others)

@@ -13,9 +13,6 @@ from torch import Tensor
 from pretrain.kernels import PLAIN, Operations
 from pretrain.masking import IGNORED
 
-LOGIT_BYTES = 1 << 30  # memory limit for logits; further rows are computed in later parts
-BLOCK_BYTES = 1 << 21  # on a CPU, softmax runs over blocks of rows that stay in its cache
-
 
 class Prediction(NamedTuple):
     """Sums over the predictions of one stream, fp32: the loss [], the others [] or for each group of rows [G].
@@ -88,12 +85,13 @@ def cross_entropy_sums(
 class VocabularyLoss(torch.autograd.Function):
     """Sums of the losses of a linear layer over the vocabulary.
 
-    apply(x [K, D], weight [V, D], bias [V], labels [K] int64, n_ids, options, operations, weights, places) gives fp32
-    sums: the loss to minimise [], the cross-entropy in nats, and how many arg-max choices are right; these two [], or
-    [G] for groups with `places` rows each. Only the first has a gradient. Rows with the label IGNORED give nothing.
-    `n_ids` is V without padding. `weights` [K] fp32 multiply loss and cross-entropy of each row.
+    apply(x [K, D], weight [V, D], bias [V], labels [K] int64, n_ids, options, operations, weights, places, most_bytes)
+    gives fp32 sums: the loss to minimise [], the cross-entropy in nats, and how many arg-max choices are right; these
+    two [], or [G] for groups with `places` rows each. Only the first has a gradient. Rows with the label IGNORED give
+    nothing. `n_ids` is V without padding. `weights` [K] fp32 multiply loss and cross-entropy of each row.
 
-    There is one copy of the K x V logits; the gradient replaces it in place.
+    There is one copy of the K x V logits; the gradient replaces it in place. If it has more than `most_bytes`, further
+    rows are computed in later parts.
     """
 
     @staticmethod
@@ -108,24 +106,25 @@ class VocabularyLoss(torch.autograd.Function):
         operations: Operations = PLAIN,
         weights: Tensor | None = None,
         places: tuple[int, ...] = (),
+        most_bytes: int = 1 << 30,
     ) -> tuple[Tensor, Tensor, Tensor]:
         learns = any(ctx.needs_input_grad)
         values = torch.empty(len(x), 3, dtype=torch.float32, device=x.device)
         grad_x, grad_weight, grad_bias = torch.empty_like(x), None, None
-        rows = max(1, LOGIT_BYTES // (weight.shape[0] * x.element_size()))
+        rows = max(1, most_bytes // (weight.shape[0] * x.element_size()))
+        how = n_ids, options.smoothing, options.z_loss, learns
         for first in range(0, len(x), rows):
             part = slice(first, first + rows)
             logits = torch.addmm(bias, x[part], weight.t())
-            values[part] = _losses(logits, labels[part], n_ids, options, operations, learns)
-            if weights is not None:
-                values[part, :2] *= weights[part, None]
-            if learns:
-                if weights is not None:
-                    logits *= weights[part, None]
+            of_rows = None if weights is None else weights[part]
+            values[part], of_bias = operations.cross_entropy(logits, labels[part], of_rows, *how)
+            if of_bias is not None:
                 torch.mm(logits, weight, out=grad_x[part])
-                of_weight, of_bias = logits.t() @ x[part], logits.sum(0, dtype=torch.float32)
-                grad_weight = of_weight if grad_weight is None else grad_weight.add_(of_weight)
-                grad_bias = of_bias if grad_bias is None else grad_bias.add_(of_bias)
+                if grad_weight is None or grad_bias is None:
+                    grad_weight, grad_bias = logits.t() @ x[part], of_bias
+                else:
+                    grad_weight.addmm_(logits.t(), x[part])
+                    grad_bias.add_(of_bias)
         if learns:
             ctx.save_for_backward(grad_x, grad_weight, grad_bias)
         plain, correct = by_group(values[:, 1], places), by_group(values[:, 2], places)
@@ -136,17 +135,4 @@ class VocabularyLoss(torch.autograd.Function):
     def backward(ctx: Any, scale: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         grad_x, grad_weight, grad_bias = ctx.saved_tensors
         scaled = (grad_x * scale, grad_weight * scale, (grad_bias * scale).to(grad_weight.dtype))
-        return *(gradient.to(grad_x.dtype) for gradient in scaled), *[None] * 6
-
-
-def _losses(
-    logits: Tensor, labels: Tensor, n_ids: int, options: LossOptions, operations: Operations, learns: bool
-) -> Tensor:
-    """The values of VocabularyLoss for each row, [K, 3]; `logits` [K, V] become their gradient if the model learns."""
-    values = torch.empty(len(logits), 3, dtype=torch.float32, device=logits.device)
-    block = max(1, BLOCK_BYTES // (4 * logits.shape[1])) if logits.device.type == "cpu" else len(logits)
-    for first in range(0, len(logits), block):
-        part = slice(first, first + block)
-        how = n_ids, options.smoothing, options.z_loss, learns
-        values[part] = operations.cross_entropy(logits[part], labels[part], *how)
-    return values
+        return *(gradient.to(grad_x.dtype) for gradient in scaled), *[None] * 7

@@ -22,7 +22,6 @@ from pretrain.config import View
 from pretrain.model.model_description import Description, EncoderShape
 
 KINDS = ("matrix", "embedding", "vector")  # parameter groups of a native encoder (pretrain.optim), in order
-_LOGIT_BYTES = 1 << 30  # of pretrain.model.head
 _STATISTICS = 8  # bytes a row: center and scale of a norm, fp32
 
 # Dense bf16 operations a second, in units of 10**12, of the makers' data sheets, by a part of the device's name.
@@ -36,6 +35,16 @@ PEAK_TFLOPS = {
     "A100": 312,
     "L40S": 362,
 }
+
+
+def logit_bytes(gpu_bytes: int | None, fused: bool) -> int:
+    """The memory limit for logits: 1 GiB; with the Triton kernels a sixteenth of the GPU's memory, from 1 to 4 GiB.
+
+    It is a power of two, because it decides the order of sums, and GPUs of one model differ by a few MB. Without the
+    kernels there are also fp32 copies of the logits.
+    """
+    share = gpu_bytes // 16 if gpu_bytes and fused else 0
+    return min(max(1 << share.bit_length() >> 1, 1 << 30), 4 << 30)
 
 
 def pairs_seen(lengths: NDArray[np.int64], reach: int | None, causal: bool) -> float:
@@ -90,6 +99,7 @@ class _Streams:
     element: int
     fused: bool
     masked: bool
+    gpu_bytes: int | None
 
 
 @dataclass(frozen=True)
@@ -162,6 +172,7 @@ class EncoderCosts:
         fused: bool = False,
         checkpointing: bool = False,
         masked: bool = False,
+        gpu_bytes: int | None = None,
     ) -> Activations:
         """Memory of the passes of a micro-batch.
 
@@ -169,8 +180,9 @@ class EncoderCosts:
             slots: N. predictions: K. seq_len: slots of a row. element: bytes of an activation.
             fused: with the Triton kernels. checkpointing: layers are repeated in the backward pass.
             masked: attention runs over rows under a mask (sdpa), not over documents (varlen).
+            gpu_bytes: memory of the GPU, see logit_bytes; None if it is not known.
         """
-        shape, of = self.shape, _Streams(slots, predictions, seq_len, element, fused, masked)
+        shape, of = self.shape, _Streams(slots, predictions, seq_len, element, fused, masked, gpu_bytes)
         layers = [_layer(shape, of, number) for number in range(shape.layers)]
         inputs = slots * shape.hidden * element
         head_kept, head = _head(shape, of)
@@ -232,12 +244,12 @@ def _head(shape: EncoderShape, of: _Streams) -> tuple[int, int]:
     """(bytes kept, further bytes while the loss is computed).
 
     Kept are the inputs of its two norms, the linear layer and the GELU, and the gradients that the loss has made. The
-    loss takes fp32 copies of the logits twice, in plain torch on a GPU.
+    loss takes fp32 copies of the logits twice, in plain torch on a GPU; in the first part, before there are gradients
+    of the vocabulary matrix.
     """
     k, d, v, b = of.predictions, shape.hidden, shape.padded_vocab_size, of.element
-    rows = min(k, max(1, _LOGIT_BYTES // (v * b)))
-    logits = rows * v * (b if of.fused else b + 8 if b < 4 else 8)
-    gradients = (k * d + v * d) * b + 4 * v
-    kept = (3 * shape.tied + shape.rotary) * k * d * b + (shape.tied + shape.rotary) * _STATISTICS * k + gradients
-    again = v * d * b if k > rows else 0  # the gradient of a part, before it is added to the total
-    return kept, max(0, logits + again - (v * d * b + 4 * v))
+    rows = min(k, max(1, logit_bytes(of.gpu_bytes, of.fused) // (v * b)))
+    logits, copies = rows * v * b, rows * v * (0 if of.fused else 8 if b < 4 else 4)
+    of_matrix = v * d * b + 4 * v
+    kept = (3 * shape.tied + shape.rotary) * k * d * b + (shape.tied + shape.rotary) * _STATISTICS * k
+    return kept + k * d * b + of_matrix, logits + max(0, copies - (0 if k > rows else of_matrix))

@@ -148,11 +148,12 @@ class Planner:
         config, steps = self._config, self._config.train.steps
         automatic = gpu is not None and config.train.micro_batch_size is None
         if gpu and automatic:
-            config = with_micro_batch(config, self.largest_micro_batch(processes, gpu.usable))
+            config = with_micro_batch(config, self.largest_micro_batch(processes, gpu))
         stages = BatchStage.of_run(config, processes)
         ends = [*(stage.after_step for stage in stages[1:]), steps]
         counts = [max(0, min(end, steps) - stage.after_step) for stage, end in zip(stages, ends, strict=True)]
-        planned = [self._stage(stage, count, processes) for stage, count in zip(stages, counts, strict=True) if count]
+        pairs = zip(stages, counts, strict=True)
+        planned = [self._stage(stage, count, processes, gpu) for stage, count in pairs if count]
         return RunPlan(
             processes,
             self.sizes.total,
@@ -160,13 +161,13 @@ class Planner:
             self._epochs(stages, counts) if self._sources else None,
             self._costs is not None,
             gpu,
-            tuple(self._choices(processes, gpu.usable)) if gpu else (),
+            tuple(self._choices(processes, gpu)) if gpu else (),
             rate,
             automatic,
         )
 
-    def largest_micro_batch(self, processes: int, usable: int) -> int:
-        """The most rows of a micro-batch that fit into `usable` bytes of a GPU; the fewest that are valid if none fit.
+    def largest_micro_batch(self, processes: int, gpu: GpuMemory) -> int:
+        """The most rows of a micro-batch that fit into the memory of a GPU; the fewest that are valid if none fit.
 
         For `arch: auto`, whose activations are not known, without them.
 
@@ -174,27 +175,28 @@ class Planner:
             UserError: if a batch does not divide over the processes.
         """
         BatchStage.of_run(self._config, processes)
-        fitting, _ = self._largest(self._config, processes, usable)
+        fitting, _ = self._largest(self._config, processes, gpu)
         return fitting or micro_batch_sizes(self._config, processes)[-1]
 
-    def _largest(self, config: Config, processes: int, usable: int) -> tuple[int | None, int]:
+    def _largest(self, config: Config, processes: int, gpu: GpuMemory) -> tuple[int | None, int]:
         """The largest micro-batch that fits, None if none does, and the bytes of the last one that was tried."""
         needed = 0
         for micro in micro_batch_sizes(config, processes):
-            needed = self._device_bytes(with_micro_batch(config, micro), processes)
-            if needed <= usable:
+            needed = self._device_bytes(with_micro_batch(config, micro), processes, gpu)
+            if needed <= gpu.usable:
                 return micro, needed
         return None, needed
 
-    def _choices(self, processes: int, usable: int) -> Iterator[Choice]:
+    def _choices(self, processes: int, gpu: GpuMemory) -> Iterator[Choice]:
         for change, changed in _changes(self._config):
-            yield Choice(change, *self._largest(changed, processes, usable))
+            yield Choice(change, *self._largest(changed, processes, gpu))
 
-    def _device_bytes(self, config: Config, processes: int) -> int:
+    def _device_bytes(self, config: Config, processes: int, gpu: GpuMemory) -> int:
         """Peak memory of a GPU over all stages."""
-        return max(peak_bytes(self._memory(config, stage, processes)) for stage in BatchStage.of_run(config, processes))
+        stages = BatchStage.of_run(config, processes)
+        return max(peak_bytes(self._memory(config, stage, processes, gpu)) for stage in stages)
 
-    def _memory(self, config: Config, stage: BatchStage, processes: int) -> tuple[Memory, ...]:
+    def _memory(self, config: Config, stage: BatchStage, processes: int, gpu: GpuMemory | None) -> tuple[Memory, ...]:
         """Memory of one process in a stage."""
         rows, seq_len, of_row = stage.micro, stage.seq_len, self._objectives[stage.phase].slots(stage.seq_len)
         slots, predictions, data = rows * seq_len, rows * of_row, stage.rank_bytes(of_row)
@@ -210,12 +212,13 @@ class Planner:
             fused=train.fused_kernels is True,  # auto may fall back to plain
             checkpointing=train.activation_checkpointing,
             masked=ComputeBackends.of(config, "cuda").attention == "sdpa",
+            gpu_bytes=gpu.total if gpu else None,
         )
         return (*items, *pass_items(activations, self.sizes, config, data))
 
-    def _stage(self, stage: BatchStage, steps: int, processes: int) -> StagePlan:
+    def _stage(self, stage: BatchStage, steps: int, processes: int, gpu: GpuMemory | None) -> StagePlan:
         tokens, flops = self._of_row(stage)
-        rows, memory = steps * stage.rows, self._memory(self._config, stage, processes)
+        rows, memory = steps * stage.rows, self._memory(self._config, stage, processes, gpu)
         name = self._phases[stage.phase].name
         sizes = (name, steps, stage.seq_len, stage.rows, stage.micro, stage.accumulation)
         return StagePlan(*sizes, rows * tokens, rows * flops if self._costs else None, memory)

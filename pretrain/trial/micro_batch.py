@@ -33,7 +33,7 @@ def choose_micro_batch(run: RunParts, gpu_bytes: int | None) -> RunParts:
     if gpu_bytes is None or run.given.train.micro_batch_size is not None:
         return run
     gpu = GpuMemory("the smallest GPU", gpu_bytes)
-    rows = run_on_all_ranks(lambda: Planner(run.config, run.data).largest_micro_batch(len(run.hosts), gpu.usable))
+    rows = run_on_all_ranks(lambda: Planner(run.config, run.data).largest_micro_batch(len(run.hosts), gpu))
     print_on_rank_zero(f"Micro-batch: {rows} rows, the most that fit into {gpu_bytes / 1e9:.0f} GB by the plan")
     return _with_micro_batch(run, rows)
 

@@ -27,6 +27,9 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="TRITON_INTERPRET=1 keeps kernels off the GPU"
 )
 both_precisions = pytest.mark.parametrize("dtype", BOUNDS, ids=str)
+loss_options = pytest.mark.parametrize(
+    ("smoothing", "z_loss", "weighted"), [(0.0, 0.0, False), (0.1, 0.0, True), (0.0, 1e-3, True), (0.2, 1e-3, False)]
+)
 
 
 OF_TORCH = ("gradient of words", "gradient of table")
@@ -53,10 +56,10 @@ def test_steps_of_adamw(n, dtype):
 
 
 @both_precisions
-@pytest.mark.parametrize(("smoothing", "z_loss"), [(0.0, 0.0), (0.1, 0.0), (0.0, 1e-3), (0.2, 1e-3)])
-@pytest.mark.parametrize(("n", "n_ids"), [(40, 101), (500, 30_522), (200, 50_368)])
-def test_loss_over_the_vocabulary(n, n_ids, smoothing, z_loss, dtype):
-    found, same_choices = loss_errors(n, n_ids, smoothing, z_loss, dtype, "cuda")
+@loss_options
+@pytest.mark.parametrize(("n", "n_ids"), [(300, 101), (500, 30_522), (200, 50_368), (40, 256_000)])
+def test_loss_over_the_vocabulary(n, n_ids, weighted, smoothing, z_loss, dtype):
+    found, same_choices = loss_errors(n, n_ids, smoothing, z_loss, dtype, "cuda", weighted)
     check(found, BOUNDS[dtype])
     assert same_choices
 
@@ -91,6 +94,7 @@ def results():
     labels[::7] = IGNORED
     labels = labels.cuda()
     rows = (torch.arange(3000) * 7 % 900).cuda()  # several times each
+    weights_of_rows = torch.rand(300).cuda()
     using = operations(True)
 
     def call() -> list[torch.Tensor]:
@@ -105,8 +109,8 @@ def results():
         outer = [*(of_x.view_as(part) for part in made[:-1]), of_value]
         gradients = torch.autograd.grad(made, leaves, outer)
         of_logits = logits.clone()
-        sums = using.cross_entropy(of_logits, labels, 30_522, 0.1, 1e-4, True)
-        return [*made, *gradients, of_logits, sums]
+        sums = using.cross_entropy(of_logits, labels, weights_of_rows, 30_522, 0.1, 1e-4, True)
+        return [*made, *gradients, of_logits, *sums]
 
     return call
 

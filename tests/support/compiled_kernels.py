@@ -168,5 +168,6 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
         options = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.1}
         assert FUSED.adamw is not None
         FUSED.adamw(*tensors, **options, divisor=found_inf, found_inf=found_inf)
-    for smoothing, learns in ((0.0, True), (0.1, True), (0.0, False)):
-        FUSED.cross_entropy(numbers(8, 50_368).detach(), ids, 50_280, smoothing, 1e-4, learns)
+    for smoothing, weights in ((0.0, None), (0.1, torch.zeros(8))):
+        for columns, ids_used in ((50_368, 50_280), (128, 101)):
+            FUSED.cross_entropy(numbers(8, columns).detach(), ids, weights, ids_used, smoothing, 1e-4, True)

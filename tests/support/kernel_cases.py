@@ -145,9 +145,11 @@ def _rotary(n: int, hidden: int, parts: tuple[int, ...], rotated: int) -> Made:
 
 
 def loss_errors(
-    n: int, n_ids: int, smoothing: float, z_loss: float, dtype: torch.dtype, device: str
+    n: int, n_ids: int, smoothing: float, z_loss: float, dtype: torch.dtype, device: str, weighted: bool = False
 ) -> tuple[Errors, bool]:
     """As `errors`, of the loss over a padded vocabulary; and whether it finds the same choices right as plain torch.
+
+    The gradient's column sums are compared too.
 
     Some rows are ignored, some have their label's logit as their largest, and some as one of two that are largest.
     """
@@ -161,25 +163,33 @@ def loss_errors(
     logits[1, labels[1] :] = logits[1].max() + 1  # equal ones after: the label is chosen
     labels[4::5] = IGNORED
     logits[:, n_ids:] = -1e4
+    weights = torch.rand(n) if weighted else None
+    inputs = labels.to(device), None if weights is None else weights.to(device), n_ids, smoothing, z_loss
     found, right = [], []
     for using in (operations(True), PLAIN):
         mine = logits.to(device, copy=True)
-        kept = using.cross_entropy(mine, labels.to(device), n_ids, smoothing, z_loss, False)
+        kept, nothing = using.cross_entropy(mine, *inputs, False)
+        assert nothing is None
         assert torch.equal(mine.cpu(), logits), "the logits of a model that does not learn have changed"
-        of_rows = using.cross_entropy(mine, labels.to(device), n_ids, smoothing, z_loss, True)
+        of_rows, of_columns = using.cross_entropy(mine, *inputs, True)
         assert torch.equal(of_rows, kept)
         sums = of_rows.sum(0)
         assert not mine.cpu()[labels == IGNORED].any()
+        assert not of_columns[n_ids:].any()
         right.append(sums[2].item())
-        found.append({"loss": sums[0], "cross-entropy": sums[1], "gradient": mine})
+        found.append({"loss": sums[0], "cross-entropy": sums[1], "gradient": mine, "column sums": of_columns})
     exact = logits.double()[:, :n_ids].requires_grad_()
     used = labels != IGNORED
-    plain = F.cross_entropy(exact, labels, ignore_index=IGNORED, reduction="sum")
-    loss = F.cross_entropy(exact, labels, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
-    loss = loss + z_loss * (exact.logsumexp(1).square() * used).sum()
+    counts = 1 if weights is None else weights
+    plain, loss = (
+        F.cross_entropy(exact, labels, ignore_index=IGNORED, reduction="none", label_smoothing=by)
+        for by in (0.0, smoothing)
+    )
+    loss = ((loss + z_loss * exact.logsumexp(1).square() * used) * counts).sum()
     (gradient,) = torch.autograd.grad(loss, exact)
     gradient = F.pad(gradient, (0, logits.shape[1] - n_ids))
-    wanted = {"loss": loss.detach(), "cross-entropy": plain.detach(), "gradient": gradient}
+    wanted = {"loss": loss.detach(), "cross-entropy": (plain * counts).detach().sum(), "gradient": gradient}
+    wanted["column sums"] = gradient.sum(0)
     assert 0 < right[1] < used.sum()
     return _compared(*found, {name: tensor.to(device) for name, tensor in wanted.items()}), right[0] == right[1]
 
@@ -263,7 +273,8 @@ def encoder_errors(form: str, dtype: torch.dtype, device: str, checkpointing: bo
 def _exact() -> Operations:
     """PLAIN, with the loss in the precision of its logits."""
 
-    def cross_entropy(logits, labels, n_ids, smoothing, z_loss, learns) -> Tensor:
+    def cross_entropy(logits, labels, weights, n_ids, smoothing, z_loss, learns) -> tuple[Tensor, Tensor]:
+        assert weights is None
         with torch.enable_grad():
             values = logits.detach()[:, :n_ids].requires_grad_()
             plain, loss = (
@@ -273,7 +284,7 @@ def _exact() -> Operations:
             loss = loss + z_loss * (values.logsumexp(1).square() * (labels != IGNORED))
             (gradient,) = torch.autograd.grad(loss.sum(), values)
         logits.zero_()[:, :n_ids] = gradient
-        return torch.stack([loss, plain, torch.zeros_like(plain)], dim=1).detach().float()
+        return torch.stack([loss, plain, torch.zeros_like(plain)], dim=1).detach().float(), logits.sum(0)
 
     return PLAIN._replace(cross_entropy=cross_entropy)
 

@@ -115,14 +115,14 @@ def test_a_profile_of_a_given_data_set_and_its_kinds_of_kernels(tmp_path):
         "void cutlass::device_kernel<flash::FlashAttnFwdSm90<...>>": "attention",
         "void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<...>": "attention",
         "_window_backward": "attention",
-        "_row": "cross-entropy",
+        "_logits_loss": "cross-entropy",
         "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<...>": "optimizer",
         "_backward": "elementwise",
         "Memcpy HtoD (Pinned -> Device)": "copies",
         "ncclKernel": "other",
     }
     assert {kernel: kind_of(kernel) for kernel in kinds} == kinds
-    spans = [("gemm", 0.0, 4000.0), ("_row", 2000.0, 5000.0), ("gemm", 7000.0, 8000.0)]  # two streams
+    spans = [("gemm", 0.0, 4000.0), ("_logits_loss", 2000.0, 5000.0), ("gemm", 7000.0, 8000.0)]  # two streams
     parts = by_kind(spans, 2)
     assert {name: parts[name] for name in ("step", "products", "cross-entropy", "idle")} == pytest.approx(
         {"step": 4.0, "products": 2.5, "cross-entropy": 1.5, "idle": 1.0}

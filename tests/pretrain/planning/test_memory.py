@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from pretrain.config import Config, OptimConfig
 from pretrain.config.training import ZeroConfig
 from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
-from pretrain.model.model_costs import PEAK_TFLOPS
+from pretrain.model.model_costs import PEAK_TFLOPS, logit_bytes
 from pretrain.optim import build_optimizer
 from pretrain.planning.collectives import GPUS
 from pretrain.planning.training_memory import Memory, groups, last_gradients, peak_bytes, states
 from tests.support.streams import ARCHS, stream
 from tests.support.tensor_memory import TensorMemory
 
+GB = 10**9
 CASES = [(32, 512, 2458, 12, 768, 3072, 12), (2, 128, 40, 2, 256, 512, 4), (4, 8192, 1000, 4, 768, 1152, 12)]
 
 
@@ -118,6 +119,25 @@ def test_kernels_keep_less_of_modernbert_alone():
         shape = shape_of(arch, layers=3, hidden=768, heads=12, intermediate=1152)
         plain, fused = (EncoderCosts(shape).activations(1000, 10, 500, 2, fused=way).kept for way in (False, True))
         assert (plain - fused) == 2 * (1000 * less * 2) + 2 * (1000 * 2 * 768 + 10 * 1152) * (less > 0)
+
+
+@pytest.mark.parametrize(
+    ("gpu_bytes", "fused", "gib"),
+    [
+        (None, True, 1),
+        (24 * GB, True, 1),
+        (40 * GB, True, 2),
+        (80 * GB, True, 4),
+        (85 * GB, True, 4),
+        (192 * GB, True, 4),
+        (80 * GB, False, 1),
+    ],
+)
+def test_logits_have_a_share_of_the_memory_of_a_gpu(gpu_bytes, fused, gib):
+    assert logit_bytes(gpu_bytes, fused) == gib << 30
+    shape = shape_of("bert", layers=1, hidden=64, heads=4, intermediate=64, vocab_size=1 << 16)
+    found = EncoderCosts(shape).activations(1 << 20, 1 << 18, 512, 2, fused, gpu_bytes=gpu_bytes)
+    assert found.head == (gib << 30) * (1 if fused else 5)
 
 
 def config(stage: int, precision: str = "bf16", **optim: object) -> Config:

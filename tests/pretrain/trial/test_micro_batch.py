@@ -31,7 +31,7 @@ def test_the_plan_takes_the_largest_size_that_fits(gigabytes):
     rows = planned.stages[0].micro_batch_size
     assert planned.automatic
     assert planned.fits
-    assert rows == planner.largest_micro_batch(2, gpu.usable) == planned.choices[0].micro_batch_size
+    assert rows == planner.largest_micro_batch(2, gpu) == planned.choices[0].micro_batch_size
     assert 48 % rows == 0
     larger = [size for size in micro_batch_sizes(config(), 2) if size > rows]
     assert not any(Planner(config(size), None, 30522).plan(2, gpu).fits for size in larger)
@@ -44,13 +44,13 @@ def test_without_a_gpu_or_with_a_size_nothing_is_chosen():
 
 
 def test_if_nothing_fits_the_smallest_size_is_tried():
-    assert Planner(config(), None, 30522).largest_micro_batch(2, 1) == 1
+    assert Planner(config(), None, 30522).largest_micro_batch(2, GpuMemory("", 1)) == 1
 
 
 def test_the_size_fits_every_stage():
     later = {"name": "b", "steps": 50, "data": {"seq_len": 1024}, "train": {"global_batch_size": 40}}
     stages = [{"name": "a", "steps": 50}, later]
-    rows = Planner(config(phases=stages), None, 30522).largest_micro_batch(2, 70 * GB)
+    rows = Planner(config(phases=stages), None, 30522).largest_micro_batch(2, GpuMemory("", 72 * GB))
     phases = BatchStage.of_run(with_micro_batch(config(phases=stages), rows), 2)
     assert [phase.micro for phase in phases] == [rows, rows]
     assert 48 % rows == 20 % rows == 0
