@@ -27,6 +27,10 @@ _PLACES = {
     "speed/": "system/",
     "train/mask_rate": "system/mask_rate",
     "train/phase": "system/phase",
+    "train/rollback_to": "system/rollback_to",
+    "train/rows_left_out": "system/rows_left_out",
+    "train/skipped": "system/skipped",
+    "train/spike": "system/spike",
 }
 _MOVED = re.compile("|".join(_PLACES))
 _OF_NODE = re.compile(r"system/[^/]+/(?P<gpu>gpu\d+_)?(?P<what>\w+)")
