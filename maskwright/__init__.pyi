@@ -1,5 +1,6 @@
 from .data import DataSet as DataSet
 from .data import prepare as prepare
+from .data import show_masks as show_masks
 from .data import train_tokenizer as train_tokenizer
 from .models import evaluate as evaluate
 from .models import fill as fill

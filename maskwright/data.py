@@ -1,9 +1,9 @@
 """Make a tokenizer and a data set of a text, and read the data set."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -15,7 +15,17 @@ from data_prep.inspection import ShownDocument, document
 from data_prep.jobs import PreparationSettings, PrepareRequest
 from data_prep.sources import Options
 from data_prep.storage import Cache
-from launchers.actions import PathLike, as_paths, checked, find_text, make_tokenizer, print_document, run_preparation
+from launchers.actions import (
+    PathLike,
+    as_paths,
+    checked,
+    find_text,
+    make_tokenizer,
+    override_words,
+    print_document,
+    print_masks,
+    run_preparation,
+)
 from launchers.arguments import local
 
 
@@ -174,3 +184,28 @@ def train_tokenizer(
         cache=Cache(),
     )
     return folder
+
+
+@checked
+def show_masks(
+    text: str,
+    tokenizer: PathLike,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    config: PathLike | None = None,
+    steps: Annotated[int, Field(ge=1, le=1000)] = 4,
+) -> None:
+    """Print how a text is masked in several epochs, as `maskwright mask show` does.
+
+    Args:
+        text: its first row of data.seq_len tokens is shown.
+        tokenizer: folder, tokenizer.json or hub:OWNER/NAME.
+        overrides: values of the config by their keys, such as `{"masking.strategy": "span"}`.
+        config: config file; by default all other values are defaults.
+        steps: number of steps, each in a new epoch.
+
+    Raises:
+        UserError: the text, the tokenizer or the config cannot be used.
+    """
+    words, file = override_words(overrides), None if config is None else Path(config)
+    print_masks(text, os.fspath(tokenizer), words, file, steps)

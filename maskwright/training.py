@@ -8,18 +8,17 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
-from pydantic_core import to_jsonable_python
 
 from data_prep.common.errors import UserError
 from data_prep.common.reading import json_or_none
 from data_prep.storage import require_run
-from launchers.actions import PathLike, checked
+from launchers.actions import PathLike, checked, override_words
 from launchers.arguments import local
 from launchers.display import HtmlPage, cell_output
 from launchers.local import handlers_restored, train_locally
 from pretrain.checkpoint import committed
 from pretrain.config import View
-from pretrain.config_files import load_config, on_one_line
+from pretrain.config_files import load_config
 from pretrain.reporting import LINE_SECONDS_VARIABLE
 from pretrain.run import EXIT_CODES, REFUSAL_VARIABLE, JournalTable, RunFolder, Status
 
@@ -142,8 +141,7 @@ def train(
     Raises:
         UserError: the config cannot be used, or the run failed.
     """
-    values = to_jsonable_python(dict(overrides or {}), fallback=_plain)
-    words = [f"{key}={on_one_line(value)}" for key, value in values.items()]
+    words = override_words(overrides)
     folder = load_config(Path(config), words).run.dir
     show = cell_output()
     with TemporaryDirectory() as temporary, handlers_restored():
@@ -159,12 +157,3 @@ def train(
     if code and "Ctrl-C" in run.status.reason:
         raise KeyboardInterrupt(f"{run.path}: {run.status.reason}; {run.status.next_action}")
     return run
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy, or a path, as a value of YAML."""
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if hasattr(value, "item"):
-        return value.item()
-    raise UserError(f"A config cannot hold a {type(value).__name__}. Write numbers, texts, lists and mappings.")

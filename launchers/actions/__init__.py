@@ -1,7 +1,8 @@
 """What a command and the Python package both do, after the command line or the arguments of a call have been read.
 
 `make_tokenizer` and `run_preparation` make a tokenizer and a data set; `find_text` finds their inputs.
-`print_document` prints a document of a data set. `run_evaluation` evaluates models, and `likely_tokens` fills masks.
+`print_document` prints a document of a data set, and `print_masks` the masks of a text. `run_evaluation` evaluates
+models, and `likely_tokens` fills masks.
 `checked` checks the arguments of a call.
 """
 

@@ -1,9 +1,11 @@
 from .checked_arguments import PathLike as PathLike
 from .checked_arguments import as_paths as as_paths
 from .checked_arguments import checked as checked
+from .checked_arguments import override_words as override_words
 from .data_preparation import find_text as find_text
 from .data_preparation import run_preparation as run_preparation
 from .filled_masks import likely_tokens as likely_tokens
 from .model_evaluation import run_evaluation as run_evaluation
 from .shown_document import print_document as print_document
+from .shown_masks import print_masks as print_masks
 from .tokenizer_training import make_tokenizer as make_tokenizer

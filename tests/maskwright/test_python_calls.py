@@ -54,6 +54,12 @@ def test_a_data_set_is_that_of_the_command(made, tmp_path, capsys):
     assert made.data.document(2).text in shown
 
 
+def test_masks_are_those_of_the_command(made, capsys):
+    mw.show_masks("never mind others", made.tokenizer, {"masking.strategy": {"token": 1, "span": 2}}, steps=2)
+    words = ("--tokenizer", made.tokenizer, "masking.strategy={token: 1, span: 2}", "--steps", "2")
+    assert capsys.readouterr().out == runs.succeed("mask", "show", "never mind others", *words).stdout
+
+
 def test_a_run_is_that_of_the_command(made, tmp_path):
     path = tmp_path / "run"
     runs.succeed("train", made.config, f"run.dir={path}", "checkpoint.every_steps=3", "--procs", "1")
@@ -107,6 +113,7 @@ REFUSED: list[tuple[Callable[[Made], Any], str]] = [
     (lambda made: mw.evaluate(made.run, made.data.valid, limit=3), "limit is used only with pairs."),
     (lambda made: mw.evaluate(made.run, pairs=made.text, seq_len=64), "seq_len is used only with data."),
     (lambda made: mw.evaluate(made.run, made.data.valid, strategy="words"), "strategy must be token, whole_word"),
+    (lambda made: mw.show_masks("a", made.tokenizer, {"masking.rate": 2}), "masking.rate"),
     (lambda made: mw.fill(made.run, "no mask"), "No [MASK] in 'no mask'."),
 ]
 
