@@ -56,7 +56,7 @@ def documented_commands() -> list[tuple[str, list[str], bool]]:
         if piece.language in ("python", "yaml", "json"):
             continue
         for line in piece.text.replace("\\\n", " ").splitlines():
-            if match := re.search(r"(?:^|[\s/])maskwright ([a-z-].*)", line):
+            if match := re.search(r"(?:^|[\s/])(?<!import )maskwright ([a-z-].*)", line):
                 commands.append((piece.page, shlex.split(match[1], comments=True), piece.fenced))
     return commands
 

@@ -51,6 +51,17 @@ def test_the_site_builds_without_warnings_and_asks_no_other_server(site):
     assert 'href="configs/demo/"' in (site / "index.html").read_text()
 
 
+def test_the_python_package_and_its_notebook_have_pages(site):
+    reference = (site / "reference/python/index.html").read_text(encoding="utf-8")
+    for name in ("prepare", "train", "Run.metrics", "DataSet.show", "valid_fraction", "evaluate", "fill"):
+        assert name in reference
+    notebook = (site / "notebook/index.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in notebook
+    assert "completed, step 160 of 160" in notebook
+    assert "\x1b" not in notebook
+    assert (site / "notebook/notebook.ipynb").exists() or (site / "notebook.ipynb").exists()
+
+
 def test_each_key_has_an_anchor_and_the_search_finds_it_there(site):
     page = (site / "configuration/index.html").read_text(encoding="utf-8")
     assert re.findall(r'<a href="#([\w.]+)" id="\1">', page) == list(defaults())
