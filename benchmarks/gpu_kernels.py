@@ -309,12 +309,12 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
     def optimizer(using: Operations) -> Call:
         weights, *moments = torch.full((3, n * d // 2), 0.01, device=bench.device)
         gradient, copy = numbers(n * d // 2).detach(), weights.to(bench.dtype, copy=True)
-        tensors = weights, gradient, *moments, torch.zeros((), device=bench.device), copy
-        settings = {"lr": 1e-4, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.01, "found_inf": None}
+        state = {"exp_avg": moments[0], "exp_avg_sq": moments[1], "step": torch.zeros((), device=bench.device)}
+        settings = {"lr": 1e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01}
         divisor = torch.ones((), device=bench.device)
 
         def call() -> list[Tensor]:
-            (using.adamw or adamw)(*([tensor] for tensor in tensors), divisor=divisor, **settings)
+            (using.adamw or adamw)([weights], [gradient], [state], [copy], settings, divisor, None)
             return [weights, copy]
 
         return call

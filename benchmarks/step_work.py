@@ -239,8 +239,11 @@ class FlatWeights:
         self._views: list[Tensor] = []  # of the gradients
         self._copies = [torch.cat([p.detach().reshape(-1) for p in group["params"]]) for group in groups]
         self._gradients = [torch.zeros_like(copy) for copy in self._copies]
-        self._state = [[copy.float().clone(), *torch.zeros(2, len(copy), device=copy.device)] for copy in self._copies]
-        self._counts = [torch.zeros((), device=copy.device) for copy in self._copies]
+        self._masters = [copy.float().clone() for copy in self._copies]
+        self._states = [
+            {"step": copy.new_zeros(()), "exp_avg": torch.zeros_like(copy), "exp_avg_sq": torch.zeros_like(copy)}
+            for copy in self._masters
+        ]
         for group, copy, gradient in zip(groups, self._copies, self._gradients, strict=True):
             sizes = [weight.numel() for weight in group["params"]]
             self._views += [part.view_as(p) for part, p in zip(gradient.split(sizes), group["params"], strict=True)]
@@ -255,12 +258,11 @@ class FlatWeights:
             norms = torch._foreach_norm(self._gradients, 2, dtype=torch.float32)
             norm = torch.linalg.vector_norm(torch.stack(norms))
         with record_function("part: optimizer"):
-            settings = {"lr": lr, "betas": self._settings.betas, "eps": self._settings.eps, "found_inf": None}
+            settings = {"lr": lr, "betas": self._settings.betas, "eps": self._settings.eps}
             divisor = (norm / GRAD_CLIP).clamp(min=1)
-            for number, decay in enumerate(self._decays):
-                weights, *moments = self._state[number]
-                tensors = weights, self._gradients[number], *moments, self._counts[number], self._copies[number]
-                self._kernel(*([tensor] for tensor in tensors), decay=decay, divisor=divisor, **settings)
+            tensors = zip(self._masters, self._gradients, self._states, self._copies, strict=True)
+            for each, decay in zip(tensors, self._decays, strict=True):
+                self._kernel(*([part] for part in each), settings | {"weight_decay": decay}, divisor, None)
             for weight in self._weights:
                 weight.grad = None
         return norm

@@ -69,7 +69,7 @@ class FlatGradientStep:
             pairs = zip(self.gradients.parts, self.weights.parts, strict=True)
             inner.kernel, inner.in_model = self._kernel, dict(zip(masters, pairs, strict=True))
             inner.step()
-            del inner.kernel, inner.in_model
+            inner.in_model = {}
         else:
             for master, part in zip(masters, self.gradients.parts, strict=True):
                 master.grad = part

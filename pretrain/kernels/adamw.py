@@ -5,7 +5,8 @@ One kernel reads gradient, weight and moments, and writes weight, moments and th
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import triton
@@ -19,27 +20,25 @@ _WARPS = 4
 def adamw(
     weights: Sequence[Tensor],
     gradients: Sequence[Tensor],
-    averages: Sequence[Tensor],
-    squares: Sequence[Tensor],
-    counts: Sequence[Tensor],
+    states: Sequence[Mapping[str, Tensor]],
     copies: Sequence[Tensor],
-    *,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    decay: float,
+    settings: Mapping[str, Any],
     divisor: Tensor | None,
     found_inf: Tensor | None,
 ) -> None:
     """See pretrain.kernels.plain.adamw; all tensors must be contiguous."""
-    torch._foreach_add_(list(counts), 1)
+    counts = [state["step"] for state in states]
+    torch._foreach_add_(counts, 1)
     if found_inf is not None:
-        torch._foreach_sub_(list(counts), [found_inf] * len(counts))
-    from_betas = [value for beta in betas for value in (beta, 1 - beta, math.log2(beta) if beta else -math.inf)]
-    for weight, *others in zip(weights, gradients, averages, squares, copies, counts, strict=True):
+        torch._foreach_sub_(counts, [found_inf] * len(counts))
+    lr = settings["lr"]
+    numbers = [lr, lr * settings["weight_decay"], settings["eps"]]
+    for beta in settings["betas"]:
+        numbers += [beta, 1 - beta, math.log2(beta) if beta else -math.inf]
+    for weight, gradient, state, copy in zip(weights, gradients, states, copies, strict=True):
+        tensors = weight, gradient, state["exp_avg"], state["exp_avg_sq"], copy, state["step"], divisor, found_inf
         grid = (triton.cdiv(weight.numel(), _BLOCK),)
-        options = {"BLOCK": _BLOCK, "num_warps": _WARPS}
-        _adamw[grid](weight, *others, divisor, found_inf, weight.numel(), lr, lr * decay, eps, *from_betas, **options)
+        _adamw[grid](*tensors, weight.numel(), *numbers, BLOCK=_BLOCK, num_warps=_WARPS)
 
 
 @triton.jit

@@ -3,8 +3,8 @@
 Shapes: N slots, D hidden, I width of an MLP, H heads of E dimensions (G of keys), K rows of V logits.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -157,15 +157,9 @@ def _cross_entropy(
 def adamw(
     weights: Sequence[Tensor],
     gradients: Sequence[Tensor],
-    averages: Sequence[Tensor],
-    squares: Sequence[Tensor],
-    counts: Sequence[Tensor],
-    copies: Sequence[Tensor] = (),
-    *,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    decay: float,
+    states: Sequence[Mapping[str, Tensor]],
+    copies: Sequence[Tensor],
+    settings: Mapping[str, Any],
     divisor: Tensor | None,
     found_inf: Tensor | None,
 ) -> None:
@@ -174,29 +168,29 @@ def adamw(
     Args:
         weights: fp32, one tensor for each of the gradients.
         gradients: of any precision; their values are undefined afterwards.
-        averages, squares: the moments, fp32.
-        counts: of each tensor the steps, fp32 []; 1 is added.
+        states: as in torch.optim.AdamW: moments `exp_avg` and `exp_avg_sq`, and the count `step`, to which 1 is added.
         copies: of the model's precision; they get the new weights.
-        decay: of the weights; it is multiplied by `lr`.
+        settings: as in a group of torch.optim.AdamW: `lr`, `betas`, `eps` and `weight_decay`.
         divisor: of the gradients, fp32 [].
         found_inf: fp32 []; if 1, nothing changes.
     """
+    averages, squares, counts = ([state[key] for state in states] for key in ("exp_avg", "exp_avg_sq", "step"))
     torch_adamw(
         list(weights),
         [gradient.to(weight.dtype) for gradient, weight in zip(gradients, weights, strict=True)],
-        list(averages),
-        list(squares),
+        averages,
+        squares,
         [],
-        list(counts),
+        counts,
         fused=True,
         grad_scale=divisor,
         found_inf=found_inf,
         amsgrad=False,
-        beta1=betas[0],
-        beta2=betas[1],
-        lr=lr,
-        weight_decay=decay,
-        eps=eps,
+        beta1=settings["betas"][0],
+        beta2=settings["betas"][1],
+        lr=settings["lr"],
+        weight_decay=settings["weight_decay"],
+        eps=settings["eps"],
         maximize=False,
     )
     if copies:

@@ -28,7 +28,7 @@ class AdamW(ShardedOptimizer):
     divides_in_kernel = True
 
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
-        self.adam(group, tensors, tensors, group["lr"], group["weight_decay"])
+        self.adam(group, tensors, tensors)
 
 
 class Lamb(ShardedOptimizer):
@@ -93,7 +93,7 @@ class Muon(ShardedOptimizer):
 
     def update(self, group: dict[str, Any], tensors: list[Tensor]) -> None:
         if group["kind"] != "matrix":
-            self.adam(group, tensors, tensors, group["lr"], group["weight_decay"])
+            self.adam(group, tensors, tensors)
             return
         directions = self.momentum_directions(tensors, self._muon.momentum)
         if (key := tuple(tensors)) not in self._exchanges:

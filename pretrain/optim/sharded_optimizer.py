@@ -10,8 +10,7 @@ device, bit for bit, and the host does not wait.
 import inspect
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
 import torch
@@ -35,14 +34,12 @@ class ShardedOptimizer(torch.optim.Optimizer):
         divides_in_kernel: whether the fused kernel does so. Otherwise it is a pass over the gradients.
         in_model: where `divides_in_kernel`, of each tensor without `grad` its gradient, and the weights that the model
             computes with, which `step` sets. Both are of any precision.
-        kernel: what steps on tensors, as pretrain.kernels.plain.adamw.
+        kernel: what steps on them, as pretrain.kernels.plain.adamw.
     """
 
     found_inf: Tensor | None = None
     grad_scale: Tensor | None = None
     divides_in_kernel: ClassVar[bool] = False
-    in_model: Mapping[Tensor, tuple[Tensor, Tensor]] = MappingProxyType({})
-    kernel: Callable[..., None] = staticmethod(adamw)
 
     # PyTorch's, without its wrapper that imports the compiler: 1.5 s of every start.
     add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
@@ -52,6 +49,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     def __init__(self, parameters: list[Described], config: OptimConfig, depths: int = 1):
         self._ema = config.ema
+        self.in_model: dict[Tensor, tuple[Tensor, Tensor]] = {}
+        self.kernel: Callable[..., None] = adamw
         self._shapes = {p.name: p.shape for p in parameters}
         self._shares: dict[Tensor, RankPieces] = {
             p.parameter: RankPieces([[Piece(p.name, 0, p.parameter.numel(), 0)]]) for p in parameters
@@ -118,20 +117,18 @@ class ShardedOptimizer(torch.optim.Optimizer):
             self._segments[key] = Segments([self._shares[t] for t in tensors], numels, tensors[0].device)
         return self._segments[key]
 
-    def adam(self, group: dict[str, Any], tensors: list[Tensor], to: list[Tensor], lr: float, decay: float) -> None:
-        """Apply AdamW (Loshchilov and Hutter, 2019) with the gradients of `tensors` to `to`."""
+    def adam(self, settings: dict[str, Any], tensors: list[Tensor], to: list[Tensor]) -> None:
+        """Apply AdamW (Loshchilov and Hutter, 2019) with the gradients of `tensors` to `to`; `settings` of a group."""
         in_model = [self.in_model[tensor] for tensor in tensors] if self.in_model else []
-        self.kernel(
+        step = self.kernel if in_model else adamw
+        step(
             to,
             [gradient for gradient, _ in in_model] or gradients(tensors),
-            *(self._state(tensors, name) for name in ("exp_avg", "exp_avg_sq", "step")),
+            [self.state[tensor] for tensor in tensors],
             [weights for _, weights in in_model],
-            lr=lr,
-            betas=group["betas"],
-            eps=group["eps"],
-            decay=decay,
-            divisor=self.grad_scale if self.divides_in_kernel else None,
-            found_inf=self.found_inf,
+            settings,
+            self.grad_scale if self.divides_in_kernel else None,
+            self.found_inf,
         )
 
     def adam_directions(self, group: dict[str, Any], tensors: list[Tensor]) -> list[Tensor]:
@@ -140,7 +137,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         A skipped step's is decay * w.
         """
         directions = [torch.zeros_like(tensor) for tensor in tensors]
-        self.adam(group, tensors, directions, lr=-1.0, decay=0.0)
+        self.adam(group | {"lr": -1.0, "weight_decay": 0.0}, tensors, directions)
         if group["weight_decay"]:
             torch._foreach_add_(directions, tensors, alpha=group["weight_decay"])
         return directions

@@ -164,10 +164,10 @@ def _launch_operations(hidden: int, dtype: torch.dtype) -> None:
     torch.autograd.backward(results, [torch.ones_like(part) for part in results])
     flat, count = numbers(16 * hidden).detach(), torch.zeros(())
     for found_inf in (count, None):
-        tensors = ([each] for each in (flat.float(), flat, flat.float(), flat.float(), count, flat))
-        options = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-6, "decay": 0.1}
+        state = {"exp_avg": flat.float(), "exp_avg_sq": flat.float(), "step": count}
+        options = {"lr": 1e-3, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.1}
         assert FUSED.adamw is not None
-        FUSED.adamw(*tensors, **options, divisor=found_inf, found_inf=found_inf)
+        FUSED.adamw([flat.float()], [flat], [state], [flat], options, found_inf, found_inf)
     for smoothing, weights in ((0.0, None), (0.1, torch.zeros(8))):
         for columns, ids_used in ((50_368, 50_280), (128, 101)):
             FUSED.cross_entropy(numbers(8, columns).detach(), ids, weights, ids_used, smoothing, 1e-4, True)

@@ -328,20 +328,20 @@ def _near_attention(q: Tensor, k: Tensor, v: Tensor, near: Tensor) -> Tensor:
 def adamw_errors(n: int, dtype: torch.dtype, device: str) -> Errors:
     """As `errors`, of all that two steps of AdamW change. Skipped steps between them change nothing."""
     torch.manual_seed(0)
-    start = {"weights": torch.randn(n), "averages": torch.randn(n), "squares": torch.rand(n), "count": torch.zeros(())}
+    start = {"weights": torch.randn(n), "exp_avg": torch.randn(n), "exp_avg_sq": torch.rand(n), "step": torch.zeros(())}
     first, second = (torch.randn(2, n) * 3).to(dtype)
     divisor, (no, yes) = torch.tensor(1.7, device=device), torch.tensor([[0.0], [1.0]], device=device)
-    settings = {"lr": 0.02, "betas": (0.9, 0.999), "eps": 1e-6, "decay": 0.1}
+    settings = {"lr": 0.02, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.1}
     found = []
     kernel = operations(True).adamw
     assert kernel
     for using, to in ((kernel, torch.float32), (adamw, torch.float32), (adamw, torch.float64)):
         state = {name: tensor.to(device, to, copy=True) for name, tensor in start.items()}
-        state["count"], copies = state["count"].float(), torch.empty(n, dtype=dtype, device=device)
+        state["step"], copies = state["step"].float(), torch.empty(n, dtype=dtype, device=device)
 
         def step(gradient: Tensor, skipped: Tensor, by: Tensor | None) -> None:
-            tensors = [state["weights"], gradient.to(device, copy=True), *list(state.values())[1:], copies]  # noqa: B023
-            using(*([tensor] for tensor in tensors), **settings, divisor=by, found_inf=skipped[0])  # noqa: B023
+            tensors = state["weights"], gradient.to(device, copy=True), state, copies  # noqa: B023
+            using(*([each] for each in tensors), settings, by, skipped[0])  # noqa: B023
 
         step(first, no, None)
         kept = [tensor.clone() for tensor in (*state.values(), copies)]

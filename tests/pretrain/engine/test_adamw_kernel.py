@@ -56,9 +56,9 @@ def trained(precision: str, folder: Path, *using: Operations) -> Trained:
     return values, state
 
 
-def twin(weights: list[Tensor], gradients: list[Tensor], *tensors: list[Tensor], **settings: Any) -> None:
+def twin(weights: list[Tensor], gradients: list[Tensor], *others: Any) -> None:
     GRADIENTS.update(gradient.dtype for gradient in gradients)
-    adamw(weights, gradients, *tensors, **settings)
+    adamw(weights, gradients, *others)
 
 
 def check_bits(folder: str) -> None:
