@@ -164,5 +164,7 @@ def test_a_run_begins_with_a_model_of_the_hub_and_keeps_its_commit(hub, folder, 
     assert f"note: model.init is {NAME}@{commit}, as at the first start" in ended.stderr
     assert hub.store.requests.total() == asked
     assert list(runs.losses(run)) == [1, 2, 3, 4]
+    job = command("launch", "slurm", config, "train.steps=4", "--cpu", "--dry-run")
+    assert f"init: {NAME}@{commit}\n" in job.out, job.err
     other = command("train", config, "train.steps=6", f"model.init={NAME}@{head(hub)}")
     assert (other.code, "model.init (weights) was" in other.err) == (1, True), other.err
