@@ -2,7 +2,8 @@
 
 DeepSpeed's own path for stage 1 copies a gradient up to five times between backward pass and optimizer, sums
 micro-batches in the precision of the model, and all-reduces what only one rank needs. Here a gradient is copied once
-and measured once. The rank's part of the flat tensor is what its optimizer steps on.
+and measured once. The rank's part of the flat tensor is what its optimizer steps on. An optimizer that reads 16 bits
+gets the gradients of a step with one micro-batch unchanged.
 
 The sum over the ranks overlaps the backward pass: gradients are sent as soon as the last micro-batch has given all of
 a bucket. For that the matrices, nearly all weights of a deep model, are MATRIX_GROUPS parameter groups by depth.
