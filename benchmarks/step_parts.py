@@ -28,7 +28,7 @@ def parts_of(side: Side, batches: Iterator[Batch], steps: int) -> dict[str, floa
     events = profiled(side, batches, steps, {ProfilerActivity.CPU})
     for handle in handles:
         handle.remove()
-    times = _times(events, side.work.device)
+    times = _times(events)
     whole = sum(times.values())
     return {part: times[part] / whole for part in PARTS} | loader_seconds(side.work, steps)
 
@@ -79,29 +79,24 @@ def _marked(model: nn.Module) -> Iterator[Any]:
     yield model.register_forward_hook(close)
 
 
-def _times(events: list[FunctionEvent], device: str) -> Counter[str]:
-    """Microseconds of each part, on the device."""
-
-    def spent(event: FunctionEvent) -> float:
-        return float(event.device_time_total if device == "cuda" else event.cpu_time_total)
-
+def _times(events: list[FunctionEvent]) -> Counter[str]:
+    """Microseconds of each part, on a CPU."""
     times: Counter[str] = Counter()
     part_of: dict[int, str] = {}
     whole = 0.0
-    on_host = [event for event in events if str(event.device_type).endswith("CPU")]
-    for event in on_host:
+    for event in events:
         part = _part(event)
         if part and event.name.startswith(_PREFIX):
-            times[part] += spent(event)
+            times[part] += event.cpu_time_total
             if outer := _part(event.cpu_parent):  # a norm within "attention" or "MLP"
-                times[outer] -= spent(event)
+                times[outer] -= event.cpu_time_total
         elif part and event.sequence_nr >= 0:
             part_of.setdefault(event.sequence_nr, part)
         if event.cpu_parent is None:
-            whole += spent(event)
-    for event in on_host:
+            whole += event.cpu_time_total
+    for event in events:
         if event.name.startswith(_BACKWARD):
-            times[part_of.get(event.sequence_nr, PARTS[-1])] += spent(event)
+            times[part_of.get(event.sequence_nr, PARTS[-1])] += event.cpu_time_total
     named = sum(time for part, time in times.items() if part != PARTS[-1])
     times[PARTS[-1]] = max(times[PARTS[-1]], whole - named)
     return times
