@@ -147,7 +147,7 @@ def page() -> str:
     models = []
     for case, was in BEFORE.items():
         least, most = step(case)
-        rates = f"{tokens(case, most)} to {tokens(case, least)}"
+        rates = " to ".join(dict.fromkeys((tokens(case, most), tokens(case, least))))
         cells = [f"{was.step}", f"{was.floor}", shown((least, most)), f"{likely(case):.1f}"]
         models.append([case, *cells, f"{was.rate / 1000:,.0f}k", was.aim, rates, tokens(case, likely(case))])
     changes = [

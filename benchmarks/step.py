@@ -126,7 +126,7 @@ def measure(case: Case, data: Path, args: argparse.Namespace) -> Measured:
     torch.set_num_threads(args.threads)
     predictions = round(case.rate * one.tokens / one.steps / args.micro)
     products = products_of_step(work, slots, predictions)
-    return Measured(case, rounds, trials, parts, product_rates(products, args.device, work.half))
+    return Measured(case, rounds, trials, parts, product_rates(products, work.device, work.half))
 
 
 def in_turns(works: list[Work], count: int) -> dict[str, list[Round]]:
