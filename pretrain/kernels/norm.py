@@ -45,7 +45,7 @@ def add_norm(
     x_bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """See pretrain.kernels.plain.add_norm. The residual may be one row [D], expanded to [N, D]."""
-    normed, again, total = _AddNorm.apply(x, x_bias, residual, weight, bias, eps)
+    normed, again, total = _Norm.apply(None, x, None, residual, x_bias, weight, bias, eps)
     return normed, again, total
 
 
@@ -60,28 +60,34 @@ def embed_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor]:
     """See pretrain.kernels.plain.embed_norm."""
-    normed, again = _EmbedNorm.apply(tokens, words, positions, table, kind, weight, bias, eps)
+    normed, again, _ = _Norm.apply(tokens, words, positions, table, kind, weight, bias, eps)
     return normed, again
 
 
-class _AddNorm(torch.autograd.Function):
+class _Norm(torch.autograd.Function):
+    """The norm of x + other + row, twice, and that sum [N, D]; see _forward. With indices, of rows of x and other."""
+
     @staticmethod
     def forward(
         ctx: Any,
+        x_rows: Tensor | None,
         x: Tensor,
-        x_bias: Tensor | None,
-        residual: Tensor | None,
+        other_rows: Tensor | None,
+        other: Tensor | None,
+        row: Tensor | None,
         weight: Tensor,
         bias: Tensor | None,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        assert x_bias is None or residual is not None
+        assert row is None or other is not None
         x = x.contiguous()
-        if residual is not None and residual.stride(1) != 1:
-            residual = residual.contiguous()
-        normed, total, *statistics = _norm((None, x, None, residual, x_bias), len(x), weight, bias, eps)
-        ctx.save_for_backward(total, weight, *statistics)
-        ctx.has_residual, ctx.has = residual is not None, (bias is not None, x_bias is not None)
+        if other is not None and other.stride(1) != 1:
+            other = other.contiguous()
+        n_rows = len(x) if x_rows is None else len(x_rows)
+        normed, total, *statistics = _norm((x_rows, x, other_rows, other, row), n_rows, weight, bias, eps)
+        ctx.save_for_backward(x_rows, other_rows, total, weight, *statistics)
+        ctx.n_x, ctx.n_other = len(x), None if other is None else len(other)
+        ctx.has = bias is not None, row is not None
         ctx.set_materialize_grads(False)
         return normed, normed.detach(), total
 
@@ -89,39 +95,17 @@ class _AddNorm(torch.autograd.Function):
     def backward(
         ctx: Any, of_normed: Tensor | None, of_again: Tensor | None, of_total: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        of_x, of_weight, of_bias, of_x_bias = _gradients(ctx.saved_tensors, of_normed, of_again, of_total, *ctx.has)
-        return of_x, of_x_bias, of_x if ctx.has_residual else None, of_weight, of_bias, None
+        x_rows, other_rows, *saved = ctx.saved_tensors
+        of_sum, of_weight, of_bias, of_row = _gradients(saved, of_normed, of_again, of_total, *ctx.has)
+        of_other = None if ctx.n_other is None else _to_rows(of_sum, other_rows, ctx.n_other)
+        return None, _to_rows(of_sum, x_rows, ctx.n_x), None, of_other, of_row, of_weight, of_bias, None
 
 
-class _EmbedNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        tokens: Tensor,
-        words: Tensor,
-        positions: Tensor | None,
-        table: Tensor | None,
-        kind: Tensor | None,
-        weight: Tensor,
-        bias: Tensor | None,
-        eps: float,
-    ) -> tuple[Tensor, Tensor]:
-        normed, *saved = _norm((tokens, words, positions, table, kind), len(tokens), weight, bias, eps)
-        ctx.save_for_backward(tokens, positions, saved[0], weight, *saved[1:])
-        ctx.n_words, ctx.n_positions = len(words), None if table is None else len(table)
-        ctx.has = bias is not None, kind is not None
-        ctx.set_materialize_grads(False)
-        return normed, normed.detach()
-
-    @staticmethod
-    def backward(ctx: Any, of_normed: Tensor | None, of_again: Tensor | None) -> tuple[Tensor | None, ...]:
-        tokens, positions, *saved = ctx.saved_tensors
-        of_total, of_weight, of_bias, of_kind = _gradients(saved, of_normed, of_again, None, *ctx.has)
-        to_rows = torch.ops.aten.embedding_dense_backward
-        of_words, of_table = to_rows(of_total, tokens, ctx.n_words, -1, False), None
-        if ctx.n_positions is not None:
-            of_table = to_rows(of_total, positions, ctx.n_positions, -1, False)
-        return None, of_words, None, of_table, of_kind, of_weight, of_bias, None
+def _to_rows(gradient: Tensor, rows: Tensor | None, n_rows: int) -> Tensor:
+    """The gradient [n_rows, D] of a matrix from that of its rows; of all rows, it is the same."""
+    if rows is None:
+        return gradient
+    return torch.ops.aten.embedding_dense_backward(gradient, rows, n_rows, -1, False)
 
 
 def _norm(
