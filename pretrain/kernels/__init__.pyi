@@ -7,6 +7,7 @@ from .backend_choice import fastest_attention as fastest_attention
 from .flash_attention import FlashAttention as FlashAttention
 from .flash_attention import use_version as use_version
 from .implementation import operations as operations
+from .merged_attention import varlen_attention as varlen_attention
 from .plain import PLAIN as PLAIN
 from .plain import Operations as Operations
 from .plain import Rotation as Rotation

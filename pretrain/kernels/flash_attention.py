@@ -14,30 +14,29 @@ from data_prep.common.packages import installed_version
 BUILT_IN = 2  # the version in torch
 
 
-class _Package(NamedTuple):
-    """The package of a newer version, and the GPUs it is for.
+class _Newer(NamedTuple):
+    """A newer version: its package, and the GPUs that it is for.
 
-    Version 4 on Hopper has no windows, no backward pass for small heads, and no gain over version 3.
-
-    generation: the major number of the GPUs' compute capability.
-    module: its own module. It shows that there is a build from source, which has no metadata.
+    generations: the major numbers of the GPUs' compute capability.
+    module: its own module. It shows that there is a build without metadata, or from another package.
     """
 
-    name: str
-    generation: int
+    package: str
+    generations: tuple[int, ...]
     gpus: str
     module: str | None = None
 
     @property
-    def version(self) -> str | None:
-        """The installed version; None if it is not installed. Nothing is imported."""
+    def installed(self) -> str | None:
+        """Name and version of the installed package; None if there is none. Nothing is imported."""
         built = self.module is not None and find_spec(self.module) is not None
-        return installed_version(self.name) or ("of unknown version" if built else None)
+        version = installed_version(self.package) or ("of unknown version" if built else None)
+        return version and f"{self.package} {version}"
 
 
-_PACKAGES = {
-    3: _Package("flash_attn_3", 9, "Hopper", "flash_attn_interface"),
-    4: _Package("flash-attn-4", 10, "Blackwell"),  # its module lies in a package that others share
+_NEWER = {  # in the order in which `auto` takes them
+    3: _Newer("flash_attn_3", (9,), "Hopper", "flash_attn_interface"),
+    4: _Newer("flash-attn-4", (9, 10), "Hopper or Blackwell"),  # its module lies in a package that others share
 }
 
 
@@ -48,23 +47,28 @@ class FlashAttention(NamedTuple):
     package: str = ""
 
     @classmethod
-    def installed(cls, generation: int | None) -> "FlashAttention":
-        """The newest one for these GPUs. generation: as in _Package; None for a CPU."""
-        for number, package in _PACKAGES.items():
-            if package.generation == generation and (version := package.version):
-                return cls(number, f"{package.name} {version}")
+    def installed(cls, generation: int | None, wanted: int | str = "auto") -> "FlashAttention":
+        """The one to use on these GPUs, as torch's if no newer one is installed.
+
+        Args:
+            generation: as in _Newer; None for a CPU.
+            wanted: the setting `train.flash_attention`.
+        """
+        for number, newer in _NEWER.items():
+            if wanted in ("auto", number) and generation in newer.generations and (package := newer.installed):
+                return cls(number, package)
         return cls()
 
     def require(self, wanted: int | str) -> None:
-        """Check the setting `train.flash_attention`, where this one is the newest.
+        """Check the setting `train.flash_attention`, for which this one was found.
 
         Raises:
             UserError: if the wanted version is not installed, or is for other GPUs.
         """
-        if wanted in _PACKAGES and wanted != self.version:
-            package = _PACKAGES[int(wanted)]
+        if wanted in _NEWER and wanted != self.version:
+            newer = _NEWER[int(wanted)]
             raise UserError(
-                f"train.flash_attention is {wanted}, which needs {package.gpus} GPUs and the package {package.name} on "
+                f"train.flash_attention is {wanted}, which needs {newer.gpus} GPUs and the package {newer.package} on "
                 "all of them; install it, or set train.flash_attention to auto"
             )
 
@@ -73,24 +77,27 @@ def use_version(number: int) -> None:
     """Let torch compute flash attention with this version from now on, in the whole process.
 
     Raises:
-        UserError: if its package cannot be loaded.
+        UserError: if its package cannot be loaded, or computes no gradients, as builds for inference do not.
     """
-    from torch.nn.attention import (
-        activate_flash_attention_impl,
-        current_flash_attention_impl,
-        restore_flash_attention_impl,
-    )
+    from torch.nn import attention
 
     wanted = None if number == BUILT_IN else f"FA{number}"
-    if current_flash_attention_impl() == wanted:
+    active = attention.current_flash_attention_impl()
+    if active and active != wanted:
+        attention.restore_flash_attention_impl()
+    if wanted is None or active == wanted:
         return
-    if wanted is None:
-        restore_flash_attention_impl()
-        return
+    problem = "cannot be loaded"
     try:
-        activate_flash_attention_impl(wanted)
+        attention.activate_flash_attention_impl(wanted)
+        problem = "computes no gradients"
+        from pretrain.kernels.merged_attention import compute_one_gradient
+
+        compute_one_gradient()
     except (ImportError, OSError, RuntimeError, ValueError) as error:
+        if attention.current_flash_attention_impl():
+            attention.restore_flash_attention_impl()
         raise UserError(
-            f"FlashAttention {number} cannot be loaded ({one_line(str(error), 200)}); install the package "
-            f"{_PACKAGES[number].name}, or set train.flash_attention to auto"
+            f"FlashAttention {number} {problem} ({one_line(str(error), 200)}); install the package "
+            f"{_NEWER[number].package}, or set train.flash_attention to auto"
         ) from error

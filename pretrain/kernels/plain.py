@@ -102,14 +102,14 @@ def swiglu(halves: Tensor) -> Tensor:
     return F.silu(value) * gate
 
 
-def rotate_heads(matrix: Tensor, parts: tuple[int, ...], rotated: int, by: Rotation) -> tuple[Tensor, ...]:
+def rotate_heads(matrix: Tensor, parts: tuple[int, ...], rotated: int, by: Rotation | None) -> tuple[Tensor, ...]:
     """The parts of a matrix [N, sum(parts) * E], with so many heads each: [N, H, E], [N, G, E] and so on.
 
     The first `rotated` parts, query and key, are rotated by their positions. The kernel rotates them in place: do not
-    use `matrix` afterwards.
+    use `matrix` afterwards. In its backward pass, gradients that are parts of one matrix need no copy.
     """
     split = matrix.unflatten(1, (sum(parts), -1)).split(parts, dim=1)
-    return tuple(rotate(part, by) if number < rotated else part for number, part in enumerate(split))
+    return tuple(rotate(part, by) if by and number < rotated else part for number, part in enumerate(split))
 
 
 def cross_entropy(
@@ -210,7 +210,7 @@ class Operations(NamedTuple):
     add_norm: Callable[..., tuple[Tensor, Tensor, Tensor]]
     linear_gelu: Callable[[Tensor, Tensor, Tensor | None], Tensor]
     geglu: Callable[[Tensor], Tensor]
-    rotate_heads: Callable[[Tensor, tuple[int, ...], int, Rotation], tuple[Tensor, ...]]
+    rotate_heads: Callable[[Tensor, tuple[int, ...], int, Rotation | None], tuple[Tensor, ...]]
     cross_entropy: Callable[..., tuple[Tensor, Tensor | None]]
     fused: bool = False
     window_attention: Callable[[Tensor, int, Rotation, Tiles, int], Tensor] | None = None

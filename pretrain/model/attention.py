@@ -283,6 +283,6 @@ def _row_mask(
 
 
 def _varlen() -> Any:
-    from torch.nn.attention.varlen import varlen_attn  # takes a second, and only a GPU needs it
+    from pretrain.kernels import varlen_attention  # takes a second, and only a GPU needs it
 
-    return varlen_attn
+    return varlen_attention

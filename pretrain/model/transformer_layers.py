@@ -95,13 +95,27 @@ class QueryKeyValue(nn.Linear):
         return tuple(F.linear(*each) for each in zip((x_KD, x_ND), weights, biases, strict=True))
 
 
+def _heads(
+    operations: Operations,
+    matrices: tuple[Tensor, ...],
+    parts: tuple[int, ...],
+    by: Rotation | None = None,
+    of_queries: Rotation | None = None,
+) -> tuple[Tensor, ...]:
+    """Query, key and value of the results of QueryKeyValue, with so many heads, rotated if their positions count."""
+    rotate, rotated = operations.rotate_heads, int(by is not None)
+    if len(matrices) == 1:
+        return rotate(matrices[0], parts, 2 * rotated, by)
+    return *rotate(matrices[0], parts[:1], rotated, of_queries), *rotate(matrices[1], parts[1:], rotated, by)
+
+
 class PostNormLayer(nn.Module):
     """The layer of BERT and RoBERTa: a norm after each residual sum (Vaswani et al., 2017), and a GELU between."""
 
     def __init__(self, shape: EncoderShape, number: int, operations: Operations):
         super().__init__()
         d = shape.hidden
-        self.heads, self.dropout = shape.heads, shape.dropout
+        self.heads, self.dropout, self.operations = shape.heads, shape.dropout, operations
         self.qkv = QueryKeyValue(shape)
         self.attention_out = LinearBeforeNorm(d, d)
         self.attention_norm = AddNorm(shape, operations)
@@ -121,8 +135,7 @@ class PostNormLayer(nn.Module):
         some = spans[0][1].queries is not None
         if places is not None:
             again_ND = again_ND.index_select(0, places)
-        matrices, heads = self.qkv(x_ND, again_ND if some else None), (-1, self.heads, x_ND.shape[1] // self.heads)
-        q, k, v = (part for matrix in matrices for part in matrix.unflatten(1, heads).unbind(1))
+        q, k, v = _heads(self.operations, self.qkv(x_ND, again_ND if some else None), (self.heads,) * 3)
         dropout = self.dropout if self.training else 0.0
         mixed_ND = attention_of_spans(q, k, v, spans, dropout=dropout).flatten(1)
         if places is not None and not some:
@@ -193,15 +206,11 @@ class PreNormLayer(nn.Module):
 
         Local layers have a kernel for one view of all rows in both directions.
         """
-        tiles, kernel, rotate = spans[0][1].tiles, self.operations.window_attention, self.operations.rotate_heads
+        tiles, kernel = spans[0][1].tiles, self.operations.window_attention
         if tiles and kernel and self.reach is not None and not dropout:
             return kernel(matrices[0], self.parts[0], rotation, tiles, self.reach)
-        if queries is None:
-            q, k, v = rotate(matrices[0], self.parts, 2, rotation)
-        else:
-            at_queries = rotation[0].index_select(0, queries), rotation[1].index_select(0, queries)
-            (q,) = rotate(matrices[0], self.parts[:1], 1, at_queries)
-            k, v = rotate(matrices[1], self.parts[1:], 1, rotation)
+        of_queries = None if queries is None else (rotation[0][queries], rotation[1][queries])
+        q, k, v = _heads(self.operations, matrices, self.parts, rotation, of_queries)
         return attention_of_spans(q, k, v, spans, self.reach, dropout)
 
 

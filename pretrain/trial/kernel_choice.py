@@ -28,9 +28,10 @@ def choose_kernels(
         The run, and the choice as values of environment.json.
     """
     device = engine.device.type
-    newest = {FlashAttention(*installed) for installed in all_gather_json(_installed_flash_attention())}
+    wanted, generation = run.given.train.flash_attention, _generation()
+    newest = {FlashAttention(*of_rank) for of_rank in all_gather_json(FlashAttention.installed(generation, wanted))}
     flash = newest.pop() if len(newest) == 1 else FlashAttention()  # a version that every rank has
-    flash.require(run.given.train.flash_attention)
+    flash.require(wanted)
     candidates = Candidates.of(run.given, device, flash.version)
     if resumed:
         recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)
@@ -51,13 +52,13 @@ def choose_kernels(
     return replace(run, config=run.config.model_copy(update={"train": train})), record
 
 
-def _installed_flash_attention() -> FlashAttention:
-    """The newest version for this rank's GPU."""
-    return FlashAttention.installed(torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None)
+def _generation() -> int | None:
+    """The major number of the compute capability of this rank's GPU; None without one."""
+    return torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None
 
 
 def _made_with(device: str) -> str:
     """This rank's GPU and the versions that a comparison of kernels depends on."""
     gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else device
     versions = [f"{name} {version(name)}" for name in ("torch", "triton") if find_spec(name)]
-    return ", ".join([gpu, *versions, *filter(None, [_installed_flash_attention().package])])
+    return ", ".join([gpu, *versions, *filter(None, [FlashAttention.installed(_generation()).package])])

@@ -6,20 +6,18 @@ for, and torch's own registry takes it. tests/gpu compares their results.
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from data_prep.common.errors import UserError
 from pretrain.kernels import FlashAttention
+from tests.support.flash_attention_3 import INFERENCE, encoder_with_version_3
+from tests.support.triton_process import triton_process
 
 HOPPER, BLACKWELL, AMPERE = 9, 10, 8
-OPERATIONS = """
-import torch
-library = torch.library.Library("flash_attn_3", "DEF")
-library.define("fwd(Tensor q) -> Tensor")
-library.define("bwd(Tensor q) -> Tensor")
-"""
+OPERATORS = "from tests.support.flash_attention_3 import register; register({!r})"
 SWITCH = """
 import torch
 from torch.nn.attention import current_flash_attention_impl
@@ -29,8 +27,10 @@ from tests.support import path_cases
 
 model, config = path_cases.encoder("bert", "fp32"), path_cases.config("fp32")
 for version in (2, 3, 3, 2):
-    use_path(model, config, FastPath(False, False, version))
-    print(current_flash_attention_impl())
+    try:
+        use_path(model, config, FastPath(False, False, version))
+    finally:
+        print(current_flash_attention_impl())
 """
 
 
@@ -41,7 +41,8 @@ for version in (2, 3, 3, 2):
         (["flash_attn_3"], HOPPER, FlashAttention(3, "flash_attn_3 3.1.0")),
         (["flash_attn_3"], BLACKWELL, FlashAttention()),
         (["flash_attn_4"], BLACKWELL, FlashAttention(4, "flash-attn-4 3.1.0")),
-        (["flash_attn_4"], HOPPER, FlashAttention()),
+        (["flash_attn_4"], HOPPER, FlashAttention(4, "flash-attn-4 3.1.0")),
+        (["flash_attn_3", "flash_attn_4"], HOPPER, FlashAttention(3, "flash_attn_3 3.1.0")),
         (["flash_attn_3", "flash_attn_4"], AMPERE, FlashAttention()),
         (["flash_attn_3", "flash_attn_4"], None, FlashAttention()),
     ],
@@ -53,6 +54,9 @@ def test_the_installed_version_for_a_gpu(tmp_path, monkeypatch, packages, genera
         metadata.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.1.0\n")
     monkeypatch.syspath_prepend(tmp_path)
     assert FlashAttention.installed(generation) == found
+    assert FlashAttention.installed(generation, 2) == FlashAttention()
+    wanted = FlashAttention.installed(HOPPER, 4).version  # a setting goes before the order of `auto`
+    assert wanted == (4 if "flash_attn_4" in packages else 2)
 
 
 def test_a_build_from_source_is_found_by_its_module(tmp_path, monkeypatch):
@@ -71,7 +75,7 @@ def test_a_version_that_is_missing_is_refused():
         UserError, match=r"^train\.flash_attention is 3, which needs Hopper GPUs and the package flash_"
     ):
         FlashAttention().require(3)
-    with pytest.raises(UserError, match="needs Blackwell GPUs"):
+    with pytest.raises(UserError, match="needs Hopper or Blackwell GPUs"):
         FlashAttention(3).require(4)
 
 
@@ -83,7 +87,7 @@ def switched(folder: Path) -> "subprocess.CompletedProcess[str]":
 
 
 def test_torch_is_told_to_use_a_version(tmp_path):
-    (tmp_path / "flash_attn_interface.py").write_text(OPERATIONS)
+    (tmp_path / "flash_attn_interface.py").write_text(OPERATORS.format("computed"))
     done = switched(tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-4:] == ["None", "FA3", "FA3", "None"]  # after a line of DeepSpeed, if it is imported
@@ -97,3 +101,24 @@ def test_a_package_that_cannot_be_loaded_is_a_clear_error(tmp_path, content):
     assert done.returncode
     assert "UserError: FlashAttention 3 cannot be loaded (" in done.stderr
     assert "install the package flash_attn_3, or set train.flash_attention to auto" in done.stderr
+
+
+@pytest.mark.parametrize(("backward", "said"), [("raises", INFERENCE), ("missing", "flash_attn_3::bwd")])
+def test_a_build_without_a_backward_pass_is_refused(tmp_path, backward, said):
+    """As packages for inference are; they register the operator all the same. torch then computes with version 2."""
+    (tmp_path / "flash_attn_interface.py").write_text(OPERATORS.format(backward))
+    done = switched(tmp_path)
+    assert "UserError: FlashAttention 3 computes no gradients (" in done.stderr
+    assert said in done.stderr
+    assert "); install the package flash_attn_3, or set train.flash_attention to auto" in done.stderr
+    assert done.stdout.split()[-2:] == ["None", "None"]
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
+@pytest.mark.parametrize("arch", ["bert", "modernbert", "eurobert"])
+def test_gradients_of_version_3_are_one_matrix(arch):
+    """The last layer has a matrix for queries, and one for the others. Gradients of shared heads are added up first."""
+    with triton_process(interpret=True) as process:
+        errors, merged = process.submit(encoder_with_version_3, arch).result()
+    assert max(errors.values()) < 1e-5
+    assert (len(merged), sum(merged)) == (5, 1 if arch == "eurobert" else 5)

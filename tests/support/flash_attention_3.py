@@ -1,0 +1,131 @@
+"""A stand-in for FlashAttention 3 on a CPU: the operators that torch looks for, computed in plain torch.
+
+Call `register` in a separate process.
+"""
+
+import itertools
+import math
+import sys
+
+import torch
+from torch import Tensor
+
+from pretrain.kernels import operations, use_version
+from pretrain.masking import IGNORED
+from pretrain.model import Encoder
+from tests.support.streams import shape_of, stream
+
+INFERENCE = "This flash attention build does not support backward."
+_FWD = "fwd(Tensor q) -> Tensor"
+_BWD = (
+    "bwd(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor softmax_lse, Tensor(a!)? dq=None, "
+    "Tensor(b!)? dk=None, Tensor(c!)? dv=None, Tensor? cu_seqlens_q=None, Tensor? cu_seqlens_k=None, "
+    "Tensor? seqused_q=None, Tensor? seqused_k=None, int? max_seqlen_q=None, int? max_seqlen_k=None, "
+    "float? softmax_scale=None, bool is_causal=False, int window_size_left=-1, int window_size_right=-1, "
+    "float softcap=0.0, bool deterministic=False, int sm_margin=0) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+_kept: list[torch.library.Library] = []
+
+
+def register(backward: str = "computed") -> None:
+    """Register the operators; `backward`: "computed", "raises" as in a build for inference, or "missing"."""
+    own, of_torch = torch.library.Library("flash_attn_3", "DEF"), torch.library.Library("aten", "IMPL")
+    own.define(_FWD)
+    own.define(_BWD)
+    if backward != "missing":
+        own.impl("bwd", _backward if backward == "computed" else _raises, "CPU")
+    of_torch.impl("_flash_attention_forward", _forward, "CPU")
+    _kept.extend([own, of_torch])
+
+
+def _raises(*_: Tensor, **__: object) -> None:
+    raise RuntimeError(INFERENCE)
+
+
+def _documents(cu_q: Tensor, cu_k: Tensor) -> list[tuple[slice, slice]]:
+    pairs = (itertools.starmap(slice, itertools.pairwise(bounds.tolist())) for bounds in (cu_q, cu_k))
+    return list(zip(*pairs, strict=True))
+
+
+def _weights(q: Tensor, k: Tensor, before: int, after: int) -> tuple[Tensor, Tensor]:
+    """Attention weights [H, queries, keys] of a document, and the logarithms of their sums."""
+    scores = torch.einsum("qhe,khe->hqk", q, k) / math.sqrt(q.shape[-1])
+    if len(q) == len(k):
+        ahead = torch.arange(len(k)) - torch.arange(len(q))[:, None]
+        hidden = (before >= 0) & (ahead < -before) | (after >= 0) & (ahead > after)
+        scores = scores.masked_fill(hidden, -math.inf)
+    return scores.softmax(-1), scores.logsumexp(-1)
+
+
+def _forward(q, k, v, cu_q, cu_k, *_, window_size_left=-1, window_size_right=-1, **__):
+    out, log_sums = torch.empty_like(q), q.new_empty(q.shape[1], len(q))
+    for queries, keys in _documents(cu_q, cu_k):
+        weights, log_sums[:, queries] = _weights(q[queries], k[keys], window_size_left, window_size_right)
+        out[queries] = torch.einsum("hqk,khe->qhe", weights, v[keys])
+    return out, log_sums, *(q.new_empty(0) for _ in range(3))
+
+
+def _backward(
+    dout,
+    q,
+    k,
+    v,
+    out,
+    lse,
+    dq,
+    dk,
+    dv,
+    cu_q,
+    cu_k,
+    _=None,
+    __=None,
+    max_q=None,
+    max_k=None,
+    ___=None,
+    causal=False,
+    before=-1,
+    after=-1,
+    *_others,
+):
+    scale = 1 / math.sqrt(q.shape[-1])
+    for queries, keys in _documents(cu_q, cu_k):
+        weights, _log_sums = _weights(q[queries], k[keys], before, after)
+        of_weights = torch.einsum("qhe,khe->hqk", dout[queries], v[keys])
+        along = (dout[queries] * out[queries]).sum(-1).T[:, :, None]
+        of_scores = weights * (of_weights - along) * scale
+        dq[queries] = torch.einsum("hqk,khe->qhe", of_scores, k[keys])
+        dk[keys] = torch.einsum("hqk,qhe->khe", of_scores, q[queries])
+        dv[keys] = torch.einsum("hqk,qhe->khe", weights, dout[queries])
+    return dq, dk, dv, lse, lse
+
+
+def encoder_with_version_3(arch: str) -> tuple[dict[str, float], list[bool]]:
+    """Errors of loss and gradients with the Triton kernels, against sdpa in fp64 and relative to the largest value.
+
+    Also, for each layer from the last one: whether the gradients of its heads were parts of one matrix.
+    """
+    from pretrain.kernels import rotary  # imports Triton
+
+    register()
+    sys.modules["flash_attn_interface"] = sys.modules[__name__]
+    use_version(3)
+    merged, matrix_of = [], rotary._matrix_of
+
+    def recorded(parts):
+        merged.append((matrix := matrix_of(parts)) is not None)
+        return matrix
+
+    rotary._matrix_of = recorded
+    batch = stream([20, 12, 32, 7, 5, 1, 19, 32])
+    places = torch.tensor([[25, 28, 0], [33, 37, 62], [67, 83, 95], [96, 96, 96]]).flatten()
+    batch |= {"masked_positions": places, "labels": torch.arange(5, 17).where(places % 32 > 0, IGNORED)}
+    results = []
+    for dtype, backend, fused in ((torch.float32, "varlen", True), (torch.float64, "sdpa", False)):
+        model = Encoder(shape_of(arch, layers=4), None, backend, operations(fused))
+        model.initialize(1)
+        loss = model.to(dtype)(**batch, seq_len=32).loss
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        names = [name for name, _ in model.named_parameters()]
+        results.append({"loss": loss.detach()} | dict(zip(names, gradients, strict=True)))
+    (found, exact), most = results, {name: tensor.abs().max() for name, tensor in results[1].items()}
+    return {name: float((found[name] - exact[name]).abs().max() / most[name]) for name in exact if most[name]}, merged
