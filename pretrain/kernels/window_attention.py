@@ -106,10 +106,13 @@ def _loaded(matrix, slot, inside, PART: tl.constexpr, PARTS: tl.constexpr, HEADS
 
 @triton.jit
 def _scores(first, second, other_first, other_second, slot, other, end, scale, REACH: tl.constexpr):
-    """Scores to the base 2 of queries and keys, either as rows; -inf where a query does not see a key."""
+    """Scores to the base 2 of queries and keys, either as rows; -inf where a query does not see a key.
+
+    Rows after the end of the document are not masked: they are never stored, and no other row reads them.
+    """
     scores = tl.dot(first, tl.trans(other_first), input_precision="ieee")
     scores = tl.dot(second, tl.trans(other_second), scores, input_precision="ieee")
-    near = (other[None, :] < end) & (slot[:, None] < end) & (tl.abs(slot[:, None] - other[None, :]) <= REACH)
+    near = (other[None, :] < end) & (tl.abs(slot[:, None] - other[None, :]) <= REACH)
     return tl.where(near, scores * scale, float("-inf"))
 
 
