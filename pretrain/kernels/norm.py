@@ -7,7 +7,6 @@ that was added to all: the type embedding, or the bias of the linear layer befor
 The programs' sums are then added in a fixed order, so the result is bit-for-bit reproducible.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -83,11 +82,18 @@ class _Norm(torch.autograd.Function):
         x = x.contiguous()
         if other is not None and other.stride(1) != 1:
             other = other.contiguous()
-        n_rows = len(x) if x_rows is None else len(x_rows)
-        normed, total, *statistics = _norm((x_rows, x, other_rows, other, row), n_rows, weight, bias, eps)
-        ctx.save_for_backward(x_rows, other_rows, total, weight, *statistics)
+        n_rows, columns = len(x) if x_rows is None else len(x_rows), x.shape[1]
+        normed, sizes = x.new_empty(n_rows, columns), whole_rows(columns)
+        total = x if x_rows is None and other is None else torch.empty_like(normed)
+        center, scale = (x.new_empty(n_rows, dtype=torch.float32) for _ in range(2))
+        inputs = x_rows, x, other_rows, other, row, weight, bias
+        outputs = None if total is x else total, normed, center, scale
+        stride = 0 if other is None else other.stride(0)
+        grid = (triton.cdiv(n_rows, sizes["ROWS"]),)
+        _forward[grid](*inputs, *outputs, n_rows, stride, eps, COLUMNS=columns, **sizes)
+        ctx.save_for_backward(x_rows, other_rows, total, weight, center, scale)
         ctx.n_x, ctx.n_other = len(x), None if other is None else len(other)
-        ctx.has = bias is not None, row is not None
+        ctx.has_bias, ctx.has_row = bias is not None, row is not None
         ctx.set_materialize_grads(False)
         return normed, normed.detach(), total
 
@@ -95,10 +101,23 @@ class _Norm(torch.autograd.Function):
     def backward(
         ctx: Any, of_normed: Tensor | None, of_again: Tensor | None, of_total: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        x_rows, other_rows, *saved = ctx.saved_tensors
-        of_sum, of_weight, of_bias, of_row = _gradients(saved, of_normed, of_again, of_total, *ctx.has)
+        x_rows, other_rows, total, weight, center, scale = ctx.saved_tensors
+        n_rows, columns = total.shape
+        if of_normed is None:
+            of_normed, of_again = of_again, None
+        of_normed = torch.zeros_like(total) if of_normed is None else of_normed.contiguous()
+        of_again, of_total = (None if part is None else part.contiguous() for part in (of_again, of_total))
+        of_sum, sizes = torch.empty_like(total), whole_rows(columns)
+        programs = min(triton.cdiv(n_rows, sizes["ROWS"]), _PROGRAMS)
+        n_parts = 1 + ctx.has_bias + ctx.has_row
+        parts = torch.empty(n_parts, programs, columns, dtype=torch.float32, device=total.device)
+        inputs = total, weight, center, scale, of_normed, of_again, of_total
+        outputs = of_sum, parts[0], parts[1] if ctx.has_bias else None, parts[-1] if ctx.has_row else None
+        _backward[(programs,)](*inputs, *outputs, n_rows, COLUMNS=columns, **sizes)
+        sums = parts.sum(1).to(weight.dtype)
+        of_bias, of_row = sums[1] if ctx.has_bias else None, sums[-1] if ctx.has_row else None
         of_other = None if ctx.n_other is None else _to_rows(of_sum, other_rows, ctx.n_other)
-        return None, _to_rows(of_sum, x_rows, ctx.n_x), None, of_other, of_row, of_weight, of_bias, None
+        return None, _to_rows(of_sum, x_rows, ctx.n_x), None, of_other, of_row, sums[0], of_bias, None
 
 
 def _to_rows(gradient: Tensor, rows: Tensor | None, n_rows: int) -> Tensor:
@@ -106,58 +125,6 @@ def _to_rows(gradient: Tensor, rows: Tensor | None, n_rows: int) -> Tensor:
     if rows is None:
         return gradient
     return torch.ops.aten.embedding_dense_backward(gradient, rows, n_rows, -1, False)
-
-
-def _norm(
-    inputs: tuple[Tensor | None, Tensor, Tensor | None, Tensor | None, Tensor | None],
-    n_rows: int,
-    weight: Tensor,
-    bias: Tensor | None,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The norm of a sum, the sum [n_rows, D], and the center and scale of each row; `inputs` are the kernel's first."""
-    indices, x, _, other, _ = inputs
-    columns, sizes = x.shape[1], whole_rows(x.shape[1])
-    normed = x.new_empty(n_rows, columns)
-    total = x if indices is None and other is None else torch.empty_like(normed)
-    center, scale = (x.new_empty(n_rows, dtype=torch.float32) for _ in range(2))
-    stride = 0 if other is None else other.stride(0)
-    outputs = None if total is x else total, normed, center, scale
-    _forward[(triton.cdiv(n_rows, sizes["ROWS"]),)](
-        *inputs, weight, bias, *outputs, n_rows, stride, eps, COLUMNS=columns, **sizes
-    )
-    return normed, total, center, scale
-
-
-def _gradients(
-    saved: Sequence[Tensor],
-    of_normed: Tensor | None,
-    of_again: Tensor | None,
-    of_total: Tensor | None,
-    has_bias: bool,
-    has_row: bool,
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Gradients of the norm's input `total` [N, D], of weight, of bias, and of the row that was added to all: [D].
-
-    Args:
-        saved: total, weight, and the center and scale of each row [N].
-        of_normed, of_again, of_total: gradients of the norm's two outputs and of `total` [N, D].
-    """
-    total, weight, center, scale = saved
-    n_rows, columns = total.shape
-    if of_normed is None:
-        of_normed, of_again = of_again, None
-    of_normed = torch.zeros_like(total) if of_normed is None else of_normed.contiguous()
-    of_again, of_total = (None if part is None else part.contiguous() for part in (of_again, of_total))
-    of_x = torch.empty_like(total)
-    sizes = whole_rows(columns)
-    programs = min(triton.cdiv(n_rows, sizes["ROWS"]), _PROGRAMS)
-    parts = torch.empty(1 + has_bias + has_row, programs, columns, dtype=torch.float32, device=total.device)
-    inputs = total, weight, center, scale, of_normed, of_again, of_total
-    outputs = of_x, parts[0], parts[1] if has_bias else None, parts[-1] if has_row else None
-    _backward[(programs,)](*inputs, *outputs, n_rows, COLUMNS=columns, **sizes)
-    sums = parts.sum(1).to(weight.dtype)
-    return of_x, sums[0], sums[1] if has_bias else None, sums[-1] if has_row else None
 
 
 @triton.jit(do_not_specialize=["n_rows"])
