@@ -12,7 +12,7 @@ Shapes: N slots of the stream, R rows of S slots, H heads of E dimensions.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -88,16 +88,6 @@ class SourceSlots:
         return cls(slots < ends[document], torch.cat([cut, cu_seqlens[-1:]]))
 
 
-class Queries(NamedTuple):
-    """The queries of a layer that computes only some of them, in the order of the stream.
-
-    cu_seqlens [documents + 1] int32: their boundaries by document. most: a bound on the queries of a document.
-    """
-
-    cu_seqlens: Tensor
-    most: int
-
-
 @dataclass(frozen=True)
 class DocumentBounds:
     """The keys that each query attends to; made once per batch.
@@ -110,7 +100,7 @@ class DocumentBounds:
     sources: beginnings of documents that see each other in both directions, if any.
     tiles: of the documents, if a kernel computes the layers with a reach.
     longest: a bound on the documents' lengths, for varlen, whose work depends on it; S if None.
-    queries: those that are computed; None for all.
+    queries: of a layer that computes some alone: their bounds as cu_seqlens, and the most of a document.
     """
 
     backend: Attention
@@ -123,7 +113,7 @@ class DocumentBounds:
     sources: SourceSlots | None = None
     tiles: Tiles | None = None
     longest: int | None = None
-    queries: Queries | None = None
+    queries: tuple[Tensor, int] | None = None
 
     @classmethod
     def of(
@@ -171,7 +161,7 @@ class DocumentBounds:
     def with_queries(self, places: Tensor, most: int) -> "DocumentBounds":
         """The same, for the queries at increasing places [K] alone, at most `most` in a document."""
         bounds = torch.searchsorted(places.to(self.cu_seqlens.dtype), self.cu_seqlens, out_int32=True)
-        return replace(self, queries=Queries(bounds, most))
+        return replace(self, queries=(bounds, most))
 
 
 SpanBounds = tuple[tuple[int, DocumentBounds], ...]
@@ -217,8 +207,8 @@ def attention(
         left, right = (-1, -1) if reach is None else (reach, reach)
         window = (left, 0 if documents.causal else right)
         bounds, longest = documents.cu_seqlens, documents.longest or documents.seq_len
-        of_queries = documents.queries or Queries(bounds, longest)
-        out: Tensor = _varlen()(q, k, v, of_queries.cu_seqlens, bounds, of_queries.most, longest, window_size=window)
+        of_queries, most = documents.queries or (bounds, longest)
+        out: Tensor = _varlen()(q, k, v, of_queries, bounds, most, longest, window_size=window)
         if documents.sources:
             bounds = documents.sources.cu_seqlens
             among = _varlen()(q, k, v, bounds, bounds, longest, longest, window_size=(left, right))

@@ -3,8 +3,6 @@
 Call `register` in a separate process.
 """
 
-import itertools
-import math
 import sys
 
 import torch
@@ -13,7 +11,7 @@ from torch import Tensor
 from pretrain.kernels import operations, use_version
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder
-from tests.support.streams import shape_of, stream
+from tests.support.streams import plain_varlen, shape_of, stream
 
 INFERENCE = "This flash attention build does not support backward."
 _FWD = "fwd(Tensor q) -> Tensor"
@@ -42,61 +40,20 @@ def _raises(*_: Tensor, **__: object) -> None:
     raise RuntimeError(INFERENCE)
 
 
-def _documents(cu_q: Tensor, cu_k: Tensor) -> list[tuple[slice, slice]]:
-    pairs = (itertools.starmap(slice, itertools.pairwise(bounds.tolist())) for bounds in (cu_q, cu_k))
-    return list(zip(*pairs, strict=True))
+def _forward(q, k, v, *bounds, window_size_left=-1, window_size_right=-1, **_):
+    out = plain_varlen(q, k, v, *bounds[:4], (window_size_left, window_size_right))
+    return out, *(q.new_empty(0) for _ in range(4))
 
 
-def _weights(q: Tensor, k: Tensor, before: int, after: int) -> tuple[Tensor, Tensor]:
-    """Attention weights [H, queries, keys] of a document, and the logarithms of their sums."""
-    scores = torch.einsum("qhe,khe->hqk", q, k) / math.sqrt(q.shape[-1])
-    if len(q) == len(k):
-        ahead = torch.arange(len(k)) - torch.arange(len(q))[:, None]
-        hidden = (before >= 0) & (ahead < -before) | (after >= 0) & (ahead > after)
-        scores = scores.masked_fill(hidden, -math.inf)
-    return scores.softmax(-1), scores.logsumexp(-1)
-
-
-def _forward(q, k, v, cu_q, cu_k, *_, window_size_left=-1, window_size_right=-1, **__):
-    out, log_sums = torch.empty_like(q), q.new_empty(q.shape[1], len(q))
-    for queries, keys in _documents(cu_q, cu_k):
-        weights, log_sums[:, queries] = _weights(q[queries], k[keys], window_size_left, window_size_right)
-        out[queries] = torch.einsum("hqk,khe->qhe", weights, v[keys])
-    return out, log_sums, *(q.new_empty(0) for _ in range(3))
-
-
-def _backward(
-    dout,
-    q,
-    k,
-    v,
-    out,
-    lse,
-    dq,
-    dk,
-    dv,
-    cu_q,
-    cu_k,
-    _=None,
-    __=None,
-    max_q=None,
-    max_k=None,
-    ___=None,
-    causal=False,
-    before=-1,
-    after=-1,
-    *_others,
-):
-    scale = 1 / math.sqrt(q.shape[-1])
-    for queries, keys in _documents(cu_q, cu_k):
-        weights, _log_sums = _weights(q[queries], k[keys], before, after)
-        of_weights = torch.einsum("qhe,khe->hqk", dout[queries], v[keys])
-        along = (dout[queries] * out[queries]).sum(-1).T[:, :, None]
-        of_scores = weights * (of_weights - along) * scale
-        dq[queries] = torch.einsum("hqk,khe->qhe", of_scores, k[keys])
-        dk[keys] = torch.einsum("hqk,qhe->khe", of_scores, q[queries])
-        dv[keys] = torch.einsum("hqk,qhe->khe", weights, dout[queries])
-    return dq, dk, dv, lse, lse
+def _backward(of_out, q, k, v, out, _, of_q, of_k, of_v, *bounds_and_more):
+    cu_q, cu_k, _, _, max_q, max_k, _, _, before, after = (*bounds_and_more, None, False, -1, -1)[:10]
+    leaves = [part.detach().requires_grad_() for part in (q, k, v)]
+    with torch.enable_grad():
+        again = plain_varlen(*leaves, cu_q, cu_k, max_q, max_k, (before, after))
+        gradients = torch.autograd.grad(again, leaves, of_out)
+    for target, gradient in zip((of_q, of_k, of_v), gradients, strict=True):
+        target.copy_(gradient)
+    return of_q, of_k, of_v, out, out
 
 
 def encoder_with_version_3(arch: str) -> tuple[dict[str, float], list[bool]]:
