@@ -123,14 +123,14 @@ class Candidates:
         against = _reason_against_all(config, device)
         against_compile = against or _reason_against_compile(config)
         against_flash = against or _reason_against_flash(config, device, flash)
-        fused = _values(train.fused_kernels, against)
-        compiled = _values(train.compile, against_compile)
+        fused = _options(train.fused_kernels, True, False, against)
+        compiled = _options(train.compile, True, False, against_compile)
         settings: list[tuple[bool | int | str, str]] = [(train.fused_kernels, against)]
         if True in fused and train.compile == "auto" and config.model.arch != "eurobert":  # which has few kernels
             compiled = (False,)
         else:
             settings.append((train.compile, against_compile))
-        versions = _versions(train.flash_attention, flash, against_flash)
+        versions = _options(train.flash_attention, flash, BUILT_IN, against_flash)
         paths = [FastPath(*values) for values in product(fused, compiled, versions)]
         if len(fused) == len(compiled) == 2:  # without kernels that agree, compile is not tried alone
             paths = [path for path in paths if path.fused or not path.compiled]
@@ -181,16 +181,11 @@ class Candidates:
         return KernelChoice(self.paths[-1], "; ".join(problems))
 
 
-def _values(setting: bool | str, against: str) -> tuple[bool, ...]:
-    if isinstance(setting, bool):
+def _options(setting: int | str, newest: int, plain: int, against: str) -> tuple[Any, ...]:
+    """The values of a setting to try, fastest first."""
+    if setting != "auto":
         return (setting,)
-    return (False,) if against else (True, False)
-
-
-def _versions(setting: int | str, newest: int, against: str) -> tuple[int, ...]:
-    if isinstance(setting, int):
-        return (setting,)
-    return (BUILT_IN,) if against or newest == BUILT_IN else (newest, BUILT_IN)
+    return (plain,) if against or newest == plain else (newest, plain)
 
 
 def _reason_against_all(config: Config, device: str) -> str:

@@ -100,12 +100,16 @@ def _heads(
     matrices: tuple[Tensor, ...],
     parts: tuple[int, ...],
     by: Rotation | None = None,
-    of_queries: Rotation | None = None,
+    queries: Tensor | None = None,
 ) -> tuple[Tensor, ...]:
-    """Query, key and value of the results of QueryKeyValue, with so many heads, rotated if their positions count."""
+    """Query, key and value of the results of QueryKeyValue, with so many heads, rotated if their positions count.
+
+    queries: places [K] of the queries, if they have a separate matrix.
+    """
     rotate, rotated = operations.rotate_heads, int(by is not None)
     if len(matrices) == 1:
         return rotate(matrices[0], parts, 2 * rotated, by)
+    of_queries = by and (by[0][queries], by[1][queries])
     return *rotate(matrices[0], parts[:1], rotated, of_queries), *rotate(matrices[1], parts[1:], rotated, by)
 
 
@@ -187,31 +191,17 @@ class PreNormLayer(nn.Module):
         dropout = self.dropout if self.training else 0.0
         queries = places if spans[0][1].queries else None
         matrices = self.qkv(x_ND, None if queries is None else of_query.index_select(0, queries))
-        mixed_ND = self._attention(matrices, spans, rotations[self.reach], queries, dropout).flatten(1)
+        tiles, kernel, rotation = spans[0][1].tiles, self.operations.window_attention, rotations[self.reach]
+        if tiles and kernel and self.reach is not None and not dropout:  # one view of all rows, in both directions
+            mixed_NHE = kernel(matrices[0], self.parts[0], rotation, tiles, self.reach)
+        else:
+            q, k, v = _heads(self.operations, matrices, self.parts, rotation, queries)
+            mixed_NHE = attention_of_spans(q, k, v, spans, self.reach, dropout)
         if places is not None:
             again_ND = again_ND.index_select(0, places)
-            mixed_ND = mixed_ND if queries is not None else mixed_ND.index_select(0, places)
-        x_ND, _, again_ND = self.attention_out(mixed_ND, self.mlp_norm, again_ND, dropout)
+            mixed_NHE = mixed_NHE if queries is not None else mixed_NHE.index_select(0, places)
+        x_ND, _, again_ND = self.attention_out(mixed_NHE.flatten(1), self.mlp_norm, again_ND, dropout)
         return self.mlp_out(dropped(self.mlp_in(x_ND), dropout)), again_ND
-
-    def _attention(
-        self,
-        matrices: tuple[Tensor, ...],
-        spans: SpanBounds,
-        rotation: Rotation,
-        queries: Tensor | None,
-        dropout: float,
-    ) -> Tensor:
-        """[N, H, E], or at the places of `queries` [K] alone, of the results of QueryKeyValue.
-
-        Local layers have a kernel for one view of all rows in both directions.
-        """
-        tiles, kernel = spans[0][1].tiles, self.operations.window_attention
-        if tiles and kernel and self.reach is not None and not dropout:
-            return kernel(matrices[0], self.parts[0], rotation, tiles, self.reach)
-        of_queries = None if queries is None else (rotation[0][queries], rotation[1][queries])
-        q, k, v = _heads(self.operations, matrices, self.parts, rotation, of_queries)
-        return attention_of_spans(q, k, v, spans, self.reach, dropout)
 
 
 def dropped(x: Tensor, share: float) -> Tensor:
