@@ -1,12 +1,17 @@
 """The kernels of a run: the fastest that agree with the plain step, or those that an earlier start has compared."""
 
 from dataclasses import replace
+from functools import cache
+from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from data_prep.common.files import sha256_file
+from pretrain import kernels
 from pretrain.data import Loader
 from pretrain.distributed import all_gather_json, print_on_rank_zero
 from pretrain.engine import Engine
@@ -35,7 +40,7 @@ def choose_kernels(
     candidates = Candidates.of(run.given, device, flash.version)
     if resumed:
         recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)
-        machines = all_gather_json(_made_with(device))
+        machines = all_gather_json(made_with(device))
         if len({*machines}) == 1:  # otherwise some ranks would compare kernels, and others not
             candidates = candidates.after_record(recorded[0], machines[0])
     choice = candidates.choice
@@ -45,7 +50,7 @@ def choose_kernels(
         choice = Trial(run.config, engine, loader, state).choose_path(candidates)
     backends = ComputeBackends.of(run.given, device, choice=choice)
     print_on_rank_zero(backends.start_line)
-    record = {**backends.as_values(), "fast_path": choice.as_record(_made_with(device))}
+    record = {**backends.as_values(), "fast_path": choice.as_record(made_with(device))}
     if run.given.model.arch == "auto":
         return run, record
     train = run.config.train.model_copy(update=choice.path.as_settings())
@@ -57,8 +62,15 @@ def _generation() -> int | None:
     return torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None
 
 
-def _made_with(device: str) -> str:
-    """This rank's GPU and the versions that a comparison of kernels depends on."""
+def made_with(device: str) -> str:
+    """This rank's GPU, and the versions and sources that a comparison of kernels depends on."""
     gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else device
     versions = [f"{name} {version(name)}" for name in ("torch", "triton") if find_spec(name)]
-    return ", ".join([gpu, *versions, *filter(None, [FlashAttention.installed(_generation()).package])])
+    flash = filter(None, [FlashAttention.installed(_generation()).package])
+    return ", ".join([gpu, *versions, *flash, f"kernels {source_digest(Path(kernels.__file__).parent)}"])
+
+
+@cache
+def source_digest(folder: Path) -> str:
+    """A digest of the folder's Python files: their code may change while the version of the package does not."""
+    return sha256("".join(map(sha256_file, sorted(folder.glob("*.py")))).encode()).hexdigest()[:12]

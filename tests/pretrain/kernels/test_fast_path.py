@@ -1,9 +1,14 @@
 """Which kernels and flash attention a run may try, which it chooses, and what a resumed run takes over: tables."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from pretrain import kernels
 from pretrain.config import Config
 from pretrain.kernels import Candidates, FastPath, KernelChoice
+from pretrain.trial.kernel_choice import made_with
 
 PLAIN, KERNELS, COMPILED, BOTH = (
     FastPath(fused, compiled) for fused, compiled in [(False, False), (True, False), (False, True), (True, True)]
@@ -109,6 +114,16 @@ def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_wi
         assert found.choice.reason == "as at the last start: Triton: wrong"
         again = Candidates.of(config(), "cuda").after_record(found.choice.as_record(WITH), WITH)
         assert again.choice == found.choice, "the reason must not grow at each start"
+
+
+def test_a_resumed_run_compares_kernels_whose_sources_have_changed(tmp_path, monkeypatch):
+    candidates, record = Candidates.of(config(), "cuda"), KernelChoice(KERNELS).as_record(made_with("cpu"))
+    for name, changed in (("same", ""), ("changed", "\n")):
+        shutil.copytree(Path(kernels.__file__).parent, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        with (tmp_path / name / "norm.py").open("a") as file:
+            file.write(changed)
+        monkeypatch.setattr(kernels, "__file__", str(tmp_path / name / "__init__.py"))
+        assert (candidates.after_record(record, made_with("cpu")) == candidates) == bool(changed)
 
 
 def test_a_resumed_run_takes_over_the_version_of_flash_attention():
