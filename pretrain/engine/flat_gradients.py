@@ -2,8 +2,8 @@
 
 DeepSpeed's own path for stage 1 copies a gradient up to five times between backward pass and optimizer, sums
 micro-batches in the precision of the model, and all-reduces what only one rank needs. Here a gradient is copied once
-and measured once. The rank's part of the flat tensor is what its optimizer steps on. An optimizer that reads 16 bits
-gets the gradients of a step with one micro-batch unchanged.
+and measured once. The rank's part of the flat tensor is what its optimizer steps on. For an optimizer that reads 16
+bits, the gradients of a step with one micro-batch stay unchanged, if there is one rank or they are sent like this.
 
 The sum over the ranks overlaps the backward pass: gradients are sent as soon as the last micro-batch has given all of
 a bucket. For that the matrices, nearly all weights of a deep model, are MATRIX_GROUPS parameter groups by depth.
@@ -158,6 +158,7 @@ class FlatGradients:
 
     def __init__(self, optimizer: Any, ranks: dist.ProcessGroup | None, dtype: torch.dtype, overlap: bool):
         self._optimizer, self._ranks = optimizer, ranks
+        self._sent = dtype if dist.get_world_size() > 1 else None
         held = [*zip(optimizer.bit16_groups, optimizer.bit16_groups_flat, strict=True)]
         self._buckets: list[_GradientBucket] = []
         self._groups: dict[int, _GradientGroup] = {}
@@ -183,11 +184,14 @@ class FlatGradients:
     def begin(self, last: bool, converts: bool = True) -> None:
         """Expect a backward pass, the `last` of a step or not.
 
-        converts: to fp32, also the gradients of a step's only backward pass, which are not added to others.
+        converts: to fp32, also the gradients of a step's only backward pass, which are not added to others. Otherwise
+            these are converted if they are sent in another precision than the model's.
         """
         self._last = last
         for group in self._groups.values():
-            group.begin(torch.float32 if converts or not last else group.parameters[0].dtype)
+            dtype = group.parameters[0].dtype
+            keeps = last and not converts and self._sent in (None, dtype)
+            group.begin(dtype if keeps else torch.float32)
 
     def end(self) -> None:
         """Take what the backward pass has left. After the last one, start the sums that have not begun.

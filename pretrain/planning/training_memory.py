@@ -158,7 +158,7 @@ def _weights(config: Config, sizes: Sizes, part: int) -> list[Memory]:
 
 def _gradients(config: Config, sizes: Sizes, part: int, device: str, processes: int) -> list[Memory]:
     if uses_flat_gradients(config):
-        whole = _padded(config, sizes, processes) * _FP32
+        whole = _padded(config, sizes, processes) * _FP32  # at most: AdamW's kernel may read 16 bits
         sums = 0 if processes == 1 else part * _FP32 + (whole if device == "cpu" else 0)
         return [Memory("gradients", whole + sums)]
     stage, offloads = config.zero.stage, config.zero.offload != "none"

@@ -3,6 +3,7 @@
 tests/pretrain/kernels/test_kernels.py compares the kernel itself with AdamW.
 """
 
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from pretrain.checkpoint import Checkpoint
 from pretrain.engine import Engine, layout_of
+from pretrain.engine.flat_gradients import _GradientGroup
 from pretrain.kernels import PLAIN, Operations, adamw, operations
 from tests.support import engine_steps
 from tests.support.checkpoints import write_parts
@@ -24,25 +26,26 @@ from tests.support.ranks import run_on_gpu, run_ranks
 
 BATCHES = (0, 3, 1, 3, 0, 0, 2, 3)  # of each step, as in engine_steps.STEPS: one micro-batch, or several
 SAVED, NOT_FINITE = 4, 5  # steps
-GRADIENTS = set[torch.dtype]()  # of the twin
+GRADIENTS, LAID_OUT = set[torch.dtype](), set[torch.dtype]()  # that the twin got, and of flat gradients
 Trained = tuple[list[list[float]], dict[str, np.ndarray]]
 
 
-def started(precision: str, using: Operations) -> Engine:
-    encoder = model()
+def started(precision: str, using: Operations, sent: str) -> Engine:
+    encoder, zero = model(), {"stage": 1, "reduce_dtype": sent}
     encoder.use(using)
-    return Engine(engine_steps.config(precision, "1", optim={"eps": 1e-3, "grad_clip": 0.5, "ema": 0.9}), encoder)
+    optim = {"eps": 1e-3, "grad_clip": 0.5, "ema": 0.9}
+    return Engine(engine_steps.config(precision, "1", optim=optim, zero=zero), encoder)
 
 
-def trained(precision: str, folder: Path, *using: Operations) -> Trained:
+def trained(precision: str, folder: Path, *using: Operations, sent: str = "fp32") -> Trained:
     """Results of steps, and the state at last. From SAVED on the second operations continue, in another engine."""
-    engine, values = started(precision, using[0]), []
+    engine, values = started(precision, using[0], sent), []
     for step, number in enumerate(BATCHES):
         if step == SAVED:
             write_parts(folder, engine.snapshot(folder, copy=False))
             dist.barrier()
             engine.release()
-            engine = started(precision, using[1])
+            engine = started(precision, using[1], sent)
             engine.load(Checkpoint(folder, SAVED, {"layout": layout_of(engine.config)}, {}))
         wrong, weight = dict[str, float](), next(engine.module.parameters())
         hook = weight.register_hook(lambda gradient: gradient * torch.inf) if step == NOT_FINITE else None
@@ -61,17 +64,25 @@ def twin(weights: list[Tensor], gradients: list[Tensor], *others: Any) -> None:
     adamw(weights, gradients, *others)
 
 
-def check_bits(folder: str) -> None:
+def lay_out(group: Any, dtype: torch.dtype, real: Callable[..., None] = _GradientGroup._lay_out) -> None:
+    LAID_OUT.add(dtype)
+    real(group, dtype)
+
+
+def check_bits(folder: str, sent: str) -> None:
+    _GradientGroup._lay_out = lay_out  # type: ignore[method-assign]
     kernel = PLAIN._replace(adamw=twin)
-    wanted, state = trained("bf16", Path(folder) / "plain", PLAIN, PLAIN)
+    wanted, state = trained("bf16", Path(folder) / "plain", PLAIN, PLAIN, sent=sent)
+    assert {torch.float32} == LAID_OUT
     for number, using in enumerate(((kernel, kernel), (PLAIN, kernel), (kernel, PLAIN))):
-        values, other = trained("bf16", Path(folder) / str(number), *using)
+        values, other = trained("bf16", Path(folder) / str(number), *using, sent=sent)
         np.testing.assert_equal(values, wanted)
         assert other.keys() == state.keys()
         for name, value in state.items():
             assert np.array_equal(value, other[name]), f"{number}: {name}"
-    expected = {torch.float32, torch.bfloat16} if dist.get_world_size() == 1 else {torch.float32}
-    assert expected == GRADIENTS
+    one, both = dist.get_world_size() == 1, {torch.float32, torch.bfloat16}
+    assert (both if one else {torch.float32}) == GRADIENTS
+    assert (both if one or sent == "bf16" else {torch.float32}) == LAID_OUT
 
 
 def check_kernel(folder: str) -> None:
@@ -87,9 +98,9 @@ def check_kernel(folder: str) -> None:
             assert np.abs(state[name] - value).max() <= tolerance * max(LR, np.abs(value).max()), f"{precision} {name}"
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_gradients_of_the_models_precision_give_the_same_bits(ranks, tmp_path):
-    run_ranks(__name__, ranks, "check_bits", str(tmp_path))
+@pytest.mark.parametrize(("ranks", "sent"), [(1, "fp32"), (2, "fp32"), (2, "bf16")])
+def test_gradients_of_the_models_precision_give_the_same_bits(ranks, sent, tmp_path):
+    run_ranks(__name__, ranks, "check_bits", str(tmp_path), sent)
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
