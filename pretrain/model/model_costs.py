@@ -100,6 +100,7 @@ class _Streams:
     fused: bool
     masked: bool
     gpu_bytes: int | None
+    bidirectional: bool
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,7 @@ class EncoderCosts:
         checkpointing: bool = False,
         masked: bool = False,
         gpu_bytes: int | None = None,
+        bidirectional: bool | None = None,
     ) -> Activations:
         """Memory of the passes of a micro-batch.
 
@@ -181,8 +183,10 @@ class EncoderCosts:
             fused: with the Triton kernels. checkpointing: layers are repeated in the backward pass.
             masked: attention runs over rows under a mask (sdpa), not over documents (varlen).
             gpu_bytes: memory of the GPU, see logit_bytes; None if it is not known.
+            bidirectional: whether all rows have this view; as the shape says by default.
         """
-        shape, of = self.shape, _Streams(slots, predictions, seq_len, element, fused, masked, gpu_bytes)
+        shape, both = self.shape, self.shape.view is View.BIDIRECTIONAL if bidirectional is None else bidirectional
+        of = _Streams(slots, predictions, seq_len, element, fused, masked, gpu_bytes, both)
         layers = [_layer(shape, of, number) for number in range(shape.layers)]
         inputs = slots * shape.hidden * element
         head_kept, head = _head(shape, of)
@@ -203,11 +207,11 @@ def _layer_matrices(shape: EncoderShape) -> tuple[int, int, int, int]:
 def _layer(shape: EncoderShape, of: _Streams, number: int) -> int:
     """Bytes that a layer keeps, its input included; the last one's MLP, and some queries, are at predicted slots alone.
 
-    The queries are with varlen, if each sees its whole document.
+    The queries are with varlen, if all see their whole documents.
     """
     n, d, wide, b = of.slots, shape.hidden, shape.intermediate, of.element
     places = of.predictions if number == shape.layers - 1 else n
-    some = places < n and not of.masked and shape.reach(number) is None and shape.view is View.BIDIRECTIONAL
+    some = places < n and not of.masked and shape.reach(number) is None and of.bidirectional
     queries = places if some else n
     attention = 2 * n * d * b + queries * (2 * d * b + 4 * shape.heads)  # fp32 log-sum-exp of each head
     grouped = shape.key_heads < shape.heads  # key and value are then copied for the heads of a group

@@ -207,7 +207,7 @@ def _buckets(sizes: Sizes, depths: int) -> list[tuple[int, float]]:
 
 
 def optimizer_bytes(config: Config, sizes: Sizes, ranks: int) -> float:
-    """Bytes that the update of the weights reads and writes on a rank.
+    """Bytes that the update of the weights reads and writes on a rank, at most: AdamW's Triton kernel moves fewer.
 
     All gradients are copied to fp32 once (stages 1 and 2). Of its part a rank reads the gradients for the norm, scales
     them (not in stage 1, where the kernel of AdamW does so), and reads gradients, weights and state and writes weights,

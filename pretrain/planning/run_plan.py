@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from data_prep.format import TokenizerInfo
-from pretrain.config import Config
+from pretrain.config import OBJECTIVES, Config, View
 from pretrain.data import BatchStage, Filling, Sources
 from pretrain.kernels import ComputeBackends
 from pretrain.masking import Vocabulary
@@ -203,7 +203,7 @@ class Planner:
         items = states(config, self.sizes, processes)
         if self._costs is None:
             return (*items, Memory("batches", data))
-        train = config.train
+        train, parts = config.train, self._phases[stage.phase].config.objectives
         activations = self._costs.activations(
             slots,
             predictions,
@@ -213,6 +213,7 @@ class Planner:
             checkpointing=train.activation_checkpointing,
             masked=ComputeBackends.of(config, "cuda").attention == "sdpa",
             gpu_bytes=gpu.total if gpu else None,
+            bidirectional=all(OBJECTIVES[part.kind].view is View.BIDIRECTIONAL for part in parts),
         )
         return (*items, *pass_items(activations, self.sizes, config, data))
 

@@ -6,18 +6,22 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.config import Config, OptimConfig
+from pretrain.config import Config, OptimConfig, View
 from pretrain.config.training import ZeroConfig
+from pretrain.masking import RowGroup
 from pretrain.model import Encoder, EncoderCosts, EncoderShape, peak_tflops
 from pretrain.model.model_costs import PEAK_TFLOPS, logit_bytes
 from pretrain.optim import build_optimizer
 from pretrain.planning.collectives import GPUS
+from pretrain.planning.run_plan import Planner
 from pretrain.planning.training_memory import Memory, groups, last_gradients, peak_bytes, states
 from tests.support.streams import ARCHS, stream
 from tests.support.tensor_memory import TensorMemory
 
 GB = 10**9
 CASES = [(32, 512, 2458, 12, 768, 3072, 12), (2, 128, 40, 2, 256, 512, 4), (4, 8192, 1000, 4, 768, 1152, 12)]
+
+MIXED = [{"kind": "mlm", "share": 0.5}, {"kind": "clm", "share": 0.5}]
 
 
 class RmsNormOfCuda(torch.autograd.Function):
@@ -88,6 +92,30 @@ def test_activations_of_a_gpu(arch, case, checkpointing):
     assert found.kept == pytest.approx(kept, rel=0.02)
     most = max(found.peak, last_gradients(EncoderCosts(shape).sizes, config(1)))
     assert most == pytest.approx(memory.peak, rel=0.08)
+
+
+@pytest.mark.parametrize(
+    ("objective", "groups"),
+    [
+        ("mlm", (RowGroup(0, View.BIDIRECTIONAL, 4, 4 * 76),)),
+        (MIXED, (RowGroup(0, View.BIDIRECTIONAL, 2, 2 * 76), RowGroup(1, View.CAUSAL, 2, 2 * 510))),
+    ],
+)
+def test_the_views_of_a_phase_decide_what_its_last_layer_keeps(objective, groups):
+    """Within 3%: attention of several views keeps a copy of its results."""
+    sizes = {"layers": 2, "hidden": 256, "heads": 4, "intermediate": 512}
+    values = {"model": {"size": sizes}, "data": {"train": "x", "seq_len": 512}, "objective": objective}
+    values |= {"run": {"dir": "x"}, "train": {"steps": 1, "global_batch_size": 4, "micro_batch_size": 4}}
+    planner = Planner(Config.model_validate(values), None, 30522)
+    k = sum(group.places for group in groups)
+    with torch.device("meta"):
+        model = Encoder(planner.shape, backend="varlen").to(torch.bfloat16)
+    ids = [torch.empty(size, dtype=torch.int64, device="meta") for size in (2048, 2048, 5, k, k)]
+    with TensorMemory(model) as memory:
+        loss = model(ids[0], ids[1], ids[2].int(), *ids[3:], 512, groups=groups).loss
+    assert loss.requires_grad  # it holds what the pass keeps
+    planned = {item.name: item.device for item in planner.plan(1).stages[-1].memory}
+    assert planned["activations"] == pytest.approx(memory.bytes, rel=0.03)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
