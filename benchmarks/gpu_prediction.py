@@ -78,13 +78,13 @@ SAVINGS = (
         {M1024: (0.7, 0.7), M8192: (0.7, 0.7), M256K: (6.3, 6.3), BASE: (0.2, 0.2), LARGE: (0.2, 0.2)},
     ),
     Saving(
-        "AdamW from gradients in bf16: 34 bytes a weight, not 52",
+        "AdamW from gradients in bf16: 34 bytes a weight, not 52 (the benchmark clipped in a pass of its own)",
         "optimizer",
         0.8,
         {M1024: (0.9, 0.9), M8192: (0.9, 0.9), M256K: (1.8, 1.8), BASE: (0.7, 0.7), LARGE: (2.0, 2.0)},
     ),
 )
-# Not in the predictions: it needs its package. By the share that it should save of the layers that use it, and with
+# It needs its package. By the share that it should save of the layers that use it, and with
 # gradients in one matrix: 0.5 ms of ModernBERT-base, 2.4 of BERT-base, 6.4 of BERT-large.
 FLASH_3 = Saving(
     "FlashAttention 3 if it is installed, with gradients in one matrix",
@@ -137,6 +137,11 @@ def tokens(case: str, ms: float) -> str:
     return f"{BEFORE[case].rate * BEFORE[case].step / ms / 1000:,.0f}k"
 
 
+def rate_range(case: str, ms: Range) -> str:
+    """Tokens per second for a range of milliseconds; one number if both are equal."""
+    return " to ".join(dict.fromkeys((tokens(case, ms[1]), tokens(case, ms[0]))))
+
+
 def shown(ms: Range) -> str:
     """A range, rounded to a tenth; one number if both are equal."""
     least, most = (f"{round(end, 1):g}" for end in ms)
@@ -147,10 +152,11 @@ def page() -> str:
     """See the module."""
     models = []
     for case, was in BEFORE.items():
-        least, most = step(case)
-        rates = " to ".join(dict.fromkeys((tokens(case, most), tokens(case, least))))
-        cells = [f"{was.step}", f"{was.floor}", shown((least, most)), f"{likely(case):.1f}"]
-        models.append([case, *cells, f"{was.rate / 1000:,.0f}k", was.aim, rates, tokens(case, likely(case))])
+        all_work, with_flash = step(case), less(step(case), FLASH_3.of[case])
+        middle = (likely(case),) * 2
+        cells = [f"{was.step}", f"{was.floor}", *map(shown, (middle, all_work, with_flash))]
+        rates = [rate_range(case, ms) for ms in (middle, all_work, with_flash)]
+        models.append([case, *cells, f"{was.rate / 1000:,.0f}k", was.aim, *rates])
     changes = [
         [
             saving.change,
@@ -163,23 +169,22 @@ def page() -> str:
     parts = [
         [part, *(f"{before(case)[part]}; {predicted(case)[part]}" for case in BEFORE)] for part in ("step", *PARTS)
     ]
-    titles = ["model", "ms before", "floor", "predicted ms", "likely ms", "tokens/s before", "aim"]
+    forecasts = ["likely", "all work", "all work, with FlashAttention 3"]
+    titles = ["model", "ms before", "floor", *(f"ms: {name}" for name in forecasts), "tokens/s before", "aim"]
     return f"""# Predictions for one H100
 
 Not measured on a GPU. "Before" was measured on 2026-11-26 with earlier code ([gpu_table](gpu_table.md)); its parts are
-explained by measured rates. "Predicted" subtracts what each change since then should save: its most and its least.
-"Likely" subtracts the mean of each, times the probability that it saves anything. The floor is the least that the
-measured rates allow. A step has 65,536 slots. Real tokens per second, in thousands where marked.
+explained by measured rates. "Likely" subtracts what each change since then should save, on average, times the
+probability that it saves anything. "All work" subtracts all savings: their most and their least. FlashAttention 3 needs
+its package. The floor is the least that the measured rates allow. A step has 65,536 slots. Tokens/s are real tokens.
 
-{table([*titles, "predicted tokens/s", "likely tokens/s"], *models)}
+{table([*titles, *(f"tokens/s: {name}" for name in forecasts)], *models)}
 
 Milliseconds of a step that each change should save:
 
 {table(["change", "part", "probability", *BEFORE], *changes, left=2)}
 
-FlashAttention 3 is not in the predictions: it needs its package.
-
-Milliseconds of each part, before; predicted:
+Milliseconds of each part, before; if all changes but FlashAttention 3 work:
 
 {table(["part", *BEFORE], *parts)}
 """
