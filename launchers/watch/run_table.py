@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 1000  # columns of a table in a pipe, so that no line wraps
 _FIRST_TO_GO = ("job", "updated", "%", "tokens/s", "next", "left", "loss")  # columns that a narrow terminal lacks
+_NEXT_WIDTH = 25  # cells of `next` for which other columns make room; a longer text folds
 _FOLLOW_SECONDS = 2.0
 WAITS = "queued"  # state of a run whose job has not started, so that it has no status yet
 
@@ -142,8 +143,10 @@ def print_run(view: RunView) -> None:
 
 
 def print_runs(views: list[RunView]) -> None:
-    """Print a table with one line for each run. On a terminal that is too narrow, columns of `_FIRST_TO_GO` are left
-    out."""
+    """Print a table of runs. On a terminal that is too narrow, `next` folds and columns of `_FIRST_TO_GO` are left out.
+
+    `next` stays if a run has a problem.
+    """
     cells = {
         "run": [_place(view.summary.run) for view in views],
         "state": [view.state for view in views],
@@ -157,11 +160,17 @@ def print_runs(views: list[RunView]) -> None:
         "next": [view.summary.problem or view.next_action for view in views],
     }
     console, empty = text_console(PIPE_WIDTH), [name for name, column in cells.items() if not any(column)]
-    for name in ("", *empty, *_FIRST_TO_GO):
+    kept = "next" if any(view.summary.problem for view in views) else None
+    for name in ("", *empty, *(name for name in _FIRST_TO_GO if name != kept)):
         cells.pop(name, None)
         table = text_table([*cells], zip(*cells.values(), strict=True), texts=("state", "job", "next"))
-        if console.measure(table, options=console.options.update(max_width=PIPE_WIDTH)).maximum <= console.width:
+        if "next" in cells:
+            table.columns[-1].max_width = _NEXT_WIDTH
+        room = console.width - console.measure(table, options=console.options.update(max_width=PIPE_WIDTH)).maximum
+        if room >= 0:
             break
+    if "next" in cells:
+        table.columns[-1].max_width = _NEXT_WIDTH + max(0, room)
     console.print(table)
 
 

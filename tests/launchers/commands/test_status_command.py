@@ -154,3 +154,26 @@ def test_a_narrow_terminal_gets_the_columns_that_matter_most(folder, monkeypatch
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == columns.split(), lines
     assert len(lines) == 3, "no line wraps"
+
+
+@pytest.mark.parametrize(
+    ("width", "columns"),
+    [
+        (120, "run state step % loss tokens/s left updated job next"),
+        (80, "run state step loss next"),
+        (60, "run state step next"),
+    ],
+)
+def test_a_long_problem_folds_and_takes_no_column(folder, monkeypatch, width, columns, capsys):
+    folder.write_status("completed", 2_000, 10_000, "training", "export")
+    run = replace(summarize(folder.path), run=Path("runs/books"), loss=1.5, seconds_left=90_000.0)
+    problem = " ".join(["damaged"] * 18) + " status"
+    broken = replace(run, run=Path("runs/b"), status=None, loss=None, seconds_left=None, problem=problem)
+    monkeypatch.setattr(run_table, "text_console", lambda _: Console(width=width))
+    run_table.print_runs([RunView(run, []), RunView(broken, [])])
+    header, intact, *folded = capsys.readouterr().out.splitlines()
+    assert header.split() == columns.split()
+    assert intact.startswith("runs/books")
+    assert "2,000 of 10,000" in intact
+    assert " ".join(line[header.index("next") :].strip() for line in folded) == problem
+    assert max(map(len, folded)) <= width
