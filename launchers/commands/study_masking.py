@@ -77,7 +77,7 @@ def study_masking(
     from pretrain.resuming import load_to_start
 
     changes = [*(overrides or []), *([f"train.steps={steps}"] if steps else [])]
-    settings, _ = load_to_start(config, changes)
+    settings, _ = load_to_start(config, changes, keep=True)
     processes = procs or (settings.cluster.gpus_per_node if slurm else max(1, gpu_count()))
     try:
         words = shlex.split(finetune)

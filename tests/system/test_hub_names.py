@@ -13,6 +13,7 @@ from transformers import AutoModelForMaskedLM
 
 from data_prep.common.errors import UserError
 from data_prep.storage import cached_folder, fetch_from_hub, hub_models
+from pretrain.resuming import load_to_start
 from tests.support import runs
 from tests.support.hub_server import Hub, Repository, Store, connect, serving_hub
 from tests.support.in_process import command
@@ -168,3 +169,28 @@ def test_a_run_begins_with_a_model_of_the_hub_and_keeps_its_commit(hub, folder, 
     assert f"init: {NAME}@{commit}\n" in job.out, job.err
     other = command("train", config, "train.steps=6", f"model.init={NAME}@{head(hub)}")
     assert (other.code, "model.init (weights) was" in other.err) == (1, True), other.err
+
+
+def test_a_run_without_a_checkpoint_looks_the_name_up_again(hub, folder, tmp_path, monkeypatch, capsys):
+    """A commit of an earlier start is kept with a checkpoint, by a branch and by a study. No other file is read."""
+    monkeypatch.chdir(tmp_path)
+    repository, old = hub.store.repositories["someone/tiny"], head(hub)
+    for branch in ("main", "v2"):
+        repository.commit(branch, repository.commits[old] | {"README.md": branch.encode()})
+    run, step = tmp_path / "run", tmp_path / "run/checkpoints/step-00000001"
+    step.mkdir(parents=True)
+    file = runs.config_file(tmp_path, run, data__valid=None, eval={}, model__init=NAME)
+
+    def commit(*overrides, **options) -> str:
+        config, given = load_to_start(file, list(overrides), **options)
+        assert given[-1] == f"model.init={config.model.init}"
+        assert (f"note: model.init is {NAME}@{old}" in (said := capsys.readouterr().err)) == ("a new run.dir" in said)
+        return str(config.model.init).partition("@")[2]
+
+    for earlier in (tmp_path / "config.yaml", run / "config.yaml"):
+        earlier.write_text(file.read_text().replace(NAME, f"{NAME}@{old}"))
+    assert [commit(f"model.init={NAME}@v2"), commit("run.dir=new", f"run.resume={step}")] == [old, old]
+    step.rmdir()
+    assert [commit(f"model.init={NAME}@v2"), commit(keep=True)] == [repository.branches["v2"], old]
+    searched = [commit("run.dir=new", f"run.resume={word}") for word in ("auto", "never", "required")]
+    assert searched == [head(hub)] * 3
