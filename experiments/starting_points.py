@@ -19,9 +19,8 @@ import numpy as np
 
 from data_prep.common.files import write_json
 from data_prep.format import Dataset
-from evaluation.likelihood.evaluation_request import Form
 from evaluation.likelihood.predictors import open_model
-from evaluation.likelihood.sentence_scores import sentence_scores
+from evaluation.likelihood.sentence_scores import Form, sentence_scores
 from evaluation.study.paired_statistics import BySeed
 from experiments import common, small_models
 from experiments.common import (

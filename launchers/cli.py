@@ -21,7 +21,7 @@ def main() -> None:
 
 
 def _main() -> None:
-    # Imported here, so that Ctrl-C during the imports ends the command as at any other time.
+    # Imported here, because every worker process that a command spawns imports this module again.
     import typer
 
     from data_prep.common.errors import UserError, unforeseen

@@ -1,8 +1,11 @@
 """Maskwright in Python, for notebooks and scripts: `import maskwright as mw`.
 
-`train_tokenizer` and `prepare` turn text into a `DataSet`. `train` trains and returns a `Run`. `evaluate` and `fill`
-use a model. Each does the work of the command with its name, and its options have the names of the command's options. A
-call raises `UserError` with the message that the command prints.
+`train_tokenizer` and `prepare` turn text into a `DataSet`; `show_masks` shows how a text is masked. `train` trains and
+returns a `Run`. `evaluate` and `fill` use a model. Each call runs a command in a separate process, and takes the
+options of the command: `--seq-len 64` is `seq_len=64`. A list repeats an option. None leaves it out.
+
+A call raises `UserError` with the message of the command. Ctrl-C, which is also "Interrupt the kernel" of a notebook,
+goes to the command. After the command exited, KeyboardInterrupt is raised.
 """
 
 import lazy_loader

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import util
-from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.context import SpawnContext
 from pathlib import Path
-from types import FrameType, ModuleType
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from types import FrameType
+from typing import NamedTuple, NoReturn, TypeVar
 
 from data_prep.common.errors import UserError
 
@@ -49,30 +49,13 @@ def _is_source_checkout() -> bool:
     return sys.path[0] == _ROOT == os.getcwd()
 
 
-class _WorkerProcess(SpawnProcess):
-    """A worker process that does not import the main script, which may call us outside of any function."""
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
-        main = sys.modules["__main__"]
-        sys.modules["__main__"] = ModuleType("__main__")  # which multiprocessing asks for the script
-        try:
-            return SpawnProcess._Popen(process_obj)
-        finally:
-            sys.modules["__main__"] = main
-
-
-class _WorkerContext(SpawnContext):
-    Process = _WorkerProcess
-
-
 def spawn_context() -> SpawnContext:
     """The context of worker processes, which never import from the working folder. They get their path from here."""
     # With `-I`, Python 3.10 ignores PYTHONPATH, too; but a spawned process gets all of sys.path from its parent.
     flag = "-P" if sys.version_info >= (3, 11) else "-I"
     if not _is_source_checkout():
         util._args_from_interpreter_flags = lambda: [*subprocess._args_from_interpreter_flags(), flag]  # type: ignore[attr-defined]
-    return _WorkerContext()
+    return multiprocessing.get_context("spawn")
 
 
 def ordered_map(function: Callable[[_Item], _Result], items: Sequence[_Item], workers: int) -> Iterator[_Result]:

@@ -1,4 +1,3 @@
-from .show_document import ShownDocument as ShownDocument
 from .show_document import document as document
 from .summarize import summary as summary
 from .text_survey import TextSurvey as TextSurvey

@@ -4,6 +4,5 @@
 file of minimal pairs before a model exists.
 """
 
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from evaluation.likelihood.evaluate_models import EvaluationRequest, check_pairs, evaluate
+from evaluation.likelihood.evaluation_tracking import send_evaluation

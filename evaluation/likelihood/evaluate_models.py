@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
 from data_prep.format import Dataset
-from evaluation.likelihood.evaluation_request import EvaluationRequest
-from evaluation.likelihood.held_out_loss import HeldOut, Masks, held_out_results, measure
+from evaluation.likelihood.held_out_loss import HeldOut, Masks, StrategyName, held_out_results, measure
 from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
 from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer
 from evaluation.likelihood.score_file import ScoreFile
-from evaluation.likelihood.sentence_scores import check_lengths, sentence_scores
+from evaluation.likelihood.sentence_scores import Form, check_lengths, sentence_scores
 from evaluation.likelihood.text_likelihood import row_likelihoods
 from pretrain.export import check_vocabulary, load_tokenizer
 
@@ -29,6 +28,31 @@ EvaluationProgress = Callable[[int, int, str], None]
 """(units done, units in total, name of the current task)"""
 UnitSums = tuple[NDArray[np.float64], NDArray[np.float64]]
 """Sums of a measure over each independent unit, such as a row, and the units' weights: [U] each."""
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """Models, data and settings of one evaluation.
+
+    models: folders of models or runs. baseline: add a unigram model after them.
+    data: the held-out data set. counts: the data set for token counts; default: `data`.
+    rows, seq_len, mask_rate, strategy: see Masks. Default seq_len: 128, or the shortest limit of the models.
+    likelihood: draws of the bound of masked models, see row_likelihoods; None: measure no likelihoods of all tokens.
+    pairs: a file, see minimal_pairs.py. form: the score of masked models. limit: pairs per UID.
+    """
+
+    models: tuple[str, ...]
+    baseline: bool = False
+    data: str | None = None
+    counts: str | None = None
+    rows: int = 1000
+    seq_len: int | None = None
+    mask_rate: float = 0.15
+    strategy: StrategyName = "token"
+    likelihood: int | None = None
+    pairs: str | None = None
+    form: Form = "original"
+    limit: int | None = None
 
 
 def evaluate(task: EvaluationRequest, progress: EvaluationProgress, scores_in: Path | None = None) -> dict[str, Any]:

@@ -12,16 +12,17 @@ Shapes: n sentences of L tokens; R rows of S slots, each a copy of a sentence wi
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from data_prep.common.errors import UserError
-from evaluation.likelihood.evaluation_request import Form
 from evaluation.likelihood.predictors import EncodedSentence, Predictor, SentenceTokenizer, Stream
 from evaluation.likelihood.score_file import ScoreFile
 from pretrain.export import model_digest
 
+Form = Literal["original", "within-word"]
 ScoreProgress = Callable[[int, int], None]
 """(tokens scored, tokens in total)"""
 

@@ -1,5 +1,6 @@
 """`maskwright evaluate`: held-out loss and minimal-pair accuracy of trained models."""
 
+import os
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
@@ -7,9 +8,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from data_prep.common.errors import printable
-from launchers.arguments import ExperimentOption, JsonFile, ModelsArgument, PairsOption, SeqLenOption, refuse_unread
-from launchers.display import text_console, text_table
+from data_prep.common.errors import UserError, printable
+from launchers.arguments import (
+    ExperimentOption,
+    JsonFile,
+    ModelsArgument,
+    PairsOption,
+    SeqLenOption,
+    refuse_unread,
+    require_inputs,
+)
+from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
+from pretrain.config_files import percent
 
 _LIKELIHOOD = {
     "value": "{value}",
@@ -77,16 +87,51 @@ def evaluate(
         maskwright evaluate runs/books --baseline unigram --counts data/books/train --pairs blimp.jsonl.zst --limit 50
         maskwright evaluate runs/books --data data/books/valid --uri sqlite:///mlflow.db
     """
+    if not models and not baseline:
+        raise UserError("No model to evaluate. Name a Hugging Face model folder or a run, or add --baseline unigram.")
+    if baseline in [str(model) for model in models or ()]:
+        raise UserError(f"{baseline} is also the name of the baseline. Name the model by its full path.")
+    if data is None and pairs is None:
+        raise UserError(
+            "Nothing to evaluate on. Add --data (a held-out data set), --pairs (a file of minimal pairs), or both."
+        )
+    if baseline and counts is None:
+        raise UserError("--baseline unigram needs token counts. Add --counts with the training data set.")
+    if counts and data is None and not baseline:
+        raise UserError("--counts is used only with --data or --baseline unigram. Add one of them, or remove --counts.")
     if pairs is None:
         refuse_unread(context, "--pairs", "limit", "pll")
     if data is None:
         refuse_unread(context, "--data", "rows", "seq_len", "mask_rate", "strategy", "likelihood")
-    from evaluation.likelihood import EvaluationRequest
-    from launchers.actions import run_evaluation
+    if likelihood and likelihood % 2:
+        raise UserError(
+            f"--likelihood must be an even number, not {likelihood}: two halves of the draws give the error."
+        )
+    if not 0 < mask_rate < 1:
+        hint = percent(mask_rate) or "Write for example 0.15."
+        raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
+    if out:
+        check_json_output(out)
+    paths = require_inputs(models or (), (data, counts), (pairs,))
 
-    names, held_out = tuple(map(str, models or ())), (rows, seq_len, mask_rate, strategy, likelihood)
-    request = EvaluationRequest(names, bool(baseline), data, counts, *held_out, pairs, pll, limit)
-    results = run_evaluation(request, out, uri, experiment)
+    with CommandProgress("loading libraries"):
+        from evaluation.likelihood import EvaluationRequest, send_evaluation
+        from evaluation.likelihood import evaluate as run
+        from pretrain.tracking import Target
+
+    tracked = uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")
+    target = Target.of_command(uri, experiment, paths) if tracked else None
+    held_out = rows, seq_len, mask_rate, strategy, likelihood
+    task = EvaluationRequest(tuple(map(str, paths)), bool(baseline), data, counts, *held_out, pairs, pll, limit)
+    kept = out.with_name(f"{out.name}.scores") if out and pairs else None
+    with CommandProgress("loading the models") as line:
+        results = run(task, line.show, kept)
+    if out:
+        write_json_output(out, results)
+    if kept:
+        kept.unlink(missing_ok=True)  # another evaluation may write the same file
+    if target:
+        send_evaluation(results, target)
     print_results(results)
     if out:
         typer.echo(f"all figures: {out}")

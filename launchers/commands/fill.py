@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from launchers.arguments import JsonFlag, ModelArgument
+from launchers.arguments import JsonFlag, ModelArgument, require_inputs
 
 _WIDTH = 30
 
@@ -29,11 +29,21 @@ def fill(
         maskwright fill hub:google-bert/bert-base-uncased "The little [MASK] sat down by the fire."
         maskwright fill runs/demo "They came to the [MASK] of the Emerald [MASK]." --top 3 --json
     """
-    from data_prep.common.errors import printable
-    from launchers.actions import likely_tokens
-    from launchers.display import text_console, text_table
+    [model] = require_inputs([model])
+    from launchers.display import CommandProgress, text_console, text_table
 
-    filled = likely_tokens(model, text, top)
+    with CommandProgress("loading the model"):
+        from data_prep.common.errors import printable
+        from data_prep.tokenizer import Spelling
+        from evaluation.generation import Writer
+        from pretrain.export import model_folder
+
+        folder = model_folder(model)
+        writer, spelling = Writer(folder), Spelling.open(folder)
+        filled = [
+            [[(spelling.text([id]).strip(), id, share) for id, share in tokens] for tokens in writer.fill(line, top)]
+            for line in text
+        ]
     if as_json:
         names = ("token", "id", "probability")
         named = [[[dict(zip(names, token, strict=True)) for token in tokens] for tokens in masks] for masks in filled]

@@ -7,7 +7,7 @@ import typer
 
 from data_prep.cleaning import Cleaning, filter_forms
 from data_prep.common.errors import UserError
-from launchers.actions import find_text, run_preparation
+from data_prep.jobs import Workers
 from launchers.arguments import (
     AllowUnknown,
     CacheOption,
@@ -20,6 +20,8 @@ from launchers.arguments import (
     WorkerCount,
     local,
 )
+from launchers.display import CommandProgress, print_prepared, show_totals
+from pretrain.distributed import Cores
 
 if TYPE_CHECKING:
     from data_prep.jobs import PrepareRequest
@@ -102,10 +104,18 @@ def prep_run(
 
     def request() -> "PrepareRequest":
         from data_prep import storage
+        from data_prep.common.files import check_writable
         from data_prep.jobs import PreparationSettings, PrepareRequest
-        from data_prep.sources import Options
+        from data_prep.sources import Options, find_inputs
 
-        inputs, unread_files = find_text([*input, *(more or [])], decontaminate or [], out)
+        check_writable(out, inside=True)
+        unread_files: dict[str, int] = {}
+        inputs = find_inputs([*input, *(more or [])], unread_files)
+        for file in decontaminate or []:
+            if str(file.resolve()) in {source.location for source in inputs}:
+                raise UserError(
+                    f"{file} is both an input and an evaluation file. Remove it from --input or --decontaminate."
+                )
         return PrepareRequest(
             inputs=inputs,
             tokenizer=tokenizer,
@@ -133,7 +143,11 @@ def prep_run(
             raise UserError("--plan-only runs no task. Remove --workers.")
         _plan(request())
         return
-    run_preparation(request, out, workers)
+    with Workers(workers or Cores.usable().number) as processes, CommandProgress() as line:
+        from data_prep.jobs import prepare  # slow import; the worker processes start in the meantime
+
+        prepared = prepare(request(), processes, show_totals(line))
+    print_prepared(prepared, out, already_finished=not prepared.new_tasks)
 
 
 def _plan(request: "PrepareRequest") -> None:

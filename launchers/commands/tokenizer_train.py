@@ -1,11 +1,11 @@
 """`maskwright tokenizer train`: train a WordPiece, byte-level BPE or character tokenizer."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from launchers.actions import make_tokenizer
+from data_prep.common.errors import UserError
 from launchers.arguments import (
     AllowUnknown,
     CacheOption,
@@ -17,6 +17,9 @@ from launchers.arguments import (
     TextField,
     local,
 )
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 def tokenizer_train(
@@ -50,18 +53,38 @@ def tokenizer_train(
 
         maskwright tokenizer train --input configs/demo/books.jsonl.zst --vocab-size 4096 --out data/tokenizer
     """
-    from data_prep.sources import Options
+    from data_prep.common.files import check_writable, free_folder
+    from data_prep.sources import Options, find_inputs
     from data_prep.storage import Cache
+    from data_prep.tokenizer import SAMPLE_BYTES, CorpusSample, measure_unknown, train_tokenizer
 
-    make_tokenizer(
-        [*input, *(more or [])],
-        out,
-        kind=kind,
-        vocab_size=vocab_size,
-        lowercase=lowercase,
-        strip_accents=strip_accents,
-        allow_unknown=allow_unknown,
-        options=Options(text_field, separator=separator, target_field=target_field),
-        sample_mb=sample_mb,
-        cache=Cache(cache, int(cache_gb * 1e9)),
-    )
+    for name, asked in (("--lowercase", lowercase), ("--strip-accents", strip_accents)):
+        if asked and kind != "wordpiece":
+            raise UserError(f"{name} is for --kind wordpiece, not {kind}. Leave it out.")
+    check_writable(free_folder(out))
+    unread: dict[str, int] = {}
+    inputs, local = find_inputs([*input, *(more or [])], unread), Cache(cache, int(cache_gb * 1e9))
+    options = Options(text_field, separator=separator, target_field=target_field)
+    texts = CorpusSample(inputs, options, sample_mb * 10**6, local)
+    if not any(text.strip() for text in texts):
+        if texts.rejected:
+            raise UserError(f"The input has no text: {texts.first_reason}.")
+        names = f"{inputs[0].location}{' and others' if inputs[1:] else ''}"
+        raise UserError(f"{names}: no text to train a tokenizer on. Check --input and --text-field.")
+    notes: list[str] = []
+
+    def check(tokenizer: "Tokenizer") -> None:
+        sample = CorpusSample(inputs, options, SAMPLE_BYTES, local, SAMPLE_BYTES // 16)
+        unknown = tokenizer.token_to_id("<unk>" if kind == "bpe" else "[UNK]")
+        notes.extend(measure_unknown(tokenizer, sample, unknown).check(allow_unknown))
+
+    size = train_tokenizer(texts, kind, vocab_size, out, lowercase is not False, strip_accents, check)
+    for note in notes:
+        typer.echo(note, err=True)
+    if unread:
+        typer.echo(f"{len(unread)} files in the input are not read, such as {next(iter(unread))}", err=True)
+    if texts.rejected:
+        typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
+    note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""
+    source = f"a sample of {texts.text_bytes / 1e6:,.0f} MB" if texts.cut else f"{texts.text_bytes / 1e6:,.1f} MB"
+    typer.echo(f"{out}: {kind} tokenizer with {size} tokens{note}, learnt from {source} of text")

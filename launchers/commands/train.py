@@ -2,6 +2,7 @@
 
 import sys
 
+from data_prep.common.errors import UserError
 from launchers.arguments import ConfigArgument, Overrides, ProcessCount
 
 
@@ -23,6 +24,13 @@ def train(
     from launchers.local import end_on_stop_signals
 
     end_on_stop_signals()
-    from launchers.local import train_locally
+    from launchers.local import gpu_count, train_locally
+    from pretrain.planning import check_start, print_warnings
+    from pretrain.resuming import load_to_start
 
-    sys.exit(train_locally(config, overrides or [], procs))
+    parsed, overrides = load_to_start(config, overrides or [])
+    processes = procs or max(1, gpu_count())
+    if 0 < gpu_count() < processes:
+        raise UserError(f"--procs {processes} needs {processes} GPUs, but {gpu_count()} are visible. Lower --procs.")
+    print_warnings(check_start(parsed, processes))  # report errors before any process starts
+    sys.exit(train_locally(config, parsed, overrides, processes))

@@ -4,12 +4,10 @@
 command. `check_json_output` checks the file of `--json` before the work, and `write_json_output` writes it.
 `explain_usage_error` describes a `UsageError`. `marked` marks the predicted tokens of a document. `show_totals` and
 `print_prepared` show the progress and the result of `prep` commands, `print_scaling` a table of `plan`.
-`cell_output` shows progress in a notebook, and `HtmlPage` a page.
 """
 
 from launchers.display.json_output import check_json_output, write_json_output
 from launchers.display.marked_text import LEGENDS, Segment, coloured, listed, marked, plain_text
-from launchers.display.notebook import HtmlPage, cell_output
 from launchers.display.prep_totals import print_prepared, show_totals
 from launchers.display.progress import CommandProgress
 from launchers.display.scaling_table import print_scaling

@@ -1,5 +1,6 @@
 """Progress display of long commands."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,13 +12,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from data_prep.common.errors import without_controls
-from launchers.display.notebook import CellLine, in_notebook
+from pretrain.reporting import LINE_SECONDS_VARIABLE
 
 PLAIN_SECONDS = 10  # seconds between lines if stderr is not a terminal
 
 
 class CommandProgress:
-    """Progress on stderr: one redrawn line on a terminal or in a notebook, otherwise a plain line from time to time.
+    """Progress on stderr: one redrawn line on a terminal, otherwise a plain line from time to time.
 
     Args:
         waiting: what the command does until the first call of `show`.
@@ -39,9 +40,6 @@ class CommandProgress:
             disable=not shown,
         )
         self._task = self._bar.add_task(escape(without_controls(waiting)), total=None)
-        self._cell = CellLine() if in_notebook() else None
-        if self._cell:
-            self._cell.show(waiting)
         self._stage = ""
         self._begin = self._printed = clock()
 
@@ -51,8 +49,6 @@ class CommandProgress:
 
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
-        if self._cell:
-            self._cell.show("", now=True)
 
     def say(self, text: str) -> None:
         """Print a line of the command's output, on a terminal above the progress."""
@@ -74,13 +70,8 @@ class CommandProgress:
         if not self._bar.disable:
             text = f"{done / max(total, 1):4.0%} {without_controls(line)}"
             self._bar.update(self._task, completed=done, total=total, description=escape(text))
-        elif self._cell:
-            self._cell.show(self._plain(done, total, line))
-        elif self._clock() - self._printed >= PLAIN_SECONDS:
+        elif self._clock() - self._printed >= float(os.environ.get(LINE_SECONDS_VARIABLE, PLAIN_SECONDS)):
             self._printed = self._clock()
-            typer.echo(self._plain(done, total, line), err=True)
-
-    def _plain(self, done: int, total: int, line: str) -> str:
-        share = done / max(total, 1)
-        left = timedelta(seconds=round(self.seconds(self._stage) * (1 - share) / share)) if share else None
-        return f"{share:4.0%} {line}{f', {left} left' if left else ''}"
+            share = done / max(total, 1)
+            left = timedelta(seconds=round(self.seconds(self._stage) * (1 - share) / share)) if share else None
+            typer.echo(f"{share:4.0%} {line}{f', {left} left' if left else ''}", err=True)

@@ -13,5 +13,4 @@ from .run_commands import run_command as run_command
 from .start_ranks import rank_variables as rank_variables
 from .stop_signals import StopSignals as StopSignals
 from .stop_signals import end_on_stop_signals as end_on_stop_signals
-from .stop_signals import handlers_restored as handlers_restored
 from .stop_signals import on_stop_signals as on_stop_signals

@@ -8,54 +8,30 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from data_prep.common.errors import UserError
 from data_prep.common.files import write_file
 from data_prep.common.processes import die_with_parent
 from data_prep.common.reading import read_bytes
-from launchers.local.gpus import check_device, gpu_count, visible_gpus
+from launchers.local.gpus import check_device, visible_gpus
 from launchers.local.start_ranks import ADDRESS, command_of
 from launchers.local.stop_signals import StopSignals, on_stop_signals
 from pretrain.checkpoint import committed, verify
 from pretrain.config import Config
 from pretrain.distributed import Threads
-from pretrain.resuming import expected_start, load_to_start
+from pretrain.resuming import expected_start
 from pretrain.run import ALL_DONE, COMMAND_VARIABLE, EXIT_CODES, RunFolder, StartPhase, Status
 
 _END_SECONDS = 30.0
-_OUTPUT_SECONDS = 0.2
 _INTERRUPTED = 130
 """Exit code of a run that a second Ctrl-C ended: the usual code for Ctrl-C."""
 
 
-def train_locally(
-    config_path: Path,
-    overrides: list[str],
-    processes: int | None = None,
-    variables: Mapping[str, str] | None = None,
-    show: Callable[[str], None] | None = None,
-) -> int:
-    """Train on this machine, or say that the run is complete. Returns the exit code of the run.
-
-    Args:
-        processes: training processes; by default one for each GPU, or one on the CPU.
-        variables: further environment variables of the processes.
-        show: gets each line that the processes print, which otherwise print here.
-
-    Raises:
-        UserError: the config is invalid, or a check fails before any process starts.
-    """
-    from pretrain.planning import check_start, print_warnings
-
-    config, overrides = load_to_start(config_path, overrides)
-    gpus = gpu_count()
-    processes = processes or max(1, gpus)
-    if 0 < gpus < processes:
-        raise UserError(f"--procs {processes} needs {processes} GPUs, but {gpus} are visible. Lower --procs.")
-    print_warnings(check_start(config, processes))
+def train_locally(config_path: Path, config: Config, overrides: list[str], processes: int) -> int:
+    """Train with `processes` processes, or say that the run is complete. Returns the exit code of the run."""
     folder = RunFolder(config.run.dir)
     if _is_completed(config, folder):
         return EXIT_CODES["completed"]
@@ -76,8 +52,7 @@ def train_locally(
                 port = free.getsockname()[1]
             command = command_of(port, _devices(processes), arguments)
             typed = ["maskwright", "train", *arguments, "--procs", str(processes)]
-            variables = {**(variables or {}), COMMAND_VARIABLE: shlex.join(typed)}
-            code = _run(command, variables, lock, stop, show)
+            code = _run(command, {COMMAND_VARIABLE: shlex.join(typed)}, lock, stop)
         with contextlib.suppress(OSError):  # the disk cannot be written
             folder.stop.unlink(missing_ok=True)  # requested again while the run ended
         if stop.at_once and not folder.recorded_status().is_over:
@@ -176,21 +151,13 @@ def _devices(processes: int) -> list[str]:
     return (visible_gpus() or [str(number) for number in range(processes)])[:processes]
 
 
-def _run(
-    command: list[str],
-    variables: Mapping[str, str],
-    lock: IO[str],
-    stop: StopSignals,
-    show: Callable[[str], None] | None,
-) -> int:
+def _run(command: list[str], variables: dict[str, str], lock: IO[str], stop: StopSignals) -> int:
     """Run the starter of the processes in a separate session, until all exit. Returns its exit code."""
     read_end, write_end = os.pipe()  # standard input of all processes: it closes when the last one exits
-    output: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if show else {}
     child = subprocess.Popen(
         command,
         env=os.environ | variables | RunFolder.inheritable(lock),
         stdin=read_end,
-        **output,
         pass_fds=[lock.fileno()],
         start_new_session=True,
         preexec_fn=lambda: die_with_parent(signal.SIGTERM),
@@ -205,8 +172,6 @@ def _run(
     stop.kill = kill
     if stop.at_once:  # before there was a process
         kill()
-    if show:
-        _forward(child, show)
     code = child.wait()
     if code < 0:  # it was killed, so it cannot end the others
         kill()
@@ -215,22 +180,3 @@ def _run(
     last_end.poll(1000 * _END_SECONDS)
     os.close(write_end)
     return code
-
-
-def _forward(child: "subprocess.Popen[bytes]", show: Callable[[str], None]) -> None:
-    """Pass each line of the processes to `show` until their starter has ended. A process that it left may go on."""
-    assert child.stdout is not None
-    with child.stdout as output:
-        os.set_blocking(output.fileno(), False)
-        ended, rest = False, b""
-        while True:
-            readable, _, _ = select.select([output], [], [], _OUTPUT_SECONDS)
-            part = os.read(output.fileno(), 1 << 16) if readable else b""
-            *lines, rest = (rest + part).split(b"\n")
-            for line in lines:
-                show(line.decode(errors="replace"))
-            if not part and (readable or ended):
-                break
-            ended = child.poll() is not None
-    if rest:
-        show(rest.decode(errors="replace"))

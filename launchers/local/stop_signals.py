@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -60,12 +59,8 @@ class StopSignals:
 def on_stop_signals(react: Callable[[int], None]) -> Iterator[None]:
     """Let Ctrl-C, SIGTERM and SIGUSR1 only call `react` during the block, each time.
 
-    Later signals are ignored, so that the exit code is the run's. In another thread than the main one, which never
-    gets a signal, nothing changes.
+    Later signals are ignored, so that the exit code is the run's.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     for number in _SIGNALS:
         signal.signal(number, lambda received, _: react(received))
     try:
@@ -73,18 +68,6 @@ def on_stop_signals(react: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-
-
-@contextlib.contextmanager
-def handlers_restored() -> Iterator[None]:
-    """Restore the handlers of Ctrl-C, SIGTERM and SIGUSR1 after the block, for a process that goes on after a run."""
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
 
 def end_on_stop_signals() -> None:

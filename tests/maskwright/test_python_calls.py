@@ -1,5 +1,6 @@
 """The Python package does what the commands do: the same files, figures and refusals."""
 
+import inspect
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import maskwright as mw
-from launchers.display import cell_output
+from maskwright.notebook import output_lines
 from tests.support import prep, runs
 
 
@@ -51,7 +52,7 @@ def test_a_data_set_is_that_of_the_command(made, tmp_path, capsys):
     made.data.show(2)
     shown = runs.succeed("prep", "show", tmp_path / "data/train", "2").stdout
     assert capsys.readouterr().out == shown
-    assert made.data.document(2).text in shown
+    assert "block" in shown
 
 
 def test_masks_are_those_of_the_command(made, capsys):
@@ -98,23 +99,20 @@ def test_a_model_gives_the_figures_of_the_commands(made, tmp_path):
 
 REFUSED: list[tuple[Callable[[Made], Any], str]] = [
     (lambda made: mw.train(made.config, {"train.stpes": 5}), "Did you mean train.steps?"),
-    (lambda made: mw.train(made.config, {"optim.lr": {1}, "data.train": object()}), "A config cannot hold a object"),
-    (lambda made: mw.train(made.config, procs=0), "procs must be 1 or more, not 0."),
+    (lambda made: mw.train(made.config, procs=0), "--procs"),
     (lambda made: mw.train(made.config, {"run.seed": 8}), "run.seed"),
     (lambda made: mw.Run(made.text), "a run folder"),
     (lambda made: made.run.export(step=4), "no checkpoint of step 4. It has 3, 6."),
-    (lambda made: made.run.export(view="diagonal"), "view must be"),
-    (lambda made: mw.prepare([], made.tokenizer, "out"), "No input."),
-    (lambda made: mw.prepare(made.text, made.tokenizer, "out", valid_fraction=0.9), "valid_fraction must be 0.5 or"),
+    (lambda made: made.run.export(view="diagonal"), "--view"),
+    (lambda made: mw.prepare([], made.tokenizer, "out"), "--input"),
+    (lambda made: mw.prepare(made.text, made.tokenizer, "out", valid_fraction=0.9), "--valid-fraction"),
     (lambda made: mw.prepare(made.text, made.tokenizer, made.data), "was prepared with --valid-fraction 0.1"),
     (lambda made: mw.train_tokenizer(made.text, made.tokenizer), "exists and is not an empty folder"),
     (lambda made: made.data.valid.valid, "has no held-out part"),
     (lambda made: mw.evaluate(made.run), "Nothing to evaluate on."),
-    (lambda made: mw.evaluate(made.run, made.data.valid, limit=3), "limit is used only with pairs."),
-    (lambda made: mw.evaluate(made.run, pairs=made.text, seq_len=64), "seq_len is used only with data."),
-    (lambda made: mw.evaluate(made.run, made.data.valid, strategy="words"), "strategy must be token, whole_word"),
+    (lambda made: mw.evaluate(made.run, made.data.valid, limit=3), "--limit is used only with --pairs."),
     (lambda made: mw.show_masks("a", made.tokenizer, {"masking.rate": 2}), "masking.rate"),
-    (lambda made: mw.fill(made.run, "no mask"), "No [MASK] in 'no mask'."),
+    (lambda made: mw.fill(made.run, "--no mask"), "No [MASK] in '--no mask'."),
 ]
 
 
@@ -126,11 +124,21 @@ def test_a_wrong_call_is_refused_in_one_line(made, call, message):
     assert "\n" not in str(error.value)
 
 
-def test_a_refusal_of_the_ranks_is_raised(made, monkeypatch):
-    """Only they see that the data changed after the checks: here there are none."""
-    monkeypatch.setattr("pretrain.planning.check_start", lambda config, processes: [])
-    with pytest.raises(mw.UserError, match=r"No data set at .*nowhere"):
-        mw.train(made.config, {"data.train": "nowhere", "run.dir": made.run.path.with_name("refused")}, procs=1)
+def test_a_call_shows_the_options_of_its_command_and_takes_no_others(made):
+    options = {name: each.default for name, each in inspect.signature(mw.prepare).parameters.items()}
+    assert options["deduplicate"] == "none"
+    assert "more" not in options
+    assert "valid_fraction: share of documents for DIR/valid" in (mw.prepare.__doc__ or "")
+    with pytest.raises(TypeError, match="prep run has no option 'sequence_length'"):
+        mw.prepare(made.text, made.tokenizer, "out", sequence_length=3)
+
+
+def test_a_failure_of_the_ranks_is_raised(made):
+    """Only they see that the journal cannot be written."""
+    folder = made.run.path.with_name("failed")
+    (folder / "journal.jsonl").mkdir(parents=True)
+    with pytest.raises(mw.UserError, match=r"journal\.jsonl"):
+        mw.train(made.config, {"run.dir": folder}, procs=1)
 
 
 SCRIPT = """
@@ -152,9 +160,9 @@ def test_a_script_is_interrupted_after_a_checkpoint_and_resumes(made, tmp_path):
         runs.wait_for_step(run, 3)
         os.kill(process.pid, signal.SIGINT)
         out, _ = process.communicate(timeout=120)
-    data, ended = out.decode().splitlines()[-2:]
+    *lines, ended = out.decode().splitlines()
     assert process.returncode == -signal.SIGINT
-    assert "300 documents" in data
+    assert [line.split("): ")[1].split(",")[0] for line in lines if line.startswith("DataSet(")] == ["300 documents"]
     assert ended.startswith("True Run(")
     assert "stopped, step " in ended
     step = mw.Run(run).status.step
@@ -164,12 +172,11 @@ def test_a_script_is_interrupted_after_a_checkpoint_and_resumes(made, tmp_path):
 
 def test_progress_in_a_cell_replaces_the_line_before(monkeypatch, capsys):
     shown: list[str] = []
-    cell = SimpleNamespace(show=shown.append)
-    monkeypatch.setattr("launchers.display.notebook.in_notebook", lambda: True)
-    monkeypatch.setattr("launchers.display.notebook.CellLine", lambda: cell)
-    show = cell_output()
-    assert show
-    for line in ("Starting", "step 1/9 | loss 2", "step 2/9 | eval loss 2", "step 3/9 | loss 1"):
-        show(line)
-    assert shown == ["step 1/9 | loss 2", "step 3/9 | loss 1"]
+    cell = SimpleNamespace(update=lambda data, raw: shown.append(data["text/plain"]))
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=lambda *_, **__: cell))
+    with output_lines("maskwright train") as show:
+        for line in ("Starting", "step 1/9 | loss 2", "step 2/9 | eval loss 2", " 50% of 2 tasks", "step 3/9 | loss 1"):
+            show(line)
+    assert shown == ["step 1/9 | loss 2", " 50% of 2 tasks", "step 3/9 | loss 1", "step 3/9 | loss 1"]
     assert capsys.readouterr().out.splitlines() == ["Starting", "step 2/9 | eval loss 2"]

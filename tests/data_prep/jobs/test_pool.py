@@ -21,20 +21,16 @@ from tests.support.prep import jsonl, request, texts
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = """
-    import sys
-    from pathlib import Path
-    from data_prep.jobs import Workers
-    from tasks import work
-    print("started", flush=True)
-    with Workers(2) as workers:
-        workers.run(work, range(10), Path(sys.argv[1], "out"), lambda progress: None)
-"""
-TASKS = """
     import sys, time
     from pathlib import Path
+    from data_prep.jobs import Workers
     def work(context, task, report):
         Path(sys.argv[1], f"{task}.begun").touch()
         time.sleep(float(sys.argv[2]))
+    if __name__ == "__main__":
+        print("started", flush=True)
+        with Workers(2) as workers:
+            workers.run(work, range(10), Path(sys.argv[1], "out"), lambda progress: None)
 """
 
 
@@ -47,7 +43,6 @@ def start(tmp_path, tokenizer) -> Iterator[Callable[[float], subprocess.Popen]]:
             (tmp_path / "a.jsonl").write_bytes(jsonl(texts(0, 50)))
             plan_only(request([tmp_path / "a.jsonl"], tokenizer, tmp_path / "out"))
             (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
-            (tmp_path / "tasks.py").write_text(textwrap.dedent(TASKS))  # worker processes do not import the script
             process = subprocess.Popen(
                 [sys.executable, str(tmp_path / "script.py"), str(tmp_path), str(seconds)],
                 env={**os.environ, "PYTHONPATH": str(ROOT)},

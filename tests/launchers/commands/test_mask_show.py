@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from data_prep.common.errors import UserError
 from data_prep.tokenizer import train_tokenizer
-from launchers.actions.shown_masks import encode, pieces
 from launchers.app import app
+from launchers.commands.mask_show import encode, pieces
 from pretrain.config import Config
 from pretrain.data import BatchDocument, BatchRows, BatchStage, Loader, MaskedVisit, Sources, masked_visits
 from pretrain.masking import Vocabulary
