@@ -12,6 +12,7 @@ from .plain import PLAIN as PLAIN
 from .plain import Operations as Operations
 from .plain import Rotation as Rotation
 from .plain import adamw as adamw
+from .plain import adamw_difference as adamw_difference
 from .plain import add_rms_norm as add_rms_norm
 from .plain import rotation as rotation
 from .plain import swiglu as swiglu

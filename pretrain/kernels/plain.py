@@ -197,6 +197,23 @@ def adamw(
         torch._foreach_copy_(list(copies), list(weights))
 
 
+def adamw_difference(kernel: Callable[..., None], dtype: torch.dtype, device: torch.device | str) -> float:
+    """How far a step of a kernel is from `adamw`: the largest difference of values between -2 and 2; or NaN.
+
+    dtype: of gradients and copies. Rounding of copies does not count.
+    """
+    gradient, divisor = torch.linspace(-1, 1, 100, device=device), torch.tensor(1.5, device=device)
+    settings, results = {"lr": 0.5, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.1}, []
+    for step in (kernel, adamw):
+        weight, copy = gradient.cos(), torch.empty_like(gradient, dtype=dtype)
+        state = {"step": torch.zeros_like(divisor), "exp_avg": gradient.sin(), "exp_avg_sq": gradient.square()}
+        step([weight], [gradient.to(dtype, copy=True)], [state], [copy], settings, divisor, None)
+        results.append((torch.stack([weight, state["exp_avg"], state["exp_avg_sq"]]), copy))
+    (values, copies), (wanted, _) = results
+    of_copies = (copies.float() - values[0]).abs().max() - torch.finfo(dtype).eps
+    return float(torch.maximum((values - wanted).abs().max(), of_copies))
+
+
 class Operations(NamedTuple):
     """One implementation of all operations; see the functions of this module.
 

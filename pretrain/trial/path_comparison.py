@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from data_prep.common.errors import UserError, one_line
 from pretrain.config import Config
 from pretrain.distributed import all_gather_json
-from pretrain.kernels import Candidates, FastPath, KernelChoice
+from pretrain.engine import uses_flat_gradients
+from pretrain.kernels import Candidates, FastPath, KernelChoice, adamw_difference
 from pretrain.masking import RowGroup
 from pretrain.model import Encoder, use_path
 
@@ -173,15 +174,16 @@ class PathComparison:
     def problem_of(self, path: FastPath) -> str | None:
         """Why this rank cannot use the path: an error, or what differs; None if it agrees with the plain step."""
         try:
-            if path == self._known:
-                use_path(self._model, self._config, path)
-                return None if largest_pass(self._model, self._inputs) else "memory does not suffice for one row"
-            if self._plain is None:
+            if self._plain is None and path != self._known:
                 use_path(self._model, self._config, FastPath(False, False))
                 self._plain = largest_pass(self._model, self._inputs)
-            if self._plain is None:
-                return "memory does not suffice for a plain step of one row"
+                if self._plain is None:
+                    return "memory does not suffice for a plain step of one row"
             use_path(self._model, self._config, path)
+            if problem := self._problem_of_step():
+                return problem
+            if self._plain is None or path == self._known:
+                return None if largest_pass(self._model, self._inputs) else "memory does not suffice for one row"
             result = run_pass(self._model, self._inputs, self._plain.rows)
             problem = result.difference_from(self._plain, self._limit)
             return None if problem and self._is_as_exact(result, self._plain) else problem
@@ -190,6 +192,18 @@ class PathComparison:
             return said if isinstance(error, UserError) else f"{type(error).__name__}: {said}"
         finally:
             free_memory()
+
+    def _problem_of_step(self) -> str | None:
+        """How the optimizer's kernel differs from plain torch, if the run uses one."""
+        config, kernel = self._config, self._model.operations.adamw
+        if not kernel or config.optim.name != "adamw" or not uses_flat_gradients(config):
+            return None
+        weight = self._model.word_embedding
+        try:
+            difference = adamw_difference(kernel, weight.dtype, weight.device)
+        except Exception as error:
+            return one_line(f"the kernel of AdamW: {type(error).__name__}: {error}", 200)
+        return None if difference <= _LEAST else f"a step of AdamW differs by {difference:.2g} from plain torch"
 
     def _is_as_exact(self, result: PassResult, plain: PassResult) -> bool:
         """Whether both passes are about as far from one in fp32: weights may make rounding errors grow.

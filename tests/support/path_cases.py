@@ -4,14 +4,16 @@ A wrong kernel, one that raises and one without memory are planted in the operat
 """
 
 import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 import pretrain.model.build_model as build_model
-from pretrain.config import Config
-from pretrain.kernels import PLAIN, FastPath, Operations, operations
+from pretrain.config import Config, OptimConfig
+from pretrain.kernels import PLAIN, Candidates, FastPath, Operations, operations
 from pretrain.model import Encoder, EncoderShape, use_path
 from pretrain.trial.path_comparison import PathComparison, run_pass, tolerance
 from tests.support.streams import stream
@@ -51,8 +53,15 @@ def inputs() -> dict[str, Any]:
 
 
 def planted(kind: str) -> Operations:
-    """The kernels with a defect: "tanh" (an approximate GELU), "relu" (in its place), "raises", "memory" or none."""
+    """The kernels with a defect: "tanh" (an approximate GELU), "relu" (in its place), "raises", "memory" or none.
+
+    "adamw raises" and "adamw" (which changes nothing) are of the optimizer's kernel.
+    """
     right = operations(True)
+    if kind.startswith("adamw"):
+        return right._replace(
+            adamw=functools.partial(_raise, RuntimeError("PTX error\nmore")) if " " in kind else _idle
+        )
     if kind == "relu":
         return right._replace(
             linear_gelu=lambda x, weight, bias: torch.relu(torch.nn.functional.linear(x, weight, bias))
@@ -69,8 +78,32 @@ def planted(kind: str) -> Operations:
     return right
 
 
+@contextmanager
+def planted_kernels(kind: str) -> Iterator[None]:
+    """Models that are built meanwhile get them."""
+    original, build_model.operations = build_model.operations, lambda fused: planted(kind) if fused else PLAIN
+    try:
+        yield
+    finally:
+        build_model.operations = original
+
+
 def _raise(error: Exception, *_: Tensor) -> None:
     raise error
+
+
+def _idle(*_: Any) -> None:
+    """A step that changes nothing."""
+
+
+def reason(kind: str, known: bool, optimizer: str = "adamw") -> tuple[FastPath, str]:
+    """The choice of a rank with planted kernels and plain torch, and why."""
+    settings = config("fp32").model_copy(update={"optim": OptimConfig(name=optimizer)})
+    candidates = Candidates((KERNELS, FastPath(False, False)), known=KERNELS if known else None)
+    with planted_kernels(kind):
+        comparison = PathComparison(encoder("bert", "fp32"), settings, inputs(), candidates.known)
+        choice = candidates.choose(comparison.problem_of, lambda: comparison.extent)
+    return choice.path, choice.reason
 
 
 def problem(
@@ -81,13 +114,10 @@ def problem(
     scale: of the matrices of the layers; large ones make rounding errors grow.
     """
     model = scaled(arch, precision, scale)
-    original, build_model.operations = build_model.operations, lambda fused: planted(kind) if fused else PLAIN
-    try:
-        found = PathComparison(model, config(precision), inputs(), path if known else None).problem_of(path)
-    finally:
-        build_model.operations = original
+    with planted_kernels(kind):
+        said = PathComparison(model, config(precision), inputs(), path if known else None).problem_of(path)
     assert all(parameter.grad is None for parameter in model.parameters())
-    return found
+    return said
 
 
 def difference(scale: float) -> str | None:

@@ -53,6 +53,19 @@ def test_a_kernel_that_raises_is_a_problem_in_one_line(interpreter):
     assert interpreter(path_cases.problem, "bert", "fp32", "memory") == "OutOfMemoryError: CUDA out of memory"
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_a_kernel_of_adamw_that_fails_means_the_plain_path(interpreter, known):
+    plain = FastPath(False, False)
+    said = "Triton: the kernel of AdamW: RuntimeError: PTX error more"
+    assert interpreter(path_cases.reason, "adamw raises", known) == (plain, said)
+    path, said = interpreter(path_cases.reason, "adamw", known)
+    assert path == plain
+    assert "Triton: a step of AdamW differs by " in said
+    assert interpreter(path_cases.reason, "adamw raises", known, "lamb")[0] == path_cases.KERNELS, (
+        "it has no use for it"
+    )
+
+
 def test_a_known_path_need_only_work(interpreter):
     assert interpreter(path_cases.problem, "bert", "fp32", "tanh", path_cases.KERNELS, True) is None
     assert interpreter(path_cases.problem, "bert", "fp32", "raises", path_cases.KERNELS, True)
