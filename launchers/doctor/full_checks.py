@@ -29,22 +29,36 @@ def check_torch() -> Iterator[Finding]:
 
 
 def check_triton() -> Iterator[Finding]:
-    """Compare a kernel with plain torch."""
+    """Compare three kernels with plain torch: in fp32, with products in bf16, and with fp64."""
     if not gpu_count():
         yield Finding("triton runs", "skipped", "no GPU to run a kernel on")
         return
     import torch
 
-    from pretrain.kernels import PLAIN, operations
+    from pretrain.kernels import PLAIN, Tiles, adamw_difference, operations, rotation
 
     begin = time.perf_counter()
-    generator = torch.Generator().manual_seed(0)
+    generator, slots = torch.Generator().manual_seed(0), torch.arange(128).cuda()
     x, weight = (torch.randn(64, 64, generator=generator).cuda() for _ in range(2))
+    qkv = torch.randn(128, 96, generator=generator).cuda().bfloat16()
+    turns, tiles = rotation(slots, 32, 10_000.0, qkv.dtype), Tiles.of(torch.tensor([0, 128]).int().cuda(), 128)
+    parts = PLAIN.rotate_heads(qkv.float(), (1, 1, 1), 2, (turns[0].float(), turns[1].float()))
+    q, k, v = (part.transpose(0, 1) for part in parts)
+    near = (slots[:, None] - slots).abs() <= 64
+    attended = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=near).transpose(0, 1)
     fused = operations(fused=True)
-    error = float((fused.linear_gelu(x, weight, None) - PLAIN.linear_gelu(x, weight, None)).abs().max())
-    value = f"a kernel in {time.perf_counter() - begin:.1f} s, {error:.1e} from plain torch"
+    assert fused.window_attention
+    assert fused.adamw
+    errors = {
+        "GELU": float((fused.linear_gelu(x, weight, None) - PLAIN.linear_gelu(x, weight, None)).abs().max()),
+        "attention in bf16": float((fused.window_attention(qkv, 1, turns, tiles, 64) - attended).abs().max()),
+        "AdamW": adamw_difference(fused.adamw, torch.bfloat16, "cuda"),
+    }
+    said = ", ".join(f"{name} {error:.1e}" for name, error in errors.items())
+    value = f"kernels in {time.perf_counter() - begin:.1f} s, from plain torch: {said}"
+    wrong = not all(error < (0.03 if "bf16" in name else 1e-3) for name, error in errors.items())
     advice = "set train.fused_kernels to false, and report versions and GPU"
-    yield judge("triton runs", value, (not error < 1e-3, "fail", advice))
+    yield judge("triton runs", value, (wrong, "fail", advice))
 
 
 def check_deepspeed() -> Iterator[Finding]:
