@@ -8,15 +8,13 @@ from typing import Any
 from pretrain.config import Config
 from pretrain.config_files import on_one_line
 from pretrain.model import peak_tflops
-from pretrain.planning.host_time import gpu_seconds, host_seconds
+from pretrain.planning.host_time import BUSY, MOST_EPOCHS, gpu_seconds, host_seconds
 from pretrain.planning.run_plan import Planner
 
 _CPU_SHARE = 0.35  # of the speed of matrix products that a training step is assumed to reach
 _UNKNOWN_GPU = 50.0  # TFLOP/s
-_EPOCHS = 40  # no text is read more often
 _TOKENS_PER_WEIGHT = 4  # at least; it is more in configs/demo.yaml and configs/modernbert-mini.yaml
 _FEWEST_STEPS = 100
-_BUSY = 0.5  # of a step: if a GPU computes for a smaller share, twice the rows take about as long
 _HIGHEST_LR = 4e-3  # of all sizes
 _HELD_OUT = 10  # documents; each is held out by chance
 
@@ -126,7 +124,7 @@ class FirstConfig:
     def batch_note(self) -> str | None:
         """Why a step has so many rows, if the host decides how long it takes; None if the devices do."""
         rows = self.values["train"]["global_batch_size"]
-        if self.busy < _BUSY:
+        if self.busy < BUSY:
             waits = f"The GPU waits for the host in about {1 - self.busy:.0%} of a step (estimated)"
             return f"{waits}: the text is too short for more than {rows:,} rows a step, or a larger model."
         if self.size not in SIZES:
@@ -176,10 +174,10 @@ def choose_first_config(
         planner = Planner(Config.model_validate(_values(name, size, 100, machine)), None, vocab_size)
         plan = planner.plan(machine.processes)
         (seconds, computing), read = machine.step_seconds((plan.flops or 0) / 100, size), rows * size.seq_len
-        steps = max(_FEWEST_STEPS, int(min(60 * minutes / seconds, _EPOCHS * tokens / read)) // 10 * 10)
+        steps = max(_FEWEST_STEPS, int(min(60 * minutes / seconds, MOST_EPOCHS * tokens / read)) // 10 * 10)
         values = _values(name, size, steps, machine)
         took, epochs = steps * seconds / 60, steps * read / max(1, tokens)
-        if computing < _BUSY * seconds and 2 * epochs <= _EPOCHS:
+        if computing < BUSY * seconds and 2 * epochs <= MOST_EPOCHS:
             return choice(size.doubled)
         return FirstConfig(
             size,

@@ -65,7 +65,7 @@ def test_no_speed_is_made_up():
         ([], None),
         (
             ["train.global_batch_size=64", "train.micro_batch_size=8"],
-            r"30 ms, .* needs 12 ms .* \(64\), for .* to 256, unless",
+            r"30 ms, .* needs 12 ms .* \(64\), for .* to 128, unless",
         ),
         (["train.global_batch_size=64", "train.micro_batch_size=1"], r"Leave out train\.micro_batch_size \(1\)\."),
         (["train.global_batch_size=64", "train.micro_batch_size=8", "train.precision=fp32"], None),

@@ -6,8 +6,10 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from pretrain.config import Config
 from pretrain.config_files import load_config
-from pretrain.planning import Machine, choose_first_config, gpu_tflops
+from pretrain.planning import GpuMemory, Machine, Planner, choose_first_config, gpu_tflops, host_advice
+from pretrain.planning.host_time import gpu_seconds, host_seconds
 
 LAPTOP = Machine(cores=2, memory=16 << 30, gpus=(), tflops=0.1)
 SERVER = Machine(cores=64, memory=256 << 30, gpus=("NVIDIA H100 80GB HBM3",) * 8, tflops=8 * 989.0)
@@ -74,6 +76,34 @@ def test_a_gpu_that_would_wait_for_the_host_gets_a_larger_batch(tokens, steps, r
     assert first.epochs <= 40
     assert note in first.batch_note
     assert choose_first_config("mine", tokens, tokens, 10**4, LAPTOP, 1).batch_note is None
+
+
+@pytest.mark.parametrize("gpus", [("H100",), ("H100",) * 8, ("A100-80GB",) * 2, ("L40S",)])
+@pytest.mark.parametrize("tokens", [2_000, 5 * 10**5, 2 * 10**6, 10**8, 10**10])
+@pytest.mark.parametrize("minutes", [1, 30, 600])
+def test_the_plan_of_a_first_config_agrees_with_it(gpus, tokens, minutes):
+    machine = replace(SERVER, gpus=gpus, tflops=gpu_tflops(gpus))
+    first = choose_first_config("mine", tokens, tokens, 10**4, machine, minutes)
+    planner = Planner(Config.model_validate(first.values), None, first.vocab_size)
+    planned, peak = planner.plan(len(gpus), GpuMemory.of(gpus[0], None)), gpu_tflops(gpus[:1])
+    assert host_advice(replace(planned, epochs={"mine": first.epochs}), planner.shape, peak) is None
+    if advice := host_advice(planned, planner.shape, peak):
+        assert "unless the text is short" in advice
+        assert "the text is too short for more than" in first.batch_note
+
+
+@pytest.mark.parametrize(
+    ("busy", "epochs", "factor"),
+    [(0.51, 1, None), (0.49, 1, 2), (0.26, 1, 2), (0.24, 1, 4), (0.01, 5, 8), (0.01, 6, 4), (0.01, 21, None)],
+)
+def test_a_larger_batch_neither_keeps_the_gpu_longer_nor_repeats_the_text_too_often(busy, epochs, factor):
+    first = choose_first_config("mine", 10**8, 10**8, 10**4, replace(SERVER, gpus=SERVER.gpus[:1], tflops=989.0), 1)
+    planner = Planner(Config.model_validate(first.values), None, first.vocab_size)
+    planned, shape, rows = planner.plan(1), planner.shape, first.values["train"]["global_batch_size"]
+    flops = busy * host_seconds(shape.layers) / gpu_seconds(1, shape.hidden, 989.0) * first.values["train"]["steps"]
+    planned = replace(planned, stages=(replace(planned.largest, flops=flops),), epochs={"a": 0.1, "b": epochs})
+    advice = host_advice(planned, shape, 989.0)
+    assert advice is None if factor is None else advice.endswith(f"for example to {factor * rows:,}.")
 
 
 def test_the_speed_of_an_unknown_gpu_is_low():
