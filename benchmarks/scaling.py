@@ -123,7 +123,7 @@ def predicted(
 
 
 def _cluster(procs: int, bandwidth: float, hop: float) -> Cluster:
-    return Cluster(procs, 1, GpuModel(math.inf, math.inf), Network(bandwidth, hop))
+    return Cluster(procs, 1, GpuModel(math.inf, math.inf, gigabytes=0), Network(bandwidth, hop))
 
 
 def page(found: dict[int, dict[str, Any]], settings: dict[str, Any]) -> str:

@@ -52,19 +52,19 @@ class GpuModel:
     Attributes:
         memory: achievable bytes per second of its memory.
         link: achievable bytes per second to the other GPUs of the node, in each direction.
-        hop: seconds of latency from GPU to GPU.
         gigabytes: 10**9 bytes of memory. PyTorch can use slightly more or less.
+        hop: seconds of latency from GPU to GPU.
     """
 
     memory: float
     link: float
+    gigabytes: int
     hop: float = _INSIDE_HOP
-    gigabytes: int = 0
 
 
 def _model(gigabytes: int, memory: float, link: float) -> GpuModel:
     """memory, link: GB/s, the link in one direction."""
-    return GpuModel(memory * _GB * _SHARE_MEMORY, link * _GB * _SHARE_INSIDE, gigabytes=gigabytes)
+    return GpuModel(memory * _GB * _SHARE_MEMORY, link * _GB * _SHARE_INSIDE, gigabytes)
 
 
 # By NVIDIA's data sheets. NVLink: half of the bandwidth that they state for both directions. PCIe without NVLink: 16

@@ -25,7 +25,7 @@ def config(stage: int = 1, precision: str = "bf16", **train: int) -> Config:
 
 
 def cluster(nodes: int = 4, gpus: int = 2, link: float = 1e9, network: float = 1e8, hop: float = 1e-5) -> Cluster:
-    return Cluster(nodes, gpus, GpuModel(1e12, link, hop=0.0), Network(network, hop))
+    return Cluster(nodes, gpus, GpuModel(1e12, link, 80, hop=0.0), Network(network, hop))
 
 
 def transfers(groups: list[tuple[float, float]]) -> tuple[Transfer, ...]:
@@ -51,7 +51,7 @@ def test_the_slowest_link_of_the_ring_decides():
 
 
 def test_the_latency_of_a_ring_counts_hops_inside_and_between_nodes():
-    found = Cluster(3, 4, GpuModel(1.0, math.inf, hop=1.0), Network(math.inf, hop=100.0))
+    found = Cluster(3, 4, GpuModel(1.0, math.inf, 80, hop=1.0), Network(math.inf, hop=100.0))
     assert found.ring(1e9) == pytest.approx(2 * 100 + 9 * 1, rel=1e-5)
     assert found.small == pytest.approx(2 * (2 * 100 + 2 * 1), rel=1e-5)
 
@@ -101,7 +101,7 @@ def test_the_bytes_of_each_stage():
     """A ring over 2 nodes of one GPU sends half of the bytes; the latency is cancelled by a second size."""
 
     def bytes_sent(stage: int, precision: str = "bf16") -> tuple[float, float]:
-        two = Cluster(2, 1, GpuModel(1.0, math.inf, 0.0), Network(1.0, 0.0))
+        two = Cluster(2, 1, GpuModel(1.0, math.inf, 80, hop=0.0), Network(1.0, 0.0))
         weight = 4 if precision == "fp32" else 2
         found = communication(SIZES, Scheme.of(config(stage, precision)), weight, two)
         return tuple(round(2 * sum(one.seconds for one in part)) for part in (found.reduce, found.gather))
@@ -118,7 +118,7 @@ def test_the_collectives_are_those_of_the_engine():
         {"matrix": (500_000,) * 48, "embedding": (3_000_000, 1_000_000), "vector": (1_000_000,)},
         layers=tuple(number // 2 for number in range(48)),
     )
-    two = Cluster(2, 1, GpuModel(1.0, math.inf, 0.0), Network(1e6, 0.0))
+    two = Cluster(2, 1, GpuModel(1.0, math.inf, 80, hop=0.0), Network(1e6, 0.0))
     found = communication(sizes, OVERLAPPED, 2, two)
     layers = 1, 2, 3, 2, 4, 4, 4, 4
     megabytes = [8 + 2 + 2, *(2 * count for count in layers[1:])]
