@@ -1,6 +1,5 @@
 """Read compressed files. A truncated file is an error; the streams of zstandard and fsspec would just end."""
 
-import io
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
@@ -22,10 +21,6 @@ MAGIC = {  # the first bytes of compressed files
 }
 
 
-MAX_TEXT_BYTES = 1 << 30  # of a file that is read whole
-_FREE_BYTES, _MOST_TIMES = 64 << 20, 100  # of the content of a file that is read whole: this, or so often its size
-
-
 class DamagedStream(ValueError):
     """A compressed stream is truncated, damaged or of another format.
 
@@ -35,19 +30,6 @@ class DamagedStream(ValueError):
     def __init__(self, reason: str, at: int) -> None:
         super().__init__(reason)
         self.at = at
-
-
-def decompressed(data: bytes, name: str) -> bytes:
-    """The content of a file called `name`, decompressed for .gz and .zst, else unchanged.
-
-    Raises DamagedStream as `decompressed_chunks`, and if a few bytes expand to very many.
-    """
-    most, chunks, size = min(MAX_TEXT_BYTES, max(_FREE_BYTES, _MOST_TIMES * len(data))), [], 0
-    for chunk in decompressed_chunks(io.BytesIO(data), name):
-        chunks.append(chunk)
-        if (size := size + len(chunk)) > most:
-            raise DamagedStream(f"its {len(data):,} bytes expand to more than {most:,}: decompress it yourself", 0)
-    return b"".join(chunks)
 
 
 def decompressed_chunks(file: BinaryIO, name: str) -> Iterator[bytes]:

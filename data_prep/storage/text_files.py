@@ -11,9 +11,12 @@ import orjson  # stricter than json: refuses lone surrogates, deep nesting, huge
 from data_prep.common.errors import UnusableInput, working_directory
 from data_prep.common.files import open_plain
 from data_prep.common.urls import file_name, is_url, open_remote, remote_errors, shown
-from data_prep.storage.compressed import MAX_TEXT_BYTES, decompressed
+from data_prep.storage.compressed import DamagedStream, decompressed_chunks
 
 T = TypeVar("T")
+
+_MAX_BYTES = 1 << 30  # of a file that is read whole
+_FREE_BYTES, _MOST_TIMES = 64 << 20, 100  # of its content: this, or so often its size
 
 
 def load_text(path: str) -> str:
@@ -22,7 +25,7 @@ def load_text(path: str) -> str:
     Raises UserError if the file cannot be read, is not UTF-8, is empty, or has more than 1 GiB.
     """
     with _errors(path):
-        data = decompressed(_content(path), file_name(path))
+        data = _decompressed(path, _content(path))
         text = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()  # any line ending
     if not text.strip():
         raise UnusableInput(f"{shown(path)} is empty. Name a file with text.")
@@ -95,7 +98,18 @@ def _content(path: str) -> bytes:
         return data
 
 
+def _decompressed(path: str, data: bytes) -> bytes:
+    """Decompress the content of .gz and .zst files. Raises DamagedStream also if a few bytes expand to very many."""
+    chunks, size = [], 0
+    for chunk in decompressed_chunks(io.BytesIO(data), file_name(path)):
+        chunks.append(chunk)
+        _check_size(path, size := size + len(chunk))
+        if size > (most := max(_FREE_BYTES, _MOST_TIMES * len(data))):
+            raise DamagedStream(f"its {len(data):,} bytes expand to more than {most:,}: decompress it yourself", 0)
+    return b"".join(chunks)
+
+
 def _check_size(path: str, size: int) -> None:
-    if size > MAX_TEXT_BYTES:
-        limit = f"{MAX_TEXT_BYTES >> 20:,} MiB"
+    if size > _MAX_BYTES:
+        limit = f"{_MAX_BYTES >> 20:,} MiB"
         raise UnusableInput(f"{shown(path)} has more than {limit}, too much to be read whole. Name a part of it.")

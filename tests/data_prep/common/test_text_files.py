@@ -6,7 +6,7 @@ import pytest
 import zstandard
 
 from data_prep.common.errors import UserError
-from data_prep.storage import load_text, read_json_lines, read_lines, spread
+from data_prep.storage import load_text, read_json_lines, read_lines, spread, text_files
 from tests.support.hostile_json import HOSTILE
 from tests.support.web import serving
 
@@ -51,16 +51,24 @@ def test_a_file_that_cannot_be_used_is_refused_by_its_name(tmp_path, name, conte
 
 @pytest.mark.parametrize("name, pack", [("a", bytes), ("a.gz", gzip.compress), ("a.zst", zstandard.compress)])
 def test_a_file_that_is_too_large_to_be_read_whole_is_refused(tmp_path, monkeypatch, name, pack):
-    for module in ("text_files", "compressed"):
-        monkeypatch.setattr(f"data_prep.storage.{module}.MAX_TEXT_BYTES", 1 << 20)
-    (tmp_path / name).write_bytes(pack(bytes(1 << 20).replace(b"\0", b"a")))
+    monkeypatch.setattr(text_files, "_MAX_BYTES", 1 << 20)
+    (tmp_path / name).write_bytes(pack(b"a" * (1 << 20)))
     assert len(load_text(str(tmp_path / name))) == 1 << 20
-    (tmp_path / name).write_bytes(pack(bytes((1 << 20) + 1).replace(b"\0", b"a")))
-    said = "expand to more than 1,048,576: decompress" if name != "a" else "has more than 1 MiB, .* Name a part of it"
+    (tmp_path / name).write_bytes(pack(b"a" * ((1 << 20) + 1)))
     with serving(tmp_path) as web:
         for place in (tmp_path / name, f"{web.url}/{name}"):
-            with pytest.raises(UserError, match=rf"{place} .*{said}"):
+            with pytest.raises(UserError, match=rf"{place} has more than 1 MiB, .* whole\. Name a part of it\.$"):
                 load_text(str(place))
+
+
+@pytest.mark.parametrize("name, pack", [("a.gz", gzip.compress), ("a.zst", zstandard.compress)])
+def test_a_few_bytes_that_expand_to_very_many_are_refused(tmp_path, monkeypatch, name, pack):
+    monkeypatch.setattr(text_files, "_FREE_BYTES", 1 << 16)
+    (tmp_path / name).write_bytes(pack(b"a" * (1 << 16)))
+    assert len(load_text(str(tmp_path / name))) == 1 << 16
+    (tmp_path / name).write_bytes(pack(b"a" * ((1 << 16) + 1)))
+    with pytest.raises(UserError, match=rf"{name} .* expand to more than 65,536: decompress it yourself"):
+        load_text(str(tmp_path / name))
 
 
 def test_a_limit_spreads_over_the_file():
