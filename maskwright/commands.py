@@ -39,8 +39,8 @@ def with_options(command: str, *left_out: str) -> Callable[[Function], Function]
     """
 
     def describe(function: Function) -> Function:
-        own = {name: each for name, each in inspect.signature(function).parameters.items() if name != "options"}
-        options = {name: each for name, each in _parameters(command).items() if name not in left_out}
+        own = {name: value for name, value in inspect.signature(function).parameters.items() if name != "options"}
+        options = {name: option for name, option in _parameters(command).items() if name not in left_out}
         shown = own | {
             name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default)
             for name, option in options.items()
@@ -68,7 +68,7 @@ def run_command_here(command: str, captured: bool = False, **values: Any) -> str
     problems: list[str] = []
     with tempfile.TemporaryFile("w+", encoding="utf-8") as results:
         child = subprocess.Popen(
-            module_command("launchers.cli", *command.split(), *_words(command, values)),
+            module_command("launchers.cli", *command.split(), *command_line(command, values)),
             env=os.environ | {"PYTHONUNBUFFERED": "1", LINE_SECONDS_VARIABLE: "1" if in_notebook() else "10"},
             stdin=subprocess.DEVNULL,
             stdout=results if captured else subprocess.PIPE,
@@ -112,21 +112,21 @@ def _parameters(command: str) -> dict[str, Any]:
     return {parameter.name: parameter for parameter in described.params}
 
 
-def _words(command: str, values: Mapping[str, Any]) -> list[str]:
+def command_line(command: str, values: Mapping[str, Any]) -> list[str]:
     """Values of parameters as words of a command line."""
     options, arguments, parameters = [], [], _parameters(command)
     if unknown := values.keys() - parameters:
         raise TypeError(f"maskwright {command} has no option {min(unknown)!r}")
     for name, parameter in parameters.items():
-        value = values.get(name)
-        for each in value if isinstance(value, list | tuple) else [value]:
-            if each is None:
+        given = values.get(name)
+        for value in given if isinstance(given, list | tuple) else [given]:
+            text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+            if value is None:
                 continue
-            text = os.fspath(each) if isinstance(each, os.PathLike) else str(each)
             if parameter.param_type_name == "argument":
                 arguments.append(text)
             elif parameter.is_flag:
-                options += (parameter.opts if each else parameter.secondary_opts)[:1]
+                options += (parameter.opts if value else parameter.secondary_opts)[:1]
             else:
                 options.append(f"{parameter.opts[0]}={text}")
     return [*options, "--", *arguments]

@@ -2,9 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from data_prep.common.errors import UserError
+from data_prep.common.files import refuse_link
 from data_prep.common.urls import is_url
 from data_prep.format import Dataset
 from data_prep.storage import require_run
@@ -99,20 +100,22 @@ class Run:
         """The folders of the checkpoints by step, the newest last."""
         return dict(sorted(committed(self._folder.checkpoints)))
 
-    @with_options("report", "run", "open_it", "as_json")
     def report(self, out: PathLike | None = None) -> HtmlPage:
-        """Write the HTML page of the run, which a notebook shows."""
+        """Write the HTML page of the run, which a notebook shows. `out`: the file; RUN/report.html by default."""
         return HtmlPage(Path(run_command_here("report", captured=True, run=self, out=out).strip()))
 
     @with_options("export", "run", "every")
-    def export(self, out: PathLike | None = None, **options: Any) -> Path:
+    def export(
+        self, out: PathLike | None = None, step: int | None = None, view: str | None = None, ema: bool = False
+    ) -> Path:
         """Write a checkpoint as a Hugging Face model folder. Returns the folder.
 
         Without `out`, a folder in RUN/exports that exists is kept.
         """
-        checkpoint = self.checkpoints.get(options.get("step") or max(self.checkpoints, default=0), self.path)
-        suffixes = ["ema"] * bool(options.get("ema")) + [str(options.get("view"))] * bool(options.get("view"))
-        kept = self._folder.exports / "-".join([checkpoint.name, *suffixes])
-        if out is None and (kept / "config.json").is_file():
-            return kept
-        return Path(run_command_here("export", captured=True, run=self, out=out, **options).strip())
+        checkpoint = self.checkpoints.get(max(self.checkpoints, default=0) if step is None else step)
+        if checkpoint and out is None:
+            name = f"{checkpoint.name}{'-ema' if ema else ''}{f'-{view}' if view else ''}"
+            if (kept := refuse_link(self._folder.exports) / name).joinpath("config.json").is_file():
+                return kept
+        written = run_command_here("export", captured=True, run=self, out=out, step=step, view=view, ema=ema)
+        return Path(written.strip())

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import maskwright as mw
+from maskwright.commands import command_line
 from maskwright.notebook import output_lines
 from tests.support import prep, runs
 
@@ -131,6 +132,23 @@ def test_a_call_shows_the_options_of_its_command_and_takes_no_others(made):
     assert "valid_fraction: share of documents for DIR/valid" in (mw.prepare.__doc__ or "")
     with pytest.raises(TypeError, match="prep run has no option 'sequence_length'"):
         mw.prepare(made.text, made.tokenizer, "out", sequence_length=3)
+
+
+WORDS: list[tuple[str, dict[str, Any], str]] = [
+    ("tokenizer train", {"lowercase": False, "strip_accents": False, "out": Path("a")}, "--out=a --no-lowercase --"),
+    (
+        "tokenizer train",
+        {"input": ["a", Path("b=c")], "strip_accents": True},
+        "--input=a --input=b=c --strip-accents --",
+    ),
+    ("evaluate", {"models": ("-a", "b"), "out": "c.json", "seq_len": 64}, "--seq-len=64 --json=c.json -- -a b"),
+    ("fill", {"model": "a", "text": "--top [MASK]", "top": None, "as_json": True}, "--json -- a --top [MASK]"),
+]
+
+
+@pytest.mark.parametrize(("command", "values", "words"), WORDS)
+def test_values_become_words_of_the_command_line(command, values, words):
+    assert " ".join(command_line(command, values)) == words
 
 
 def test_a_failure_of_the_ranks_is_raised(made):
