@@ -110,10 +110,11 @@ def start(config: Config) -> "tuple[RunParts, Checkpoint | None, Loader, ResumeS
     """Load the data and the checkpoint to resume from, and record the start of the run; a collective."""
     from pretrain.resuming import find_start, first_state, start_state
     from pretrain.setup import open_loader, open_run
-    from pretrain.trial import choose_micro_batch, smallest_gpu
+    from pretrain.trial import choose_micro_batch, installed_flash_attention, smallest_gpu
 
     folder = RunFolder(config.run.dir)
     StartPhase.DATA.enter(folder if folder.inherits_lock() else None)
+    installed_flash_attention(config.train.flash_attention)
     run = choose_micro_batch(open_run(config, folder), smallest_gpu())
     saved = find_start(config, folder, run.data)
     loader = open_loader(run)

@@ -50,7 +50,7 @@ def checks_of_machine(config: Config | None) -> list[Check]:
         Check("machine", "memory", machine_checks.check_own_memory),
         Check("machine", "shm", machine_checks.check_shm),
         Check("gpu", "gpus", partial(gpu_checks.check_gpus, precision), 20),
-        *([Check("gpu", "attention", partial(gpu_checks.check_attention, config))] if config else []),
+        *([Check("gpu", "attention", partial(gpu_checks.check_attention, config), 20)] if config else []),
     ]
     folders = {"run folder": config.run.dir} if config else {"working folder": Path.cwd()}
     sources = [source.path for phase in config.run_phases for source in phase.config.data.train] if config else []

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data_prep.common.errors import one_line
+from data_prep.common.errors import UserError, one_line
 from data_prep.common.processes import ask_program
 from launchers.local import Finding, gpu_count, judge
 from pretrain.config import Config
-from pretrain.kernels import ComputeBackends
+from pretrain.kernels import ComputeBackends, FlashAttention
 
 _FIELDS = "index,name,driver_version,memory.total,memory.used,compute_cap,mig.mode.current"
 _FIELDS += ",ecc.errors.uncorrected.volatile.total"
@@ -87,15 +87,30 @@ def check_gpus(precision: str | None) -> Iterator[Finding]:
         yield judge("gpus", value, (len(kinds) > 1, "warn", advice))
 
 
-def judge_attention(backends: ComputeBackends) -> Finding:
-    """Judge attention and kernels of a run: a warning if there is something to change for flash attention."""
+def judge_attention(config: Config, device: str, generation: int | None) -> Finding:
+    """Judge attention and kernels of a run: a warning if there is something to change for flash attention.
+
+    It fails if the version in the config is not installed, or is for other GPUs.
+
+    Args:
+        generation: the major number of the GPU's compute capability; None without a GPU, or if it is not known.
+    """
+    backends, missing = ComputeBackends.of(config, device), ""
+    wanted = config.train.flash_attention
+    try:
+        if generation or device == "cpu":
+            FlashAttention.installed(generation, wanted).require(wanted)
+    except UserError as error:
+        missing = str(error)
     value = str(backends).removeprefix("attention ")
-    return judge("attention", value, (bool(backends.advice), "warn", backends.advice))
+    return judge("attention", value, (bool(missing), "fail", missing), (bool(backends.advice), "warn", backends.advice))
 
 
 def check_attention(config: Config) -> Iterator[Finding]:
     """Check attention and kernels of a run on this machine, without importing torch."""
-    yield judge_attention(ComputeBackends.of(config, "cuda" if gpu_count() else "cpu"))
+    gpus = list_gpus() if gpu_count() else None
+    generation = int(_number(gpus[0].capability)) if isinstance(gpus, list) and gpus else None
+    yield judge_attention(config, "cuda" if gpu_count() else "cpu", generation)
 
 
 def _number(text: str) -> float:

@@ -18,12 +18,14 @@ class _Newer(NamedTuple):
     """A newer version: its package, and the GPUs that it is for.
 
     generations: the major numbers of the GPUs' compute capability.
+    install: how to install the package, in words.
     module: its own module. It shows that there is a build without metadata, or from another package.
     """
 
     package: str
     generations: tuple[int, ...]
     gpus: str
+    install: str
     module: str | None = None
 
     @property
@@ -34,9 +36,11 @@ class _Newer(NamedTuple):
         return version and f"{self.package} {version}"
 
 
+_INSTALL_3 = "install flash-attn-3 from https://download.pytorch.org/whl/cu128 (or cu126, cu130: the CUDA of torch)"
 _NEWER = {  # in the order in which `auto` takes them
-    3: _Newer("flash_attn_3", (9,), "Hopper", "flash_attn_interface"),
-    4: _Newer("flash-attn-4", (9, 10), "Hopper or Blackwell"),  # its module lies in a package that others share
+    3: _Newer("flash_attn_3", (9,), "Hopper", _INSTALL_3, "flash_attn_interface"),
+    # Its module lies in a package that others share.
+    4: _Newer("flash-attn-4", (9, 10), "Hopper or Blackwell", "install flash-attn-4"),
 }
 
 
@@ -69,7 +73,7 @@ class FlashAttention(NamedTuple):
             newer = _NEWER[int(wanted)]
             raise UserError(
                 f"train.flash_attention is {wanted}, which needs {newer.gpus} GPUs and the package {newer.package} on "
-                "all of them; install it, or set train.flash_attention to auto"
+                f"all of them; {newer.install}, or set train.flash_attention to auto"
             )
 
 
@@ -98,6 +102,6 @@ def use_version(number: int) -> None:
         if attention.current_flash_attention_impl():
             attention.restore_flash_attention_impl()
         raise UserError(
-            f"FlashAttention {number} {problem} ({one_line(str(error), 200)}); install the package "
-            f"{_NEWER[number].package}, or set train.flash_attention to auto"
+            f"FlashAttention {number} {problem} ({one_line(str(error), 200)}); {_NEWER[number].install}, "
+            "or set train.flash_attention to auto"
         ) from error

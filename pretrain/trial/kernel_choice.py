@@ -21,6 +21,21 @@ from pretrain.setup import RunParts
 from pretrain.trial.trial_step import Trial
 
 
+def installed_flash_attention(wanted: int | str) -> FlashAttention:
+    """The version of flash attention to use, which every rank has; a collective.
+
+    Args:
+        wanted: the setting `train.flash_attention`.
+
+    Raises:
+        UserError: if a rank lacks the wanted version.
+    """
+    newest = {FlashAttention(*of_rank) for of_rank in all_gather_json(FlashAttention.installed(_generation(), wanted))}
+    flash = newest.pop() if len(newest) == 1 else FlashAttention()
+    flash.require(wanted)
+    return flash
+
+
 def choose_kernels(
     run: RunParts, engine: Engine, loader: Loader, state: ResumeState, resumed: bool
 ) -> tuple[RunParts, dict[str, Any]]:
@@ -33,10 +48,7 @@ def choose_kernels(
         The run, and the choice as values of environment.json.
     """
     device = engine.device.type
-    wanted, generation = run.given.train.flash_attention, _generation()
-    newest = {FlashAttention(*of_rank) for of_rank in all_gather_json(FlashAttention.installed(generation, wanted))}
-    flash = newest.pop() if len(newest) == 1 else FlashAttention()  # a version that every rank has
-    flash.require(wanted)
+    flash = installed_flash_attention(run.given.train.flash_attention)
     candidates = Candidates.of(run.given, device, flash.version)
     if resumed:
         recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)

@@ -387,3 +387,10 @@ def test_a_run_that_diverged_says_so_everywhere_and_a_resume_says_how_its_schedu
     done = runs.succeed("train", config, f"train.steps={STEPS + 4}", "track.uri=none")
     changed = "Changed schedule: 16 steps instead of 12; the learning rate of step 13 is 50 instead of 0, at the "
     assert changed in done.stderr
+
+
+def test_a_version_of_flash_attention_that_is_missing_is_refused_before_the_model_is_built(data, folder):
+    run = folder / "no-flash"
+    said = refused("train", config_of(data, run), "train.flash_attention=3", "train.precision=bf16", "--procs", "1")
+    assert "train.flash_attention is 3, which needs Hopper GPUs and the package flash_attn_3" in said
+    assert not (run / "status.json").exists()  # no run that has failed

@@ -14,7 +14,6 @@ from launchers.local import GIB, Finding, check_memory, check_room, check_writes
 from launchers.slurm import client, slurm_findings
 from pretrain.config import Config, TrackConfig
 from pretrain.distributed import Cores, Threads
-from pretrain.kernels import ComputeBackends
 from tests.pretrain.config.test_mlflow_address import BAD
 
 REQUIRED = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
@@ -36,7 +35,7 @@ def cores(usable: int, present: int, threads: int) -> Finding:
 
 
 def attention(device: str, **sections: object) -> Finding:
-    return gpu_checks.judge_attention(ComputeBackends.of(config(**sections), device))
+    return gpu_checks.judge_attention(config(**sections), device, 9 if device == "cuda" else None)
 
 
 def torch(installed: str | None) -> Finding:
@@ -49,6 +48,7 @@ def python(version: str, system: str) -> Finding:
 
 DROPOUT, AUTO = {"dropout": 0.1}, {"arch": "auto", "config": {"model_type": "bert"}}
 FP32 = {"steps": 1, "precision": "fp32", "fused_kernels": True, "compile": False}
+FLASH_3 = {"steps": 1, "flash_attention": 3}
 COMPARED = "auto (the trial step compares Triton with plain"
 JUDGED = [  # finding, status, words of its value or advice
     (gpu(), "ok", "NVIDIA H200"),
@@ -64,6 +64,8 @@ JUDGED = [  # finding, status, words of its value or advice
     (attention("cuda", model=DROPOUT), "warn", "for flash attention, set model.dropout to 0"),
     (attention("cuda", train=FP32), "warn", "set train.precision to bf16 or fp16"),
     (attention("cpu", model=DROPOUT), "ok", ", kernels plain (no GPU)"),
+    (attention("cpu", train=FLASH_3), "fail", "train.flash_attention is 3, which needs Hopper"),
+    (attention("cuda", train=FLASH_3), "fail", "install flash-attn-3 from https://download.pytorch.org/whl/"),
     (attention("cuda", model=AUTO), "ok", ", kernels plain (model.arch is auto)"),
     (cores(8, 64, 8), "ok", "8 of 64 usable; a run with 1 process has 8 threads"),
     (cores(8, 8, 16), "warn", "OMP_NUM_THREADS"),

@@ -100,7 +100,7 @@ def test_a_package_that_cannot_be_loaded_is_a_clear_error(tmp_path, content):
     done = switched(tmp_path)
     assert done.returncode
     assert "UserError: FlashAttention 3 cannot be loaded (" in done.stderr
-    assert "install the package flash_attn_3, or set train.flash_attention to auto" in done.stderr
+    assert "install flash-attn-3 from https://download.pytorch.org/whl/cu128 (or cu126" in done.stderr
 
 
 @pytest.mark.parametrize(("backward", "said"), [("raises", INFERENCE), ("missing", "flash_attn_3::bwd")])
@@ -110,7 +110,7 @@ def test_a_build_without_a_backward_pass_is_refused(tmp_path, backward, said):
     done = switched(tmp_path)
     assert "UserError: FlashAttention 3 computes no gradients (" in done.stderr
     assert said in done.stderr
-    assert "); install the package flash_attn_3, or set train.flash_attention to auto" in done.stderr
+    assert "); install flash-attn-3 from https://download.pytorch.org/whl/cu128 (or cu126" in done.stderr
     assert done.stdout.split()[-2:] == ["None", "None"]
 
 
