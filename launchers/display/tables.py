@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from data_prep.common.errors import without_controls
@@ -39,7 +39,7 @@ def text_table(
 
 def facts_table(values: Mapping[str, str]) -> Table:
     """Build a table with a name and its value on each line. Empty values are left out."""
-    table = Table(box=None, show_header=False, pad_edge=False)
+    table = Table("", Column(overflow="fold"), box=None, show_header=False, pad_edge=False)
     for name, value in values.items():
         if value:
             table.add_row(name, Text(without_controls(value, keep="\n")))

@@ -111,8 +111,10 @@ def print_run(view: RunView) -> None:
     summary, last = view.summary, view.summary.last_checkpoint
     share = "" if summary.percent is None else f" ({summary.percent:.1f}%)"
     average = "" if summary.loss_average is None else f" (last steps on average {summary.loss_average:.4f})"
-    losses = ", ".join(f"{name} {loss:.4f}" for name, loss in summary.eval_losses.items())
-    each = f" ({losses})" if losses else ""
+    accuracy = summary.eval_masked_accuracy
+    held_out = [] if accuracy is None else [f"masked accuracy {accuracy:.1%}"]
+    held_out += [f"{name} {loss:.4f}" for name, loss in summary.eval_losses.items()]
+    more = f" ({', '.join(held_out)})" if held_out else ""
     flash = summary.flash_attention
     log = newest_log(summary.run)
     backend = f"FlashAttention {flash}" if flash else summary.attention_reason
@@ -122,8 +124,8 @@ def print_run(view: RunView) -> None:
         "branched from": parent_of(summary.run) or "",
         "phase": summary.phase or "",
         "loss": _number(summary.loss, ".4f") and f"{summary.loss:.4f}{average}",
-        "held-out loss": _number(summary.eval_loss, ".4f") + each,
-        "masked accuracy": _number(summary.masked_accuracy, ".1%"),
+        "training accuracy": _number(summary.masked_accuracy, ".1%") and f"{summary.masked_accuracy:.1%} (of one step)",
+        "held-out loss": _number(summary.eval_loss, ".4f") + more,
         "tokens/s": _number(summary.tokens_per_second, ",.0f"),
         "time left": _left(view),
         "updated": f"{_age(view)} ago" if summary.status else "",

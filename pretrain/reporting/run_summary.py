@@ -40,7 +40,7 @@ class RunSummary:
         phase: the name of the phase of the last measured step.
         loss, masked_accuracy, tokens_per_second: of the last measured step.
         loss_average: over the last 100 measured steps.
-        eval_loss: of the last evaluation. eval_losses: of each objective of a mixture.
+        eval_loss, eval_masked_accuracy: of the last evaluation. eval_losses: of each objective of a mixture.
         seconds_left: of a running run, estimated from the median time between its last steps.
         starts: number of starts.
         slurm_job: the last job that trained the run.
@@ -59,6 +59,7 @@ class RunSummary:
     loss_average: float | None = None
     masked_accuracy: float | None = None
     eval_loss: float | None = None
+    eval_masked_accuracy: float | None = None
     eval_losses: dict[str, float] = field(default_factory=dict)
     tokens_per_second: float | None = None
     seconds_left: float | None = None
@@ -123,6 +124,7 @@ def summarize(run: Path) -> RunSummary:
         loss_average=statistics.fmean(finite) if finite else None,
         masked_accuracy=last.get("train/masked_accuracy"),
         eval_loss=last.get("eval/loss"),
+        eval_masked_accuracy=last.get("eval/masked_accuracy"),
         eval_losses={name.removeprefix(_EACH): value for name, value in last.items() if name.startswith(_EACH)},
         tokens_per_second=last.get("speed/tokens_per_second"),
         seconds_left=_seconds_left(entries, status),

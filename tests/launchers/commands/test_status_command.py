@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from launchers.display import facts_table
 from launchers.slurm import client
 from launchers.watch import run_table
 from launchers.watch.run_table import RunView
 from pretrain.reporting import summarize
-from pretrain.run import RunFolder
+from pretrain.run import Entry, RunFolder
 from tests.support.in_process import command
 from tests.support.slurm_jobs import program
 
@@ -46,6 +47,25 @@ def test_attention_and_kernels_of_a_run_are_shown(folder):
     assert "varlen (FlashAttention 3)" in command("status", folder.path).out
     shown = json.loads(command("status", folder.path, "--json").out)
     assert (shown["attention"], shown["attention_reason"], shown["kernels"]) == ("varlen", None, None)
+
+
+def test_accuracy_of_held_out_text_stands_beside_its_loss(folder):
+    folder.write_status("completed", 10, 10, "because", "none")
+    training = Entry(10, 1.0, {"train/loss": 4.0, "train/masked_accuracy": 0.25})
+    held_out = Entry(10, 1.0, {"eval/loss": 4.1772, "eval/masked_accuracy": 0.282})
+    folder.journal.write_bytes(training.to_line() + held_out.to_line())
+    lines = [line.rstrip() for line in command("status", folder.path).out.splitlines()]
+    assert [line.split(maxsplit=2) for line in lines if "accuracy" in line] == [
+        ["training", "accuracy", "25.0% (of one step)"],
+        ["held-out", "loss", "4.1772 (masked accuracy 28.2%)"],
+    ]
+    assert json.loads(command("status", folder.path, "--json").out)["eval_masked_accuracy"] == 0.282
+
+
+def test_a_narrow_terminal_shows_all_of_a_link(capsys):
+    address = f"http://127.0.0.1:5000/#/experiments/1/runs/{'0123456789abcdef' * 2}"
+    Console(width=60).print(facts_table({"MLflow": address}))
+    assert "".join(capsys.readouterr().out.split()) == f"MLflow{address}"
 
 
 @pytest.mark.parametrize(("state", "code"), [("completed", 0), ("stopped", 75), ("failed", 1)])
