@@ -226,6 +226,10 @@ def _make_plan(request: PrepareRequest, tokenizer: Path, info: TokenizerInfo) ->
         notes = notes + unknown.check(request.allow_unknown)
     # First: this file identifies OUT as the folder of a preparation.
     unread = {name: size for name, size in request.unread_files.items() if not _is_below(name, out)}
+    if folders := [name for name in unread if name.endswith("/")]:
+        more = f" and {len(folders) - 1:,} more" if len(folders) > 1 else ""
+        notes.append(f"Folders of Maskwright in the input are not read: {folders[0]}{more}.")
+    unread = {name: size for name, size in unread.items() if name not in folders}
     if unread:
         first = max(unread, key=unread.__getitem__)
         number = f"{len(unread):,} files in the input are" if len(unread) > 1 else "1 file in the input is"

@@ -18,6 +18,11 @@ _KNOWN = "Inputs end in .jsonl, .txt, .fasta or .fa (also with .gz or .zst) or .
 _LONGEST = 40  # characters of a path that a command repeats
 _PANDAS = "python -c 'import pandas, sys; pandas.%s.to_parquet(sys.argv[2])' {path} {stem}.parquet"
 _TSV = ("Convert it", _PANDAS % r'read_csv(sys.argv[1], sep="\t")')
+_OWN = (  # names in folders that Maskwright wrote; a folder of text may well have one of two
+    ("prep/place.json", "prep/tasks"),
+    ("tokenizer.json", "tokenizer_config.json"),  # also of an export
+    ("config.yaml", "status.json"),
+)
 _CONVERSIONS = {  # by the end of the name: advice and command
     **dict.fromkeys((".csv", ".csv.gz"), ("Convert it", _PANDAS % "read_csv(sys.argv[1])")),
     **dict.fromkeys((".tsv", ".tsv.gz", ".tab"), _TSV),
@@ -41,6 +46,8 @@ _CONVERSIONS = {  # by the end of the name: advice and command
 
 def find_inputs(values: Iterable[str | Path], unread: dict[str, int] | None = None) -> list[SourceInput]:
     """Inputs for `--input` values. `unread` gets the files of folders that have no known type, with their bytes.
+
+    Folders in a folder that Maskwright wrote are not read. `unread` gets them with a / at the end, and no bytes.
 
     A value is a file, a folder (all readable files in it), a glob pattern, a URL of these,
     `hub:OWNER/NAME?name=CONFIG&split=SPLIT&revision=REV` or `pair:SOURCE,TARGET`. `NAME=VALUE` also names the source.
@@ -125,7 +132,10 @@ def _local(value: str, unread: dict[str, int]) -> list[str]:
     else:
         locations = [str(path)] if path.is_file() else []
     if not locations:
-        raise UserError(_no_input(value, path))
+        own = next((name for name in unread if name.endswith("/")), "")
+        raise UserError(
+            f"No input file in {value} but in {own}, a folder of Maskwright." if own else _no_input(value, path)
+        )
     if dead := next((name for name in locations if not os.path.exists(name)), None):
         raise UserError(f"{dead} is a link to a file that does not exist. Correct the link, or remove it.")
     return [name for name in locations if os.path.isfile(name)]
@@ -147,10 +157,19 @@ def _files_below(path: Path, unread: dict[str, int]) -> list[str]:
             folders.clear()
             continue
         entered.add(os.path.realpath(folder))
+        if folder != str(path) and _is_own(Path(folder)):
+            unread[os.path.join(folder, "")] = 0
+            folders.clear()
+            continue
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for file in (os.path.join(folder, name) for name in names):
             sizes[os.path.relpath(file, path)] = os.path.getsize(file) if os.path.isfile(file) else 0
     return [str(path / name) for name in _readable_files(sizes, str(path), unread)]
+
+
+def _is_own(path: Path) -> bool:
+    """Whether Maskwright wrote this folder: a data set, a tokenizer, an export or a run."""
+    return any(all((path / name).exists() for name in names) for names in _OWN)
 
 
 def _no_input(value: str, path: Path) -> str:

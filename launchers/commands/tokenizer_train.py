@@ -82,7 +82,7 @@ def tokenizer_train(
     for note in notes:
         typer.echo(note, err=True)
     if unread:
-        typer.echo(f"{len(unread)} files in the input are not read, such as {next(iter(unread))}", err=True)
+        typer.echo(f"{len(unread)} files or folders in the input are not read, such as {next(iter(unread))}", err=True)
     if texts.rejected:
         typer.echo(f"{texts.rejected} rows were unreadable, the first being {texts.first_reason}", err=True)
     note = f" (not {vocab_size}: the text has no more)" if size < vocab_size else ""

@@ -71,7 +71,7 @@ def test_files_of_a_folder_are_read_through_links_or_counted(prep, tmp_path):
     datasets.Dataset.from_dict({"text": ["some little others"] * 500}).save_to_disk(str(text / "saved"))
     (text / "table.csv").write_text("a,b\n")
     learn = ["tokenizer", "train", "--input", str(text), "--out", str(tmp_path / "tok"), "--kind", "characters"]
-    assert "files in the input are not read, such as" in CliRunner().invoke(app, learn).output
+    assert "files or folders in the input are not read, such as" in CliRunner().invoke(app, learn).output
     inputs = ["--input", text, "--workers", 1]
     code, output = prep("run", text / "out", *inputs)
     assert (code, "% of the bytes of the input were left out" in output) == (1, True)

@@ -77,6 +77,31 @@ def test_files_folders_and_globs(tmp_path):
         find_inputs([tmp_path / "sub/notes.md"])
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        ("prep/place.json", "prep/tasks/0.json", "quarantine.jsonl"),
+        ("tokenizer.json", "tokenizer_config.json", "vocab.txt"),
+        ("config.yaml", "status.json", "journal.jsonl"),
+    ],
+    ids=["data set", "tokenizer or export", "run"],
+)
+def test_folders_that_maskwright_wrote_are_not_text(tmp_path, files):
+    text, own = tmp_path / "in/text.jsonl", tmp_path / "in/data/own"
+    for file in (text, *(own / name for name in files)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    unread: dict[str, int] = {}
+    assert [source.location for source in find_inputs([tmp_path / "in"], unread)] == [str(text)]
+    assert unread == {f"{own}/": 0}
+    text.unlink()
+    with pytest.raises(UserError, match=rf"^No input file in {tmp_path}/in but in {own}/, a folder of Maskwright\.$"):
+        find_inputs([tmp_path / "in"])
+    assert [source.location for source in find_inputs([own / files[2]])] == [str(own / files[2])]
+    (own / files[0]).unlink()  # one of the names may be the user's
+    assert names([tmp_path / "in"], own) == [files[2]]
+
+
 def test_a_name_that_is_not_in_utf8_is_refused(tmp_path):
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl")).touch()
     with pytest.raises(UserError, match=r"\\udcff\.jsonl' is not in UTF-8"):
