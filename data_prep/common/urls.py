@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ T = TypeVar("T")
 ATTEMPTS = 5
 BACKOFF_SECONDS = 1.0
 _URL = re.compile(r"(\w[\w+.-]*::)*\w[\w+.-]*://")
+_HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 _LOCAL = ("file://", "memory://")
 _TOKEN = re.compile(
     r"(\bhf_(?=\w{8})|(?i:\bauthorization\b\W{1,4}(?:bearer |basic |token )?|\bbearer )(?=[\w.~+/=-]{8}))[\w.~+/=-]+"
@@ -204,6 +206,15 @@ def _first_line(error: BaseException) -> str:
     if status:  # of an HTTP response, whose text repeats the URL with its signature
         return f"the server answered {status} {reason}".rstrip()
     return first_line(error).partition("?")[0]
+
+
+def hub_hint(name: str | Path, what: str) -> str:
+    """` For a model of the Hub, write hub:...` for the message on a missing path; empty if it is no such name.
+
+    Args:
+        what: "model" or "tokenizer".
+    """
+    return f" For a {what} of the Hub, write hub:{name}." if _HUB_ID.fullmatch(str(name)) else ""
 
 
 def hub_reason(error: BaseException) -> str:

@@ -1,7 +1,6 @@
 """Train a WordPiece, BPE or character tokenizer; fetch, load and describe any Hugging Face fast tokenizer."""
 
 import json
-import re
 import string
 import sys
 from collections import Counter
@@ -15,6 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from data_prep.common.errors import UnusableInput, UserError, library_errors, working_directory
 from data_prep.common.files import atomic_folder, make_folder, write_file, write_json
 from data_prep.common.reading import json_or_none, open_regular, read_below, read_json
+from data_prep.common.urls import hub_hint
 from data_prep.format import TokenizerInfo
 from data_prep.storage import TOKENIZER_FILES, cached_folder, fetch_from_hub, hub_parts, is_hub_name
 from data_prep.tokenizer.long_words import cut_runs, cut_words, plain
@@ -22,7 +22,6 @@ from data_prep.tokenizer.slow_tokenizers import ESM, advice, esm_config, esm_tok
 from data_prep.tokenizer.text_growth import check_growth
 
 _HUB_RECORD = "hub.json"
-_HUB_ID = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 LEAST_ALPHABET = 1000  # characters that a WordPiece vocabulary gets first, or a quarter of it
 COVERAGE = 0.9999  # the share of the text whose characters it gets first, if they are more, as in Chinese
 _BERT = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -190,8 +189,8 @@ def fetch(value: str, into: Path) -> Path:
     if (json_or_none(into / _HUB_RECORD, dict[str, str]) or {}).get("name") == value:
         return into
     if not is_hub_name(value):
-        hub = f" For a tokenizer of the Hub, write hub:{value}." if _HUB_ID.fullmatch(value) else ""
-        raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}{hub}")
+        hint = hub_hint(value, "tokenizer")
+        raise UnusableInput(f"No tokenizer at {value}{working_directory(value)}. {_CREATE}{hint}")
     pinned = fetch_from_hub(value, weights=False)
     folder = cached_folder(pinned, weights=False)
     if not _converted(folder, into):

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, models
 
 from data_prep.common.errors import UnusableInput, UserError, library_errors, one_line
 from data_prep.common.reading import MAX_CONFIG_BYTES, open_regular, read_json, typed, unusable
+from data_prep.common.urls import hub_hint
 from data_prep.format import Dataset
 from data_prep.storage import cached_folder, is_run, not_a
 from data_prep.tokenizer import check_growth
@@ -32,7 +33,8 @@ def check_model(path: Path) -> None:
         return
     if not is_run(path):
         wanted = "a Hugging Face model folder or a run folder"
-        raise not_a(path, wanted, "Name a run folder, or a folder that `maskwright export` wrote.")
+        hint = "" if path.exists() else hub_hint(path, "model")
+        raise not_a(path, wanted, f"Name a run folder, or a folder that `maskwright export` wrote.{hint}")
     chosen_checkpoint(RunFolder(path), None)
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from data_prep.common.errors import MissingFile, UserError, library_errors, one_line
 from data_prep.common.reading import MAX_CONFIG_BYTES, open_regular, read_json
+from data_prep.common.urls import hub_hint
 from data_prep.storage import cached_folder
 from data_prep.tokenizer import describe_tokenizer
 from pretrain.model.encoder import Encoder
@@ -152,7 +153,7 @@ def _shape_of(folder: Path, arch: str) -> EncoderShape:
     from pretrain.model.families import shape_of
 
     if not folder.is_dir():
-        raise UserError(f"model.init: {folder} is no folder. {_FOLDER_ADVICE}")
+        raise UserError(f"model.init: {folder} is no folder. {_FOLDER_ADVICE}{hub_hint(folder, 'model')}")
     try:
         config: dict[str, Any] = read_json(folder / "config.json", dict[str, Any], MAX_CONFIG_BYTES)
     except MissingFile:

@@ -37,6 +37,7 @@ CASES = {
     "finetune NONE --task tokens --train TEXT --valid TEXT": MODEL,
     "finetune MODEL --task tokens --train NONE --valid TEXT": "No file",
     "generate NONE": MODEL,
+    "generate a/typo": "For a model of the Hub, write hub:a/typo.",
     "merge NONE MODEL --out NONE": "does not exist",
     "branch RUN CONFIG": "is not RUN@STEP",
     "replay NONE --step 1": "does not exist",

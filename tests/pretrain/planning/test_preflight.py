@@ -47,7 +47,8 @@ def refusal(config: Path, *changes: str) -> str | None:
 
 def test_weights_to_begin_with_are_looked_at_without_reading_them(config, weights, tmp_path):
     assert refusal(config, f"model.init={weights}") is None
-    assert "is no folder" in refusal(config, f"model.init={tmp_path / 'none'}")
+    assert refusal(config, f"model.init={tmp_path / 'none'}").endswith("save_pretrained wrote.")
+    assert "For a model of the Hub, write hub:a/typo." in refusal(config, "model.init=a/typo")
     assert "its num_hidden_layers is 1 and model.size.layers is 2" in refusal(
         config, f"model.init={weights}", "model.size={layers: 2, hidden: 32, heads: 2}"
     )
