@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from pretrain.config import View
-from pretrain.masking import RowGroup
+from pretrain.masking import IGNORED, RowGroup
+from pretrain.masking.rows import compact
 from pretrain.model import Encoder, EncoderShape
 
 SEQ_LEN = 256
@@ -31,18 +32,23 @@ def encoder(name: str, dtype: torch.dtype, dropout: float = 0.0) -> Encoder:
 
 
 def stream(lengths: list[int] = LENGTHS) -> dict[str, torch.Tensor]:
+    """Rows with as many places each. Every third document predicts nothing, so that some places are unused."""
     generator = torch.Generator().manual_seed(1)
     n = sum(lengths)
     bounds = torch.tensor([0, *lengths]).cumsum(0)
-    places = (torch.arange(0, n, SEQ_LEN)[:, None] + torch.arange(3, SEQ_LEN, 7)).flatten()  # row after row
-    found = {
+    predicted = torch.arange(n).view(-1, SEQ_LEN) % SEQ_LEN % 7 == 3
+    slots = int(predicted[0].sum())
+    for begin, end in zip(bounds[2:-1:3], bounds[3::3], strict=True):
+        predicted.view(-1)[begin:end] = False
+    places, used = (torch.from_numpy(array).flatten() for array in compact(predicted.numpy(), slots))
+    tensors = {
         "tokens": torch.randint(5, 1000, (n,), generator=generator),
         "positions": torch.cat([torch.arange(length) for length in lengths]),
         "cu_seqlens": bounds.int(),
         "masked_positions": places,
-        "labels": torch.randint(5, 1000, places.shape, generator=generator),
+        "labels": torch.randint(5, 1000, places.shape, generator=generator).where(used, IGNORED),
     }
-    return {name: tensor.cuda() for name, tensor in found.items()}
+    return {name: tensor.cuda() for name, tensor in tensors.items()}
 
 
 @pytest.mark.parametrize("name", list(SHAPES))

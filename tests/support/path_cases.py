@@ -14,6 +14,7 @@ from torch import Tensor
 import pretrain.model.build_model as build_model
 from pretrain.config import Config, OptimConfig
 from pretrain.kernels import PLAIN, Candidates, FastPath, Operations, operations
+from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape, use_path
 from pretrain.trial.path_comparison import PathComparison, run_pass, tolerance
 from tests.support.streams import stream
@@ -46,9 +47,10 @@ def config(precision: str, **train: Any) -> Config:
 
 
 def inputs() -> dict[str, Any]:
-    """Four rows with two predictions each, in the order of the rows."""
+    """Four rows with two places each, in their order; the third row's last place is unused."""
     places = [row * SEQ_LEN + column for row in range(4) for column in (3, 9)]
     labels = torch.arange(10, 18)
+    places[5], labels[5] = 2 * SEQ_LEN, IGNORED
     return stream(LENGTHS) | {"masked_positions": torch.tensor(places), "labels": labels, "seq_len": SEQ_LEN}
 
 
