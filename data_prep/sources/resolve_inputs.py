@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 from data_prep.common.errors import UserError, working_directory
 from data_prep.common.urls import Remote, file_name, is_url, open_remote, remote_errors, shown, without_query
 from data_prep.sources.input_types import HUB, PAIR, SUFFIXES, SourceInput, kind_of
-from data_prep.storage import OTHER_FILES, folder_kind
+from data_prep.storage import OTHER_FILES, folder_kind, is_run
 
 _NAMED = re.compile(r"([A-Za-z0-9_-]+)=(.+)", re.DOTALL)
 _KNOWN = "Inputs end in .jsonl, .txt, .fasta or .fa (also with .gz or .zst) or .parquet."
@@ -21,7 +21,6 @@ _TSV = ("Convert it", _PANDAS % r'read_csv(sys.argv[1], sep="\t")')
 _OWN = (  # names in folders that Maskwright wrote; a folder of text may well have one of two
     ("prep/place.json", "prep/tasks"),
     ("tokenizer.json", "tokenizer_config.json"),  # also of an export
-    ("config.yaml", "status.json"),
 )
 _CONVERSIONS = {  # by the end of the name: advice and command
     **dict.fromkeys((".csv", ".csv.gz"), ("Convert it", _PANDAS % "read_csv(sys.argv[1])")),
@@ -132,10 +131,10 @@ def _local(value: str, unread: dict[str, int]) -> list[str]:
     else:
         locations = [str(path)] if path.is_file() else []
     if not locations:
-        own = next((name for name in unread if name.endswith("/")), "")
-        raise UserError(
-            f"No input file in {value} but in {own}, a folder of Maskwright." if own else _no_input(value, path)
-        )
+        own = next((name for name in unread if name.endswith("/") and name.startswith(f"{path}/")), None)
+        if own and folder_kind(path) == OTHER_FILES:
+            raise UserError(f"No input file in {value} but in {own}, a folder of Maskwright.")
+        raise UserError(_no_input(value, path))
     if dead := next((name for name in locations if not os.path.exists(name)), None):
         raise UserError(f"{dead} is a link to a file that does not exist. Correct the link, or remove it.")
     return [name for name in locations if os.path.isfile(name)]
@@ -169,7 +168,8 @@ def _files_below(path: Path, unread: dict[str, int]) -> list[str]:
 
 def _is_own(path: Path) -> bool:
     """Whether Maskwright wrote this folder: a data set, a tokenizer, an export or a run."""
-    return any(all((path / name).exists() for name in names) for names in _OWN)
+    run = (path / "config.yaml").is_file() and is_run(path)
+    return run or any(all((path / name).exists() for name in names) for names in _OWN)
 
 
 def _no_input(value: str, path: Path) -> str:
