@@ -1,6 +1,7 @@
 """A data set and a run: what is in their folders."""
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,12 +89,16 @@ class Run:
     def metrics(self) -> "pandas.DataFrame":
         """The metrics so far: a row for each step with any, a column for each metric; NaN where it was not measured.
 
-        If a step was trained twice, the values are from the second time. Damaged lines of the journal are left out.
+        If a step was trained twice, the values are from the second time. Damaged lines of the journal are counted on
+        standard error, and left out.
         """
         try:
-            return JournalTable.read(self._folder.journal).frame()
+            table = JournalTable.read(self._folder.journal)
         except OSError as error:
             raise UserError(f"{self._folder.journal} cannot be read ({error.strerror}). Train the run first.") from None
+        if table.torn:
+            print(f"{table.torn} damaged lines of {self._folder.journal} are left out", file=sys.stderr)
+        return table.frame()
 
     @property
     def checkpoints(self) -> dict[int, Path]:

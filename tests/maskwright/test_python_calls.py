@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -198,3 +199,11 @@ def test_progress_in_a_cell_replaces_the_line_before(monkeypatch, capsys):
             show(line)
     assert shown == ["step 1/9 | loss 2", " 50% of 2 tasks", "step 3/9 | loss 1", "step 3/9 | loss 1"]
     assert capsys.readouterr().out.splitlines() == ["Starting", "step 2/9 | eval loss 2"]
+
+
+def test_damaged_lines_of_the_journal_are_left_out_and_counted(made, tmp_path, capsys):
+    shutil.copytree(made.run.path, tmp_path / "run")
+    with open(tmp_path / "run/journal.jsonl", "a") as journal:
+        journal.write("{\n" * 2)
+    assert mw.Run(tmp_path / "run").metrics.equals(made.run.metrics)
+    assert f"2 damaged lines of {tmp_path / 'run/journal.jsonl'} are left out" in capsys.readouterr().err
