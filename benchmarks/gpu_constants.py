@@ -29,7 +29,7 @@ _WIDTH, _PRODUCTS = {"cuda": 8192, "cpu": 512}, 20
 
 
 def constants(bench: Bench) -> Iterator[Unit]:
-    """Figures of the scaling model of `maskwright plan`. The rates of models are those of the item `steps`."""
+    """Figures of the scaling model of `maskwright plan`. The item `steps` measures the rates of models."""
     yield "optimizer", lambda: {"memory, bytes per second": optimizer_bandwidth(bench.device, bench.quick)}
     for ranks in (2, 4, 8):
         if ranks <= (torch.cuda.device_count() if bench.cuda else 2):

@@ -74,7 +74,7 @@ def profile(case: str, one: dict[str, Any], items: Items) -> str:
 
 
 def steps(measured: dict[str, Any], items: Items, ours: bool) -> str:
-    """Figures of sides; of a run's way, the first of each case, beside the figures before, predictions and aims."""
+    """Figures of sides. The first of each case computes as a run does; it is compared with predictions and aims."""
     told: set[str] = set()
     peak = results_of("machine", items).get("versions", {}).get("peak TFLOP/s")
     rows = []
@@ -95,7 +95,7 @@ def steps(measured: dict[str, Any], items: Items, ours: bool) -> str:
 
 
 def results_of(name: str, items: Items) -> dict[str, Any]:
-    """What was measured of an item."""
+    """The measurements of an item that did not fail."""
     return {unit: one for unit, one in items.get(name, {}).get("result", {}).items() if "failed" not in one}
 
 

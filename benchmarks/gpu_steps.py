@@ -319,7 +319,7 @@ def profiles(bench: Bench) -> Iterator[Unit]:
 def profile_of(make: Callable[[], Maskwright], count: int) -> Values:
     """Milliseconds per step by kind of kernel, "idle" included; and the kernels that take most, with their kinds.
 
-    On a CPU, operators stand for kernels, with the time of each without those inside.
+    On a CPU, operators replace kernels; the time of an operator is without the operators inside it.
     """
     with closing(make) as (side, batches):
         cuda = side.work.device == "cuda"

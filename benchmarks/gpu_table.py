@@ -4,7 +4,7 @@
     python -m benchmarks.gpu_table --device cpu --quick --out /tmp/gpu_table.md
 
 The items run in the order of ITEMS, in one process that imports everything once. Each measurement is written to the
-page and its JSON file as soon as it is known. One that raises, ends the process, or takes too long is reported, and a
+page and its JSON file at once. One that raises, ends the process, or takes too long is reported, and a
 new process continues with the next. It needs no git, no network and no MLflow.
 """
 
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def started() -> float:
-    """When this process started, as time.time(); now, where the system tells another time."""
+    """When this process started, as time.time(); now, if the system reports a time that cannot be right."""
     now, created = time.time(), psutil.Process().create_time()
     return created if 0 <= now - created < 60 else now
 

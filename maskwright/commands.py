@@ -69,7 +69,7 @@ def run_command_here(command: str, captured: bool = False, **values: Any) -> str
     with tempfile.TemporaryFile("w+", encoding="utf-8") as results:
         child = subprocess.Popen(
             module_command("launchers.cli", *command.split(), *command_line(command, values)),
-            env=os.environ | {"PYTHONUNBUFFERED": "1", LINE_SECONDS_VARIABLE: "1" if in_notebook() else "10"},
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | ({LINE_SECONDS_VARIABLE: "1"} if in_notebook() else {}),
             stdin=subprocess.DEVNULL,
             stdout=results if captured else subprocess.PIPE,
             stderr=subprocess.PIPE if captured else subprocess.STDOUT,

@@ -41,6 +41,8 @@ class DataSet:
     @property
     def train(self) -> "DataSet":
         """The part to train on."""
+        if Path(self._locations[0]).name == "valid":
+            raise UserError(f"{self.path} is the held-out part. Name the folder above it.")
         return DataSet(self._locations[0])
 
     @property
@@ -61,8 +63,8 @@ class DataSet:
         return sum(part.manifest.totals.tokens for part in self._parts)
 
     def show(self, number: int, tokens: bool = False) -> None:
-        """Print a document of the part to train on; `tokens`: with a line for each word."""
-        run_command_here("prep show", location=self.train, number=number, tokens=tokens)
+        """Print a document, of the part to train on if there are two; `tokens`: with a line for each word."""
+        run_command_here("prep show", location=self._locations[0], number=number, tokens=tokens)
 
 
 class Run:

@@ -73,7 +73,8 @@ def fetch_from_hub(name: str | Path, weights: bool = True, shards: bool = True) 
     if not is_hub_name(name):
         return Path(name)
     repository, revision, is_commit = hub_parts(name)
-    if is_commit and _in_cache(name, weights) and _in_cache(name, weights=False):
+    folders = [_in_cache(name, part) for part in (weights, False)] if is_commit else [None]
+    if all(folder and (folder / "tokenizer_config.json").is_file() for folder in folders):  # else part may be missing
         return Path(name)
     logging.set_verbosity_error()  # its warnings on repeated requests have signed addresses
     try:

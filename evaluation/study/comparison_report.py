@@ -234,15 +234,16 @@ def conclusion(comparisons: Comparisons, n_arms: int) -> list[str]:
 
 
 def _equal(verdict: Verdict, metric: Metric) -> list[str]:
-    """The arms whose difference from the best one is zero as it is shown."""
+    """The arms whose difference from the best one is zero after rounding."""
     differences = verdict.differences[verdict.best]
     return [name for name in verdict.level if not float(_value(differences[name].mean, metric.unit, signed=True))]
 
 
 def _best(verdict: Verdict, metric: Metric, what: str) -> str:
     """Which arms have the best mean or value, without a full stop."""
-    if len(equal := _equal(verdict, metric)) == len(verdict.differences[verdict.best]):
-        return f"All arms have the same {what}"
+    equal = _equal(verdict, metric)
+    if len(equal) == len(verdict.differences[verdict.best]):
+        return f"{_listed([verdict.best, *equal])} have the same {what}"
     has = "have" if equal else "has"
     extreme = "highest" if metric.better == "higher" else "lowest"
     return f"{_listed([verdict.best, *equal])} {has} the {extreme} {what}"

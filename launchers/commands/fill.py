@@ -61,7 +61,7 @@ def fill(
 
 
 def _numbered(line: str, masks: int) -> str:
-    """The text with numbers in its masks, if it has several in the same spelling."""
+    """The text with numbers in its masks, if it has several that are all spelled [MASK]."""
     if masks < 2 or line.count("[MASK]") != masks:
         return line
     numbers = itertools.count(1)

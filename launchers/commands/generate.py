@@ -55,13 +55,16 @@ def generate(
         raise UserError("--prompt is not valid UTF-8. Check the encoding of your terminal.") from None
 
     [model] = require_inputs([model])
-    from data_prep.common.errors import printable
-    from data_prep.tokenizer import Spelling
-    from evaluation.generation import GenerationRequest, Writer
-    from pretrain.export import model_folder
+    from launchers.display import CommandProgress
 
-    folder = model_folder(model)
-    writer, spelling = Writer(folder), Spelling.open(folder)
+    with CommandProgress("loading the model"):
+        from data_prep.common.errors import printable
+        from data_prep.tokenizer import Spelling
+        from evaluation.generation import GenerationRequest, Writer
+        from pretrain.export import model_folder
+
+        folder = model_folder(model)
+        writer, spelling = Writer(folder), Spelling.open(folder)
     console = Console(highlight=False, markup=False, soft_wrap=True)
     asked = GenerationRequest(prompt, length, sampler, iterations, temperature, top_k, seed, samples)
     for number, (ids, new) in enumerate(writer.write(asked)):

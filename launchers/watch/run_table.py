@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 1000  # columns of a table in a pipe, so that no line wraps
 _FIRST_TO_GO = ("job", "updated", "%", "tokens/s", "next", "left", "loss")  # columns that a narrow terminal lacks
-_NEXT_WIDTH = 25  # cells of `next` for which other columns make room; a longer text folds
+_NEXT_WIDTH = 25  # other columns make room for so many cells of `next`; a longer text folds
 _FOLLOW_SECONDS = 2.0
 WAITS = "queued"  # state of a run whose job has not started, so that it has no status yet
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Clipping:
-    """Gradient norm and clipping under ZeRO 2, without blocking the host. It replaces DeepSpeed's clipping.
+    """Gradient norm and clipping under ZeRO 2 that read nothing from the device. It replaces DeepSpeed's clipping.
 
     DeepSpeed asks the device in each step whether the norm is finite. Here the optimizer skips such a step
     (`found_inf`), but in fp16 DeepSpeed must know on the host whether to lower its loss scale.
@@ -37,7 +37,8 @@ class Clipping:
         """Divide by the loss scale, and by what the norm exceeds the largest allowed one."""
         scale, largest = self._optimizer.loss_scale, self._optimizer.clip_grad
         norm = self._norm if norm is None else norm
-        if largest and norm is not None:
+        if largest:
+            assert norm is not None  # otherwise gradients would not be clipped
             scale = scale * ((norm / scale + 1e-6) / largest).clamp(min=1)
         elif scale == 1:
             return

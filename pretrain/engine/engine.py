@@ -327,12 +327,17 @@ class Engine:
             load_resharded(self.deepspeed, start, self._names)
 
     def _load_as_saved(self, folder: Path) -> None:
-        groups = [{k: v for k, v in g.items() if k != "params"} for g in self.deepspeed.optimizer.param_groups]
+        optimizer = self.deepspeed.optimizer
+        groups = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+        clip_grad = getattr(optimizer, "clip_grad", None)
         path, _ = self.deepspeed.load_checkpoint(str(folder), tag=DEEPSPEED_FOLDER)
         if path is None:
             raise UserError(f"{folder}: DeepSpeed finds no checkpoint there")
-        for group, configured in zip(self.deepspeed.optimizer.param_groups, groups, strict=True):
-            group.update(configured)  # the configuration decides, not the checkpoint: a change of it was allowed
+        # The configuration decides, not the checkpoint: a change of it was allowed.
+        for group, configured in zip(optimizer.param_groups, groups, strict=True):
+            group.update(configured)
+        if clip_grad is not None:
+            optimizer.clip_grad = clip_grad
 
     def close(self) -> None:
         """Leave the process group on all ranks together: launchers kill the others some time after one has left."""

@@ -45,11 +45,14 @@ class _GradientGroup:
         return len(self.arrived) == len(self.parameters)
 
     def _lay_out(self, dtype: torch.dtype) -> None:
-        """Make `flat`, and its views of the parameters."""
-        self.flat, self.views = torch.empty(0, dtype=dtype), []  # frees the last ones
+        """Make `flat`, its views of the parameters, and the pieces of `part`."""
+        self.flat, self.views, self._pieces = torch.empty(0, dtype=dtype), [], []  # frees the last ones
         self.flat = torch.zeros_like(self._weights, dtype=dtype)
         starts = [p.data.storage_offset() - self._weights.storage_offset() for p in self.parameters]
         self.views = [self.flat[at : at + p.numel()].view_as(p) for at, p in zip(starts, self.parameters, strict=True)]
+        held: Any = [p._hp_mapping for p in self.parameters if p._hp_mapping is not None]  # type: ignore[attr-defined]
+        places = [mapping.hp_fragment_address for mapping in held]
+        self._pieces = [self.part[place.start : place.start + place.numel] for place in places]
 
     @property
     def part(self) -> Tensor:
@@ -78,9 +81,7 @@ class _GradientGroup:
     def finish(self) -> list[Tensor]:
         """The pieces of the summed part, parameter by parameter. The next gradients replace these."""
         self._empty = True
-        held: Any = [p._hp_mapping for p in self.parameters if p._hp_mapping is not None]  # type: ignore[attr-defined]
-        places = [mapping.hp_fragment_address for mapping in held]
-        return [self.part[place.start : place.start + place.numel] for place in places]
+        return self._pieces
 
 
 class _GradientBucket:

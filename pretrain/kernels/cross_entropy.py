@@ -5,7 +5,7 @@ calculation for softmax", 2018). A program of the second replaces some columns o
 them up. The programs' sums are then added in a fixed order. Arithmetic is fp32.
 
 A bf16 logit costs 6.1 bytes of memory traffic: it is read twice and written once, and 64 rows share 8 bytes of sums.
-Column sums in a pass of their own would read 2 bytes more. A row could stay in the L2 cache between its two reads if
+A separate pass for the column sums would read 2 bytes more. A row could stay in the L2 cache between its two reads if
 few rows were in progress, but then few rows would share the sums, which costs more than it saves.
 """
 

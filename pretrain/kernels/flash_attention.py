@@ -30,14 +30,14 @@ class _Newer(NamedTuple):
 
     @property
     def installed(self) -> str | None:
-        """Name and version of the installed package; None if there is none. Nothing is imported."""
+        """Name and version of the installed package; None if it is not installed. Nothing is imported."""
         built = self.module is not None and find_spec(self.module) is not None
         version = installed_version(self.package) or ("of unknown version" if built else None)
         return version and f"{self.package} {version}"
 
 
 _INSTALL_3 = "install flash-attn-3 from https://download.pytorch.org/whl/cu128 (or cu126, cu130: the CUDA of torch)"
-_NEWER = {  # in the order in which `auto` takes them
+_NEWER = {  # `auto` takes the first that is installed
     3: _Newer("flash_attn_3", (9,), "Hopper", _INSTALL_3, "flash_attn_interface"),
     # Its module lies in a package that others share.
     4: _Newer("flash-attn-4", (9, 10), "Hopper or Blackwell", "install flash-attn-4"),
@@ -64,7 +64,7 @@ class FlashAttention(NamedTuple):
         return cls()
 
     def require(self, wanted: int | str) -> None:
-        """Check the setting `train.flash_attention`, for which this one was found.
+        """Check that this is the version of the setting `train.flash_attention`.
 
         Raises:
             UserError: if the wanted version is not installed, or is for other GPUs.

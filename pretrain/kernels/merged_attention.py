@@ -1,7 +1,7 @@
 """Flash attention over documents. Version 3 writes the gradients of query, key and value into one matrix.
 
 torch's `varlen_attn` makes three matrices of them, which must then be copied. pretrain.kernels.rotary takes the one
-matrix as it is.
+matrix unchanged.
 """
 
 from typing import Any

@@ -2,8 +2,8 @@
 
 Statistics are fp32. As in plain torch, the sum is rounded to the precision of its terms before the statistics are
 computed, so the backward pass reads the same numbers. It adds the gradients of all outputs, so that autograd makes no
-pass over [N, D] to add them. Each program sums the gradients of weight and bias over its rows, and those of one row
-that was added to all: the type embedding, or the bias of the linear layer before.
+pass over [N, D] to add them. Each program sums the gradients of weight and bias over its rows, and the gradients of
+one row that was added to all: the type embedding, or the bias of the linear layer before.
 The programs' sums are then added in a fixed order, so the result is bit-for-bit reproducible.
 """
 
@@ -121,7 +121,7 @@ class _Norm(torch.autograd.Function):
 
 
 def _to_rows(gradient: Tensor, rows: Tensor | None, n_rows: int) -> Tensor:
-    """The gradient [n_rows, D] of a matrix from that of its rows; of all rows, it is the same."""
+    """The gradient [n_rows, D] of a matrix from the gradient of the used rows; unchanged if all are used."""
     if rows is None:
         return gradient
     return torch.ops.aten.embedding_dense_backward(gradient, rows, n_rows, -1, False)

@@ -168,7 +168,7 @@ def adamw(
     Args:
         weights: fp32, one tensor for each of the gradients.
         gradients: of any precision; their values are undefined afterwards.
-        states: as in torch.optim.AdamW: moments `exp_avg` and `exp_avg_sq`, and the count `step`, to which 1 is added.
+        states: as in torch.optim.AdamW: moments `exp_avg` and `exp_avg_sq`, and the count `step`, which grows by 1.
         copies: of the model's precision; they get the new weights.
         settings: as in a group of torch.optim.AdamW: `lr`, `betas`, `eps` and `weight_decay`.
         divisor: of the gradients, fp32 [].
@@ -200,18 +200,25 @@ def adamw(
 def adamw_difference(kernel: Callable[..., None], dtype: torch.dtype, device: torch.device | str) -> float:
     """How far a step of a kernel is from `adamw`: the largest difference of values between -2 and 2; or NaN.
 
-    dtype: of gradients and copies. Rounding of copies does not count.
+    Gradients are of `dtype`, as with one rank, and fp32, as summed over ranks. Rounding of copies does not count.
+
+    dtype: of the model.
     """
-    gradient, divisor = torch.linspace(-1, 1, 100, device=device), torch.tensor(1.5, device=device)
-    settings, results = {"lr": 0.5, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.1}, []
-    for step in (kernel, adamw):
-        weight, copy = gradient.cos(), torch.empty_like(gradient, dtype=dtype)
-        state = {"step": torch.zeros_like(divisor), "exp_avg": gradient.sin(), "exp_avg_sq": gradient.square()}
-        step([weight], [gradient.to(dtype, copy=True)], [state], [copy], settings, divisor, None)
-        results.append((torch.stack([weight, state["exp_avg"], state["exp_avg_sq"]]), copy))
-    (values, copies), (wanted, _) = results
-    of_copies = (copies.float() - values[0]).abs().max() - torch.finfo(dtype).eps
-    return float(torch.maximum((values - wanted).abs().max(), of_copies))
+    line, divisor = torch.linspace(-1, 1, 100, device=device), torch.tensor(1.5, device=device)
+    settings = {"lr": 0.5, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.1}
+
+    def result(step: Callable[..., None], gradient: Tensor) -> tuple[Tensor, Tensor]:
+        weight, copy = line.cos(), torch.empty_like(line, dtype=dtype)
+        state = {"step": torch.zeros_like(divisor), "exp_avg": line.sin(), "exp_avg_sq": line.square()}
+        step([weight], [gradient], [state], [copy], settings, divisor, torch.zeros_like(divisor))
+        return torch.stack([weight, state["exp_avg"], state["exp_avg_sq"]]), copy
+
+    differences = []
+    for of_gradient in (dtype, torch.float32):
+        (values, copies), (wanted, _) = (result(step, line.to(of_gradient, copy=True)) for step in (kernel, adamw))
+        of_copies = (copies.float() - values[0]).abs().max() - torch.finfo(dtype).eps
+        differences += [(values - wanted).abs().max(), of_copies]
+    return float(torch.stack(differences).max())
 
 
 class Operations(NamedTuple):

@@ -54,7 +54,7 @@ class _RotateHeads(torch.autograd.Function):
 
 
 def _matrix_of(parts: tuple[Tensor, ...]) -> Tensor | None:
-    """The matrix [N, columns] that consists of these parts [N, H, E], side by side; None if there is none."""
+    """The matrix [N, columns] that has these parts [N, H, E] next to each other; None if no matrix has them."""
     whole, begin = parts[0]._base, 0
     for part in parts:
         if whole is None or part._base is not whole or part.storage_offset() != begin:

@@ -19,7 +19,7 @@ class Tiles(NamedTuple):
     A document has one tile for each `TILE` of its slots. There are a few more tiles than documents need, because the
     host does not know their number; they have `end` 0.
 
-    first, begin, end: [tiles] int32: the first slot of a tile; those of its document, `end` exclusive.
+    first, begin, end: [tiles] int32: the first slot of a tile; first slot of its document, and the slot after the last.
     """
 
     first: Tensor

@@ -4,8 +4,8 @@ Each program computes one tile: queries of one document and one head. Rotary pos
 keys are loaded. With a window of 64 on either side, tiles of 64 x 64 compute 1.5 times the pairs that count;
 FlashAttention's 128 x 128 tiles (Dao, "FlashAttention-2", 2023), whose algorithm this follows, compute 3.1 times.
 
-The backward pass is one kernel, too. Its programs compute the gradients of their slots' queries, and then those of the
-same slots' keys and values; so each number has one writer, nothing is added atomically, and the result is
+The backward pass is one kernel, too. Its programs compute the gradients of their slots' queries, and then the gradients
+of the same slots' keys and values; so each number has one writer, nothing is added atomically, and the result is
 bit-for-bit reproducible.
 """
 

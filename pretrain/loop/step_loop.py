@@ -172,7 +172,7 @@ class Loop:
             settings=self._settings,
             times=times,
             waited=self._clock.waited,
-            host_behind=self._engine.host_runs_ahead and times[0].is_reached,
+            host_behind=self._engine.host_runs_ahead and not check_due and times[0].is_reached,
         )
         self._run.marker.enter("journal")
         return info, torch.cat([output, sums])

@@ -1,8 +1,8 @@
 """Estimate whether the host or the GPU decides the time of a step: the host starts the kernels that the GPU computes.
 
 A ModernBERT of 7 layers took 20 ms a step on an H100 that reached 1% of its peak: nearly all of it time of the host
-(benchmarks/results/first_model_h100.md). A step calls about 150 of PyTorch's operators for each layer of a pass, and
-400 besides. The estimate divides the time like them. Not measured for other depths.
+(benchmarks/results/first_model_h100.md), with compiled kernels. How it divides between layers and the rest is assumed:
+not measured for other depths, nor without compiled kernels.
 """
 
 import math

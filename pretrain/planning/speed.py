@@ -53,7 +53,7 @@ class Rate:
 def other_device(run: Path, gpu: str | None, for_gpus: bool) -> str | None:
     """The device that trained a run, "a CPU" or the name of a GPU, if it is another than the planned one.
 
-    None if they are alike, or not known. gpu: the planned model, if it is named.
+    None if both are the same, or not known; GPUs with the same peak count as the same. gpu: the planned one, if named.
     """
     hosts = (RunFolder(run).read_environment() or {}).get("hosts", [])
     names = [known["name"] for host in hosts for known in host.get("gpus", ()) if "name" in known]

@@ -110,8 +110,8 @@ def _headline(measured: JournalTable, speed: dict[str, float]) -> list[tuple[str
 
 
 def _result(measured: JournalTable, environment: dict[str, Any], spent: dict[str, float]) -> dict[str, Any]:
-    """The first line of the page: the last loss, that of a model that knows only how frequent tokens are, begin and
-    duration in seconds. Values that are not known are None."""
+    """The first line of the page: the last loss, the loss of a model that knows only how frequent tokens are, begin and
+    duration in seconds. None: not known."""
     for name, metric in (("Held-out", "eval/loss"), ("Training", "train/loss")):
         values = measured.series(metric).values
         values = (values if name == "Held-out" else averaged(values))[np.isfinite(values)]

@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
 MOST_NAMES = 200  # metrics of a run in MLflow, whose pages get slow with more
 _LONGEST_NAME = 250  # of a metric
 _PAGE_STEPS = 4096
-# MLflow's pages sort groups of charts by name, and show system/ on a tab of its own. What no reader looks at first goes
-# there. eval/ and train/ are then the first groups: losses, accuracies, learning rate, speed.
+# MLflow's pages sort groups of charts by name, and show system/ on a separate tab. Metrics that few readers need first
+# go there. eval/ and train/ are then the first groups: losses, accuracies, learning rate, speed.
 _PLACES = {
     "checkpoint/": "system/checkpoint_",
     "data/": "system/data_",
@@ -102,7 +102,7 @@ def over_nodes(metrics: dict[str, float]) -> dict[str, float]:
 def metric_name(name: str) -> str:
     """The name in MLflow, which refuses a whole request for one name with other signs or too long.
 
-    A data set's folder, which a name may hold, can be called anything. A name of MLflow's stays as it is.
+    A data set's folder, which a name may hold, can be called anything. A name of MLflow's stays unchanged.
     """
     moved = _PLACES[match[0]] + name[match.end() :] if (match := _MOVED.match(name)) else name
     usual = re.sub(r"[^/\w.\- :]", "_", moved)[:_LONGEST_NAME]

@@ -138,7 +138,7 @@ class RunRecord:
 
 
 def _describe(config: Config, params: dict[str, str], training: list[dict[str, str]]) -> str:
-    """What a run is, its data and the next commands, in Markdown."""
+    """The description of a run: its model, its data and the next commands, in Markdown."""
     run = shlex.quote(str(config.run.dir))
     data = [f"`{dataset['name']}`, {json.loads(dataset['profile'])['tokens']:,} tokens" for dataset in training]
     more = f", and {len(data) - _DESCRIBED} more data sets" if len(data) > _DESCRIBED else ""

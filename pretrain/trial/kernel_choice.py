@@ -30,7 +30,8 @@ def installed_flash_attention(wanted: int | str) -> FlashAttention:
     Raises:
         UserError: if a rank lacks the wanted version.
     """
-    newest = {FlashAttention(*of_rank) for of_rank in all_gather_json(FlashAttention.installed(_generation(), wanted))}
+    generation = torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None
+    newest = {FlashAttention(*of_rank) for of_rank in all_gather_json(FlashAttention.installed(generation, wanted))}
     flash = newest.pop() if len(newest) == 1 else FlashAttention()
     flash.require(wanted)
     return flash
@@ -52,7 +53,7 @@ def choose_kernels(
     candidates = Candidates.of(run.given, device, flash.version)
     if resumed:
         recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)
-        machines = all_gather_json(made_with(device))
+        machines = all_gather_json(made_with(device, flash))
         if len({*machines}) == 1:  # otherwise some ranks would compare kernels, and others not
             candidates = candidates.after_record(recorded[0], machines[0])
     choice = candidates.choice
@@ -62,24 +63,20 @@ def choose_kernels(
         choice = Trial(run.config, engine, loader, state).choose_path(candidates)
     backends = ComputeBackends.of(run.given, device, choice=choice)
     print_on_rank_zero(backends.start_line)
-    record = {**backends.as_values(), "fast_path": choice.as_record(made_with(device))}
+    record = {**backends.as_values(), "fast_path": choice.as_record(made_with(device, flash))}
     if run.given.model.arch == "auto":
         return run, record
     train = run.config.train.model_copy(update=choice.path.as_settings())
     return replace(run, config=run.config.model_copy(update={"train": train})), record
 
 
-def _generation() -> int | None:
-    """The major number of the compute capability of this rank's GPU; None without one."""
-    return torch.cuda.get_device_capability()[0] if torch.cuda.is_available() else None
-
-
-def made_with(device: str) -> str:
+def made_with(device: str, flash: FlashAttention) -> str:
     """This rank's GPU, and the versions and sources that a comparison of kernels depends on."""
     gpu = torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else device
     versions = [f"{name} {version(name)}" for name in ("torch", "triton") if find_spec(name)]
-    flash = filter(None, [FlashAttention.installed(_generation()).package])
-    return ", ".join([gpu, *versions, *flash, f"kernels {source_digest(Path(kernels.__file__).parent)}"])
+    return ", ".join(
+        [gpu, *versions, *filter(None, [flash.package]), f"kernels {source_digest(Path(kernels.__file__).parent)}"]
+    )
 
 
 @cache

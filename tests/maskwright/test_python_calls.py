@@ -201,6 +201,12 @@ def test_progress_in_a_cell_replaces_the_line_before(monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines() == ["Starting", "step 2/9 | eval loss 2"]
 
 
+def test_the_held_out_part_is_never_the_part_to_train_on(made):
+    assert made.data.train.path.endswith("train")
+    with pytest.raises(mw.UserError, match=r"is the held-out part\. Name the folder above it"):
+        _ = made.data.valid.train
+
+
 def test_damaged_lines_of_the_journal_are_left_out_and_counted(made, tmp_path, capsys):
     shutil.copytree(made.run.path, tmp_path / "run")
     with open(tmp_path / "run/journal.jsonl", "a") as journal:

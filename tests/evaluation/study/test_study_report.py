@@ -57,7 +57,9 @@ def test_conclusions_in_words():
 
 def test_no_mean_is_the_highest_of_equal_ones():
     same = {"a": [0.3, 0.4], "b": [0.4, 0.3]}
-    assert conclusion(compared(True, **same), 2)[1:] == ["All arms have the same mean."]
+    assert conclusion(compared(True, **same), 2)[1:] == ["a and b have the same mean."]
+    partial = compare_arms(METRICS[0], {"a": {1: 2.0, 2: 2.1}, "b": {1: 2.0, 2: 2.1}, "c": {7: 1.0}}, "a")
+    assert "a and b have the same mean." in conclusion(partial, 3), "c, which is left out, has another"
     tied = conclusion(compared(True, **same, c=[0.1, 0.9]), 3)
     assert tied[1].startswith("c has the highest mean, but with 2 seeds c does not differ")
     tied = conclusion(compared(True, **same, c=[0.1, 0.2]), 3)

@@ -1,12 +1,18 @@
 """Clipping with the bits of DeepSpeed's."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer
 
+from pretrain.checkpoint import Checkpoint
+from pretrain.engine import Engine, layout_of
 from pretrain.engine.clipping import Clipping
+from tests.support.checkpoints import write_parts
+from tests.support.engine_steps import config, model, rank_batches, run_as_rank, take_step
+from tests.support.ranks import run_ranks
 
 
 @pytest.mark.parametrize(
@@ -19,3 +25,24 @@ def test_clipping_has_the_bits_of_deepspeeds(norm, scale, largest):
     optimizer.unscale_and_clip_grads([ours], torch.tensor(norm))
     DeepSpeedZeroOptimizer.unscale_and_clip_grads(optimizer, [theirs], torch.tensor(norm))
     assert torch.equal(ours, theirs)
+
+
+def load_with_another_limit(folder: str) -> None:
+    for zero in ("1", "2"):
+        before, now = (config("fp32", zero, optim={"grad_clip": limit}) for limit in (0.5, 0.01))
+        engine, path = Engine(before, model()), Path(folder) / zero
+        take_step(engine, rank_batches(0))
+        write_parts(path, engine.snapshot(path, copy=False))
+        engine.release()
+        engine = Engine(now, model())
+        engine.load(Checkpoint(path, 1, {"layout": layout_of(before)}, {}))
+        assert engine.deepspeed.optimizer.clip_grad == 0.01
+        engine.release()
+
+
+def test_the_config_decides_the_limit_after_a_checkpoint_is_loaded(tmp_path):
+    run_ranks(__name__, 1, "load_with_another_limit", str(tmp_path))
+
+
+if __name__ == "__main__":
+    run_as_rank(load_with_another_limit)

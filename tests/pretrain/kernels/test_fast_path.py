@@ -7,7 +7,7 @@ import pytest
 
 from pretrain import kernels
 from pretrain.config import Config
-from pretrain.kernels import Candidates, FastPath, KernelChoice
+from pretrain.kernels import Candidates, FastPath, FlashAttention, KernelChoice
 from pretrain.trial.kernel_choice import made_with
 
 PLAIN, KERNELS, COMPILED, BOTH = (
@@ -117,13 +117,17 @@ def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_wi
 
 
 def test_a_resumed_run_compares_kernels_whose_sources_have_changed(tmp_path, monkeypatch):
-    candidates, record = Candidates.of(config(), "cuda"), KernelChoice(KERNELS).as_record(made_with("cpu"))
+    flash = FlashAttention()
+    candidates, record = (
+        Candidates.of(config(), "cuda"),
+        KernelChoice(KERNELS).as_record(made_with("cpu", flash)),
+    )
     for name, changed in (("same", ""), ("changed", "\n")):
         shutil.copytree(Path(kernels.__file__).parent, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         with (tmp_path / name / "norm.py").open("a") as file:
             file.write(changed)
         monkeypatch.setattr(kernels, "__file__", str(tmp_path / name / "__init__.py"))
-        assert (candidates.after_record(record, made_with("cpu")) == candidates) == bool(changed)
+        assert (candidates.after_record(record, made_with("cpu", flash)) == candidates) == bool(changed)
 
 
 def test_a_resumed_run_takes_over_the_version_of_flash_attention():
