@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import typer
@@ -97,13 +98,22 @@ def run_command_here(command: str, captured: bool = False, **values: Any) -> str
 
 
 def override_words(overrides: Mapping[str, Any] | None) -> list[str]:
-    """Values of a config, by key, as the `section.key=value` of a command line."""
+    """Values of a config, by key, as the `section.key=value` of a command line.
+
+    A dictionary for a section changes only the keys that it names.
+    """
 
     def plain(value: Any) -> Any:  # of a number of numpy, or a path
         return value.item() if hasattr(value, "item") else os.fspath(value)
 
+    if not isinstance(overrides, Mapping | None):
+        raise UserError(f'overrides must be a dictionary, such as {{"train.steps": 20}}, not {overrides!r:.60}')
     values = to_jsonable_python(dict(overrides or {}), fallback=plain)
-    return [f"{key}={on_one_line(value)}" for key, value in values.items()]
+    keys: dict[str, Any] = {}
+    for key, value in values.items():
+        whole = "." in key or not isinstance(value, dict)
+        keys |= {key: value} if whole else {f"{key}.{name}": inner for name, inner in value.items()}
+    return [f"{key}={on_one_line(value)}" for key, value in keys.items()]
 
 
 def _parameters(command: str) -> dict[str, Any]:
@@ -116,7 +126,9 @@ def command_line(command: str, values: Mapping[str, Any]) -> list[str]:
     """Values of parameters as words of a command line."""
     options, arguments, parameters = [], [], _parameters(command)
     if unknown := values.keys() - parameters:
-        raise TypeError(f"maskwright {command} has no option {min(unknown)!r}")
+        near = get_close_matches(name := min(unknown), parameters, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"maskwright {command} has no option {name!r}{hint}")
     for name, parameter in parameters.items():
         given = values.get(name)
         for value in given if isinstance(given, list | tuple) else [given]:

@@ -77,7 +77,7 @@ def plan(
 
     parsed, counts = load_trusted_config(config, overrides, yes), _node_counts(nodes)
     memory = GpuMemory.of(gpu, gpu_memory)
-    rate = _rate(None if parsed.train.precision == "fp32" else gpu, run, mfu, tokens_per_second, tflops)
+    rate = _rate(gpu, parsed.train.precision, run, mfu, tokens_per_second, tflops)
     if run and (device := other_device(run, gpu, memory is not None or gpu_count() > 0)):
         rate = None
         print_warnings([concise(f"{run} was trained on {device}, not on {gpu or 'a GPU'}: its speed is not used.")])
@@ -129,9 +129,14 @@ def _planner(config: "Config", vocab_size: int | None) -> "Planner":
 
 
 def _rate(
-    gpu: str | None, run: Path | None, mfu: float | None, tokens_per_second: float | None, tflops: float | None
+    gpu: str | None,
+    precision: str,
+    run: Path | None,
+    mfu: float | None,
+    tokens_per_second: float | None,
+    tflops: float | None,
 ) -> "Rate | None":
-    """The speed by the options. gpu: the model of a GPU that computes in 16 bits."""
+    """The speed by the options. gpu: the model of a GPU. precision: train.precision."""
     from pretrain.model import peak_tflops
     from pretrain.planning import Rate, measured_rate
 
@@ -141,6 +146,9 @@ def _rate(
         raise UserError(f"{' and '.join(names)} both set the speed of the run. Give one of them.")
     if run is not None:
         return measured_rate(run)
+    if mfu is not None and precision == "fp32":
+        add = "Add train.precision=bf16, or give --tokens-per-second"
+        raise UserError(f"--mfu is a share of a bf16 peak, and train.precision is fp32. {add}.")
     if mfu is not None:
         peak = peak_tflops(gpu) if gpu else None
         if peak is None:

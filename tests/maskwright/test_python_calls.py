@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import maskwright as mw
-from maskwright.commands import command_line
+from maskwright.commands import command_line, override_words
 from maskwright.notebook import output_lines
 from tests.support import prep, runs
 
@@ -114,6 +114,7 @@ REFUSED: list[tuple[Callable[[Made], Any], str]] = [
     (lambda made: mw.evaluate(made.run), "Nothing to evaluate on."),
     (lambda made: mw.evaluate(made.run, made.data.valid, limit=3), "--limit is used only with --pairs."),
     (lambda made: mw.show_masks("a", made.tokenizer, {"masking.rate": 2}), "masking.rate"),
+    (lambda made: mw.train(made.config, ["train.steps=3"]), "overrides must be a dictionary"),
     (lambda made: mw.fill(made.run, "--no mask"), "No [MASK] in '--no mask'."),
 ]
 
@@ -131,6 +132,8 @@ def test_a_call_shows_the_options_of_its_command_and_takes_no_others(made):
     assert options["deduplicate"] == "none"
     assert "more" not in options
     assert "valid_fraction: share of documents for DIR/valid" in (mw.prepare.__doc__ or "")
+    with pytest.raises(TypeError, match="prep run has no option 'valid_frac'; did you mean 'valid_fraction'"):
+        mw.prepare(made.text, made.tokenizer, "out", valid_frac=0.1)
     with pytest.raises(TypeError, match="prep run has no option 'sequence_length'"):
         mw.prepare(made.text, made.tokenizer, "out", sequence_length=3)
 
@@ -150,6 +153,12 @@ WORDS: list[tuple[str, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("command", "values", "words"), WORDS)
 def test_values_become_words_of_the_command_line(command, values, words):
     assert " ".join(command_line(command, values)) == words
+
+
+def test_a_dictionary_for_a_section_changes_only_its_keys():
+    overrides = {"train": {"steps": 20, "precision": "fp32"}, "masking.strategy": {"span": 1}, "run.seed": np.int64(3)}
+    words = ["train.steps=20", "train.precision=fp32", "masking.strategy={span: 1}", "run.seed=3"]
+    assert override_words(overrides) == words
 
 
 def test_a_failure_of_the_ranks_is_raised(made):

@@ -194,7 +194,7 @@ def test_a_speed_of_another_device_is_not_used(tmp_path, trained_on, options, kn
     [
         (["--gpu", "H1000"], "write one of A100-40GB"),
         (["--mfu", "0.3"], "Name a GPU"),
-        (["--mfu", "0.3", "--gpu", "H100", "train.precision=fp32"], "give --tokens-per-second"),
+        (["--mfu", "0.3", "--gpu", "H100", "train.precision=fp32"], "train.precision is fp32. Add"),
         (["--mfu", "0.3", "--tokens-per-second", "3", "--gpu", "H100"], "--mfu and --tokens-per-second both set"),
         (["--from", "/nowhere"], "Cannot read"),
         (["train.global_batch_size=2052", "train.micro_batch_size=1"], "choose a multiple of 8"),
