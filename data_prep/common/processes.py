@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import util
@@ -152,11 +152,22 @@ class ProgramAnswer(NamedTuple):
     text: str
 
 
-def ask_program(*command: str, seconds: float | None = 8.0) -> ProgramAnswer | None:
-    """Run a program and return its output, or its error messages if it fails; None if it is not installed."""
+def ask_program(
+    *command: str, seconds: float | None = 8.0, variables: Mapping[str, str] | None = None
+) -> ProgramAnswer | None:
+    """Run a program and return its output, or its error messages if it fails; None if it is not installed.
+
+    `variables` are added to the environment that it gets.
+    """
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=seconds, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **(variables or {})},
         )
     except FileNotFoundError:
         return None

@@ -66,10 +66,10 @@ class QueuedJob:
         return None if answer.works else answer.text
 
 
-def _ask(*command: str, seconds: float | None = _SECONDS) -> ProgramAnswer:
+def _ask(*command: str, seconds: float | None = _SECONDS, variables: Mapping[str, str] | None = None) -> ProgramAnswer:
     """Run a Slurm program and wait for it."""
     missing = ProgramAnswer(False, f"{command[0]} was not found: run this on a login node of a Slurm cluster")
-    return ask_program(*command, seconds=seconds) or missing
+    return ask_program(*command, seconds=seconds, variables=variables) or missing
 
 
 def missing_programs() -> list[str]:
@@ -198,13 +198,13 @@ def check_available() -> None:
         raise UserError("sbatch was not found: run this on a login node of a Slurm cluster")
 
 
-def submit(script: Path, options: Sequence[str] = ()) -> str:
-    """Submit a script, `sbatch OPTIONS SCRIPT`, and return the job's id.
+def submit(script: Path, options: Sequence[str] = (), variables: Mapping[str, str] | None = None) -> str:
+    """Submit a script, `sbatch OPTIONS SCRIPT`, and return the job's id. The job inherits `variables` as well.
 
     Raises:
         UserError: if sbatch is not installed, or refuses the job (with its message).
     """
-    answer = _ask("sbatch", "--parsable", *options, str(script), seconds=None)
+    answer = _ask("sbatch", "--parsable", *options, str(script), seconds=None, variables=variables)
     if answer.works:
         return answer.text.split(";")[0]
     if "sbatch" in missing_programs():

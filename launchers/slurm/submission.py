@@ -1,6 +1,5 @@
 """Submission of a run: the script, and the config of the job in RUN/slurm/config.yaml."""
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -78,8 +77,8 @@ def launch_run(config: Config, dry_run: bool) -> None:
     if dry_run:
         print(f"{render(config)}\n# {RunFolder(run).job_config}\n{as_yaml(config)}", end="")
         return
-    os.environ[COMMAND_VARIABLE] = shlex.join(["maskwright", *sys.argv[1:]])  # the job inherits it
-    job_id = client.submit(write(config))
+    typed = shlex.join(["maskwright", *sys.argv[1:]])
+    job_id = client.submit(write(config), variables={COMMAND_VARIABLE: typed})
     print(f"Submitted job {job_id}.")
     print(f"  state   squeue --jobs {job_id}")
     print(f"  log     tail -F {shlex.quote(f'{run}/slurm/{job_id}.log')}")

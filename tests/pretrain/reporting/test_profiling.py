@@ -28,12 +28,12 @@ def run(profile, marker, steps):
     return heard
 
 
-def test_the_wanted_steps_alone_are_in_the_trace(tmp_path, capfd):
+def test_the_wanted_steps_alone_are_in_the_trace(tmp_path, capsys):
     marker = PhaseMarker()
     profile = make((3, 4), tmp_path, marker, 0, finish=lambda: torch.ones(8).prod())
     assert run(profile, marker, range(1, 7)) == [3, 4]
     written = (tmp_path / "profile" / "steps-3-4.txt").read_text()
-    assert capfd.readouterr().err == written
+    assert capsys.readouterr().err == written
     assert written.startswith("steps 3 to 4 on rank 0\n")
     calls = {line.split()[0]: line.split()[-1] for line in written.splitlines()[1:] if line.strip()}
     assert (calls["data"], calls["forward"], calls["aten::sum"]) == ("2", "2", "4")
