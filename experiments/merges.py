@@ -185,10 +185,12 @@ def compared(values: Mapping[str, BySeed], pairs: list[tuple[str, str]]) -> str:
     for names, one in zip(
         pairs, paired_differences([(values[name], values[other]) for name, other in pairs]), strict=True
     ):
-        low, high = one.interval or (one.mean, one.mean)
-        verdict = "significant" if one.significant else "not significant"
-        numbers = [f"{one.mean:+.4f}", f"{one.sd or 0:.4f}", f"{low:+.4f} to {high:+.4f}"]
-        rows.append([*names, *numbers, f"{one.p:.2g}", f"{one.p_adjusted:.2g}", verdict])
+        numbers = [f"{one.mean:+.4f}", f"{one.sd or 0:.4f}"]
+        test = ["", "", "", "fewer than three pretrainings"]
+        if one.interval:
+            verdict = "significant" if one.significant else "not significant"
+            test = ["{:+.4f} to {:+.4f}".format(*one.interval), f"{one.p:.2g}", f"{one.p_adjusted:.2g}", verdict]
+        rows.append([*names, *numbers, *test])
     return table(["model", "minus", "difference", "standard deviation", "interval", "p", "p (Holm)", ""], *rows, left=2)
 
 

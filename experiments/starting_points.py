@@ -196,8 +196,9 @@ shorter tokens. Neither form is a likelihood of the text. The table has means ov
 
 {table(["start", "steps", "seconds", "rate", *FORMS], *rows)}
 
-Differences are paired by seed. Intervals are Student's t at the level of Holm's procedure over the differences of a
-form. With {args.seeds} seeds of one general model and one domain text, they do not describe other models or texts.
+Differences are paired by seed. With three seeds or more, they have intervals of Student's t at the level of Holm's
+procedure over the differences of a form. With {args.seeds} seeds of one general model and one domain text, they do not
+describe other models or texts.
 
 {differences_of(values)}
 

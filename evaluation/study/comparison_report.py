@@ -26,7 +26,8 @@ _HOW = (
     "arms, and each interval has the level of its test: it excludes zero exactly if the difference is significant (*). "
     "For one measure, the chance of any false significant difference is at most 5%, if the number of seeds was fixed "
     "in advance. Adding seeds because of the report's results raises this chance. There is no correction across "
-    "measures: decide by the measure that was chosen in advance."
+    "measures: decide by the measure that was chosen in advance. With fewer than three seeds, no difference is called "
+    "significant."
 )
 
 

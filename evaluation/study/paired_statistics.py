@@ -13,6 +13,8 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 ALPHA = 0.05
+MIN_PAIRS = 3
+"""With fewer seeds, no difference is called significant, as their deviation says too little about other seeds."""
 _ROUNDING = 1e-9  # relative to the values: a smaller deviation is rounding error
 
 BySeed = Mapping[int, float]
@@ -33,9 +35,9 @@ class Difference:
     """One arm minus another, over the n seeds that both have.
 
     sd: standard deviation of the n differences; None for one difference, 0 for equal ones.
-    p: two-sided, for a mean difference of zero; 1 if the deviation is unknown.
+    p: two-sided, for a mean difference of zero; 1 if the deviation is unknown, and with fewer than MIN_PAIRS seeds.
     level: of the test in Holm's procedure and of `interval`. The interval excludes zero, and `p_adjusted` is below
-        ALPHA, exactly if `significant` (the difference is significant) is true.
+        ALPHA, exactly if `significant` (the difference is significant) is true. None with fewer than MIN_PAIRS seeds.
     """
 
     mean: float
@@ -84,7 +86,7 @@ def paired_differences(pairs: Sequence[tuple[BySeed, BySeed]]) -> list[Differenc
     p_values = [_p_value(mean, sd, n) for n, mean, sd in moments]
     differences = []
     for (n, mean, sd), p, (level, adjusted, rejected) in zip(moments, p_values, holm(p_values), strict=True):
-        interval = _interval(mean, sd, n, level)
+        interval = _interval(mean, sd, n, level) if n >= MIN_PAIRS else None
         differences.append(Difference(mean, sd, n, p, adjusted, 1 - level, interval, rejected))
     return differences
 
@@ -137,8 +139,8 @@ def _moments(values: Sequence[float], scale: float) -> tuple[int, float, float |
 
 
 def _p_value(mean: float, sd: float | None, n: int) -> float:
-    """p-value; 1 if all differences are equal, which happens by chance for discrete measures."""
-    return float(2 * stdtr(n - 1, -abs(mean) / sd * math.sqrt(n))) if sd else 1.0
+    """p-value; 1 if all differences are equal, which happens by chance for discrete measures, and for few seeds."""
+    return float(2 * stdtr(n - 1, -abs(mean) / sd * math.sqrt(n))) if sd and n >= MIN_PAIRS else 1.0
 
 
 def _interval(mean: float, sd: float | None, n: int, alpha: float) -> tuple[float, float] | None:

@@ -127,7 +127,7 @@ def test_batches_divide_over_the_processes_that_are_named(path, tmp_path):
         assert BatchStage.of_run(load_config(path), int(np.prod(counts)) if counts else 1)
     launches = re.findall(r"^#   maskwright (launch slurm .*)$", path.read_text(), re.MULTILINE)
     for words in launches:
-        options = ["--dry-run", f"data.train={data.path}", "data.valid=null", "model.init=null"]
+        options = ["--dry-run", f"data.train={data.path}", "data.valid=null", "model.init=null", "model.init_size=same"]
         read = [phase.name for phase in load_config(path).phases if "data.train" in phase.changes]
         options += [f"phases.{name}.data.train={data.path}" for name in read]
         done = CliRunner().invoke(app, [*shlex.split(words), *options])

@@ -52,7 +52,8 @@ def test_conclusions_in_words():
         "By masked accuracy no arm can be recommended (3 seeds). a has the highest mean, but with 3 seeds a"
     )
     assert "a is better" not in unclear
-    assert cell(compared(True, a=[0.3, 0.3], b=[0.31, 0.33]).from_baseline["b"], "share").startswith("+2.00 [")
+    minus = compared(True, a=[0.3, 0.3, 0.3], b=[0.31, 0.33, 0.32]).from_baseline["b"]
+    assert cell(minus, "share").startswith("+2.00 [")
 
 
 def test_no_mean_is_the_highest_of_equal_ones():
@@ -64,7 +65,16 @@ def test_no_mean_is_the_highest_of_equal_ones():
     assert tied[1].startswith("c has the highest mean, but with 2 seeds c does not differ")
     tied = conclusion(compared(True, **same, c=[0.1, 0.2]), 3)
     assert tied[1].startswith("a and b have the highest mean, but with 2 seeds a does not differ significantly from c")
-    assert cell(compared(True, **same).from_baseline["b"], "share").startswith("0.00 [")
+
+
+def test_two_seeds_make_no_difference_significant():
+    """Two equal-looking differences have a tiny p-value under Student's t, and say little about other seeds."""
+    values = {"a": [3.0, 3.1, 3.2], "b": [4.0, 4.1001, 4.2]}
+    three, two = (compared(False, **{arm: of[:n] for arm, of in values.items()}) for n in (3, 2))
+    assert three.from_baseline["b"].significant
+    minus = two.from_baseline["b"]
+    assert (minus.significant, minus.interval, minus.p_adjusted) == (False, None, 1.0)
+    assert "no arm can be recommended" in conclusion(two, 2)[0]
 
 
 def test_an_interval_has_no_values_that_cannot_exist():
