@@ -50,7 +50,6 @@ from pretrain.export import figures_in, merge_models, model_digest, revision_of
 from pretrain.export.export_record import ExportRecord
 from pretrain.model import EncoderShape
 from pretrain.model.families import shape_of
-from pretrain.model.head import LossOptions
 from pretrain.model.padded_model import padded_config, padded_model
 from pretrain.model.pretrained_init import initial_state
 from pretrain.reporting.node_metrics import SystemMetrics
@@ -121,7 +120,7 @@ def _of_models(folder: Path, data: Dataset) -> Iterator[Reader]:
 
     def padded() -> None:
         values = padded_config(json.loads(_text(given)), 16, data.manifest.tokenizer)
-        padded_model(values, LossOptions(), 0)
+        padded_model(values, seed=0)
 
     yield Reader("model.config", given, padded)
     table = _written(folder / "examples.tsv", "text\tlabel\n" + "the ship\tx\nsail the\ty\n" * 4)

@@ -304,7 +304,7 @@ def operation_cases(bench: Bench) -> dict[str, tuple[Callable[[Operations], Call
     def loss(n_ids: int, using: Operations) -> Call:
         logits = numbers(predictions, n_ids).detach()
         labels = torch.arange(predictions, device=bench.device) % n_ids
-        return lambda: [*using.cross_entropy(logits, labels, None, n_ids, 0.0, 0.0, True), logits]
+        return lambda: [*using.cross_entropy(logits, labels, None, 0.0, True), logits]
 
     def optimizer(using: Operations) -> Call:
         weights, *moments = torch.full((3, n * d // 2), 0.01, device=bench.device)

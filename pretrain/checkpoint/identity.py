@@ -56,7 +56,6 @@ class Identity:
             "run.seed": config.run.seed,
             "train.global_batch_size": config.stages[0].global_batch_size,  # later sizes are in "batches"
             "train.precision": config.train.precision,
-            "train.label_smoothing": config.train.label_smoothing,
             "train.z_loss": config.train.z_loss,
             "deepspeed": config.deepspeed,
             "plan version": PLAN_VERSION,

@@ -95,7 +95,6 @@ class TrainConfig(Section):
         None, ge=1, description="rows a rank and pass; auto: the largest that fits the GPU; on a CPU no accumulation"
     )
     precision: Literal["bf16", "fp16", "fp32"] = Field("bf16", description="arithmetic of the model")
-    label_smoothing: float = Field(0.0, ge=0, lt=1, description="share of the target that is spread over all ids")
     z_loss: float = Field(0.0, ge=0, description="weight of log(Z)**2, which keeps logits small")
     activation_checkpointing: bool = Field(False, description="layers are computed again instead of kept in memory")
     compile: Switch = Field(

@@ -23,20 +23,20 @@ _IGNORED = tl.constexpr(IGNORED)
 
 
 def cross_entropy(
-    logits: Tensor, labels: Tensor, weights: Tensor | None, n_ids: int, smoothing: float, z_loss: float, learns: bool
+    logits: Tensor, labels: Tensor, weights: Tensor | None, z_loss: float, learns: bool
 ) -> tuple[Tensor, Tensor | None]:
     """See pretrain.kernels.plain.cross_entropy; `logits` must be contiguous."""
     assert logits.is_contiguous()  # otherwise the gradient would be written to a copy
     n_rows, columns = logits.shape
     results, softmax = (torch.empty(n_rows, n, dtype=torch.float32, device=logits.device) for n in (3, 2))
-    inputs, constants = (logits, labels, weights), {"COLUMNS": columns, "IDS": n_ids, "SMOOTHS": smoothing > 0}
-    _logits_loss[(n_rows,)](*inputs, results, softmax, smoothing, z_loss, **constants, **_sizes(columns, _BLOCK))
+    inputs = logits, labels, weights
+    _logits_loss[(n_rows,)](*inputs, results, softmax, z_loss, COLUMNS=columns, **_sizes(columns, _BLOCK))
     if not learns:
         return results, None
     sizes = _sizes(columns, _COLUMNS)
     grid = triton.cdiv(columns, sizes["BLOCK"]), triton.cdiv(n_rows, _ROWS)
     sums = torch.empty(grid[1], columns, dtype=torch.float32, device=logits.device)
-    _logits_gradient[grid](*inputs, softmax, sums, n_rows, smoothing, **constants, ROWS=_ROWS, **sizes)
+    _logits_gradient[grid](*inputs, softmax, sums, n_rows, COLUMNS=columns, ROWS=_ROWS, **sizes)
     return results, sums.sum(0)
 
 
@@ -52,11 +52,8 @@ def _logits_loss(
     weights,  # [K] fp32, or None
     results,  # out: [K, 3] fp32: loss and cross-entropy, weighted; 1 if the largest logit is the label's
     softmax,  # out: [K, 2] fp32: the largest logit, and the factor of the exponentials in the gradient
-    smoothing,
     z_loss,
     COLUMNS: tl.constexpr,
-    IDS: tl.constexpr,  # COLUMNS without padding
-    SMOOTHS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -70,7 +67,6 @@ def _logits_loss(
     of_label = tl.load(logits + label).to(tl.float32)
     largest = float("-inf")
     exponentials = tl.zeros((BLOCK,), tl.float32)
-    over_ids = tl.zeros((BLOCK,), tl.float32)
     before_label = tl.zeros((BLOCK,), tl.int32)  # that arg-max prefers to the label's; of equal ones it takes the first
     for first in range(0, COLUMNS, BLOCK):
         column = first + tl.arange(0, BLOCK)
@@ -79,14 +75,10 @@ def _logits_loss(
         exponentials = exponentials * tl.exp(largest - higher) + tl.exp(value - higher)
         largest = higher
         before_label += ((value > of_label) | ((value == of_label) & (column < label))).to(tl.int32)
-        if SMOOTHS:
-            over_ids += tl.where(column < IDS, value, 0.0)
     total = tl.sum(exponentials, 0)
     log_total = largest + tl.log(total)
     plain = log_total - of_label
     loss = plain + z_loss * log_total * log_total
-    if SMOOTHS:
-        loss += smoothing * (of_label - tl.sum(over_ids, 0) / IDS)
     tl.store(results + 3 * row, tl.where(used, loss * weight, 0.0))
     tl.store(results + 3 * row + 1, tl.where(used, plain * weight, 0.0))
     tl.store(results + 3 * row + 2, (used & (tl.sum(before_label, 0) == 0)).to(tl.float32))
@@ -102,10 +94,7 @@ def _logits_gradient(
     softmax,  # [n_rows, 2] fp32, see _logits_loss
     sums,  # out: [programs of the rows, COLUMNS] fp32: the rows of the gradient added up
     n_rows,
-    smoothing,
     COLUMNS: tl.constexpr,
-    IDS: tl.constexpr,
-    SMOOTHS: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,  # of a program
 ):
@@ -123,9 +112,7 @@ def _logits_gradient(
         factor = tl.load(softmax + 2 * row + 1)
         place = logits + tl.cast(row, tl.int64) * COLUMNS + column
         value = tl.load(place, mask=there, other=float("-inf")).to(tl.float32)
-        gradient = tl.exp(value - largest) * factor + tl.where(column == label, (smoothing - 1.0) * weight, 0.0)
-        if SMOOTHS:
-            gradient -= tl.where(column < IDS, smoothing / IDS * weight, 0.0)
+        gradient = tl.exp(value - largest) * factor - tl.where(column == label, weight, 0.0)
         gradient = tl.where(used, gradient, 0.0)
         total += gradient
         tl.store(place, gradient, mask=there)

@@ -113,7 +113,7 @@ def rotate_heads(matrix: Tensor, parts: tuple[int, ...], rotated: int, by: Rotat
 
 
 def cross_entropy(
-    logits: Tensor, labels: Tensor, weights: Tensor | None, n_ids: int, smoothing: float, z_loss: float, learns: bool
+    logits: Tensor, labels: Tensor, weights: Tensor | None, z_loss: float, learns: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The values of pretrain.model.head.VocabularyLoss for each row of logits [K, V]: fp32 [K, 3].
 
@@ -125,31 +125,26 @@ def cross_entropy(
     for first in range(0, len(logits), rows):
         part = slice(first, first + rows)
         of_rows = None if weights is None else weights[part, None]
-        values[part] = _cross_entropy(logits[part], labels[part], of_rows, n_ids, smoothing, z_loss, learns)
+        values[part] = _cross_entropy(logits[part], labels[part], of_rows, z_loss, learns)
     return values, logits.sum(0, dtype=torch.float32) if learns else None
 
 
-def _cross_entropy(
-    logits: Tensor, labels: Tensor, weights: Tensor | None, n_ids: int, smoothing: float, z_loss: float, learns: bool
-) -> Tensor:
+def _cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor | None, z_loss: float, learns: bool) -> Tensor:
     used = (labels != IGNORED).unsqueeze(1)
     label = labels.clamp(min=0).unsqueeze(1)
     values = logits.float()
     largest, choice = values.max(dim=1, keepdim=True)
     of_label = values.gather(1, label)
-    average = values[:, :n_ids].mean(dim=1, keepdim=True) if smoothing else largest
     exponentials = (values - largest).exp_()
     total = exponentials.sum(dim=1, keepdim=True)
     log_total = largest + total.log()
     plain = log_total - of_label
-    loss = plain + smoothing * (of_label - average) + z_loss * log_total.square()
+    loss = plain + z_loss * log_total.square()
     counts = used if weights is None else used * weights
     results = torch.cat([loss * counts, plain * counts, (choice == label).float() * used], dim=1)
     if learns:
         exponentials.mul_((1 + 2 * z_loss * log_total) / total)
-        if smoothing:
-            exponentials[:, :n_ids].sub_(smoothing / n_ids)
-        exponentials.scatter_add_(1, label, torch.full_like(of_label, smoothing - 1.0))
+        exponentials.scatter_add_(1, label, torch.full_like(of_label, -1.0))
         logits.copy_(exponentials.mul_(counts))
     return results
 

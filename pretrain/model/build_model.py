@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from pretrain.config import Config
 from pretrain.kernels import FastPath, operations, use_version
 from pretrain.model.encoder import Encoder
-from pretrain.model.head import LossOptions
 from pretrain.model.model_description import Description, EncoderShape
 from pretrain.model.pretrained_init import initial_state
 
@@ -24,13 +23,13 @@ if TYPE_CHECKING:
 Model = Union["Encoder", "PaddedModel"]
 
 
-def build(description: Description, seed: int, options: LossOptions | None = None) -> Model:
-    """Build the model with new random weights. options: what is added to its loss."""
+def build(description: Description, seed: int, z_loss: float = 0.0) -> Model:
+    """Build the model with new random weights. z_loss: see pretrain.model.head.VocabularyLoss."""
     if description["arch"] == "auto":
         from pretrain.model.padded_model import padded_model
 
-        return padded_model(description["config"], options or LossOptions(), seed)
-    encoder = Encoder(EncoderShape(**description), options)
+        return padded_model(description["config"], seed, z_loss)
+    encoder = Encoder(EncoderShape(**description), z_loss)
     encoder.initialize(seed)
     return encoder
 
@@ -52,8 +51,7 @@ def build_for_training(
         UserError: if the weights do not fit, rows are too long for the model, or there is no GPU for the kernels.
     """
     train = config.train
-    options = LossOptions(train.label_smoothing, train.z_loss)
-    model = build(description, config.run.seed, options)
+    model = build(description, config.run.seed, train.z_loss)
     if not isinstance(model, Encoder):
         model.check_length(config.longest_row)
         return model
@@ -88,6 +86,6 @@ def exported(state: dict[str, Tensor], description: Description) -> "PreTrainedM
         return hugging_face_model(state, EncoderShape(**description))
     from pretrain.model.padded_model import padded_model
 
-    model = padded_model(description["config"], LossOptions(), seed=0)
+    model = padded_model(description["config"], seed=0)
     model.load_state_dict(state)
     return model.model.eval()

@@ -20,7 +20,7 @@ from pretrain.config import View
 from pretrain.kernels import PLAIN, Attention, Operations, Rotation, fastest_attention, rotation, tiles_fit
 from pretrain.masking import IGNORED, RowGroup
 from pretrain.model.attention import DocumentBounds, SpanBounds, cut_bounds, source_ends
-from pretrain.model.head import Choices, LossOptions, Prediction, VocabularyLoss, by_group, choices_of
+from pretrain.model.head import Choices, Prediction, VocabularyLoss, by_group, choices_of
 from pretrain.model.model_costs import logit_bytes
 from pretrain.model.model_description import EncoderShape
 from pretrain.model.transformer_layers import AddNorm, EmbedNorm, LinearGelu, PostNormLayer, PreNormLayer, dropped
@@ -80,7 +80,7 @@ class Encoder(nn.Module):
     its own without a bias: there, `decoder_bias` is a constant that only excludes the vocabulary's padding.
 
     Args:
-        options: additions to the loss; none by default.
+        z_loss: weight of log(Z)**2 in the loss, see VocabularyLoss.
         backend: of attention; the fastest for the device and precision by default.
         operations: implementation of the other layer operations, see pretrain.kernels.
     """
@@ -88,12 +88,12 @@ class Encoder(nn.Module):
     def __init__(
         self,
         shape: EncoderShape,
-        options: LossOptions | None = None,
+        z_loss: float = 0.0,
         backend: Attention | None = None,
         operations: Operations = PLAIN,
     ):
         super().__init__()
-        self.shape, self.options, self.backend, self.operations = shape, options or LossOptions(), backend, operations
+        self.shape, self.z_loss, self.backend, self.operations = shape, z_loss, backend, operations
         d, ids = shape.hidden, shape.padded_vocab_size
         self.word_embedding = nn.Parameter(torch.empty(ids, d))
         if not shape.rotary:
@@ -314,8 +314,8 @@ class Encoder(nn.Module):
     ) -> Prediction:
         x_KD = self.transformed(self.hidden(*stream))
         decoder = self.decoder_weight, self.decoder_bias
-        how = self.options, self.operations, weights, places, most_bytes
-        loss, *others = VocabularyLoss.apply(x_KD, *decoder, labels, self.shape.vocab_size, *how)
+        how = self.z_loss, self.operations, weights, places, most_bytes
+        loss, *others = VocabularyLoss.apply(x_KD, *decoder, labels, *how)
         # Without detach, torch.compile of torch 2.11 takes the others for differentiable, and fails.
         plain, correct = (other.detach() for other in others)
         return Prediction(loss, plain, correct, by_group((labels != IGNORED).float(), places))

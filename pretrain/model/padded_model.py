@@ -18,7 +18,7 @@ from data_prep.common.errors import UserError, library_errors, one_line
 from data_prep.common.reading import MAX_CONFIG_BYTES, read_json
 from data_prep.format import TokenizerInfo
 from pretrain.masking import IGNORED, RowGroup
-from pretrain.model.head import Choices, LossOptions, Prediction, by_group, choices_of, cross_entropy_sums
+from pretrain.model.head import Choices, Prediction, by_group, choices_of, cross_entropy_sums
 
 _FOREIGN_CODE = ("auto_map", "trust_remote_code")
 
@@ -26,9 +26,9 @@ _FOREIGN_CODE = ("auto_map", "trust_remote_code")
 class PaddedModel(nn.Module):
     """Wraps a model of transformers in the surface of pretrain.model.encoder.Encoder."""
 
-    def __init__(self, config: PretrainedConfig, options: LossOptions):
+    def __init__(self, config: PretrainedConfig, z_loss: float = 0.0):
         super().__init__()
-        self.options, self.pad_id = options, int(config.pad_token_id)
+        self.z_loss, self.pad_id = z_loss, int(config.pad_token_id)
         self.model = AutoModelForMaskedLM.from_config(config, trust_remote_code=False)
 
     def check_length(self, seq_len: int) -> None:
@@ -61,7 +61,7 @@ class PaddedModel(nn.Module):
         if top:
             return choices_of(logits, labels, top)
         places = tuple(group.places for group in groups)
-        loss, plain, correct = cross_entropy_sums(logits, labels, self.options, weights, places)
+        loss, plain, correct = cross_entropy_sums(logits, labels, self.z_loss, weights, places)
         return Prediction(loss, plain, correct, by_group((labels != IGNORED).float(), places))
 
 
@@ -111,7 +111,7 @@ def padded_config(given: str | dict[str, Any], seq_len: int, tokenizer: Tokenize
     with _settings_errors(kind):
         saved = {key: value for key, value in config.to_diff_dict().items() if key != "transformers_version"}
     with torch.device("meta"):  # without memory for weights
-        padded_model(saved, LossOptions(), 0)
+        padded_model(saved, seed=0)
     return saved
 
 
@@ -135,13 +135,13 @@ def longest_text(model: PreTrainedModel) -> int | None:
     return longest - max((1 + id for id in padding if id is not None), default=0) if longest else None
 
 
-def padded_model(config: dict[str, Any], options: LossOptions, seed: int) -> PaddedModel:
+def padded_model(config: dict[str, Any], seed: int, z_loss: float = 0.0) -> PaddedModel:
     """The model of `padded_config`, with the family's own initialisation, the same on every rank."""
     values = dict(config)
     kind = values.pop("model_type")
     with torch.random.fork_rng(), _settings_errors(kind):
         torch.manual_seed(seed)
-        return PaddedModel(_config(kind, values), options)
+        return PaddedModel(_config(kind, values), z_loss)
 
 
 def without_attention(values: Any) -> Any:

@@ -137,7 +137,7 @@ def _first_groups(groups: tuple[RowGroup, ...], rows: int) -> tuple[RowGroup, ..
 
 def fp32_copy(model: Encoder) -> Encoder:
     """A model with the same weights in fp32, which computes with plain operations and little memory."""
-    copy = Encoder(model.shape, model.options).to(model.word_embedding.device)
+    copy = Encoder(model.shape, model.z_loss).to(model.word_embedding.device)
     copy.load_state_dict(model.state_dict())
     copy.checkpoint_layers()
     return copy

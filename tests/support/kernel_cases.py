@@ -18,7 +18,6 @@ from pretrain.kernels import PLAIN, Operations, Tiles, adamw, operations
 from pretrain.kernels.plain import rotation
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape
-from pretrain.model.head import LossOptions
 
 Errors = dict[str, tuple[float, float]]
 Made = tuple[dict[str, Tensor], Callable[..., tuple[Tensor, ...]]]
@@ -145,7 +144,7 @@ def _rotary(n: int, hidden: int, parts: tuple[int, ...], rotated: int) -> Made:
 
 
 def loss_errors(
-    n: int, n_ids: int, smoothing: float, z_loss: float, dtype: torch.dtype, device: str, weighted: bool = False
+    n: int, n_ids: int, z_loss: float, dtype: torch.dtype, device: str, weighted: bool = False
 ) -> tuple[Errors, bool]:
     """As `errors`, of the loss over a padded vocabulary; and whether it finds the same choices right as plain torch.
 
@@ -164,7 +163,7 @@ def loss_errors(
     labels[4::5] = IGNORED
     logits[:, n_ids:] = -1e4
     weights = torch.rand(n) if weighted else None
-    inputs = labels.to(device), None if weights is None else weights.to(device), n_ids, smoothing, z_loss
+    inputs = labels.to(device), None if weights is None else weights.to(device), z_loss
     found, right = [], []
     for using in (operations(True), PLAIN):
         mine = logits.to(device, copy=True)
@@ -181,11 +180,8 @@ def loss_errors(
     exact = logits.double()[:, :n_ids].requires_grad_()
     used = labels != IGNORED
     counts = 1 if weights is None else weights
-    plain, loss = (
-        F.cross_entropy(exact, labels, ignore_index=IGNORED, reduction="none", label_smoothing=by)
-        for by in (0.0, smoothing)
-    )
-    loss = ((loss + z_loss * exact.logsumexp(1).square() * used) * counts).sum()
+    plain = F.cross_entropy(exact, labels, ignore_index=IGNORED, reduction="none")
+    loss = ((plain + z_loss * exact.logsumexp(1).square() * used) * counts).sum()
     (gradient,) = torch.autograd.grad(loss, exact)
     gradient = F.pad(gradient, (0, logits.shape[1] - n_ids))
     wanted = {"loss": loss.detach(), "cross-entropy": (plain * counts).detach().sum(), "gradient": gradient}
@@ -236,7 +232,7 @@ def gradient_additions(form: str, device: str) -> tuple[int, int]:
     shape = EncoderShape(101, layers=3, max_positions=24, pad_id=0, **({"hidden": 72, "heads": 4} | FORMS[form]))
     batch, counts = [tensor.to(device) for tensor in _batch()], []
     for using in (operations(True), PLAIN):
-        encoder = Encoder(shape, LossOptions(), "sdpa", using).to(device)
+        encoder = Encoder(shape, 0.0, "sdpa", using).to(device)
         encoder.initialize(0)
         loss = encoder(*batch, 24).loss
         with Additions((72, shape.hidden)) as additions:
@@ -248,7 +244,6 @@ def gradient_additions(form: str, device: str) -> tuple[int, int]:
 def encoder_errors(form: str, dtype: torch.dtype, device: str, checkpointing: bool = False) -> Errors:
     """As `errors`, of the loss and of every gradient of a whole encoder; checkpointed where it has the kernels."""
     shape = EncoderShape(101, layers=3, max_positions=24, pad_id=0, **({"hidden": 72, "heads": 4} | FORMS[form]))
-    options = LossOptions(0.1, 1e-3)
     torch.manual_seed(0)
     batch = tuple(tensor.to(device) for tensor in _batch())
     weights = Encoder(shape)
@@ -259,7 +254,7 @@ def encoder_errors(form: str, dtype: torch.dtype, device: str, checkpointing: bo
     state = {name: tensor.to(dtype) for name, tensor in weights.state_dict().items()}
     found, exact = [], _exact()
     for using, to in ((operations(True), dtype), (PLAIN, dtype), (exact, torch.float64)):
-        encoder = Encoder(shape, options, "sdpa", using).to(device, to)
+        encoder = Encoder(shape, 1e-3, "sdpa", using).to(device, to)
         encoder.load_state_dict(state)
         if checkpointing and using not in (PLAIN, exact):
             encoder.checkpoint_layers()
@@ -273,17 +268,14 @@ def encoder_errors(form: str, dtype: torch.dtype, device: str, checkpointing: bo
 def _exact() -> Operations:
     """PLAIN, with the loss in the precision of its logits."""
 
-    def cross_entropy(logits, labels, weights, n_ids, smoothing, z_loss, learns) -> tuple[Tensor, Tensor]:
+    def cross_entropy(logits, labels, weights, z_loss, learns) -> tuple[Tensor, Tensor]:
         assert weights is None
         with torch.enable_grad():
-            values = logits.detach()[:, :n_ids].requires_grad_()
-            plain, loss = (
-                F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="none", label_smoothing=by)
-                for by in (0.0, smoothing)
-            )
-            loss = loss + z_loss * (values.logsumexp(1).square() * (labels != IGNORED))
+            values = logits.detach().clone().requires_grad_()
+            plain = F.cross_entropy(values, labels, ignore_index=IGNORED, reduction="none")
+            loss = plain + z_loss * (values.logsumexp(1).square() * (labels != IGNORED))
             (gradient,) = torch.autograd.grad(loss.sum(), values)
-        logits.zero_()[:, :n_ids] = gradient
+        logits.copy_(gradient)
         return torch.stack([loss, plain, torch.zeros_like(plain)], dim=1).detach().float(), logits.sum(0)
 
     return PLAIN._replace(cross_entropy=cross_entropy)

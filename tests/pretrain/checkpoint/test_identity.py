@@ -118,7 +118,6 @@ def test_the_deciding_settings():
         "run.seed",
         "train.global_batch_size",
         "train.precision",
-        "train.label_smoothing",
         "train.z_loss",
     }
     assert whole <= identity().settings.keys()

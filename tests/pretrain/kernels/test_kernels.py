@@ -27,9 +27,7 @@ from tests.support.triton_process import triton_process
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
 both_precisions = pytest.mark.parametrize("dtype", BOUNDS, ids=str)
-loss_options = pytest.mark.parametrize(
-    ("smoothing", "z_loss", "weighted"), [(0.0, 0.0, False), (0.1, 0.0, True), (0.0, 1e-3, True), (0.2, 1e-3, False)]
-)
+loss_options = pytest.mark.parametrize(("z_loss", "weighted"), [(0.0, False), (0.0, True), (1e-3, True), (1e-3, False)])
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +62,15 @@ def test_steps_of_adamw(interpreter, n, dtype):
 
 @both_precisions
 @loss_options
-def test_loss_over_the_vocabulary(interpreter, smoothing, z_loss, weighted, dtype):
-    found, same_choices = interpreter(loss_errors, 130, 101, smoothing, z_loss, dtype, "cpu", weighted)
+def test_loss_over_the_vocabulary(interpreter, z_loss, weighted, dtype):
+    found, same_choices = interpreter(loss_errors, 130, 101, z_loss, dtype, "cpu", weighted)
     check(found, BOUNDS[dtype])
     assert same_choices
 
 
 @both_precisions
 def test_loss_over_a_large_vocabulary(interpreter, dtype):
-    found, same_choices = interpreter(loss_errors, 8, 50_368, 0.1, 1e-4, dtype, "cpu")
+    found, same_choices = interpreter(loss_errors, 8, 50_368, 1e-4, dtype, "cpu")
     check(found, BOUNDS[dtype])
     assert same_choices
 

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from pretrain.kernels import PLAIN
 from pretrain.masking import IGNORED
-from pretrain.model.head import LossOptions, VocabularyLoss
+from pretrain.model.head import VocabularyLoss
 
 K, D, V, N_IDS = 37, 12, 64, 50
 
@@ -20,28 +20,27 @@ def inputs(dtype: torch.dtype) -> tuple[torch.Tensor, ...]:
     return *(tensor.to(dtype).requires_grad_() for tensor in (x, weight, bias)), labels
 
 
-def reference(x, weight, bias, labels, options: LossOptions, of_rows) -> tuple[torch.Tensor, ...]:
+def reference(x, weight, bias, labels, z_loss: float, of_rows) -> tuple[torch.Tensor, ...]:
     logits = F.linear(x, weight, bias)[:, :N_IDS]
     used, how = labels != IGNORED, {"ignore_index": IGNORED, "reduction": "none"}
-    loss = F.cross_entropy(logits, labels, label_smoothing=options.smoothing, **how)
-    loss = loss + options.z_loss * logits.logsumexp(dim=1).square() * used
     plain = F.cross_entropy(logits, labels, **how)
+    loss = plain + z_loss * logits.logsumexp(dim=1).square() * used
     return (loss * of_rows).sum(), (plain * of_rows).sum(), ((logits.argmax(1) == labels) & used).sum()
 
 
-@pytest.mark.parametrize("options", [LossOptions(), LossOptions(0.1), LossOptions(0.0, 1e-2), LossOptions(0.2, 1e-3)])
+@pytest.mark.parametrize("z_loss", [0.0, 1e-2])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
 @pytest.mark.parametrize(("small", "weighted"), [(False, False), (True, False), (True, True)])
-def test_values_and_gradients(options, dtype, tolerance, small, weighted, monkeypatch):
+def test_values_and_gradients(z_loss, dtype, tolerance, small, weighted, monkeypatch):
     if small:
         monkeypatch.setattr("pretrain.kernels.plain._BLOCK_BYTES", 3 * V * 4)
     *weights, labels = inputs(dtype)
     of_rows = torch.rand(K, generator=torch.Generator().manual_seed(1)) if weighted else None
     most = (10 if small else K) * V * dtype.itemsize  # a few rows at a time, and blocks of those
-    loss, plain, correct = VocabularyLoss.apply(*weights, labels, N_IDS, options, PLAIN, of_rows, (), most)
+    loss, plain, correct = VocabularyLoss.apply(*weights, labels, z_loss, PLAIN, of_rows, (), most)
     (loss * 0.25).backward()
     exact = [tensor.detach().double().requires_grad_() for tensor in weights]
-    wanted, wanted_plain, wanted_correct = reference(*exact, labels, options, of_rows if weighted else 1)
+    wanted, wanted_plain, wanted_correct = reference(*exact, labels, z_loss, of_rows if weighted else 1)
     (wanted * 0.25).backward()
     torch.testing.assert_close(loss.double(), wanted, rtol=tolerance, atol=0)
     torch.testing.assert_close(plain.double(), wanted_plain, rtol=tolerance, atol=0)
@@ -55,12 +54,10 @@ def test_values_and_gradients(options, dtype, tolerance, small, weighted, monkey
 
 def test_without_predictions_and_without_gradients():
     *weights, labels = inputs(torch.float32)
-    loss, plain, correct = VocabularyLoss.apply(
-        *weights, torch.full_like(labels, IGNORED), N_IDS, LossOptions(0.1, 0.1)
-    )
+    loss, plain, correct = VocabularyLoss.apply(*weights, torch.full_like(labels, IGNORED), 0.1)
     loss.backward()
     assert (loss, plain, correct) == (0, 0, 0)
     assert all(tensor.grad.abs().max() == 0 for tensor in weights)
     with torch.no_grad():
-        again = VocabularyLoss.apply(*weights, labels, N_IDS, LossOptions())
-    assert again[0] == VocabularyLoss.apply(*weights, labels, N_IDS, LossOptions())[0]
+        again = VocabularyLoss.apply(*weights, labels)
+    assert again[0] == VocabularyLoss.apply(*weights, labels)[0]

@@ -14,7 +14,6 @@ from torch.utils._pytree import tree_leaves
 
 from pretrain.model import Encoder
 from pretrain.model import encoder as encoder_module
-from pretrain.model.head import LossOptions
 from tests.support.streams import ARCHS, shape_of
 
 SEQ_LEN, ROWS, PREDICTIONS = 32, 3, 9
@@ -46,7 +45,7 @@ def stream() -> dict[str, torch.Tensor]:
 
 def step(arch: str, backend: Any, checkpointing: bool = False, **form: Any) -> None:
     shape = shape_of(arch, layers=4, hidden=32, **form)
-    model = Encoder(shape, LossOptions(smoothing=0.1, z_loss=1e-4), backend).to("meta", torch.bfloat16)
+    model = Encoder(shape, 1e-4, backend).to("meta", torch.bfloat16)
     if checkpointing:
         model.checkpoint_layers()
     batch = stream()

@@ -13,7 +13,6 @@ from torch import nn
 
 from pretrain.config import OptimConfig
 from pretrain.model import Encoder, EncoderShape
-from pretrain.model.head import LossOptions
 from pretrain.model.padded_model import padded_model
 from pretrain.optim import build_optimizer, depth_slices, described, optimizers
 from pretrain.optim.optimizers import newton_schulz, orthogonalize_
@@ -129,7 +128,7 @@ def test_the_configuration_does_not_decide_which_parameters_make_a_group():
     ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
 )
 def test_groups_of_other_architectures(config, matrices, embeddings, filters):
-    model = padded_model({"vocab_size": 70, "pad_token_id": 0, **config}, LossOptions(), seed=0)
+    model = padded_model({"vocab_size": 70, "pad_token_id": 0, **config}, seed=0)
     names = {name for name, _ in model.named_parameters()}
     merged = {part.name.split(".")[-2]: part.blocks for part in described(model) if len(part.blocks) > 1}
     assert merged == ({"Wqkv": (16, 16, 16), "Wi": (24, 24)} if config["model_type"] == "modernbert" else {})
