@@ -82,7 +82,7 @@ def train(args: argparse.Namespace, part: str, seed: int) -> None:
 def changes(args: argparse.Namespace, part: str, seed: int) -> dict[str, Any]:
     """Sections of the config of one training. The decay changes the schedule of its run, which needs allow_changes."""
     name, warmup = f"{part}-{seed}", min(WARMUP, args.steps // 4)
-    falls = {"kind": "wsd", "warmup_steps": warmup, "decay_steps": args.last_steps}
+    falls = {"kind": "wsd", "warmup_steps": warmup, "decay_fraction": args.last_steps / args.steps}
     keeps = {"every_steps": args.every, "keep": 1} | ({} if part == TRUNK else {"keep_every": args.every})
     return {
         "run": {"dir": f"runs/{name}", "seed": seed, "allow_changes": part == DECAY},

@@ -59,13 +59,12 @@ class ScheduleConfig(Section):
     warmup_steps: int = Field(0, ge=0, description="steps of linear warm-up")
     decay: Literal["linear", "cosine", "1-sqrt"] = Field("linear", description="wsd: how the rate falls at the end")
     decay_fraction: float = Field(0.2, ge=0, le=1, description="wsd: the last part of train.steps, where it falls")
-    decay_steps: int | None = Field(None, ge=0, description="wsd: the last steps, instead of decay_fraction")
     min_ratio: float = Field(0.0, ge=0, lt=1, description="share of the peak rate at the end of the decay")
 
     @model_validator(mode="after")
     def _falls(self) -> "ScheduleConfig":
         if self.kind != "wsd":
-            self.refuse_unread("decay", "decay_fraction", "decay_steps", why=f"is for kind wsd, not {self.kind}")
+            self.refuse_unread("decay", "decay_fraction", why=f"is for kind wsd, not {self.kind}")
         if self.kind == "constant":
             self.refuse_unread("min_ratio", why="is for rates that fall, and kind constant does not")
         return self

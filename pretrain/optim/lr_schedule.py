@@ -53,5 +53,4 @@ def _decay_steps(schedule: ScheduleConfig, total_steps: int) -> int:
         return 0
     if schedule.kind != "wsd":
         return after_warmup
-    wanted = schedule.decay_steps
-    return min(after_warmup, round(schedule.decay_fraction * total_steps) if wanted is None else wanted)
+    return min(after_warmup, round(schedule.decay_fraction * total_steps))

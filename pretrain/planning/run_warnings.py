@@ -37,11 +37,6 @@ def _of_phase(phase: Phase) -> Iterator[str]:
             f"learning rate only reaches {highest:.3g} of {lr:g} and never falls. Lower it, for example to "
             f"{max(1, span.steps // 16):,}."
         )
-    elif span.start == phase.start and settings.warmup_steps + (settings.decay_steps or 0) > span.steps:
-        yield (
-            f"{where}schedule.decay_steps ({settings.decay_steps:,}) is cut to the "
-            f"{span.steps - settings.warmup_steps:,} steps after the warm-up. Lower it, or set more steps."
-        )
     if lr > _HIGHEST_LR:
         yield f"{where}optim.lr is {lr:g}, at which training usually diverges. Usual rates are 1e-5 to 2e-2."
     draws = any(kind.draws_masks for kind in phase.config.objective_kinds)

@@ -88,7 +88,6 @@ def test_a_named_checkpoint_exists_where_the_run_has_none_of_its_own(config, tmp
     "changes, warning",
     [
         (["schedule.warmup_steps=1000"], "schedule.warmup_steps (1,000) leaves none of the"),
-        (["schedule={kind: wsd, warmup_steps: 2, decay_steps: 1000}"], "schedule.decay_steps (1,000) is cut to the"),
         (["optim.lr=50"], "optim.lr is 50, at which training usually diverges"),
         (["masking.replacement={mask: 0, random: 0}"], "the model learns to copy its input"),
         (["checkpoint.at_steps=[1, 500]"], "checkpoint.at_steps has 500, after the last step"),
