@@ -115,6 +115,14 @@ def test_what_was_overwritten_is_not_used_again(interpreter, operation):
     assert "modified by an inplace operation" in interpreter(second_backward, operation, "cpu")
 
 
+def test_gelu_is_exact_and_not_its_tanh_form():
+    """The two forms differ by 5e-4 at most, and where small initial weights keep the values, by much less."""
+    x = torch.linspace(-5, 5, 101, dtype=torch.float64)[:, None]
+    exact = x * 0.5 * (1 + torch.erf(x / 2**0.5))
+    torch.testing.assert_close(PLAIN.geglu(torch.cat([x, torch.full_like(x, 3.0)], 1)), 3 * exact)
+    torch.testing.assert_close(PLAIN.linear_gelu(x, torch.ones(1, 1, dtype=x.dtype), None), exact)
+
+
 def test_they_are_refused_without_a_gpu(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
