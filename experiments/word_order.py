@@ -5,8 +5,8 @@
 
 Sinha et al., "Masked Language Modeling and the Distributional Hypothesis: Order Word Matters Pre-training for Little",
 EMNLP 2021 (arXiv:2104.06644): one model for natural text, and one for each length of the n-grams that are shuffled in
-each document (`data.shuffled_ngrams`). The models differ in nothing else. It runs maskwright's commands. Run the same
-command again to resume: results in --work are used again.
+each document. The models differ in nothing else. It runs maskwright's commands. Run the same command again to resume:
+results in --work are used again.
 """
 
 import argparse
@@ -20,9 +20,18 @@ import numpy as np
 from evaluation.likelihood.evaluate_models import paired_bootstrap
 from experiments import small_models, sst2_finetuning
 from experiments.charts import COLOURS, chart
-from experiments.common import held_out_losses, run, table, write_page
+from experiments.common import held_out_losses, prepare, run, table, write_page
 from experiments.paired import compare, share
-from experiments.small_models import CONFIG, NATURAL, evaluate_pairs, parsed_with_tasks, task_options, train_all
+from experiments.shuffled_text import prepare_shuffled
+from experiments.small_models import (
+    CONFIG,
+    NATURAL,
+    VALID_FRACTION,
+    evaluate_pairs,
+    parsed_with_tasks,
+    task_options,
+    train_all,
+)
 from experiments.sst2_finetuning import Tuned, accuracy_table, fine_tune, plot_accuracy
 
 NGRAMS = {NATURAL: 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
@@ -30,7 +39,9 @@ NGRAMS = {NATURAL: 0, "3-grams": 3, "2-grams": 2, "1-grams": 1}
 
 def main() -> None:
     args = parsed_with_tasks(task_options(__doc__, "word_order"))
-    train_all(args, {name: {"data": CONFIG["data"] | {"shuffled_ngrams": n}} for name, n in NGRAMS.items()})
+    prepare(args, VALID_FRACTION)
+    sets = {name: prepare_shuffled(args, "data/train", n, name) for name, n in NGRAMS.items() if n}
+    train_all(args, {NATURAL: {}} | {name: {"data": CONFIG["data"] | {"train": of}} for name, of in sets.items()})
     evaluate_pairs(args, NGRAMS)
     tuned = {name: fine_tune(args, name, args.work / "models" / name) for name in NGRAMS}
     tuned["random weights"] = fine_tune(args, "random", args.work / "models" / NATURAL, init="random")
@@ -44,7 +55,7 @@ def report(args: argparse.Namespace, tuned: Mapping[str, Tuned]) -> None:
     page = f"""# Masked models of text with shuffled words
 
 As [Sinha et al. (2021)](https://arxiv.org/abs/2104.06644). "n-grams": the words of each document are shuffled as
-n-grams, once (`data.shuffled_ngrams`). {small_models.about(args, list(NGRAMS))}
+n-grams, once. {small_models.about(args, list(NGRAMS))}
 
 The held-out loss is of text in natural order, for all models.
 

@@ -40,10 +40,9 @@ def analyze_layers(
     clusters: Annotated[int, typer.Option(min=2, help="clusters of hidden states for the information estimate")] = 1500,
     seq_len: SeqLenOption = None,
     mask_rate: Annotated[float, typer.Option(min=0.01, max=0.9, help="share of tokens to predict")] = 0.15,
-    shuffled_ngrams: Annotated[
-        int,
-        typer.Option(min=0, help="also measure text with shuffled word n-grams of size N; see data.shuffled_ngrams"),
-    ] = 0,
+    shuffled: Annotated[
+        str | None, typer.Option(metavar="DIR", help="also measure this data set, the same text with shuffled words")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="random seed of positions, masks and clusters")] = 0,
 ) -> None:
     """Measure the similarity of consecutive layers, and the information on input and target in each layer.
@@ -54,7 +53,7 @@ def analyze_layers(
 
         python -m experiments.layers runs/demo --data data/demo/valid --out layers
         python -m experiments.layers models/mlm models/clm --data data/books/valid --out layers --json layers.json
-        python -m experiments.layers models/mlm models/shuffled --data data/books/valid --shuffled-ngrams 1
+        python -m experiments.layers models/mlm models/shuffled --data data/books/valid --shuffled data/shuffled
     """
     if clusters <= tokens:
         raise UserError(f"--clusters {clusters} is too low for --tokens {tokens}: set it higher than --tokens.")
@@ -66,17 +65,17 @@ def analyze_layers(
         check_writable(out, inside=True)
     if as_json:
         check_json_output(as_json)
-    require_inputs(models, [data])
-    asked = SampleSettings(positions, tokens, clusters, 0, mask_rate, shuffled_ngrams, seed)
-    dataset = Dataset(data)
-    settings, results = measure(models, dataset, asked, seq_len)
+    require_inputs(models, [data, *([shuffled] if shuffled else [])])
+    asked = SampleSettings(positions, tokens, clusters, 0, mask_rate, seed)
+    texts = {"natural": Dataset(data)} | ({"shuffled words": Dataset(shuffled)} if shuffled else {})
+    settings, results = measure(models, texts, asked, seq_len)
     found = []
     with CommandProgress() as line:
         for measured in results:
             found.append(measured)
-            line.show(len(found), len(models) * (2 if shuffled_ngrams else 1), f"measured: {measured.model}")
+            line.show(len(found), len(models) * len(texts), f"measured: {measured.model}")
     if as_json:
-        write_json_output(as_json, _to_json(found, dataset.location, settings))
+        write_json_output(as_json, _to_json(found, texts["natural"].location, settings))
     for measured in found:
         print_measures(measured)
     if out:

@@ -24,6 +24,7 @@ from evaluation.study.paired_statistics import ALPHA, holm
 from experiments import small_models
 from experiments.common import make_tokenizer, maskwright, prepare, run, table, write_page
 from experiments.layers.measures import GROUPS, JACKKNIFE_T
+from experiments.shuffled_text import prepare_shuffled
 from experiments.small_models import CONFIG, NATURAL, SEQ_LEN, VALID_FRACTION, options, parsed, train_all
 from experiments.word_order import losses
 
@@ -43,7 +44,8 @@ def main() -> None:
         prepare_pairs(args)
     train_all(args, {name: OBJECTIVES[name] for name in args.train})
     models = [f"models/{name}" for name in args.train] + args.also
-    text = ["--data", args.data, "--seq-len", SEQ_LEN] + (["--shuffled-ngrams", 1] if args.shuffled else [])
+    text = ["--data", args.data, "--seq-len", SEQ_LEN]
+    text += ["--shuffled", prepare_shuffled(args, args.data, 1, "analyzed")] if args.shuffled else []
     text += ["--positions", 300, "--tokens", 4, "--clusters", 8] if args.quick else []
     maskwright(args, *models, *text, "--out", "layers", "--json", "layers.json", module="experiments.layers")
     report(args)

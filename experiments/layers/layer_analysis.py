@@ -91,8 +91,7 @@ class Information:
 class ModelMeasures:
     """Measures of one model on one text.
 
-    objective: "mlm", "clm" or "prefix". text: "natural", or the kind of shuffling. layers: their number. hidden: their
-    width.
+    objective: "mlm", "clm" or "prefix". text: "natural" or "shuffled words". layers: their number. hidden: their width.
     """
 
     model: str
@@ -105,12 +104,12 @@ class ModelMeasures:
 
 
 def measure(
-    names: Sequence[str], dataset: Dataset, settings: SampleSettings, seq_len: int | None
+    names: Sequence[str], texts: dict[str, Dataset], settings: SampleSettings, seq_len: int | None
 ) -> tuple[SampleSettings, Iterator[ModelMeasures]]:
-    """Return the final settings, and an iterator that measures each model on natural and, if set, shuffled text.
+    """Return the final settings, and an iterator that measures each model on each text.
 
     Args:
-        names: Hugging Face folders or runs.
+        names: Hugging Face folders or runs. texts: data sets by what their text is, such as "natural".
         seq_len: slots of a row; default: 128, or the shortest limit of the models.
 
     Raises:
@@ -120,21 +119,19 @@ def measure(
     folders = {name: model_folder(Path(name)) for name in names}
     usual = _USUAL_LENGTH
     for name, folder in folders.items():
-        check_vocabulary(name, load_tokenizer(folder).get_vocab(), dataset)
+        for dataset in texts.values():
+            check_vocabulary(name, load_tokenizer(folder).get_vocab(), dataset)
         if limit := longest_text(load_language_model(folder)[0]):
             if seq_len and seq_len > limit:
                 raise UserError(f"{name} takes texts of {limit} tokens at most; choose a smaller --seq-len")
             usual = min(usual, limit)
     settings = replace(settings, seq_len=seq_len or usual)
-    return settings, _measure(folders, dataset, settings)
+    return settings, _measure(folders, texts, settings)
 
 
-def _measure(folders: dict[str, Path], dataset: Dataset, settings: SampleSettings) -> Iterator[ModelMeasures]:
-    vocabulary = Vocabulary.of(dataset.manifest.tokenizer)
-    n = settings.shuffled_ngrams
-    rows = {"natural": held_out_rows(dataset, replace(settings, shuffled_ngrams=0), vocabulary)}
-    if n:
-        rows["shuffled words" if n == 1 else f"shuffled {n}-grams"] = held_out_rows(dataset, settings, vocabulary)
+def _measure(folders: dict[str, Path], texts: dict[str, Dataset], settings: SampleSettings) -> Iterator[ModelMeasures]:
+    vocabulary = Vocabulary.of(next(iter(texts.values())).manifest.tokenizer)
+    rows = {text: held_out_rows(dataset, settings, vocabulary) for text, dataset in texts.items()}
     for name, folder in folders.items():
         model, causal = load_language_model(folder)
         objective = "prefix" if hasattr(model.config, "prefix_sep_token_id") else "clm" if causal else "mlm"

@@ -30,7 +30,7 @@ class SampleSettings:
 
     positions: maximum per kind. tokens: number of most frequent tokens to measure. clusters: of states.
     seq_len: tokens of a row, specials included. mask_rate: share of ordinary tokens to predict.
-    shuffled_ngrams: length in words of the n-grams that are shuffled; 0: natural text. seed: keys the sample.
+    seed: keys the sample.
     """
 
     positions: int = 8000
@@ -38,7 +38,6 @@ class SampleSettings:
     clusters: int = 1500
     seq_len: int = 128
     mask_rate: float = 0.15
-    shuffled_ngrams: int = 0
     seed: int = 0
 
 
@@ -79,13 +78,13 @@ def held_out_rows(dataset: Dataset, settings: SampleSettings, vocabulary: Vocabu
     """Read rows; each holds a document or a piece of one between [CLS] and [SEP].
 
     Raises:
-        UserError: if there are too few rows, or if shuffling needs word starts that the data set lacks.
+        UserError: if there are too few rows.
         DamagedData: if a block is damaged.
     """
     if not dataset.n_blocks:
         raise UserError(f"{dataset.location} holds no document to analyze")
     seq_len = settings.seq_len
-    stream = row_stream(dataset, settings.seed, _WINDOW_BLOCKS, "none", shuffled_ngrams=settings.shuffled_ngrams)
+    stream = row_stream(dataset, settings.seed, _WINDOW_BLOCKS, "none")
     with closing(stream):
         there = stream.window(Position(), seq_len).end_row
         if there < GROUPS:

@@ -51,7 +51,6 @@ class Identity:
             "data.seq_len": config.data.seq_len,
             "data.packing": config.data.packing,
             "data.window_blocks": config.data.window_blocks,
-            "data.shuffled_ngrams": config.data.shuffled_ngrams,
             "objective": config.model_dump()["objective"],
             "run.seed": config.run.seed,
             "train.global_batch_size": config.stages[0].global_batch_size,  # later sizes are in "batches"

@@ -35,7 +35,6 @@ class DataConfig(Section):
     seq_len: SeqLen = Field(128, description="tokens a row, [CLS] and [SEP] included")
     packing: Literal["best_fit", "concat", "none"] = Field("best_fit", description="how documents share rows")
     window_blocks: int = Field(256, ge=1, le=4096, description="blocks packed and shuffled together")
-    shuffled_ngrams: int = Field(0, ge=0, description="n: shuffle each document's n-grams of words; 0: natural order")
     damage_budget: int = Field(0, ge=0, description="most tokens of damaged blocks that a run may replace by others")
     cache_dir: Path | None = Field(None, description="where parts of remote data sets are kept")
     cache_gb: float = Field(50, gt=0, description="the most that cache_dir may hold")

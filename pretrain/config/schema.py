@@ -273,8 +273,8 @@ class Config(Section):
         native = ("bert", "roberta", "modernbert")
         if self.model.arch not in native and any(kind.view is not View.BIDIRECTIONAL for kind in kinds):
             raise ValueError(f"objective {name} needs model.arch bert, roberta or modernbert, not {self.model.arch}")
-        if any(kind.needs_pairs for kind in kinds) and (self.data.packing == "concat" or self.data.shuffled_ngrams):
-            raise ValueError(f"objective {name} needs whole pairs; set data.packing best_fit, data.shuffled_ngrams 0")
+        if any(kind.needs_pairs for kind in kinds) and self.data.packing == "concat":
+            raise ValueError(f"objective {name} needs whole pairs; set data.packing best_fit")
         if not self.objective_kind.fills_masks and self.track.models != "none":
             raise ValueError(
                 "track.models is for models that fill masks, and MLflow's pipeline would end each text of one of "

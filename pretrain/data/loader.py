@@ -173,7 +173,6 @@ class Loader:
                 data.packing,
                 number,
                 flags=flags,
-                shuffled_ngrams=data.shuffled_ngrams,
                 substitute=derive_key(seed, "substitutes") if data.damage_budget else None,
                 look_ahead=True,
             )
@@ -186,7 +185,7 @@ class Loader:
 
     @classmethod
     def for_held_out(cls, config: Config, dataset: Dataset, stages: Sequence[BatchStage], rank: int) -> "Loader":
-        """The loader of the held-out set: natural word order; damage is an error.
+        """The loader of the held-out set: damage is an error.
 
         Masks have the rate of the last step that draws masks at a rate. With `eval.masks: common`, the defaults of
         masking apply, so the masks are the same for every run.

@@ -20,7 +20,7 @@ from pretrain.data.batch import LaidOut, lay_out
 from pretrain.data.mixture import quotas
 from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream
-from pretrain.data.token_flags import check_targets, check_translation_pairs, flag_reader, word_order
+from pretrain.data.token_flags import check_targets, check_translation_pairs, flag_reader
 from pretrain.data.window import BlockReader
 from pretrain.masking import Vocabulary
 from pretrain.objectives import objective_of
@@ -184,20 +184,18 @@ def row_stream(
     source: int = 0,
     *,
     flags: int = 0,
-    shuffled_ngrams: int = 0,
     substitute: Key | None = None,
     look_ahead: bool = False,
 ) -> RowStream:
     """The rows of a data set; see RowStream and BlockReader. Close it after use.
 
     Args:
-        flags: flag bits of tokens that are needed. shuffled_ngrams: words of shuffled n-grams; 0: natural order.
+        flags: flag bits of tokens that are needed.
 
     Raises:
         UserError: if the data set lacks word starts or targets.
     """
-    order = word_order(dataset, shuffled_ngrams, seed)
-    reader = BlockReader(dataset, substitute, order, flag_reader(dataset, flags))
+    reader = BlockReader(dataset, substitute, flag_reader(dataset, flags))
     return RowStream(reader, seed, window_blocks, packing, source, look_ahead)
 
 

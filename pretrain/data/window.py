@@ -38,9 +38,6 @@ class Blocks(Protocol):
 ReadFlags = Callable[[NDArray[np.unsignedinteger], int], NDArray[np.uint8]]
 """(tokens [T], block) -> flags of each token [T]."""
 
-Reorder = Callable[[NDArray[np.unsignedinteger], NDArray[np.uint32], int], NDArray[np.int64]]
-"""(tokens [T], document lengths [D], block) -> the source place of each output token [T]."""
-
 
 @dataclass(frozen=True)
 class Space:
@@ -61,24 +58,17 @@ class Space:
 
 
 class BlockReader:
-    """Reads blocks for a stream in parallel, reorders their tokens and replaces damaged blocks.
+    """Reads blocks for a stream in parallel, and replaces damaged blocks.
 
     Args:
         blocks: the data set.
         substitute: key for the choice of replacements of damaged blocks; None if damage ends the run. The tokens of a
             replacement are repeated or cut to the needed length, so the plan stays the same on every rank.
-        reorder: new order of a block's tokens; unchanged by default.
         flags: flags of a block's tokens, if any.
     """
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        substitute: Key | None = None,
-        reorder: Reorder | None = None,
-        flags: ReadFlags | None = None,
-    ):
-        self.blocks, self._substitute, self._reorder, self.flags = blocks, substitute, reorder, flags
+    def __init__(self, blocks: Blocks, substitute: Key | None = None, flags: ReadFlags | None = None):
+        self.blocks, self._substitute, self.flags = blocks, substitute, flags
         self._reported: set[int] = set()
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="read-blocks")
 
@@ -118,9 +108,6 @@ class BlockReader:
         self.blocks.read_tokens(block, out.tokens)
         if out.flags is not None and self.flags:
             out.flags[:] = self.flags(out.tokens, block)
-        if self._reorder:
-            order = self._reorder(out.tokens, self.blocks.document_lengths(block), block)
-            out.fill(out.part(order))
 
     def _substitute_block(self, block: int, out: Space, error: DamagedData, key: Key) -> None:
         n_blocks = self.blocks.n_blocks

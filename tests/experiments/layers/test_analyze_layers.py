@@ -35,7 +35,8 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("analyze")
     rng = np.random.default_rng(0)
     documents = [rng.integers(5, 11, int(rng.integers(8, 22))).tolist() for _ in range(60)]
-    wordpiece_set(folder / "data", [documents], [source("text", "", 0, 1, 60, sum(map(len, documents)))])
+    for name, texts in (("data", documents), ("shuffled", [document[::-1] for document in documents])):
+        wordpiece_set(folder / name, [texts], [source("text", "", 0, 1, 60, sum(map(len, texts)))])
     tokenizer = folder / "data" / "tokenizer" / "tokenizer.json"
     tiny_model(folder / "mlm", tokenizer)
     tiny_model(folder / "clm", tokenizer, causal=True, layers=3)
@@ -127,7 +128,7 @@ def run(*arguments):
 
 
 def test_the_command_measures_models_of_any_depth_and_draws_them(folder, tmp_path):
-    options = [*QUICK, "--shuffled-ngrams", 1, "--out", tmp_path / "out", "--json", tmp_path / "o.json"]
+    options = [*QUICK, "--shuffled", folder / "shuffled", "--out", tmp_path / "out", "--json", tmp_path / "o.json"]
     result = run(folder / "mlm", folder / "clm", "--data", folder / "data", *options)
     assert result.exit_code == 0, result.output
     assert "clm, 3 layers of 16, shuffled words text" in result.output

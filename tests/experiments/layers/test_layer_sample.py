@@ -96,17 +96,6 @@ def test_samples_are_keyed(dataset, vocabulary, masked):
     )
 
 
-def test_shuffled_text_has_the_words_of_its_documents_in_another_order(dataset, vocabulary):
-    rows = {
-        n: held_out_rows(dataset, SampleSettings(5000, 6, 10, 128, shuffled_ngrams=n), vocabulary).tokens
-        for n in (0, 1, 2)
-    }
-    for n in (1, 2):
-        assert Counter(map(tuple, np.sort(rows[n]))) == Counter(map(tuple, np.sort(rows[0])))
-        assert not np.array_equal(rows[n], rows[0])
-    assert not np.array_equal(rows[1], rows[2])
-
-
 def test_frequent_tokens_are_the_most_frequent_ordinary_ones(dataset, vocabulary):
     rows = held_out_rows(dataset, SETTINGS, vocabulary)
     counts = Counter(id for id in rows.tokens.reshape(-1).tolist() if vocabulary.is_ordinary[id])

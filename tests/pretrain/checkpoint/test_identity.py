@@ -114,7 +114,6 @@ def test_the_deciding_settings():
         "data.seq_len",
         "data.packing",
         "data.window_blocks",
-        "data.shuffled_ngrams",
         "run.seed",
         "train.global_batch_size",
         "train.precision",

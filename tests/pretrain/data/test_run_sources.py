@@ -1,4 +1,4 @@
-"""Data sets of a run: opened, named and weighted, local and remote, and in shuffled word order."""
+"""Data sets of a run: opened, named and weighted, local and remote."""
 
 import shutil
 from pathlib import Path
@@ -149,27 +149,10 @@ def test_missing_files_are_found_before_training(data, tmp_path, capsys):
         check(lenient)
 
 
-def test_shuffled_ngrams_change_the_order_of_words_alone(tmp_path):
-    """tests/pretrain/data/test_word_order.py has the orders, and test_masking_stream.py the word starts."""
-    dataset = wordpiece_set(tmp_path / "set", [[[5, 6, 7, 8, 9, 6, 7, 9, 5]] * 20], [])
-    natural = config_of(tmp_path, data__train=str(dataset.path), data__packing="none", train__global_batch_size=2)
-    shuffled = natural.model_copy(update={"data": natural.data.model_copy(update={"shuffled_ngrams": 1})})
-
-    def words(config: Config) -> list[list[str]]:
-        loader = Loader.for_training(config, Sources.open(config), BatchStage.of_run(config, 1), rank=0)
-        window = loader.mixture.streams[0].window(loader.mixture.start().sources[0], 32)
-        starts, lengths, _ = window.pieces(np.arange(len(window.rows)))
-        tokens = window.tokens(starts, lengths)[0].tokens
-        texts = [" ".join(map(str, document)) for document in np.split(tokens, np.cumsum(lengths)[:-1])]
-        return [text.replace(" 7", "+7").replace(" 9", "+9").split() for text in texts]  # 7 and 9 are ##s and ##ed
-
-    before, after = words(natural), words(shuffled)
-    assert before != after
-    assert [sorted(document) for document in before] == [sorted(document) for document in after]
-    assert same(first_batches(shuffled), first_batches(shuffled))
-    bare = config_of(tmp_path, data__train=str(make_dataset(tmp_path / "bare", [[5, 6]], VOCAB_SIZE).path))
+def test_whole_words_need_what_tells_where_they_begin(tmp_path):
+    data = str(make_dataset(tmp_path / "bare", [[5, 6]], VOCAB_SIZE).path)
     with pytest.raises(UserError, match="has no tokenizer files, which tell where words begin"):
-        first_batches(bare.model_copy(update={"data": bare.data.model_copy(update={"shuffled_ngrams": 1})}))
+        first_batches(config_of(tmp_path, data__train=data, masking={"strategy": "whole_word"}))
 
 
 def test_one_special_token_for_two_roles(tmp_path):

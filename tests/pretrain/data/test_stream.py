@@ -386,21 +386,21 @@ def test_a_damaged_block_is_replaced_alike_on_every_rank():
         steps(1, [3], substitute=None)
 
 
-def test_a_stand_in_is_reordered_with_its_marks_and_so_must_be_readable():
-    """Replacement documents get the same word order, and it can fail as reading can."""
+def test_a_stand_in_has_its_own_marks_and_must_be_readable():
+    """The marks of a block can be damaged too; then another block replaces it."""
 
-    def reversed_or_damaged(tokens: np.ndarray, lengths: np.ndarray, block: int) -> np.ndarray:
+    def marks(tokens: np.ndarray, block: int) -> np.ndarray:
         if block == 0:
             raise DamagedData("the words of block 0 are damaged.")
-        return np.arange(len(tokens))[::-1]
+        return (tokens + block).astype(np.uint8)
 
     blocks = numbered([[4], [4], [4]])
     blocks.damaged = (1,)
-    reader = BlockReader(blocks, (1, 2), reversed_or_damaged, lambda tokens, block: (tokens + block).astype(np.uint8))
+    reader = BlockReader(blocks, (1, 2), marks)
     for block in (0, 1):
         out = reader.space(4)
         assert reader.read([block], [out]) == [False]
-        assert out.tokens.tolist() == blocks.tokens(2)[::-1].tolist()
+        assert out.tokens.tolist() == blocks.tokens(2).tolist()
         assert out.flags.tolist() == (out.tokens + 2).tolist()
 
 

@@ -130,7 +130,6 @@ def config(**sections) -> Config:
     ("sections", "message"),
     [
         ({"data": {"train": "x", "packing": "concat"}}, "needs whole pairs; set data.packing best_fit"),
-        ({"data": {"train": "x", "shuffled_ngrams": 2}}, "needs whole pairs.*data.shuffled_ngrams 0"),
         ({"track": {"models": "all"}}, "set it to none"),
         ({"model": {"arch": "auto", "config": "c.json"}}, "needs model.arch bert, roberta or modernbert"),
     ],

@@ -255,7 +255,6 @@ def test_the_stream_goes_on_where_it_stood_unless_its_rows_are_others(run, data)
     next_epoch = ResumeState(8, beginning(2), 7)
     for change in ({"seq_len": 64}, {"packing": "concat"}, {"window_blocks": 3}):
         assert start_state(saved, config_of(run, data=change), data) == next_epoch
-    assert start_state(saved, config_of(run, data={"shuffled_ngrams": 1}), data) == ResumeState(8, AT, 7)
     assert start_state(saved, config_of(run, seed=3), data) == next_epoch
     for begin, state in ((7, next_epoch), (8, ResumeState(8, AT, 7))):
         later = {"name": "b", "steps": 100 - begin, "data": {"seq_len": 256}}
