@@ -36,6 +36,7 @@ def _main() -> None:
     os.environ.update(Threads.wait_settings())  # torch reads it when it is imported
     try:
         code = app(prog_name="maskwright", standalone_mode=False)
+        sys.stdout.flush()  # here, where its error is reported
     except UserError as error:
         _fail(str(error), 1)
     except ShowHelp as error:  # a command group without a subcommand

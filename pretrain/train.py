@@ -79,7 +79,7 @@ def run_rank(config_path: Path, overrides: list[str], observers: "Sequence[Obser
     """Train as one rank; the exit code of the process (pretrain.run.EXIT_CODES)."""
     folder: RunFolder | None = None  # of a run that has recorded its start
     last = contextlib.ExitStack()  # what a failing run does after it has reported the failure
-    guard_output()
+    guard_output(has_result=False)
     try:
         pretrain.engine.init_distributed(wants_determinism(config_path, overrides))
         config = pretrain.distributed.run_on_all_ranks(lambda: load_config(config_path, overrides))

@@ -33,10 +33,10 @@ def folder_kind(path: Path) -> str:
 
 
 def is_run(path: Path) -> bool:
-    """Whether a run was started in this folder, or submitted to Slurm."""
+    """Whether a run was started in this folder, even if the start was refused, or submitted to Slurm."""
     if any((path / name).is_file() for name in ("status.json", "journal.jsonl", "slurm/job.sh")):
         return True
-    return (path / "config.yaml").is_file() and (path / "checkpoints").is_dir()
+    return (path / "checkpoints").is_dir() and any((path / name).is_file() for name in ("config.yaml", ".lock"))
 
 
 def _runs_in(path: Path) -> list[Path]:

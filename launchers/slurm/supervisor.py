@@ -15,6 +15,7 @@ from typing import Any
 
 from data_prep.common.errors import MissingFile, UserError
 from data_prep.common.files import write_json
+from data_prep.common.output import guard_output
 from data_prep.common.processes import write_in_handler
 from data_prep.common.reading import read_json, typed, unusable
 from launchers.slurm import client, node_health
@@ -282,6 +283,7 @@ class Supervisor:
 
 def main(arguments: list[str]) -> int:
     """Supervise the job. If it cannot start, print one line and return 1."""
+    guard_output(has_result=False)
     try:
         config = submitted_config(Path(arguments[0]))
         return Supervisor(config, int(os.environ["SLURM_JOB_ID"]), client.allocated_hosts()).supervise()

@@ -1,6 +1,7 @@
 """State of runs for the watching commands, from folder, status, journal and Slurm's queue."""
 
 import shlex
+import sys
 import time
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -195,7 +196,9 @@ def follow_runs(folders: list[Path]) -> None:
                 while len(words) > 1 and cell_len(" | ".join(words)) > console.width:
                     words.pop()
                 console.print(Text(without_controls(" | ".join(words))))
-        if not any(view.state in ("starting", "running", WAITS) for view in runs):
+        if getattr(sys.stdout, "has_lost_reader", False) or not any(
+            view.state in ("starting", "running", WAITS) for view in runs
+        ):
             return
         time.sleep(_FOLLOW_SECONDS)
 

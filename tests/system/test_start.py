@@ -20,6 +20,7 @@ LATE = (
     *("mlflow.tracking", "torch._dynamo", "torch._inductor", "transformers", "matplotlib", "scipy", "pandas"),
     "pretrain.reporting.html_page",
 )
+FLASH = "train.flash_attention=3"  # its package is not installed
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +81,12 @@ def test_nothing_slow_is_imported_before_the_first_step(started):
     imported = {line.split("|")[-1].strip() for _, line in lines[:first] if line.startswith("import time:")}
     assert "deepspeed.runtime.engine" in imported
     assert imported.isdisjoint(LATE), imported.intersection(LATE)
+
+
+def test_a_refused_start_leaves_nothing(data, tmp_path):
+    refused = runs.maskwright("train", runs.config_file(data, tmp_path / "run"), "train.precision=bf16", FLASH)
+    assert (refused.returncode, runs.complaints(refused.stderr)[0][:32]) == (1, "error: train.flash_attention is ")
+    assert not (tmp_path / "run").exists()
 
 
 def test_ctrl_c_while_a_command_is_loading_prints_no_traceback(tmp_path):
