@@ -1,4 +1,7 @@
-"""The Python package does what the commands do: the same files, figures and refusals."""
+"""The Python package does what the commands do: the same files, figures and refusals.
+
+Commands are forked from a process with all imports. The test of a script and docs/notebook.ipynb start real processes.
+"""
 
 import inspect
 import json
@@ -7,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,7 +21,7 @@ import pytest
 import maskwright as mw
 from maskwright.commands import command_line, override_words
 from maskwright.notebook import output_lines
-from tests.support import prep, runs
+from tests.support import forked, prep, runs
 
 
 class Made(NamedTuple):
@@ -29,6 +32,16 @@ class Made(NamedTuple):
     data: mw.DataSet
     config: Path
     run: mw.Run
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _commands_are_forked() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        if forked.fits(runs.environment()):
+            patch.setattr(
+                "maskwright.commands.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": forked.ForkedWithPipe})
+            )
+        yield
 
 
 @pytest.fixture(scope="module")

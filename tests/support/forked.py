@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 from select import select
+from typing import IO, Any, cast
 
 import psutil
 
@@ -84,6 +85,26 @@ class Forked:
         answer = self._answers.recv(100)
         assert answer, "the fork server has died"
         return int(answer)
+
+
+class ForkedWithPipe(Forked):
+    """As `subprocess.Popen` in maskwright/commands.py: one output is a pipe, the other goes to it or to a file."""
+
+    def __init__(self, command: list[str], env: dict[str, str], stdout: int | IO[str], stderr: int, **_: Any):
+        reading, writing = os.pipe()
+        to_pipe = Path(f"/dev/fd/{writing}")
+        out = to_pipe if stdout == subprocess.PIPE else Path(f"/dev/fd/{cast(IO[str], stdout).fileno()}")
+        super().__init__(command[command.index("-m") + 1 :], env, Path.cwd(), (out, to_pipe))
+        os.close(writing)
+        pipe = open(reading, "rb")  # noqa: SIM115
+        self.stdout, self.stderr = (pipe, None) if stdout == subprocess.PIPE else (None, pipe)
+
+    def __enter__(self) -> "ForkedWithPipe":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wait()
+        (self.stdout or cast(IO[bytes], self.stderr)).close()
 
 
 def run_forked(command: list[str], environment: dict[str, str], cwd: Path, timeout: float) -> Completed:
