@@ -7,9 +7,18 @@ import pytest
 import yaml
 
 from data_prep.common.errors import UserError
+from pretrain.config import Config
 from pretrain.config_files import load_config
 
 LEAST = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
+
+
+def least_config(**sections: Any) -> Config:
+    """The smallest config with further keys of its sections, or with other sections."""
+    values: dict[str, Any] = dict(LEAST)
+    for name, section in sections.items():
+        values[name] = values.get(name, {}) | section if isinstance(section, dict) else section
+    return Config.model_validate(values)
 
 
 def config_file(path: Path, values: Any) -> Path:

@@ -1,16 +1,20 @@
 """A stand-in for FlashAttention 3 on a CPU: the operators that torch looks for, computed in plain torch.
 
-Call `register` in a separate process.
+Call `register` in a separate process. `python -m tests.support.flash_attention_3 FOLDER` uses version 2, 3, 3 and 2
+for a model, with the modules of the folder, and prints each time what torch uses.
 """
 
 import sys
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.nn.attention import current_flash_attention_impl
 
-from pretrain.kernels import operations, use_version
+from pretrain.kernels import FastPath, operations, use_version
 from pretrain.masking import IGNORED
-from pretrain.model import Encoder
+from pretrain.model import Encoder, use_path
+from tests.support import path_cases
 from tests.support.streams import plain_varlen, shape_of, stream
 
 INFERENCE = "This flash attention build does not support backward."
@@ -63,7 +67,8 @@ def encoder_with_version_3(arch: str) -> tuple[dict[str, float], list[bool]]:
     """
     from pretrain.kernels import rotary  # imports Triton
 
-    register()
+    if not _kept:
+        register()
     sys.modules["flash_attn_interface"] = sys.modules[__name__]
     use_version(3)
     merged, matrix_of = [], rotary._matrix_of
@@ -72,17 +77,32 @@ def encoder_with_version_3(arch: str) -> tuple[dict[str, float], list[bool]]:
         merged.append((matrix := matrix_of(parts)) is not None)
         return matrix
 
-    rotary._matrix_of = recorded
     batch = stream([20, 12, 32, 7, 5, 1, 19, 32])
     places = torch.tensor([[25, 28, 0], [33, 37, 62], [67, 83, 95], [96, 96, 96]]).flatten()
     batch |= {"masked_positions": places, "labels": torch.arange(5, 17).where(places % 32 > 0, IGNORED)}
     results = []
     for dtype, backend, fused in ((torch.float32, "varlen", True), (torch.float64, "sdpa", False)):
-        model = Encoder(shape_of(arch, layers=4), None, backend, operations(fused))
+        model = Encoder(shape_of(arch, layers=4), 0.0, backend, operations(fused))
         model.initialize(1)
-        loss = model.to(dtype)(**batch, seq_len=32).loss
-        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        with patch.object(rotary, "_matrix_of", recorded):
+            loss = model.to(dtype)(**batch, seq_len=32).loss
+            gradients = torch.autograd.grad(loss, list(model.parameters()))
         names = [name for name, _ in model.named_parameters()]
         results.append({"loss": loss.detach()} | dict(zip(names, gradients, strict=True)))
     (found, exact), most = results, {name: tensor.abs().max() for name, tensor in results[1].items()}
     return {name: float((found[name] - exact[name]).abs().max() / most[name]) for name in exact if most[name]}, merged
+
+
+def main(folder: str) -> None:
+    """See the module's docstring."""
+    sys.path.insert(0, folder)
+    model, config = path_cases.encoder("bert", "fp32"), path_cases.config("fp32")
+    for version in (2, 3, 3, 2):
+        try:
+            use_path(model, config, FastPath(False, False, version))
+        finally:
+            print(current_flash_attention_impl())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

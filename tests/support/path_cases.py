@@ -17,6 +17,7 @@ from pretrain.kernels import PLAIN, Candidates, FastPath, Operations, adamw, ope
 from pretrain.masking import IGNORED
 from pretrain.model import Encoder, EncoderShape, use_path
 from pretrain.trial.path_comparison import PathComparison, run_pass, tolerance
+from tests.support.configs import least_config
 from tests.support.streams import stream
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -42,8 +43,7 @@ def scaled(arch: str, precision: str, scale: float) -> Encoder:
 
 
 def config(precision: str, **train: Any) -> Config:
-    train = {"steps": 1, "precision": precision} | train
-    return Config.model_validate({"run": {"dir": "unused"}, "data": {"train": "unused"}, "train": train})
+    return least_config(train={"steps": 1, "precision": precision} | train)
 
 
 def inputs() -> dict[str, Any]:

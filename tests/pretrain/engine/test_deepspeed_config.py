@@ -6,20 +6,13 @@ import pytest
 from deepspeed.utils.config import get_timers_config
 
 from data_prep.common.errors import UserError
-from pretrain.config import Config
 from pretrain.engine import bucket_size
 from pretrain.engine.deepspeed_config import deepspeed_config
-
-
-def config_of(**sections):
-    least = {"run": {"dir": "runs/x"}, "data": {"train": "data/x"}, "train": {"steps": 10}}
-    for name, values in sections.items():
-        least[name] = least.get(name, {}) | values
-    return Config.model_validate(least)
+from tests.support.configs import least_config
 
 
 def told(device="cpu", parameters=1000, **sections):
-    return deepspeed_config(config_of(**sections), parameters, device)
+    return deepspeed_config(least_config(**sections), parameters, device)
 
 
 def refused(**sections):

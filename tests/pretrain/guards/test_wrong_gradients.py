@@ -4,22 +4,15 @@ from importlib.metadata import version
 
 import pytest
 
-from pretrain.config import Config
 from pretrain.guards import EndOfRun
 from pretrain.guards.gradients import end_for_wrong_gradients
+from tests.support.configs import least_config
 
 DEEPSPEED = f"DeepSpeed {version('deepspeed')}"
 
 
 def message(step: int | None = None, compiled: bool = False, precision: str = "bf16", **zero: object) -> str:
-    config = Config.model_validate(
-        {
-            "run": {"dir": "unused"},
-            "data": {"train": "unused"},
-            "train": {"steps": 1, "precision": precision, "compile": compiled},
-            "zero": zero,
-        }
-    )
+    config = least_config(train={"precision": precision, "compile": compiled}, zero=zero)
     with pytest.raises(EndOfRun) as ended:
         end_for_wrong_gradients({"decoder_bias": 0.02, "layers.3.mlp_out.weight": 0.3141}, config, step)
     return str(ended.value)

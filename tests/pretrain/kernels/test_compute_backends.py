@@ -3,16 +3,11 @@
 import pytest
 import torch
 
-from pretrain.config import Config
 from pretrain.kernels import ComputeBackends, FastPath, KernelChoice
 from pretrain.kernels.backend_choice import attention_fallback, fastest_attention
+from tests.support.configs import least_config
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
-
-
-def config(**sections: dict) -> Config:
-    required = {"run": {"dir": "run"}, "data": {"train": "unused"}, "train": {"steps": 1}}
-    return Config.model_validate(required | sections | {"train": {"steps": 1} | sections.get("train", {})})
 
 
 @pytest.mark.parametrize(
@@ -45,7 +40,7 @@ def test_a_fallback_says_all_reasons_and_what_to_change(values, reason, advice):
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("model", [{}, {"dropout": 0.1}, {"size": {"layers": 1, "hidden": 60, "heads": 3}}])
 def test_the_encoder_computes_what_the_run_reports(precision, device, model):
-    reported = ComputeBackends.of(config(train={"precision": precision}, model=model), device)
+    reported = ComputeBackends.of(least_config(train={"precision": precision}, model=model), device)
     size = model.get("size", {"hidden": 256, "heads": 4})
     per_head = size["hidden"] // size["heads"]
     used = fastest_attention(device, str(PRECISIONS[precision]), per_head, model.get("dropout", 0.0))
@@ -92,13 +87,13 @@ AGREES = KernelChoice(FastPath(True, True, 3), "agrees on 4 rows")
     ],
 )
 def test_a_start_says_what_computes_why_and_what_to_change(sections, device, choice, line):
-    assert ComputeBackends.of(config(**sections), device, choice=choice).start_line == line
+    assert ComputeBackends.of(least_config(**sections), device, choice=choice).start_line == line
 
 
 def test_the_record_of_a_run():
-    assert ComputeBackends.of(config(**PLAIN), "cuda").as_values() == {"attention": "varlen", "kernels": "plain"}
+    assert ComputeBackends.of(least_config(**PLAIN), "cuda").as_values() == {"attention": "varlen", "kernels": "plain"}
     reasons = {"attention_reason": "the device is cpu, not cuda", "kernels_reason": "no GPU"}
-    assert ComputeBackends.of(config(), "cpu").as_values() == {"attention": "sdpa", "kernels": "plain", **reasons}
-    chosen = ComputeBackends.of(config(), "cuda", choice=AGREES).as_values()
+    assert ComputeBackends.of(least_config(), "cpu").as_values() == {"attention": "sdpa", "kernels": "plain", **reasons}
+    chosen = ComputeBackends.of(least_config(), "cuda", choice=AGREES).as_values()
     assert chosen.items() >= {"attention": "varlen", "flash_attention": 3}.items()
-    assert "flash_attention" not in ComputeBackends.of(config(), "cpu", choice=AGREES).as_values()
+    assert "flash_attention" not in ComputeBackends.of(least_config(), "cpu", choice=AGREES).as_values()

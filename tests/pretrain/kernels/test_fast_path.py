@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pretrain import kernels
-from pretrain.config import Config
 from pretrain.kernels import Candidates, FastPath, FlashAttention, KernelChoice
 from pretrain.trial.kernel_choice import made_with
+from tests.support.configs import least_config
 
 PLAIN, KERNELS, COMPILED, BOTH = (
     FastPath(fused, compiled) for fused, compiled in [(False, False), (True, False), (False, True), (True, True)]
@@ -16,12 +16,6 @@ PLAIN, KERNELS, COMPILED, BOTH = (
 FLASH_3 = [path._replace(flash=3) for path in (KERNELS, PLAIN)]
 EUROBERT = {"model": {"arch": "eurobert", "size": {"layers": 1, "hidden": 64, "heads": 2, "intermediate": 64}}}
 WITH = "A GPU, torch 2.13"
-
-
-def config(train: dict | None = None, **sections: dict) -> Config:
-    required = {"run": {"dir": "run"}, "data": {"train": "unused"}}
-    sections["run"] = required["run"] | sections.get("run", {})
-    return Config.model_validate(required | sections | {"train": {"steps": 1} | (train or {})})
 
 
 @pytest.mark.parametrize(
@@ -61,7 +55,7 @@ def config(train: dict | None = None, **sections: dict) -> Config:
 def test_candidates(device, train, sections, paths, reason):
     """On a device, also with a newer flash attention."""
     name, *flash = device.split()
-    found = Candidates.of(config(train, **sections), name, *map(int, flash))
+    found = Candidates.of(least_config(train=train, **sections), name, *map(int, flash))
     assert list(found.paths) == paths
     assert reason in found.reason
     assert bool(reason) == bool(found.reason)
@@ -87,7 +81,7 @@ def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
         asked.append(one)
         return problems.get(one)
 
-    candidates = Candidates.of(config(), "cuda", flash=3)
+    candidates = Candidates.of(least_config(), "cuda", flash=3)
     assert candidates.choose(problem_of, lambda: "4 rows") == KernelChoice(path, reason)
     assert PLAIN not in asked
     assert len(asked) == len(set(asked))
@@ -104,7 +98,7 @@ def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
 )
 def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_with, paths):
     record = KernelChoice(chosen, "Triton: wrong").as_record(made_with)
-    found = Candidates.of(config(), "cuda").after_record(record, WITH)
+    found = Candidates.of(least_config(), "cuda").after_record(record, WITH)
     assert list(found.paths) == paths
     assert found.known == (chosen if (chosen, made_with) in [(KERNELS, WITH), (PLAIN, WITH)] else None)
     if found.known:
@@ -112,14 +106,14 @@ def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_wi
         assert again == KernelChoice(chosen, "as at the last start: Triton: wrong")
     if found.choice:
         assert found.choice.reason == "as at the last start: Triton: wrong"
-        again = Candidates.of(config(), "cuda").after_record(found.choice.as_record(WITH), WITH)
+        again = Candidates.of(least_config(), "cuda").after_record(found.choice.as_record(WITH), WITH)
         assert again.choice == found.choice, "the reason must not grow at each start"
 
 
 def test_a_resumed_run_compares_kernels_whose_sources_have_changed(tmp_path, monkeypatch):
     flash = FlashAttention()
     candidates, record = (
-        Candidates.of(config(), "cuda"),
+        Candidates.of(least_config(), "cuda"),
         KernelChoice(KERNELS).as_record(made_with("cpu", flash)),
     )
     for name, changed in (("same", ""), ("changed", "\n")):
@@ -131,7 +125,7 @@ def test_a_resumed_run_compares_kernels_whose_sources_have_changed(tmp_path, mon
 
 
 def test_a_resumed_run_takes_over_the_version_of_flash_attention():
-    candidates = Candidates.of(config(), "cuda", flash=3)
+    candidates = Candidates.of(least_config(), "cuda", flash=3)
     found = candidates.after_record(KernelChoice(KERNELS).as_record(WITH), WITH)
     assert found.paths == (KERNELS, FLASH_3[1], PLAIN), "version 3 with kernels was rejected before"
     found = candidates.after_record(KernelChoice(FLASH_3[0]).as_record(WITH), WITH)
@@ -140,13 +134,13 @@ def test_a_resumed_run_takes_over_the_version_of_flash_attention():
 
 @pytest.mark.parametrize("recorded", [None, "plain", {}, {"made_with": WITH, "fused_kernels": "yes", "compile": True}])
 def test_a_record_that_is_missing_or_damaged_is_ignored(recorded):
-    candidates = Candidates.of(config(), "cuda")
+    candidates = Candidates.of(least_config(), "cuda")
     assert candidates.after_record(recorded, WITH) == candidates
 
 
 @pytest.mark.parametrize("sections", [{}, {"model": {"dropout": 0.1}}, {"run": {"deterministic": True}}])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_checkpoint_s_config_has_the_chosen_path(precision, sections):
-    for path in Candidates.of(config({"precision": precision}, **sections), "cuda", flash=3).paths:
-        stored = config({"precision": precision} | path.as_settings(), **sections)
+    for path in Candidates.of(least_config(train={"precision": precision}, **sections), "cuda", flash=3).paths:
+        stored = least_config(train={"precision": precision} | path.as_settings(), **sections)
         assert Candidates.of(stored, "cuda", flash=3).paths == (path,)

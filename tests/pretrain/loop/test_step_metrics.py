@@ -5,9 +5,9 @@ import time
 import pytest
 import torch
 
-from pretrain.config import Config
 from pretrain.engine import Instant, LossSums
 from pretrain.loop.step_metrics import objective_metrics
+from tests.support.configs import least_config
 
 
 def test_a_cpu_works_with_the_host():
@@ -22,8 +22,7 @@ def test_a_cpu_works_with_the_host():
 
 def test_losses_of_objectives_are_weighted_and_those_without_predictions_are_left_out():
     mixture = [{"kind": "clm", "share": 0.25}, {"kind": "mlm", "share": 0.75, "weight": 2.0}]
-    values = {"run": {"dir": "r"}, "data": {"train": "d"}, "train": {"steps": 1}, "objective": mixture}
-    config = Config.model_validate(values)  # masked rows come first
+    config = least_config(objective=mixture)  # masked rows come first
     masked, causal = LossSums(30.0, 4.0, 10.0, 5.0), LossSums(40.0, 2.0, 20.0, 20.0)
     found = objective_metrics("train", config, 0, (0.75, 0.25), [masked, causal])
     assert found == {

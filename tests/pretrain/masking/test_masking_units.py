@@ -3,17 +3,16 @@
 import hashlib
 from fractions import Fraction
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.config import Config
 from pretrain.masking import Masked, MaskedTokens, Rows, largest_mask_rate, mask_rate
 from pretrain.masking.selection import count, of_columns
 from pretrain.philox import philox
+from tests.support.configs import least_config
 from tests.support.drawn_rows import STRATEGIES, VOCABULARY, drawn, selected, some, units_of, words
 from tests.support.masks import token_masking
 from tests.support.masks_by_hand import by_hand
@@ -134,17 +133,12 @@ def test_columns_are_the_numbers_of_their_counters():
     [("linear", [0.3, 0.2625, 0.225, 0.1875, 0.15]), ("cosine", [0.3, 0.278033, 0.225, 0.171967, 0.15])],
 )
 def test_mask_rates(schedule, wanted):
-    def config(**masking: Any) -> Config:
-        return Config.model_validate(
-            {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 5}, "masking": masking}
-        )
-
-    changing = config(rate={"schedule": schedule, "start": 0.3, "end": 0.15})
+    rate = {"schedule": schedule, "start": 0.3, "end": 0.15}
+    changing, constant = (least_config(train={"steps": 5}, masking={"rate": value}) for value in (rate, 0.2))
     assert [mask_rate(changing, step) for step in range(5)] == pytest.approx(wanted, abs=1e-6)
     assert mask_rate(changing, 9) == pytest.approx(0.15)
     assert mask_rate(changing, 0, 1) == 0.3
     assert largest_mask_rate(changing.masking) == 0.3
-    constant = config(rate=0.2)
     assert {mask_rate(constant, step) for step in range(5)} == {0.2} == {largest_mask_rate(constant.masking)}
 
 

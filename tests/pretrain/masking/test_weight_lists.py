@@ -18,6 +18,7 @@ from pretrain.masking import Vocabulary, cached_weights
 from pretrain.masking.unit_weights import UnitWeights
 from pretrain.reporting import replay
 from tests.support import wordpiece_set as wordpiece
+from tests.support.configs import least_config
 from tests.support.datasets import make_dataset
 from tests.support.run_folder import make_run
 
@@ -139,14 +140,7 @@ def test_another_tokenizer_and_bad_files_are_refused(tmp_path):
 
 
 def config_of(data: Path, **selection) -> Config:
-    return Config.model_validate(
-        {
-            "run": {"dir": "runs/x"},
-            "data": {"train": str(data), "seq_len": 24},
-            "masking": {"rate": 0.2, "selection": selection},
-            "train": {"steps": 10},
-        }
-    )
+    return least_config(data={"train": str(data), "seq_len": 24}, masking={"rate": 0.2, "selection": selection})
 
 
 def test_the_content_of_a_list_decides_and_not_its_place(tmp_path):

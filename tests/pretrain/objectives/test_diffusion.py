@@ -8,6 +8,7 @@ import pytest
 from pretrain.config import Config
 from pretrain.masking import IGNORED, Rows, Vocabulary
 from pretrain.objectives import DiffusionTokens, objective_of
+from tests.support.configs import least_config
 from tests.support.masks import rows_of
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -15,8 +16,7 @@ VOCABULARY = Vocabulary(size=40, pad=PAD, cls=CLS, sep=SEP, mask=MASK, special_i
 
 
 def config(**diffusion: str) -> Config:
-    least = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}, "objective": "diffusion"}
-    return Config.model_validate(least | {"masking": {"diffusion": diffusion}})
+    return least_config(objective="diffusion", masking={"diffusion": diffusion})
 
 
 def repeated(tokens: list[int], times: int) -> Rows:

@@ -31,6 +31,7 @@ from pretrain.objectives.objective_mixture import row_objectives, row_quotas
 from pretrain.objectives.prefix import PrefixTokens
 from pretrain.objectives.repair import RepairObjective
 from tests.support.batches import BLOCKS, SEQ_LEN, VOCABULARY
+from tests.support.configs import least_config
 from tests.support.masks import rows_of
 from tests.support.memory_blocks import memory_loader, one_stage
 from tests.support.streams import shape_of, stream
@@ -40,9 +41,9 @@ THREE = [{"kind": "clm", "share": 0.5}, {"kind": "mlm", "share": 0.25}, {"kind":
 
 
 def config(objective: Any, **more: Any) -> Config:
-    values = {"run": {"dir": "r"}, "data": {"train": "d", "seq_len": SEQ_LEN}, "train": {"steps": 11}}
     masking = {} if objective == "clm" else {"rate": 0.3}
-    return Config.model_validate(values | {"objective": objective, "masking": masking} | more)
+    sections = {"data": {"seq_len": SEQ_LEN}, "train": {"steps": 11}, "masking": masking}
+    return least_config(**sections | {"objective": objective} | more)
 
 
 def made(objective: Any) -> Objective:
@@ -86,7 +87,7 @@ def contents(batches: list[Batch], names: list[str]) -> list[tuple]:
     ],
 )
 def test_a_name_chooses_the_objective(name, kind, rate):
-    run = Config.model_validate({"run": {"dir": "r"}, "data": {"train": "d"}, "train": {"steps": 9}, "objective": name})
+    run = least_config(train={"steps": 9}, objective=name)
     objective = objective_of(run, VOCABULARY, 5, "train")
     assert isinstance(objective, kind)
     assert objective.flags == (TokenFlag.TARGET if name == "repair" else 0), "where words begin need not be known"

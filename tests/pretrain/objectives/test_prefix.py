@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from data_prep.common.errors import UserError
-from pretrain.config import Config, View
+from pretrain.config import View
 from pretrain.data import Sources
 from pretrain.masking import IGNORED, Vocabulary
 from pretrain.model import native_encoder
 from pretrain.objectives.prefix import PrefixTokens
 from tests.pretrain.objectives.test_causal import check_predictions
 from tests.support import masks
+from tests.support.configs import least_config
 from tests.support.datasets import make_dataset
 from tests.support.encoders import check_gradients, hugging_face
 
@@ -121,11 +122,6 @@ def test_the_exported_class_reads_a_source_as_in_training(case):
         torch.testing.assert_close(found[:, :101], model(input_ids=ids[None]).logits[0], rtol=1e-4, atol=1e-4)
 
 
-def config(**sections) -> Config:
-    least = {"run": {"dir": "x"}, "data": {"train": "x"}, "train": {"steps": 10}, "objective": "prefix"}
-    return Config.model_validate(least | sections)
-
-
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
@@ -136,7 +132,7 @@ def config(**sections) -> Config:
 )
 def test_settings_that_would_cut_pairs_or_do_not_fit_are_refused(sections, message):
     with pytest.raises(ValueError, match=message):
-        config(**sections)
+        least_config(objective="prefix", **sections)
 
 
 def test_data_without_pairs_and_pairs_longer_than_a_row_are_refused(tmp_path):
@@ -145,7 +141,8 @@ def test_data_without_pairs_and_pairs_longer_than_a_row_are_refused(tmp_path):
     make_dataset(tmp_path / "long", [[7, sep, 9], [7, sep, *[9] * 5]], 200)
 
     def check(train: str, seq_len: int, **more) -> None:
-        settings = config(data={"train": str(tmp_path / train), "seq_len": seq_len}, **more)
+        data = {"train": str(tmp_path / train), "seq_len": seq_len}
+        settings = least_config(**{"objective": "prefix", "data": data} | more)
         Sources.open(settings).check(settings)
 
     check("pairs", 8)

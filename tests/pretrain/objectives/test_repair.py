@@ -12,6 +12,7 @@ from pretrain.config import Config
 from pretrain.data import BatchStage, Loader, Sources
 from pretrain.masking import IGNORED, Rows, TokenFlag, Vocabulary
 from pretrain.objectives.repair import RepairObjective
+from tests.support.configs import least_config
 from tests.support.datasets import make_dataset
 
 VOCABULARY = Vocabulary(size=50, pad=0, cls=2, sep=3, mask=4, special_ids=frozenset(range(5)))
@@ -85,13 +86,8 @@ def check(config: Config) -> None:
 
 
 def config_of(folder: Path, train: str = "pairs", valid: str = "pairs", settings: dict | None = None, **more) -> Config:
-    values = {
-        "run": {"dir": "runs/x"},
-        "data": {"train": str(folder / train), "valid": str(folder / valid), "seq_len": 32} | (settings or {}),
-        "objective": "repair",
-        "train": {"steps": 5, "global_batch_size": 16},
-    }
-    return Config.model_validate(values | more)
+    data = {"train": str(folder / train), "valid": str(folder / valid), "seq_len": 32} | (settings or {})
+    return least_config(data=data, objective="repair", train={"steps": 5, "global_batch_size": 16}, **more)
 
 
 @pytest.mark.parametrize("settings", [{}, {"packing": "concat"}, {"packing": "none", "window_blocks": 1}])

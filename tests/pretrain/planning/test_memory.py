@@ -15,6 +15,7 @@ from pretrain.optim import build_optimizer
 from pretrain.planning.collectives import GPUS
 from pretrain.planning.run_plan import Planner
 from pretrain.planning.training_memory import Memory, groups, last_gradients, peak_bytes, states
+from tests.support.configs import least_config
 from tests.support.streams import ARCHS, stream
 from tests.support.tensor_memory import TensorMemory
 
@@ -104,9 +105,9 @@ def test_activations_of_a_gpu(arch, case, checkpointing):
 def test_the_views_of_a_phase_decide_what_its_last_layer_keeps(objective, groups):
     """Within 3%: attention of several views keeps a copy of its results."""
     sizes = {"layers": 2, "hidden": 256, "heads": 4, "intermediate": 512}
-    values = {"model": {"size": sizes}, "data": {"train": "x", "seq_len": 512}, "objective": objective}
-    values |= {"run": {"dir": "x"}, "train": {"steps": 1, "global_batch_size": 4, "micro_batch_size": 4}}
-    planner = Planner(Config.model_validate(values), None, 30522)
+    train = {"global_batch_size": 4, "micro_batch_size": 4}
+    settings = least_config(model={"size": sizes}, data={"seq_len": 512}, objective=objective, train=train)
+    planner = Planner(settings, None, 30522)
     k = sum(group.places for group in groups)
     with torch.device("meta"):
         model = Encoder(planner.shape, backend="varlen").to(torch.bfloat16)
@@ -169,8 +170,7 @@ def test_logits_have_a_share_of_the_memory_of_a_gpu(gpu_bytes, fused, gib):
 
 
 def config(stage: int, precision: str = "bf16", **optim: object) -> Config:
-    values = {"run": {"dir": "x"}, "data": {"train": "x"}, "optim": optim, "zero": {"stage": stage}}
-    return Config.model_validate(values | {"train": {"steps": 1, "precision": precision}})
+    return least_config(optim=optim, zero={"stage": stage}, train={"precision": precision})
 
 
 sizes = st.builds(

@@ -12,6 +12,7 @@ from pretrain.model import Sizes
 from pretrain.planning.cluster_speed import OVERLAPPED, RankStep, Scheme, communication, scaled
 from pretrain.planning.collectives import Cluster, GpuModel, Network
 from pretrain.planning.scaling import Communication, Compute, Transfer, step_time
+from tests.support.configs import least_config
 
 SIZES = Sizes({"matrix": (600_000, 300_000), "embedding": (90_000,), "vector": (10_000,)}, layers=(0, 1))
 SECONDS = st.floats(0, 10)
@@ -19,9 +20,7 @@ GROUPS = st.lists(st.tuples(SECONDS, st.floats(0.01, 1)), min_size=1, max_size=8
 
 
 def config(stage: int = 1, precision: str = "bf16", **train: int) -> Config:
-    zero = {"stage": stage, "overlap": stage != 1}
-    values = {"run": {"dir": "x"}, "data": {"train": "x"}, "zero": zero}
-    return Config.model_validate(values | {"train": {"steps": 1, "precision": precision, **train}})
+    return least_config(zero={"stage": stage, "overlap": stage != 1}, train={"precision": precision, **train})
 
 
 def cluster(nodes: int = 4, gpus: int = 2, link: float = 1e9, network: float = 1e8, hop: float = 1e-5) -> Cluster:

@@ -2,15 +2,15 @@
 
 from types import SimpleNamespace
 
-from pretrain.config import Config
 from pretrain.reporting import Reports
 from pretrain.run import RunFolder
+from tests.support.configs import least_config
 
 
 def test_the_step_of_a_status_is_that_of_the_last_step(tmp_path, capsys):
     """Checkpoints are reported later, rollbacks at the spike; after a rollback, step numbers are lower again."""
-    sections = {"run": {"dir": tmp_path}, "data": {"train": "data"}, "train": {"steps": 40}}
-    config = Config.model_validate(sections | {"track": {"uri": "none", "system_seconds": 0}})
+    track = {"uri": "none", "system_seconds": 0}
+    config = least_config(run={"dir": tmp_path}, train={"steps": 40}, track=track)
     folder = RunFolder(tmp_path)
     environment = {"git_commit": None, "git_changes": False, "slurm": {}, "packages": {"maskwright": None}}
     environment |= {"processes": 1, "hosts": [], "parameters": 1}

@@ -9,14 +9,14 @@ import pytest
 from pretrain.config import Config
 from pretrain.data import BatchStage
 from pretrain.planning import GpuMemory, Planner, micro_batch_sizes, with_micro_batch
+from tests.support.configs import least_config
 
 GB = 10**9
 
 
 def config(micro: int | str | None = None, **sections: Any) -> Config:
     train = {"steps": 100, "global_batch_size": 96, "micro_batch_size": micro}
-    required = {"run": {"dir": "run"}, "data": {"train": "unused", "seq_len": 512}, "model": {"size": "base"}}
-    return Config.model_validate(required | {"train": train} | sections)
+    return least_config(**{"data": {"seq_len": 512}, "model": {"size": "base"}, "train": train} | sections)
 
 
 def test_auto_is_the_same_as_no_value():
