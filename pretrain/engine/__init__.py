@@ -2,7 +2,7 @@
 
 `Engine` does forward, backward, the sum of gradients over ranks, clipping and the optimizer step. `StepOutput` is the
 result of a step. `load_weights` and the module `resharding` load a checkpoint into another number of ranks or another
-ZeRO stage. `init_distributed` joins the process group. `Instant` measures time on the device.
+ZeRO stage. `init_distributed` joins the process group. `Instant` and `StepClock` measure time on the device.
 """
 
 import lazy_loader

@@ -1,5 +1,6 @@
 from .deepspeed_import import import_deepspeed as import_deepspeed
 from .device_time import Instant as Instant
+from .device_time import StepClock as StepClock
 from .engine import Engine as Engine
 from .gradient_buckets import MATRIX_GROUPS as MATRIX_GROUPS
 from .gradient_buckets import bucket_size as bucket_size

@@ -1,4 +1,4 @@
-"""Time on a device, without waiting for it: instants, and a timer of the forward passes of a step."""
+"""Time on a device, without waiting for it: instants, and timers of steps and of their forward passes."""
 
 import contextlib
 import time
@@ -52,3 +52,34 @@ class ComputeTimer:
             began, ended = self._pending.popleft()
             seconds += ended.seconds_since(began)
         return seconds
+
+
+class StepClock:
+    """Measures steps back to back: a step begins when the one before it ended, unless the clock was paused.
+
+    Attributes:
+        waited: seconds that the last step waited for data.
+    """
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._since: Instant | None = None
+        self.waited = 0.0
+
+    @contextlib.contextmanager
+    def wait(self) -> Iterator[None]:
+        """Measure a wait for data: a step begins."""
+        start = time.monotonic()
+        self._since = self._since or Instant(self._device)
+        yield
+        self.waited = time.monotonic() - start
+
+    def end(self) -> tuple[Instant, Instant]:
+        """When the step began and ended. The next one begins now."""
+        ended = Instant(self._device)
+        times, self._since = (self._since or ended, ended), ended
+        return times
+
+    def pause(self) -> None:
+        """Something else takes time: the next step begins with its wait for data."""
+        self._since = None

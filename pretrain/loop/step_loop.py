@@ -13,13 +13,12 @@ from pretrain.checkpoint import Identity, Saver
 from pretrain.config import Phase
 from pretrain.data import DeviceFeed, Loader, MixturePosition
 from pretrain.distributed import DeferredReader, run_on_rank_zero
-from pretrain.engine import Engine, StepOutput, StepSums
+from pretrain.engine import Engine, StepClock, StepOutput, StepSums
 from pretrain.guards import EndOfRun, StepGuard, StepResult, check_replicas, end_for_wrong_gradients
 from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.loaded_steps import LoadedStep, prefetch
 from pretrain.loop.progress_records import Recorder, StatusWriter
-from pretrain.loop.step_clock import StepClock
 from pretrain.loop.step_metrics import FlopsCounter, StepInfo, step_metrics
 from pretrain.objectives import loss_weights
 from pretrain.optim import learning_rate
@@ -206,7 +205,9 @@ class Loop:
             self._status.write(info.step, self._phase.name, self.guard.history, self._saver.problem)
             metrics = step_metrics(info, output, self._engine.groups, config)
             metrics |= self._flops.metrics(sums.flops, sum(sums.predictions), info.seconds, ranks)
-            metrics |= self._judge(info, metrics["train/loss"], output)
+            times = sums.compute_seconds, info.waited, info.seconds, info.host_behind
+            result = StepResult(info.step, info.before, info.shape, metrics["train/loss"], output.skipped > 0, *times)
+            metrics |= self.guard.record(result)
             if config.phases:
                 metrics["train/phase"] = info.phase
             if config.data.damage_budget:
@@ -216,11 +217,6 @@ class Loop:
             if sums.written == ranks and self._saver.busy:
                 self._saver.finish()
                 self._clock.pause()
-
-    def _judge(self, info: StepInfo, loss: float, output: StepOutput) -> dict[str, float]:
-        """Let the guard check a step; the metrics that it adds."""
-        times = (output.sums.compute_seconds, info.waited, info.seconds, info.host_behind)
-        return self.guard.record(StepResult(info.step, info.before, info.shape, loss, output.skipped > 0, *times))
 
     def _epochs(self, position: MixturePosition) -> dict[str, float]:
         """The number of epochs read of each source."""

@@ -18,8 +18,7 @@ def test_advice_is_printed_once(tmp_path, device):
 
 
 if __name__ == "__main__":  # a rank of the run
-    from pretrain.engine import Engine, Instant
-    from pretrain.loop.step_clock import StepClock
+    from pretrain.engine import Engine, Instant, StepClock
     from pretrain.train import main
 
     device = sys.argv.pop(1)
