@@ -62,7 +62,8 @@ def value_refusal(name: str, problem: Mapping[str, Any]) -> str:
     if problem["type"] in _BOUNDS and isinstance(value, str):  # of a number on a command line
         value = float(value)
     hint = _suggestion(problem["type"], context, value)
-    return f"{name} must be {_wanted(problem, context)}, {_not(value)}.{f' {hint}' if hint else ''}"
+    given = "but it is empty" if value is None else f"not {value_text(value)}"
+    return f"{name} must be {_wanted(problem, context)}, {given}.{f' {hint}' if hint else ''}"
 
 
 def value_text(value: Any) -> str:
@@ -83,10 +84,6 @@ def nearest(word: str, names: Sequence[str], cutoff: float = 0.5) -> str | None:
     lower = {name.lower(): name for name in names}
     matches = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
     return lower[matches[0]] if matches else None
-
-
-def _not(value: Any) -> str:
-    return "but it is empty" if value is None else f"not {value_text(value)}"
 
 
 def _wanted(problem: Mapping[str, Any], context: Mapping[str, Any]) -> str:

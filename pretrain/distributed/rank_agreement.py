@@ -27,7 +27,9 @@ def all_gather_json(value: Any) -> list[Any]:
     Raises:
         RuntimeError: if a rank sent anything other than JSON.
     """
-    own = _encoded(value)
+    own = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    if dist.get_backend() == "nccl":  # which takes tensors from GPUs alone
+        own = own.cuda()
     sizes = [torch.zeros(1, dtype=torch.int64, device=own.device) for _ in range(dist.get_world_size())]
     dist.all_gather(sizes, torch.tensor([len(own)], device=own.device))
     padded = own.new_zeros(int(max(sizes)))
@@ -35,12 +37,6 @@ def all_gather_json(value: Any) -> list[Any]:
     received = [torch.empty_like(padded) for _ in sizes]
     dist.all_gather(received, padded)
     return [_decoded(text[: int(size)], rank) for rank, (text, size) in enumerate(zip(received, sizes, strict=True))]
-
-
-def _encoded(value: Any) -> Tensor:
-    """The text as uint8, where the process group takes tensors from."""
-    text = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-    return text.cuda() if dist.get_backend() == "nccl" else text
 
 
 def _decoded(text: Tensor, rank: int) -> Any:

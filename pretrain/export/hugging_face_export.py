@@ -42,7 +42,9 @@ def write_export(out: Path, saved: Checkpoint, folder: RunFolder, averaged: bool
     model = exported(native_state(saved, averaged), shape | view)
     if kind.lag and not kind.view.forward:
         model.config.update({"prediction_lag": kind.lag})
-    longest = _longest_text(model, saved)
+    config = Config.model_validate(saved.state["config"]).model
+    endless = config.rotary and config.max_positions is None
+    longest = None if endless else longest_text(model)
     write_model(model, folder.tokenizer, longest, out)
     (out / "README.md").write_text(model_card(folder.path.name, saved, averaged, model, longest, kind))
 
@@ -67,9 +69,3 @@ def write_model(model: PreTrainedModel, tokenizer_folder: Path, longest: int | N
     if getattr(model.config, "type_vocab_size", 0) < 2:  # the second of two texts would have a type without a row
         tokenizer.model_input_names = [name for name in tokenizer.model_input_names if name != "token_type_ids"]
     save_model(model, tokenizer, out)
-
-
-def _longest_text(model: PreTrainedModel, saved: Checkpoint) -> int | None:
-    """Tokens of the longest text that the model reads. Rotary positions end only where the config sets an end."""
-    config = Config.model_validate(saved.state["config"]).model
-    return None if config.rotary and config.max_positions is None else longest_text(model)

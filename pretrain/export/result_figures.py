@@ -44,7 +44,8 @@ def figures_in(path: Path, digest: str, names: Sequence[Path]) -> list[EvalResul
 
 def _evaluation(results: dict[str, Any], settings: dict[str, Any]) -> Iterator[EvalResult]:
     if held_out := results.get("held_out"):
-        masks, data = settings["held_out"], _data_name(settings["held_out"]["data"])
+        masks = settings["held_out"]
+        data = "/".join(PurePath(masks["data"]).parts[-2:])  # such as books/valid
         how = f"{masks['strategy']} masks at {masks['rate']:g}, {held_out['rows']} rows of {masks['seq_len']} tokens"
         interval = _pair(held_out.get("loss_interval"))
         yield _figure("fill-mask", data, "loss", "held-out loss, nats", held_out["loss"], interval, how)
@@ -82,8 +83,3 @@ def _interval_of_seeds(scores: list[float]) -> tuple[float, float] | None:
 
 def _pair(interval: Any) -> tuple[float, float] | None:
     return (float(interval[0]), float(interval[1])) if interval else None
-
-
-def _data_name(location: str) -> str:
-    """The last two parts of the location of a data set, such as books/valid."""
-    return "/".join(PurePath(location).parts[-2:])

@@ -182,7 +182,9 @@ class Planner:
         """The largest micro-batch that fits, None if none does, and the bytes of the last one that was tried."""
         needed = 0
         for micro in micro_batch_sizes(config, processes):
-            needed = self._device_bytes(with_micro_batch(config, micro), processes, gpu)
+            tried = with_micro_batch(config, micro)
+            stages = BatchStage.of_run(tried, processes)
+            needed = max(peak_bytes(self._memory(tried, stage, processes, gpu)) for stage in stages)
             if needed <= gpu.usable:
                 return micro, needed
         return None, needed
@@ -190,11 +192,6 @@ class Planner:
     def _choices(self, processes: int, gpu: GpuMemory) -> Iterator[Choice]:
         for change, changed in _changes(self._config):
             yield Choice(change, *self._largest(changed, processes, gpu))
-
-    def _device_bytes(self, config: Config, processes: int, gpu: GpuMemory) -> int:
-        """Peak memory of a GPU over all stages."""
-        stages = BatchStage.of_run(config, processes)
-        return max(peak_bytes(self._memory(config, stage, processes, gpu)) for stage in stages)
 
     def _memory(self, config: Config, stage: BatchStage, processes: int, gpu: GpuMemory | None) -> tuple[Memory, ...]:
         """Memory of one process in a stage."""

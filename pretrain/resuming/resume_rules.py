@@ -48,8 +48,10 @@ def check_outline(config: Config, path: Path) -> Checkpoint | None:
 
 def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
     """Raise UserError unless a run of this configuration may resume from a checkpoint."""
-    then = Identity.stored(saved)
-    changed = then.changes(Identity.of(config, data, saved.step, _init_digest(config, then)))
+    then, init = Identity.stored(saved), config.model.init
+    stored = then.settings.get("model.init (weights)")  # for a file that no longer exists
+    digest = weights_digest(init, missing=stored) if init else None
+    changed = then.changes(Identity.of(config, data, saved.step, digest))
     if "plan version" in changed:
         raise UserError(
             f"{saved.path} cannot be resumed: it is of another version of Maskwright ({changed['plan version']}); "
@@ -72,9 +74,3 @@ def check_fits(config: Config, saved: Checkpoint, data: Sources) -> None:
         )
     if saved.step > config.train.steps:
         raise UserError(f"{saved.path} is past train.steps ({config.train.steps}); raise train.steps to continue")
-
-
-def _init_digest(config: Config, then: Identity) -> str | None:
-    """The digest of the weights at model.init. If the file no longer exists, the digest that the checkpoint stores."""
-    init = config.model.init
-    return weights_digest(init, missing=then.settings.get("model.init (weights)")) if init else None

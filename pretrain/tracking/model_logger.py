@@ -61,7 +61,8 @@ class ModelLogger:
             self._pass.wait()
         if failed:
             hint = f"maskwright track models {self._folder.path} --which {self._which}"
-            reason = _last_line(self._folder.models_log)
+            lines = (text_or_none(self._folder.models_log) or "it took too long").splitlines()
+            reason = lines[-1].removeprefix("error: ")
             print(f"warning: MLflow has not got every model ({reason}): {hint}", file=sys.stderr, flush=True)
 
     def _begin(self, niceness: int) -> None:
@@ -77,11 +78,6 @@ class ModelLogger:
                 )
         except OSError as error:  # no room for the file, or for the process
             print(f"warning: no model is logged in MLflow now: {error}", file=sys.stderr, flush=True)
-
-
-def _last_line(log: Path) -> str:
-    lines = (text_or_none(log) or "").splitlines()
-    return lines[-1].removeprefix("error: ") if lines else "it took too long"
 
 
 def main() -> int:
