@@ -112,7 +112,7 @@ class MaskedStream(IterableDataset[dict[str, Any]]):
         """
         if options.get("persistent_workers"):
             raise UserError("persistent_workers would give the same batches again in each iteration; remove it")
-        return _StreamLoader(self, workers, options)
+        return _StreamLoader(self, batch_size=None, num_workers=workers, **options)
 
     def seek(self, batches: int) -> None:
         """Let the next iteration continue after this many batches since the beginning. It reads no tokens."""
@@ -227,9 +227,6 @@ class _StreamLoader(DataLoader[dict[str, Any]]):
     """A DataLoader of a MaskedStream. It counts the batches that it gave, so that its state is right with workers."""
 
     dataset: MaskedStream
-
-    def __init__(self, stream: MaskedStream, workers: int, options: Mapping[str, Any]):
-        super().__init__(stream, batch_size=None, num_workers=workers, **options)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:  # type: ignore[override]
         for number, batch in enumerate(super().__iter__(), self.dataset.batches + 1):

@@ -66,9 +66,9 @@ class Sources:
             tuple(tuple(of_phase.get(place, 0.0) for place in datasets) for of_phase in weights),
         )
 
-    def shares(self, phase: int = 0) -> list[int]:
-        """Rows of each data set in a period of the mixture, in a phase."""
-        return quotas(self.weights[phase]).tolist()
+    def shares(self) -> list[int]:
+        """Rows of each data set in a period of the mixture, in the first phase."""
+        return quotas(self.weights[0]).tolist()
 
     def of_phase(self, phase: int) -> "Sources":
         """The data sets that a phase reads, for it alone."""

@@ -110,9 +110,7 @@ class Reports:
         if action:  # first, as the process may be killed during the rest
             asked = "run.stop_after is reached" if planned else reason or "asked to stop"
             why = ALL_DONE if state == "completed" else asked
-            self._end = (state, self._last_step, self._config.train.steps, why, action, retry)
-            with contextlib.suppress(OSError):  # `check_recorded` tries again
-                self._record_end()
+            self._end_with(state, why, action, retry)
         self._progress.close()
         self._journal.close()
         for observer in self._observers:
@@ -144,6 +142,11 @@ class Reports:
                 f"after step {self._last_step}; repair the disk, then run the same command again"
             ) from None
 
+    def _end_with(self, state: State, reason: str, action: str, retry: bool) -> None:
+        self._end = state, self._last_step, self._config.train.steps, reason, action, retry
+        with contextlib.suppress(OSError):  # `check_recorded` tries again
+            self._record_end()
+
     def _record_end(self) -> None:
         if self._end:
             self._folder.write_status(*self._end)
@@ -154,10 +157,7 @@ class Reports:
         print(f"warning: {self._folder.path} diverged: {how}", file=sys.stderr, flush=True)
         if state == "completed":
             action = "lower optim.lr or raise schedule.warmup_steps, and train again in another run.dir"
-            total = self._config.train.steps
-            self._end = state, self._last_step, total, f"{ALL_DONE}, but training diverged: {how}", action, True
-            with contextlib.suppress(OSError):  # `check_recorded` tries again
-                self._record_end()
+            self._end_with(state, f"{ALL_DONE}, but training diverged: {how}", action, retry=True)
 
     def _write_page(self) -> str | None:
         """Write the report page and send it to MLflow. A failure prints a warning, and the run does not fail.
