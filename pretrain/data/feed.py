@@ -101,9 +101,7 @@ class DeviceBatch:
     @property
     def inputs(self) -> dict[str, Any]:
         """The arguments of a model's forward pass, by name."""
-        tensors = {name: getattr(self, name) for name in _ARRAYS}
-        others = {name: getattr(self, name) for name in ("seq_len", "longest", "weights", "groups")}
-        return tensors | others
+        return {name: getattr(self, name) for name in (*_ARRAYS, "seq_len", "longest", "weights", "groups")}
 
     def scaled(self, factors: Sequence[Tensor]) -> dict[str, Any]:
         """`inputs`, the weights of each objective's predictions being multiplied by its factor []."""
