@@ -140,7 +140,6 @@ def require_inputs(
     from data_prep.storage import fetch_from_hub, is_hub_name, require_file
     from pretrain.export import check_model
 
-    _refuse_equal(models)
     for model in models:
         if not is_hub_name(model):
             check_model(Path(model))
@@ -149,10 +148,6 @@ def require_inputs(
     for file in filter(None, files):
         require_file(file)
     pinned = list(map(fetch_from_hub, models))
-    _refuse_equal(pinned)
-    return pinned
-
-
-def _refuse_equal(models: Sequence[str | Path]) -> None:
-    if twice := [model for model in models if models.count(model) > 1]:
+    if twice := [model for model in pinned if pinned.count(model) > 1]:
         raise UserError(f"{twice[0]} is named twice. Name each model once.")
+    return pinned

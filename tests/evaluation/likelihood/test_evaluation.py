@@ -238,7 +238,6 @@ def test_the_command_prints_tables_and_writes_json(corpus, models, pairs_file, t
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["m", "m", "--data", "x"], "m is named twice"),
         (["--baseline", "unigram", "--data", "x"], "needs token counts"),
         (["m", "--pairs", "x", "--counts", "x"], "--counts is used only with --data"),
         (["m", "--data", "x", "--pll", "original"], "--pll is used only with --pairs"),
