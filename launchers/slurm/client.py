@@ -85,12 +85,7 @@ def scontrol(*arguments: str, seconds: float = _SECONDS) -> ProgramAnswer:
 def settings() -> dict[str, str]:
     """The cluster's settings; empty if the controller does not answer."""
     answer = scontrol("show", "config")
-    return parse_settings(answer.text) if answer.works else {}
-
-
-def parse_settings(text: str) -> dict[str, str]:
-    """The settings that `scontrol show config` prints."""
-    return dict(re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", text, re.MULTILINE))
+    return dict(re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", answer.text, re.MULTILINE)) if answer.works else {}
 
 
 def max_array_size() -> int:
