@@ -6,7 +6,6 @@ go to the cache of huggingface_hub, which finds the token, and the address of th
 
 import contextlib
 import re
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -172,11 +171,9 @@ def _refusal(repository: str, revision: str, error: Exception) -> str | None:
 def _advice(name: str | Path, weights: bool) -> str:
     """What to do on a machine without a network."""
     repository, revision, _ = hub_parts(name)
-    patterns = ["*.json", "*.txt", *["model*.safetensors"] * weights]
-    include = [word for pattern in patterns for word in ("--include", pattern)]
-    target = repository.rpartition("/")[2]
-    words = ["hf", "download", repository, "--revision", revision, *include, "--local-dir", target]
+    include = "--include '*.json' --include '*.txt'" + " --include 'model*.safetensors'" * weights
+    command = f"hf download {repository} --revision {revision} {include} --local-dir {repository.rpartition('/')[2]}"
     return (
-        f"Without a network, run `{shlex.join(words)}` on another machine, copy the folder here, and name the folder "
-        f"instead of {name}."
+        f"Without a network, run `{command}` on another machine, copy the folder here, and name the folder instead of "
+        f"{name}."
     )
