@@ -8,7 +8,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.processes import module_command
 from launchers.local import rank_variables
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE
-from launchers.slurm.submission import submitted_config
+from pretrain.config_files import load_config
 from pretrain.distributed import interface_to
 from pretrain.run import report_failure
 
@@ -21,7 +21,7 @@ def main(arguments: list[str]) -> int:
     path = Path(arguments[0])
     other = (hosts[0] if node else hosts[-1]) if len(hosts) > 1 else "127.0.0.1"
     try:
-        cluster = submitted_config(path).cluster
+        cluster = load_config(path).cluster
         interface = cluster.interface or interface_to(other)
     except UserError as error:
         report_failure(None, str(error), retry=False)

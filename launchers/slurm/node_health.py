@@ -9,8 +9,8 @@ from data_prep.common.errors import UserError, one_line
 from launchers.local import check_node
 from launchers.slurm import client
 from launchers.slurm.launch_attempt import python_command
-from launchers.slurm.submission import submitted_config
 from pretrain.config import Config
+from pretrain.config_files import load_config
 from pretrain.run import RunFolder
 
 _AT_ONCE = 32
@@ -50,7 +50,7 @@ def problem_here(config: Config) -> str | None:
 def main(arguments: list[str]) -> int:
     """Print the problems of this node, for `ask`."""
     try:
-        problem = problem_here(submitted_config(Path(arguments[0])))
+        problem = problem_here(load_config(Path(arguments[0])))
     except UserError:
         problem = f"cannot read {arguments[0]}"
     print(_MARK, one_line(problem or ""), flush=True)

@@ -10,7 +10,7 @@ from data_prep.common.processes import module_command
 from launchers.slurm import client
 from launchers.slurm.batch_script import batch_script, cores_of, log_pattern
 from pretrain.config import Config
-from pretrain.config_files import as_yaml, load_config, save_config
+from pretrain.config_files import as_yaml, save_config
 from pretrain.run import COMMAND_VARIABLE, RunFolder
 
 
@@ -56,11 +56,6 @@ def write(config: Config) -> Path:
     except OSError as error:
         raise UserError(f"{error.filename} cannot be written ({error.strerror}): choose another run.dir") from None
     return folder.job_script
-
-
-def submitted_config(path: Path) -> Config:
-    """Read the config of a job, RUN/slurm/config.yaml. Raises UserError if it is missing or invalid."""
-    return load_config(path)
 
 
 def launch_run(config: Config, dry_run: bool) -> None:

@@ -38,9 +38,9 @@ from launchers.slurm.requeue_decision import (
     first_start,
     next_after,
 )
-from launchers.slurm.submission import submitted_config
 from pretrain.checkpoint import committed
 from pretrain.config import Config
+from pretrain.config_files import load_config
 from pretrain.run import REFUSAL_VARIABLE, JournalReader, RunFolder, State
 from pretrain.tracking import ModelLogger
 
@@ -285,7 +285,7 @@ def main(arguments: list[str]) -> int:
     """Supervise the job. If it cannot start, print one line and return 1."""
     guard_output(has_result=False)
     try:
-        config = submitted_config(Path(arguments[0]))
+        config = load_config(Path(arguments[0]))
         return Supervisor(config, int(os.environ["SLURM_JOB_ID"]), client.allocated_hosts()).supervise()
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

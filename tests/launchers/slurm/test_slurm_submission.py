@@ -11,7 +11,8 @@ from data_prep.common.errors import UserError
 from launchers.slurm import node_entry
 from launchers.slurm.client import submit
 from launchers.slurm.launch_attempt import HOSTS_VARIABLE, PORT_VARIABLE, python_command, train_command
-from launchers.slurm.submission import check_mounts, render, submitted_config, write
+from launchers.slurm.submission import check_mounts, render, write
+from pretrain.config_files import load_config
 from pretrain.run import RunFolder
 from tests.support.slurm_jobs import NASTY, directives, program, submission
 
@@ -19,9 +20,9 @@ from tests.support.slurm_jobs import NASTY, directives, program, submission
 def test_a_job_reads_the_config_that_was_submitted(tmp_path: Path) -> None:
     asked = submission(tmp_path / NASTY, cpu=True, container={"image": "a", "mounts": ["/b"]})
     write(asked)
-    assert submitted_config(tmp_path / NASTY / "slurm" / "config.yaml") == asked
+    assert load_config(tmp_path / NASTY / "slurm" / "config.yaml") == asked
     with pytest.raises(UserError, match="No config file"):
-        submitted_config(tmp_path / "config.yaml")
+        load_config(tmp_path / "config.yaml")
 
 
 def test_srun_starts_a_task_for_each_rank() -> None:
