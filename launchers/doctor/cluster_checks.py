@@ -11,7 +11,7 @@ from data_prep.common.processes import module_command
 from launchers.doctor.check_runner import presentable
 from launchers.doctor.node_report import compare_nodes, names, values_by_task
 from launchers.local import Finding, judge
-from launchers.slurm import allocated_hosts, run_on_hosts
+from launchers.slurm import allocated_hosts, run_timed_step, srun
 
 _NODE_SECONDS, _MEASURING_SECONDS = 180.0, 600.0
 _LEAVE_OUT = "leave it out (--exclude with sbatch), and ask the administrator to check it"
@@ -49,8 +49,8 @@ def _run(
 ) -> tuple[dict[int, Any], str]:
     """Run a module on these hosts with `each` processes. Returns the tasks' values and the last error message."""
     print(f"{module.rpartition('.')[2]}: {len(hosts)} nodes, {each} processes on each ...", file=sys.stderr, flush=True)
-    command = module_command(module, *arguments)
-    code, output, errors = run_on_hosts(command, hosts, seconds, each, cores, ["--label"])
+    step = srun(module_command(module, *arguments), hosts, each, cores, ["--label"])
+    code, output, errors = run_timed_step(step, seconds)
     last = (errors.strip().splitlines() or ["srun gave no reason"])[-1]
     reason = one_line(last, 200) if code is not None else f"not finished after {seconds:g} s"
     return values_by_task(output), "" if code == 0 else f"({reason})"

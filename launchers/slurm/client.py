@@ -123,15 +123,8 @@ def srun(
     return [*words, "--distribution=block", "--kill-on-bad-exit=0", *options, *command]
 
 
-def run_on_hosts(
-    command: Sequence[str],
-    hosts: Sequence[str],
-    seconds: float,
-    tasks_per_node: int = 1,
-    cpus_per_task: int | None = None,
-    options: Sequence[str] = (),
-) -> tuple[int | None, str, str]:
-    """Run a job step (see srun), and end it after `seconds`.
+def run_timed_step(step: Sequence[str], seconds: float) -> tuple[int | None, str, str]:
+    """Run a job step, the command line of srun, and end it after `seconds`.
 
     Returns the exit code, None for a step that did not end in time, and what it wrote to stdout and stderr.
 
@@ -140,7 +133,7 @@ def run_on_hosts(
     """
     try:
         process = subprocess.Popen(
-            srun(command, hosts, tasks_per_node, cpus_per_task, options),
+            step,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

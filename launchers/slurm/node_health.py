@@ -29,7 +29,7 @@ def _ask_one(config: Config, host: str) -> str | None:
     bare = config.model_copy(update={"cluster": config.cluster.model_copy(update={"container": None})})
     seconds = config.cluster.health_seconds
     command = python_command(bare, "launchers.slurm.node_health", Path.cwd())
-    code, output, errors = client.run_on_hosts(command, [host], seconds)
+    code, output, errors = client.run_timed_step(client.srun(command, [host]), seconds)
     if code is None:
         return f"gave no answer within {seconds} s"
     answers = [line.removeprefix(_MARK).strip() for line in output.splitlines() if line.startswith(_MARK)]
