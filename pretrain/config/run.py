@@ -81,7 +81,6 @@ class TrackConfig(Section):
         "none", description="checkpoints that MLflow gets as logged models"
     )
     system_seconds: float = Field(30.0, ge=0, description="between two samples of the load of each node; 0: none")
-    group_norms_every: int = Field(100, ge=0, description="steps between gradient norms of layers; 0: none")
 
     @field_validator("system_seconds")
     @classmethod

@@ -1,46 +1,29 @@
 """Gradients and weights inside DeepSpeed's engine (as of 0.19), between the last backward pass and the step."""
 
-from collections.abc import Iterator
-from importlib.metadata import version
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from data_prep.common.errors import UserError
 
-
-def named_gradients(engine: Any) -> Iterator[tuple[str, Tensor]]:
-    """This rank's share of the gradients of the global batch, by parameter; where they are offloaded, their norms.
+def local_gradients(engine: Any) -> list[Tensor]:
+    """This rank's share of the gradients of the global batch; where they are offloaded, their norms.
 
     After the last backward pass of a step, for each ZeRO stage. Together, the ranks' shares are all gradients.
-
-    Raises:
-        UserError: if DeepSpeed's gradients do not match the parameters of this rank.
     """
-    optimizer, stage, names = engine.optimizer, engine.zero_optimization_stage(), engine.param_names
+    optimizer, stage = engine.optimizer, engine.zero_optimization_stage()
     if stage == 0:
-        yield from ((name, p.grad) for name, p in engine.module.named_parameters() if p.grad is not None)
-    elif getattr(optimizer, "offload_optimizer" if stage == 3 else "cpu_offload"):
-        by_number = {optimizer.get_param_id(parameter): name for parameter, name in names.items()}
-        yield from ((by_number[number], norm.float()) for number, norm in optimizer.norm_for_param_grads.items())
-    elif stage < 3:
-        for number, parameters in enumerate(optimizer.bit16_groups):
-            held = [parameter for parameter in parameters if parameter._hp_mapping is not None]
-            kept = [g for g in optimizer.averaged_gradients[number] if not hasattr(g, "_zero_padding")]
-            sizes = [parameter._hp_mapping.hp_fragment_address.numel for parameter in held]
-            # DeepSpeed does not mark padding at the end of every partition.
-            if not 0 <= len(kept) - len(held) <= 1 or [g.numel() for g in kept[: len(held)]] != sizes:
-                raise UserError(
-                    f"DeepSpeed {version('deepspeed')} keeps gradients in an unknown order (group {number}: "
-                    f"{len(kept)} gradients of {len(held)} parameters, or of other sizes): install DeepSpeed 0.19"
-                )
-            yield from ((names[parameter], gradient) for parameter, gradient in zip(held, kept, strict=False))
-    else:
-        for number, parameters in enumerate(optimizer.fp16_groups):
-            for parameter, gradient in zip(parameters, optimizer.averaged_gradients[number], strict=True):
-                yield names[parameter], _within(gradient, parameter, dist.get_rank())
+        return [parameter.grad for parameter in engine.module.parameters() if parameter.grad is not None]
+    if getattr(optimizer, "offload_optimizer" if stage == 3 else "cpu_offload"):
+        return [norm.float() for norm in optimizer.norm_for_param_grads.values()]
+    if stage < 3:  # DeepSpeed pads with zeros
+        return [gradient for gradients in optimizer.averaged_gradients.values() for gradient in gradients]
+    return [
+        _within(gradient, parameter, dist.get_rank())
+        for number, parameters in enumerate(optimizer.fp16_groups)
+        for parameter, gradient in zip(parameters, optimizer.averaged_gradients[number], strict=True)
+    ]
 
 
 def replicated_weights(engine: Any) -> dict[str, Tensor]:

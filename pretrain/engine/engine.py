@@ -22,12 +22,11 @@ from pretrain.config import Config
 from pretrain.data import DeviceBatch
 from pretrain.engine.clipping import Clipping
 from pretrain.engine.deepspeed_config import deepspeed_config, refusal, uses_flat_gradients
-from pretrain.engine.deepspeed_state import all_finite, local_weights, named_gradients, replicated_weights
+from pretrain.engine.deepspeed_state import all_finite, local_gradients, local_weights, replicated_weights
 from pretrain.engine.device_time import ComputeTimer
 from pretrain.engine.flat_step import FlatGradientStep
 from pretrain.engine.gradient_buckets import matrix_groups
 from pretrain.engine.gradient_check import GradientCheck, ReportDifferences, checked_parameters
-from pretrain.engine.gradient_norms import GroupNorms
 from pretrain.engine.host_copy import StatesInMemory
 from pretrain.engine.process_group import make_deterministic
 from pretrain.engine.resharding import (
@@ -87,7 +86,6 @@ class Engine:
         self._clipping: Clipping | None = None
         if config.zero.stage == 2 and config.zero.offload == "none":
             self._clipping = Clipping(self.deepspeed.optimizer, config.train.precision == "fp16")
-        self._norms = GroupNorms(self.deepspeed, self._names)
         self._check = GradientCheck(self.deepspeed, checked, flat=self._flat is not None)
 
     def total(self, counts: Sequence[float]) -> Tensor:
@@ -97,11 +95,6 @@ class Engine:
             packed = packed.pin_memory().to(self.device, non_blocking=True)
         dist.all_reduce(packed)
         return packed
-
-    @property
-    def groups(self) -> list[str]:
-        """Parts of the model whose gradient norms `step` measures."""
-        return self._norms.groups
 
     @property
     def host_runs_ahead(self) -> bool:
@@ -115,7 +108,6 @@ class Engine:
         batches: Sequence[DeviceBatch],
         weights: Tensor,
         lr: float,
-        group_norms: bool = False,
         report_gradients: ReportDifferences | None = None,
         objectives: Sequence[float] = (1.0,),
     ) -> Tensor:
@@ -133,7 +125,6 @@ class Engine:
             weights: of each objective, the sum of its predictions' weights in the global batch (their number, if all
                 count the same): [objectives], on the device.
             lr: learning rate of this step.
-            group_norms: measure the gradient norms of `groups` too; the same on every rank.
             report_gradients: compare gradients with a plain all-reduce, and call this before the optimizer steps if
                 some differ, with their relative differences; on every rank.
             objectives: the weight of each objective's mean in the loss.
@@ -141,12 +132,11 @@ class Engine:
         Returns:
             fp64 [2 * objectives + 2] on the device: each objective's cross-entropy and correct predictions summed over
             all ranks, gradient norm before clipping, and whether the step was skipped: if the loss or a gradient of any
-            rank is not finite, weights and optimizer state stay unchanged. With `group_norms` [... + groups]: those
-            norms, before clipping too.
+            rank is not finite, weights and optimizer state stay unchanged.
         """
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr
-        return self._take_step(batches, weights.reshape(-1), objectives, report_gradients, group_norms)
+        return self._take_step(batches, weights.reshape(-1), objectives, report_gradients)
 
     def rehearse(self, batches: Sequence[DeviceBatch], report_gradients: ReportDifferences) -> None:
         """Run a whole step without changing weights, optimizer state or counts; `report_gradients` as in `step`."""
@@ -171,7 +161,6 @@ class Engine:
         weights: Tensor,
         objectives: Sequence[float],
         report_gradients: ReportDifferences | None,
-        group_norms: bool = False,
         skip: bool = False,
     ) -> Tensor:
         """`step` without its learning rate. `skip`: let the optimizer skip the step in any case."""
@@ -195,16 +184,14 @@ class Engine:
                 self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
         self.marker.enter("step")
         sums[-1] = self._squares()
-        if group_norms:
-            sums = torch.cat([sums, self._norms.squares()])
         dist.all_reduce(sums)
-        cross_entropy, correct, squares, of_groups = sums.split([n, n, 1, len(sums) - 2 * n - 1])
-        skipped = ~sums[: 2 * n + 1].isfinite().all() | skip
+        cross_entropy, correct, squares = sums.split([n, n, 1])
+        skipped = ~sums.isfinite().all() | skip
         norm = self._optimize(skipped.float(), squares[0]).to(self.device, torch.float64)
         if n > 1:
             scaled = torch.stack(factors)
             cross_entropy = cross_entropy / scaled.where(scaled != 0, 1)  # 0: without a share in this phase
-        return torch.cat([cross_entropy, correct, norm.reshape(1), skipped.double().reshape(1), of_groups.sqrt()])
+        return torch.cat([cross_entropy, correct, norm.reshape(1), skipped.double().reshape(1)])
 
     def _squares(self) -> Tensor:
         """This rank's share of the gradients' sum of squares, [] on the device; not finite if a gradient is not.
@@ -213,8 +200,7 @@ class Engine:
         """
         if self._flat:
             return self._flat.gradients.squares()
-        gradients = [gradient for _, gradient in named_gradients(self.deepspeed)]
-        return all_finite(gradients, self.device).double().reciprocal() - 1  # 0 or infinity
+        return all_finite(local_gradients(self.deepspeed), self.device).double().reciprocal() - 1  # 0 or infinity
 
     def _optimize(self, skipped: Tensor, squares: Tensor) -> Tensor:
         """Let the optimizer step. Where `skipped` (fp32 [] on the device) is 1, weights and state stay unchanged.
@@ -352,7 +338,7 @@ class Engine:
             self._flat.close()
         self.deepspeed.destroy()
         # Each holds the optimizer, or copies of its state.
-        del self.deepspeed, self._flat, self._clipping, self._norms, self._check, self._states
+        del self.deepspeed, self._flat, self._clipping, self._check, self._states
         gc.collect()
         get_accelerator().empty_cache()
 

@@ -72,7 +72,7 @@ class StepOutput:
     """The output of an engine step, summed over all ranks.
 
     losses: of each objective.
-    grad_norm: before clipping. group_norms: norms of the parts of the model, if measured.
+    grad_norm: before clipping.
     skipped: 1 if loss or gradients were not finite, so the optimizer skipped the step.
     sums: of the batches of all ranks.
     """
@@ -80,14 +80,12 @@ class StepOutput:
     losses: tuple[LossSums, ...]
     grad_norm: float
     skipped: float
-    group_norms: tuple[float, ...]
     sums: StepSums
 
     @classmethod
-    def unpack(cls, values: Sequence[float], ranks: int, objectives: int = 1) -> "StepOutput":
+    def unpack(cls, values: Sequence[float], objectives: int) -> "StepOutput":
         """Unpack a vector of a step: the numbers of this output, then the packed sums."""
-        numbers = _FIXED + 2 * objectives + ranks  # of the sums
-        sums = StepSums.unpack(values[-numbers:], objectives)
+        grad_norm, skipped, *packed = values[2 * objectives :]
+        sums = StepSums.unpack(packed, objectives)
         losses = map(LossSums, values[:objectives], values[objectives:], sums.predictions, sums.weights)
-        grad_norm, skipped, *group_norms = values[2 * objectives : -numbers]
-        return cls(tuple(losses), grad_norm, skipped, tuple(group_norms), sums)
+        return cls(tuple(losses), grad_norm, skipped, sums)

@@ -152,12 +152,11 @@ class Loop:
         batches = [batch.wait() for batch in loaded.batches]
         self._run.marker.enter("collective")
         sums = self._engine.total(self._own_sums(loaded).pack())
-        norms_due = self._is_due(config.track.group_norms_every, 1)
         check_due = self._is_due(config.guard.gradient_check_steps, 1)
         report = partial(end_for_wrong_gradients, config=config, step=step) if check_due else None
         weights = StepSums.packed_weights(sums, len(config.objective_kinds))
         of_objectives = loss_weights(config, self._step, loaded.step.shares)
-        output = self._engine.step(batches, weights, lr, norms_due, report, of_objectives)
+        output = self._engine.step(batches, weights, lr, report, of_objectives)
         times = self._clock.end()
         info = StepInfo(
             step,
@@ -197,13 +196,13 @@ class Loop:
         """Report steps whose values have arrived. All ranks have the same values, so they decide the same."""
         config, ranks = self._config, len(self._run.hosts)
         for info, values in due:
-            output = StepOutput.unpack(values, ranks, len(config.objective_kinds))
+            output = StepOutput.unpack(values, len(config.objective_kinds))
             sums = output.sums
             self._stopping = self._stopping or sums.stop > 0
             self._save_due = self._save_due or sums.save_due > 0
             self._state = replace(self._state, replaced_tokens=self._state.replaced_tokens + int(sums.replaced))
             self._status.write(info.step, self._phase.name, self.guard.history, self._saver.problem)
-            metrics = step_metrics(info, output, self._engine.groups, config)
+            metrics = step_metrics(info, output, config)
             metrics |= self._flops.metrics(sums.flops, sum(sums.predictions), info.seconds, ranks)
             times = sums.compute_seconds, info.waited, info.seconds, info.host_behind
             result = StepResult(info.step, info.before, info.shape, metrics["train/loss"], output.skipped > 0, *times)

@@ -130,21 +130,14 @@ class FlopsCounter:
         return {"speed/tflops": tflops} | ({"speed/mfu": tflops / self.peak} if self.peak else {})
 
 
-def step_metrics(info: StepInfo, output: StepOutput, groups: Sequence[str], config: Config) -> dict[str, float]:
-    """The metrics of a step.
-
-    Args:
-        groups: names of the parts of the model whose gradient norms may be in the output.
-    """
-    sums = output.sums
-    metrics = objective_metrics("train", config, info.step - 1, info.shares, output.losses) | {
+def step_metrics(info: StepInfo, output: StepOutput, config: Config) -> dict[str, float]:
+    """The metrics of a step."""
+    return objective_metrics("train", config, info.step - 1, info.shares, output.losses) | {
         "train/learning_rate": info.lr,
         "train/mask_rate": info.mask_rate,
         "train/grad_norm": output.grad_norm,
         "data/seq_len": info.seq_len,
-        "speed/tokens_per_second": sums.tokens / info.seconds,
+        "speed/tokens_per_second": output.sums.tokens / info.seconds,
         "speed/data_wait": info.waited / info.seconds,
         "speed/step_seconds": info.seconds,
     }
-    norms = zip(groups, output.group_norms, strict=True) if output.group_norms else ()
-    return metrics | {f"grad_norm/{group}": norm for group, norm in norms}

@@ -21,7 +21,6 @@ _PLACES = {
     "checkpoint/": "system/checkpoint_",
     "data/": "system/data_",
     "eval/seconds": "system/eval_seconds",
-    "grad_norm/": "train/grad_norm/",
     "speed/mfu": "train/mfu",
     "speed/tokens_per_second": "train/tokens_per_second",
     "speed/": "system/",

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import deepspeed
@@ -15,7 +15,6 @@ from data_prep.common.processes import leave
 from pretrain.config import Config
 from pretrain.data import Batch, DeviceFeed
 from pretrain.engine import Engine, init_distributed
-from pretrain.engine.gradient_norms import group_of
 from pretrain.masking import Vocabulary
 from pretrain.model import Encoder, EncoderShape
 from tests.support.optimizers import MATRIX
@@ -112,7 +111,7 @@ def take_step(engine: Engine, batches: Sequence[Batch], lr: float = LR, **option
 
 def step_gradients(engine: Engine, batches: Sequence[Batch], lr: float = LR) -> dict[str, np.ndarray]:
     """Take a step; its full gradients by parameter, its loss a prediction of each objective ("loss") and gradient norm
-    ("norm"), and the norms of the model's parts ("norm of layer_0")."""
+    ("norm")."""
     recorded: dict[str, Any] = {}
     inner: Any = engine.deepspeed
     inner_step = inner.step
@@ -125,22 +124,13 @@ def step_gradients(engine: Engine, batches: Sequence[Batch], lr: float = LR) -> 
 
     inner.step = record_then_step
     n = len(engine.config.objectives)
-    values = np.array(take_step(engine, batches, lr, group_norms=True))
+    values = np.array(take_step(engine, batches, lr))
     inner.step = inner_step
-    recorded |= {"loss": values[:n] / global_weights(engine, batches).numpy(), "norm": values[2 * n]}
-    return recorded | {f"norm of {name}": part for name, part in zip(engine.groups, values[2 * n + 2 :], strict=True)}
+    return recorded | {"loss": values[:n] / global_weights(engine, batches).numpy(), "norm": values[2 * n]}
 
 
 def norm(gradients: Sequence[np.ndarray]) -> np.ndarray:
     return np.sqrt(sum((gradient.astype(np.float64) ** 2).sum() for gradient in gradients))
-
-
-def norms_of_parts(gradients: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """By the names that `step_gradients` gives them, from the gradients of all parameters by name."""
-    parts: dict[str, list[np.ndarray]] = {}
-    for name, gradient in gradients.items():
-        parts.setdefault(f"norm of {group_of(name)}", []).append(gradient)
-    return {part: norm(members) for part, members in parts.items()}
 
 
 def full_state(engine: Engine, key: str | None) -> dict[str, np.ndarray]:

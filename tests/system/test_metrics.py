@@ -16,9 +16,9 @@ from tests.support.datasets import SPECIAL_IDS, make_dataset
 from tests.system.soak.soak import assert_same_checkpoint
 
 ROOT = Path(__file__).parents[2]
-STEPS, GROUP_STEPS = 12, 5
-WATCHED = {"track__system_seconds": 0.1, "track__group_norms_every": GROUP_STEPS, "train__profile": {"steps": [3, 7]}}
-UNWATCHED = {"track__system_seconds": 0, "track__group_norms_every": 0}
+STEPS = 12
+WATCHED = {"track__system_seconds": 0.1, "train__profile": {"steps": [3, 7]}}
+UNWATCHED = {"track__system_seconds": 0}
 SETTINGS = {
     "train__steps": STEPS,
     "checkpoint__every_steps": 6,
@@ -120,13 +120,6 @@ def test_rates_leave_out_padding(watched, entries):
         assert counted == pytest.approx(real, rel=1e-9)
         padded += rows.original.size - real
     assert padded, "no padding, so that rates with it would pass"
-
-
-def test_parts_of_the_gradient_norm_come_now_and_then_and_make_up_the_whole(entries):
-    found = {entry.step: [v for name, v in entry.metrics.items() if name.startswith("grad_norm/")] for entry in entries}
-    assert {step for step, parts in found.items() if parts} == {5, 10}
-    for entry in (entries[4], entries[9]):
-        assert sum(v**2 for v in found[entry.step]) ** 0.5 == pytest.approx(entry.metrics["train/grad_norm"], rel=1e-5)
 
 
 def test_nothing_that_is_measured_changes_a_result(watched, tmp_path):

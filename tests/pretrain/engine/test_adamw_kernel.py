@@ -49,7 +49,7 @@ def trained(precision: str, folder: Path, *using: Operations, sent: str = "fp32"
             engine.load(Checkpoint(folder, SAVED, {"layout": layout_of(engine.config)}, {}))
         wrong, weight = dict[str, float](), next(engine.module.parameters())
         hook = weight.register_hook(lambda gradient: gradient * torch.inf) if step == NOT_FINITE else None
-        values.append(take_step(engine, rank_batches(number), group_norms=True, report_gradients=wrong.update))
+        values.append(take_step(engine, rank_batches(number), report_gradients=wrong.update))
         assert values[-1][3] == (step == NOT_FINITE)
         assert not wrong, f"{precision}, step {step}: {wrong}"
         if hook:

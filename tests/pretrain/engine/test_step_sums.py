@@ -29,9 +29,7 @@ def test_sums_of_ranks_are_sums_of_each_number():
     assert StepSums.packed_weights(total, OBJECTIVES).tolist() == [5.0, 18.0]
 
 
-def test_a_step_is_unpacked_with_and_without_group_norms():
-    for norms in ((), (0.1, 0.2, 0.3)):
-        losses = LossSums(2.5, 3.0, 5.0, 2.5), LossSums(1.5, 4.0, 9.0, 9.0)
-        output = StepOutput(losses, 0.75, 0.0, norms, SUMS)
-        values = [2.5, 1.5, 3.0, 4.0, 0.75, 0.0, *norms, *SUMS.pack()]
-        assert StepOutput.unpack(values, ranks=2, objectives=OBJECTIVES) == output
+def test_the_values_of_a_step_are_unpacked():
+    losses = LossSums(2.5, 3.0, 5.0, 2.5), LossSums(1.5, 4.0, 9.0, 9.0)
+    values = [2.5, 1.5, 3.0, 4.0, 0.75, 0.0, *SUMS.pack()]
+    assert StepOutput.unpack(values, OBJECTIVES) == StepOutput(losses, 0.75, 0.0, SUMS)
