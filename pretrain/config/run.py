@@ -125,9 +125,6 @@ class GuardConfig(Section):
     )
     slow_factor: float = Field(1.5, ge=0, description="a rank is slow at so many times the others' time; 0: off")
     replica_check_steps: int = Field(1000, ge=0, description="steps between comparisons of the ranks' weights; 0: off")
-    gradient_check_steps: int = Field(
-        0, ge=0, description="steps between comparisons of gradients with a plain all-reduce; 0: in the trial step only"
-    )
     data_wait: float = Field(0.1, ge=0, le=1, description="warn above this share of waiting for data; 0: never")
 
     @model_validator(mode="after")

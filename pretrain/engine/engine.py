@@ -6,7 +6,7 @@ Only modules of pretrain.engine import DeepSpeed.
 import contextlib
 import functools
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import deepspeed
@@ -108,7 +108,6 @@ class Engine:
         batches: Sequence[DeviceBatch],
         weights: Tensor,
         lr: float,
-        report_gradients: ReportDifferences | None = None,
         objectives: Sequence[float] = (1.0,),
     ) -> Tensor:
         """One optimizer step over the global batch.
@@ -125,8 +124,6 @@ class Engine:
             weights: of each objective, the sum of its predictions' weights in the global batch (their number, if all
                 count the same): [objectives], on the device.
             lr: learning rate of this step.
-            report_gradients: compare gradients with a plain all-reduce, and call this before the optimizer steps if
-                some differ, with their relative differences; on every rank.
             objectives: the weight of each objective's mean in the loss.
 
         Returns:
@@ -136,10 +133,14 @@ class Engine:
         """
         for group in self.deepspeed.optimizer.param_groups:
             group["lr"] = lr
-        return self._take_step(batches, weights.reshape(-1), objectives, report_gradients)
+        return self._take_step(batches, weights.reshape(-1), objectives)
 
-    def rehearse(self, batches: Sequence[DeviceBatch], report_gradients: ReportDifferences) -> None:
-        """Run a whole step without changing weights, optimizer state or counts; `report_gradients` as in `step`."""
+    def rehearse(self, batches: Sequence[DeviceBatch], report: ReportDifferences) -> None:
+        """Run a whole step without changing weights, optimizer state or counts.
+
+        Gradients are compared with a plain all-reduce. If some differ, `report` is called with their relative
+        differences before the optimizer steps, on every rank.
+        """
         counts = {name: getattr(self.deepspeed, name) for name in _COUNTS}
         scaler = getattr(self.deepspeed.optimizer, "loss_scaler", None)  # fp16
         scale = dict(vars(scaler)) if scaler else {}
@@ -147,7 +148,7 @@ class Engine:
         used = torch.stack([(batch.labels != IGNORED).sum() for batch in batches]).sum()
         weights = (used * dist.get_world_size() / n).double().expand(n)
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            self._take_step(batches, weights, (1 / n,) * n, report_gradients, skip=True)
+            self._take_step(batches, weights, (1 / n,) * n, report)
         self.compute_timer.take()
         self.marker.enter("start")
         for name, value in counts.items():
@@ -160,17 +161,16 @@ class Engine:
         batches: Sequence[DeviceBatch],
         weights: Tensor,
         objectives: Sequence[float],
-        report_gradients: ReportDifferences | None,
-        skip: bool = False,
+        report: ReportDifferences | None = None,
     ) -> Tensor:
-        """`step` without its learning rate. `skip`: let the optimizer skip the step in any case."""
+        """`step` without its learning rate. `report`: of `rehearse`, whose step the optimizer skips."""
         of_all = weights.sum().clamp(min=1)
         scale = (1 if self._flat else dist.get_world_size()) / of_all
         # The loss of an objective is divided by its own weights, not by all weights: factors near 1 suit 16 bits.
         factors = [weight * of_all / own.where(own > 0, 1) for weight, own in zip(objectives, weights, strict=True)]
         n = len(factors)
         sums = torch.zeros(2 * n + 1, dtype=torch.float64, device=self.device)
-        with self._checked(report_gradients):
+        with self._check if report else contextlib.nullcontext():
             for number, batch in enumerate(batches, start=1):
                 # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
                 self.deepspeed.set_gradient_accumulation_boundary(number == len(batches))
@@ -182,11 +182,13 @@ class Engine:
                 _add_by_objective(sums[:-1].view(2, n), batch, prediction.cross_entropy, prediction.correct)
                 self.marker.enter("backward")
                 self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
+            if report:
+                self._check.report_differences(report)
         self.marker.enter("step")
         sums[-1] = self._squares()
         dist.all_reduce(sums)
         cross_entropy, correct, squares = sums.split([n, n, 1])
-        skipped = ~sums.isfinite().all() | skip
+        skipped = ~sums.isfinite().all() | (report is not None)
         norm = self._optimize(skipped.float(), squares[0]).to(self.device, torch.float64)
         if n > 1:
             scaled = torch.stack(factors)
@@ -341,16 +343,6 @@ class Engine:
         del self.deepspeed, self._flat, self._clipping, self._check, self._states
         gc.collect()
         get_accelerator().empty_cache()
-
-    @contextlib.contextmanager
-    def _checked(self, report: ReportDifferences | None) -> Iterator[None]:
-        """Compare the gradients of the backward passes within, if there is a `report`."""
-        if report is None:
-            yield
-            return
-        with self._check:
-            yield
-            self._check.report_differences(report)
 
     def _backward(self, loss: Tensor, last: bool) -> None:
         """Add the gradients of a micro-batch; after the `last`, the gradients of all ranks are ready for the step."""

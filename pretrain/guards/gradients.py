@@ -7,13 +7,12 @@ from pretrain.config import Config
 from pretrain.guards.step_guard import EndOfRun
 
 
-def end_for_wrong_gradients(differences: dict[str, float], config: Config, step: int | None = None) -> None:
-    """End the run; on every rank.
+def end_for_wrong_gradients(differences: dict[str, float], config: Config) -> None:
+    """End the run after its trial step; on every rank.
 
     Args:
         differences: relative differences of gradients from a plain all-reduce, by parameter.
         config: the run.
-        step: the number of the step; None for the trial step.
 
     Raises:
         EndOfRun: always.
@@ -21,7 +20,6 @@ def end_for_wrong_gradients(differences: dict[str, float], config: Config, step:
     zero, offloads = config.zero, config.zero.offload != "none"
     worst, size = max(differences.items(), key=lambda difference: difference[1])
     others = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
-    which = f"In step {step}, gradients" if step else "Gradients"
     differ = "are not finite, but the gradients of a plain all-reduce are,"
     if math.isfinite(size):
         differ = f"differ from a plain all-reduce by {100 * size:.2g}% of their norm"
@@ -30,8 +28,6 @@ def end_for_wrong_gradients(differences: dict[str, float], config: Config, step:
     advice = f"Set zero.stage=1{' and zero.offload=none' if offloads else ''}, or use another version of DeepSpeed."
     if zero.stage == 1 and not offloads:  # Maskwright's own reduction
         advice = "Use another version of DeepSpeed or PyTorch."
-    if step:
-        advice += " Steps since the last comparison may have used wrong gradients: go back to a checkpoint before them."
     raise EndOfRun(
-        f"{which} of {worst}{others} {differ} with {', '.join(parts)} and DeepSpeed {version('deepspeed')}. {advice}"
+        f"Gradients of {worst}{others} {differ} with {', '.join(parts)} and DeepSpeed {version('deepspeed')}. {advice}"
     )

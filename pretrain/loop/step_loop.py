@@ -2,7 +2,6 @@
 
 import contextlib
 from dataclasses import replace
-from functools import partial
 from typing import Literal
 
 import torch
@@ -14,7 +13,7 @@ from pretrain.config import Phase
 from pretrain.data import DeviceFeed, Loader, MixturePosition
 from pretrain.distributed import DeferredReader, run_on_rank_zero
 from pretrain.engine import Engine, StepClock, StepOutput, StepSums
-from pretrain.guards import EndOfRun, StepGuard, StepResult, check_replicas, end_for_wrong_gradients
+from pretrain.guards import EndOfRun, StepGuard, StepResult, check_replicas
 from pretrain.loop.garbage import ChosenCollections
 from pretrain.loop.held_out import HeldOutEvaluation
 from pretrain.loop.loaded_steps import LoadedStep, prefetch
@@ -121,9 +120,9 @@ class Loop:
         """The number of steps done."""
         return self._state.steps_done
 
-    def _is_due(self, every: int, after_steps: int = 0) -> bool:
+    def _is_due(self, every: int) -> bool:
         """Whether something is due that happens every so many steps; 0: never."""
-        return every > 0 and (self._step + after_steps) % every == 0
+        return every > 0 and self._step % every == 0
 
     # Step
 
@@ -152,11 +151,9 @@ class Loop:
         batches = [batch.wait() for batch in loaded.batches]
         self._run.marker.enter("collective")
         sums = self._engine.total(self._own_sums(loaded).pack())
-        check_due = self._is_due(config.guard.gradient_check_steps, 1)
-        report = partial(end_for_wrong_gradients, config=config, step=step) if check_due else None
         weights = StepSums.packed_weights(sums, len(config.objective_kinds))
         of_objectives = loss_weights(config, self._step, loaded.step.shares)
-        output = self._engine.step(batches, weights, lr, report, of_objectives)
+        output = self._engine.step(batches, weights, lr, of_objectives)
         times = self._clock.end()
         info = StepInfo(
             step,
@@ -170,7 +167,7 @@ class Loop:
             settings=self._settings,
             times=times,
             waited=self._clock.waited,
-            host_behind=self._engine.host_runs_ahead and not check_due and times[0].is_reached,
+            host_behind=self._engine.host_runs_ahead and times[0].is_reached,
         )
         self._run.marker.enter("journal")
         return info, torch.cat([output, sums])

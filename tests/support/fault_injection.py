@@ -5,7 +5,7 @@ from PYTHONPATH at its start, and that calls `install`. So it works under every 
 `install` in processes that it forks. Kinds of faults, with their arguments:
 
 nan_gradient: the gradient of one parameter on one rank has a NaN (rank, step).
-lost_gradient: one rank's gradient of one parameter is lost before it is reduced; ZeRO 0 and 1 (rank, step).
+lost_gradient: one rank loses its gradient of one parameter before the sum; ZeRO 0 and 1 (rank, step; 0: trial step).
 bad_batch: a step whose batch begins at this row of the stream has a far too high learning rate (row).
 flip_bit: a bit of one rank's weights flips after the step (rank, step).
 kill: the process is killed before the step (rank, step).
@@ -85,6 +85,7 @@ def _wrap(loop: ModuleType) -> None:
     def remember_engine(engine: Any, *arguments: Any, **named: Any) -> None:
         init(engine, *arguments, **named)
         engines[:] = [engine]
+        faults.before_step(0, engine.module)
 
     @functools.wraps(take_batches)
     def harm_before(prefetcher: Any) -> Any:

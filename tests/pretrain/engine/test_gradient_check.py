@@ -13,7 +13,7 @@ from pretrain.engine import Engine
 from pretrain.engine.gradient_check import checked_parameters
 from pretrain.model import Encoder, Prediction
 from pretrain.optim import build_optimizer
-from tests.support.engine_steps import RUNS, config, model, on_device, rank_batches, run_as_rank, take_step
+from tests.support.engine_steps import RUNS, config, gradient_differences, model, rank_batches, run_as_rank
 from tests.support.ranks import run_ranks
 
 QUICK = [("fp32", "0"), ("fp32", "1"), ("bf16", "2"), ("bf16", "3")]
@@ -31,7 +31,7 @@ class CalledTwice(Encoder):
 
 
 def differences(precision: str, zero: str, kind: type[Encoder], defect: Defect | None = None) -> dict[str, float]:
-    """What the check of a step of three micro-batches reports. On rank 1, a defect between autograd and the reduction
+    """What the trial step of three micro-batches reports. On rank 1, a defect between autograd and the reduction
     spoils the gradients of a parameter."""
     encoder, number = model(kind), 0
 
@@ -44,11 +44,8 @@ def differences(precision: str, zero: str, kind: type[Encoder], defect: Defect |
 
     if defect and dist.get_rank() == 1:
         encoder.get_parameter(SPOILED).register_post_accumulate_grad_hook(spoil)
-    engine, reported = Engine(config(precision, zero), encoder), dict[str, float]()
-    if kind is CalledTwice:
-        engine.rehearse(on_device(engine, rank_batches(1)), reported.update)
-    else:
-        take_step(engine, rank_batches(1), report_gradients=reported.update)
+    engine = Engine(config(precision, zero), encoder)
+    reported = gradient_differences(engine, rank_batches(1))
     engine.release()
     return reported
 

@@ -15,7 +15,7 @@ from pretrain.config import Config
 from pretrain.engine import Engine
 from pretrain.model import Encoder, EncoderShape, Prediction
 from tests.support import engine_steps
-from tests.support.engine_steps import model, rank_batches, run_as_rank, take_step
+from tests.support.engine_steps import gradient_differences, model, rank_batches, run_as_rank, take_step
 from tests.support.ranks import run_ranks
 
 STEPS = 8
@@ -27,9 +27,9 @@ def config(precision: str = "fp32", optimizer: str = "adamw", **zero: Any) -> Co
     return engine_steps.config(precision, "1", optim=optim, zero={"stage": 1, **zero})
 
 
-def step(engine: Engine, number: int, **options: Any) -> list[float]:
+def step(engine: Engine, number: int) -> list[float]:
     """Cross-entropy, correct predictions, norm, skipped. Odd steps accumulate several micro-batches."""
-    return take_step(engine, rank_batches(number % len(engine_steps.STEPS)), **options)
+    return take_step(engine, rank_batches(number % len(engine_steps.STEPS)))
 
 
 def trained(settings: Config, encoder: Encoder) -> tuple[list[list[float]], dict[str, np.ndarray]]:
@@ -108,9 +108,10 @@ def check_dtypes() -> None:
     for zero in ({"stage": 0}, {"stage": 1}, {"stage": 1, "offload": "cpu"}, {"stage": 2}, {"stage": 3}):
         norms = {}
         for dtype in ("fp32", "bf16"):
-            engine, wrong = Engine(config(**zero, reduce_dtype=dtype), model()), dict[str, float]()
-            norms[dtype] = [step(engine, number, report_gradients=wrong.update)[2] for number in range(2)]
+            engine = Engine(config(**zero, reduce_dtype=dtype), model())
+            wrong = gradient_differences(engine, rank_batches(1))
             assert not wrong, f"ZeRO {zero}, {dtype}: {wrong}"
+            norms[dtype] = [step(engine, number)[2] for number in range(2)]
             engine.release()
         assert norms["fp32"] != norms["bf16"], f"ZeRO {zero}: {norms}"
         np.testing.assert_allclose(norms["bf16"], norms["fp32"], rtol=1e-2, err_msg=str(zero))
@@ -127,9 +128,9 @@ class InTwoPasses(Encoder):
 
 
 def check_passes() -> None:
-    engine, wrong = Engine(config(overlap=False), model(InTwoPasses)), dict[str, float]()
-    assert step(engine, 0, report_gradients=wrong.update)[3] == 0
-    assert not wrong
+    engine = Engine(config(overlap=False), model(InTwoPasses))
+    assert not gradient_differences(engine, rank_batches(0))
+    assert step(engine, 0)[3] == 0
     engine.release()
     engine = Engine(config(), model(InTwoPasses))
     with pytest.raises(UserError, match=r"Set zero\.overlap to false"):
