@@ -127,7 +127,6 @@ class StageSettings:
 class ZeroConfig(Section):
     stage: Literal[0, 1, 2, 3] = Field(1, description="parts of the state that ZeRO spreads over the processes")
     offload: Literal["none", "cpu"] = Field("none", description="where optimizer state and fp32 weights are")
-    offload_parameters: bool = Field(False, description="stage 3: keep the parameters in the host's memory too")
     reduce_dtype: Literal["fp32", "bf16"] = Field("fp32", description="of gradients sent between processes")
     overlap: bool = Field(True, description="stage 1 without offload: send gradients and weights during the passes")
 
@@ -135,8 +134,6 @@ class ZeroConfig(Section):
     def _offloads(self) -> "ZeroConfig":
         if self.offload != "none" and self.stage == 0:
             raise ValueError("offload needs the optimizer state of one process apart: write stage 1, 2 or 3")
-        if self.offload_parameters and (self.stage != 3 or self.offload == "none"):
-            raise ValueError("offload_parameters is for stage 3 with offload cpu")
         if self.stage != 1 or self.offload != "none":
             self.refuse_unread("overlap", why="is for stage 1 without offload")
         return self

@@ -28,10 +28,6 @@ _ALLOWED: dict[str, Literal["always", "fp16", "buckets"]] = {
     "zero_optimization.stage3_module_granularity_threshold": "always",
     "zero_optimization.offload_optimizer.pin_memory": "always",
     "zero_optimization.offload_optimizer.buffer_count": "always",
-    "zero_optimization.offload_param.pin_memory": "always",
-    "zero_optimization.offload_param.buffer_count": "always",
-    "zero_optimization.offload_param.buffer_size": "always",
-    "zero_optimization.offload_param.max_in_cpu": "always",
     "fp16.loss_scale": "fp16",
     "fp16.initial_scale_power": "fp16",
     "fp16.loss_scale_window": "fp16",
@@ -92,10 +88,7 @@ def _ours(config: Config, parameters: int, device: str) -> dict[str, Any]:
         "reduce_bucket_size": bucket_size(parameters, device),
     }
     if config.zero.offload != "none":
-        pinned = {"pin_memory": device == "cuda"}
-        zero["offload_optimizer"] = pinned | {"device": config.zero.offload}
-        if config.zero.offload_parameters:
-            zero["offload_param"] = pinned | {"device": "cpu"}
+        zero["offload_optimizer"] = {"device": config.zero.offload, "pin_memory": device == "cuda"}
     ours: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,

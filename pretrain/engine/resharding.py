@@ -53,7 +53,6 @@ def layout_of(config: Config) -> Layout:
         "processes": dist.get_world_size(),
         "zero.stage": config.zero.stage,
         "zero.offload": config.zero.offload,
-        "zero.offload_parameters": config.zero.offload_parameters,
         "train.precision": config.train.precision,
         "deepspeed": config.deepspeed,
     }

@@ -148,9 +148,8 @@ def _weights(config: Config, sizes: Sizes, part: int) -> list[Memory]:
     threshold = _raw(config, "param_persistence_threshold", _PERSISTENT)
     whole = sum(n for _, numels in sizes.groups for n in numels if n <= threshold)
     gathered = min(sizes.total - whole, _raw(config, "max_live_parameters", _MAX_LIVE))
-    weights = Memory("weights", 0, part * b) if config.zero.offload_parameters else Memory("weights", part * b)
     return [
-        weights,
+        Memory("weights", part * b),
         Memory("small weights, whole", whole * b),
         Memory("weights gathered for a pass, at most", gathered * b, when="pass"),
     ]

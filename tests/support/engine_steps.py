@@ -48,7 +48,7 @@ def config(precision: str, zero: str, /, **sections: Any) -> Config:
         "data": {"train": "unused"},
         "optim": {"eps": 1e-3, "grad_clip": 0.5},  # a large eps: updates follow gradients without jumps
         "train": {"steps": 1, "precision": precision},
-        "zero": {"stage": int(zero[0]), "offload": offload, "offload_parameters": zero == "3-cpu"},
+        "zero": {"stage": int(zero[0]), "offload": offload},
     }
     return Config.model_validate(values | sections)
 

@@ -122,7 +122,6 @@ def test_a_misspelt_required_key_is_not_reported_as_missing(write, change, overr
         (["zero.stage=2", "zero.overlap=false"], "overlap is for stage 1 without offload; remove it"),
         (["zero.stage=0"], "zero.stage 0 is for train.precision fp32; write zero.stage 1 for bf16"),
         (["zero={stage: 0, offload: cpu}", "train.precision=fp32"], "zero: offload needs the optimizer state of"),
-        (["zero={stage: 2, offload: cpu, offload_parameters: true}"], "offload_parameters is for stage 3 with offload"),
         (["schedule={kind: cosine, decay: 1-sqrt}"], "schedule: decay is for kind wsd, not cosine; remove it"),
         (["schedule={kind: constant, min_ratio: 0.1}"], "schedule: min_ratio is for rates that fall"),
         (["model.max_positions=64"], "model.max_positions (64) must be at least the longest data.seq_len (128)"),

@@ -19,7 +19,7 @@ SHAPE = EncoderShape(vocab_size=101, layers=1, hidden=330, heads=3, intermediate
 SMALL = 8192  # bytes: a few scalars, and the memory of the process group
 LETS_GO_SECONDS = 10.0  # for gloo's threads on a busy machine
 CASES = [("fp32", str(stage), "adamw") for stage in range(4)] + [("bf16", str(stage), "adamw") for stage in (1, 2, 3)]
-CASES += [("bf16", f"{stage}-cpu", "adamw") for stage in (1, 2, 3)] + [("bf16", "3-cpu-all", "adamw")]
+CASES += [("bf16", f"{stage}-cpu", "adamw") for stage in (1, 2, 3)]
 CASES += [("bf16", "1", "muon"), ("fp32", "0", "muon"), ("bf16", "2", "ema")]
 
 
@@ -32,11 +32,7 @@ def config(precision: str, zero: str, optimizer: str) -> Config:
             "data": {"train": "unused"},
             "optim": optim,
             "train": {"steps": 1, "precision": precision},
-            "zero": {
-                "stage": int(stage),
-                "offload": "cpu" if offload else "none",
-                "offload_parameters": "all" in offload,
-            },
+            "zero": {"stage": int(stage), "offload": "cpu" if offload else "none"},
             "checkpoint": {"asynchronous": False},
         }
     )
