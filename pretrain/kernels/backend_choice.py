@@ -4,7 +4,7 @@
 `ComputeBackends` says what was chosen, and why attention is not flash attention. Does not import torch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Literal, NamedTuple
@@ -90,11 +90,6 @@ class KernelChoice:
     path: FastPath
     reason: str = ""
 
-    def as_record(self, made_with: str) -> dict[str, Any]:
-        """The values of environment.json for `Candidates.after_record`."""
-        reason = self.reason.removeprefix(_AS_BEFORE)
-        return {**self.path.as_settings(), "reason": reason, "made_with": made_with}
-
 
 @dataclass(frozen=True)
 class Candidates:
@@ -142,26 +137,23 @@ class Candidates:
         """The choice that needs no comparison; None if there are several paths."""
         return KernelChoice(self.paths[0], self.reason) if len(self.paths) == 1 else None
 
-    def after_record(self, recorded: Any, made_with: str) -> "Candidates":
+    def after_record(self, recorded: Mapping[str, Any], made_with: str) -> "Candidates":
         """The candidates of a resumed run on such a machine: the path of its last start, then slower ones.
 
         The choice is therefore the same on the same machine, whatever rounding does to gradients of trained weights.
 
         Args:
-            recorded: KernelChoice.as_record of the last start, or any other value from a file.
+            recorded: values of environment.json, of the last start.
             made_with: GPU and versions of this start.
         """
-        if not isinstance(recorded, dict) or recorded.get("made_with") != made_with:
+        if recorded.get("kernels_made_with") != made_with or self.choice:
             return self
-        path = FastPath(
-            recorded.get("fused_kernels") is True,
-            recorded.get("compile") is True,
-            recorded.get("flash_attention", BUILT_IN),
-        )
-        if path not in self.paths or self.choice:
-            return self
-        reason = f"{_AS_BEFORE}{recorded.get('reason', '')}"
-        return replace(self, paths=self.paths[self.paths.index(path) :], reason=reason, known=path)
+        last = recorded.get("kernels"), recorded.get("flash_attention", BUILT_IN)
+        for number, path in enumerate(self.paths):
+            if (path.kernels, path.flash) == last:
+                why = recorded.get("kernels_reason", "").removeprefix(_AS_BEFORE)
+                return replace(self, paths=self.paths[number:], reason=f"{_AS_BEFORE}{why}", known=path)
+        return self
 
     def choose(self, problem_of: Callable[[FastPath], str | None], extent: Callable[[], str]) -> KernelChoice:
         """The first path without a problem, and the problems of those before it.

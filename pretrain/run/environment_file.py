@@ -28,7 +28,7 @@ _START: dict[str, Any] = {
     "attention_reason": str,
     "kernels": str,
     "kernels_reason": str,
-    "fast_path": dict[str, Any],
+    "kernels_made_with": str,
     "micro_batch_size": int,
     "phases": list[str],
     "vocabulary_size": int,

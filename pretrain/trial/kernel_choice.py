@@ -20,6 +20,8 @@ from pretrain.resuming import ResumeState
 from pretrain.setup import RunParts
 from pretrain.trial.trial_step import Trial
 
+_COMPARED = ("kernels", "kernels_reason", "kernels_made_with", "flash_attention")  # of environment.json
+
 
 def installed_flash_attention(wanted: int | str) -> FlashAttention:
     """The version of flash attention to use, which every rank has; a collective.
@@ -52,7 +54,8 @@ def choose_kernels(
     flash = installed_flash_attention(run.given.train.flash_attention)
     candidates = Candidates.of(run.given, device, flash.version)
     if resumed:
-        recorded = all_gather_json((run.folder.read_environment() or {}).get("fast_path") if run.rank == 0 else None)
+        last = (run.folder.read_environment() or {}) if run.rank == 0 else {}
+        recorded = all_gather_json({name: last[name] for name in _COMPARED if name in last})
         machines = all_gather_json(made_with(device, flash))
         if len({*machines}) == 1:  # otherwise some ranks would compare kernels, and others not
             candidates = candidates.after_record(recorded[0], machines[0])
@@ -63,7 +66,7 @@ def choose_kernels(
         choice = Trial(run.config, engine, loader, state).choose_path(candidates)
     backends = ComputeBackends.of(run.given, device, choice=choice)
     print_on_rank_zero(backends.start_line)
-    record = {**backends.as_values(), "fast_path": choice.as_record(made_with(device, flash))}
+    record = {**backends.as_values(), "kernels_made_with": made_with(device, flash)}
     if run.given.model.arch == "auto":
         return run, record
     train = run.config.train.model_copy(update=choice.path.as_settings())

@@ -70,7 +70,7 @@ def test_attention_and_kernels_are_recorded(started):
     _, _, environment = started
     assert (environment["attention"], environment["kernels"]) == ("sdpa", "plain")
     assert environment["kernels_reason"] == "no GPU"
-    assert environment["fast_path"].items() >= {"fused_kernels": False, "compile": False, "reason": "no GPU"}.items()
+    assert environment["kernels_made_with"].startswith("cpu, torch ")
     assert environment["micro_batch_size"] >= 1
     assert environment["attention_reason"] == "the device is cpu, not cuda"
 

@@ -2,11 +2,12 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pretrain import kernels
-from pretrain.kernels import Candidates, FastPath, FlashAttention, KernelChoice
+from pretrain.kernels import Candidates, ComputeBackends, FastPath, FlashAttention, KernelChoice
 from pretrain.trial.kernel_choice import made_with
 from tests.support.configs import least_config
 
@@ -87,6 +88,11 @@ def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
     assert len(asked) == len(set(asked))
 
 
+def recorded(choice: KernelChoice, made_with: str = WITH) -> dict[str, Any]:
+    """What a start with this choice writes in environment.json."""
+    return {**ComputeBackends.of(least_config(), "cuda", choice=choice).as_values(), "kernels_made_with": made_with}
+
+
 @pytest.mark.parametrize(
     ("chosen", "made_with", "paths"),
     [
@@ -97,7 +103,7 @@ def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
     ],
 )
 def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_with, paths):
-    record = KernelChoice(chosen, "Triton: wrong").as_record(made_with)
+    record = recorded(KernelChoice(chosen, "Triton: wrong"), made_with)
     found = Candidates.of(least_config(), "cuda").after_record(record, WITH)
     assert list(found.paths) == paths
     assert found.known == (chosen if (chosen, made_with) in [(KERNELS, WITH), (PLAIN, WITH)] else None)
@@ -106,16 +112,13 @@ def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_wi
         assert again == KernelChoice(chosen, "as at the last start: Triton: wrong")
     if found.choice:
         assert found.choice.reason == "as at the last start: Triton: wrong"
-        again = Candidates.of(least_config(), "cuda").after_record(found.choice.as_record(WITH), WITH)
+        again = Candidates.of(least_config(), "cuda").after_record(recorded(found.choice), WITH)
         assert again.choice == found.choice, "the reason must not grow at each start"
 
 
 def test_a_resumed_run_compares_kernels_whose_sources_have_changed(tmp_path, monkeypatch):
     flash = FlashAttention()
-    candidates, record = (
-        Candidates.of(least_config(), "cuda"),
-        KernelChoice(KERNELS).as_record(made_with("cpu", flash)),
-    )
+    candidates, record = Candidates.of(least_config(), "cuda"), recorded(KernelChoice(KERNELS), made_with("cpu", flash))
     for name, changed in (("same", ""), ("changed", "\n")):
         shutil.copytree(Path(kernels.__file__).parent, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         with (tmp_path / name / "norm.py").open("a") as file:
@@ -126,16 +129,16 @@ def test_a_resumed_run_compares_kernels_whose_sources_have_changed(tmp_path, mon
 
 def test_a_resumed_run_takes_over_the_version_of_flash_attention():
     candidates = Candidates.of(least_config(), "cuda", flash=3)
-    found = candidates.after_record(KernelChoice(KERNELS).as_record(WITH), WITH)
+    found = candidates.after_record(recorded(KernelChoice(KERNELS)), WITH)
     assert found.paths == (KERNELS, FLASH_3[1], PLAIN), "version 3 with kernels was rejected before"
-    found = candidates.after_record(KernelChoice(FLASH_3[0]).as_record(WITH), WITH)
+    found = candidates.after_record(recorded(KernelChoice(FLASH_3[0])), WITH)
     assert (found.known, found.paths) == (FLASH_3[0], candidates.paths)
 
 
-@pytest.mark.parametrize("recorded", [None, "plain", {}, {"made_with": WITH, "fused_kernels": "yes", "compile": True}])
-def test_a_record_that_is_missing_or_damaged_is_ignored(recorded):
+@pytest.mark.parametrize("record", [{}, {"kernels_made_with": WITH}, {"kernels_made_with": WITH, "kernels": "fast"}])
+def test_a_record_that_is_missing_or_damaged_is_ignored(record):
     candidates = Candidates.of(least_config(), "cuda")
-    assert candidates.after_record(recorded, WITH) == candidates
+    assert candidates.after_record(record, WITH) == candidates
 
 
 @pytest.mark.parametrize("sections", [{}, {"model": {"dropout": 0.1}}, {"run": {"deterministic": True}}])
