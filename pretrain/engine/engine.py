@@ -26,7 +26,7 @@ from pretrain.engine.deepspeed_state import all_finite, local_gradients, local_w
 from pretrain.engine.device_time import ComputeTimer
 from pretrain.engine.flat_step import FlatGradientStep
 from pretrain.engine.gradient_buckets import matrix_groups
-from pretrain.engine.gradient_check import GradientCheck, ReportDifferences, checked_parameters
+from pretrain.engine.gradient_check import GradientCheck, checked_parameters
 from pretrain.engine.host_copy import StatesInMemory
 from pretrain.engine.process_group import make_deterministic
 from pretrain.engine.resharding import (
@@ -135,11 +135,11 @@ class Engine:
             group["lr"] = lr
         return self._take_step(batches, weights.reshape(-1), objectives)
 
-    def rehearse(self, batches: Sequence[DeviceBatch], report: ReportDifferences) -> None:
+    def rehearse(self, batches: Sequence[DeviceBatch]) -> dict[str, float]:
         """Run a whole step without changing weights, optimizer state or counts.
 
-        Gradients are compared with a plain all-reduce. If some differ, `report` is called with their relative
-        differences before the optimizer steps, on every rank.
+        Returns:
+            Relative differences of gradients from a plain all-reduce that are too large, by parameter; on every rank.
         """
         counts = {name: getattr(self.deepspeed, name) for name in _COUNTS}
         scaler = getattr(self.deepspeed.optimizer, "loss_scaler", None)  # fp16
@@ -148,29 +148,30 @@ class Engine:
         used = torch.stack([(batch.labels != IGNORED).sum() for batch in batches]).sum()
         weights = (used * dist.get_world_size() / n).double().expand(n)
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            self._take_step(batches, weights, (1 / n,) * n, report)
+            self._take_step(batches, weights, (1 / n,) * n, rehearsal=True)
         self.compute_timer.take()
         self.marker.enter("start")
         for name, value in counts.items():
             setattr(self.deepspeed, name, value)
         if scaler:
             scaler.__dict__.update(scale)
+        return self._check.differences
 
     def _take_step(
         self,
         batches: Sequence[DeviceBatch],
         weights: Tensor,
         objectives: Sequence[float],
-        report: ReportDifferences | None = None,
+        rehearsal: bool = False,
     ) -> Tensor:
-        """`step` without its learning rate. `report`: of `rehearse`, whose step the optimizer skips."""
+        """`step` without its learning rate. `rehearsal`: compare the gradients, and let the optimizer skip the step."""
         of_all = weights.sum().clamp(min=1)
         scale = (1 if self._flat else dist.get_world_size()) / of_all
         # The loss of an objective is divided by its own weights, not by all weights: factors near 1 suit 16 bits.
         factors = [weight * of_all / own.where(own > 0, 1) for weight, own in zip(objectives, weights, strict=True)]
         n = len(factors)
         sums = torch.zeros(2 * n + 1, dtype=torch.float64, device=self.device)
-        with self._check if report else contextlib.nullcontext():
+        with self._check if rehearsal else contextlib.nullcontext():
             for number, batch in enumerate(batches, start=1):
                 # Before the forward pass: ZeRO decides by it when to reduce, and what to keep.
                 self.deepspeed.set_gradient_accumulation_boundary(number == len(batches))
@@ -182,13 +183,13 @@ class Engine:
                 _add_by_objective(sums[:-1].view(2, n), batch, prediction.cross_entropy, prediction.correct)
                 self.marker.enter("backward")
                 self._backward(prediction.loss * scale.to(prediction.loss.dtype), last=number == len(batches))
-            if report:
-                self._check.report_differences(report)
+            if rehearsal:
+                self._check.compare()
         self.marker.enter("step")
         sums[-1] = self._squares()
         dist.all_reduce(sums)
         cross_entropy, correct, squares = sums.split([n, n, 1])
-        skipped = ~sums.isfinite().all() | (report is not None)
+        skipped = ~sums.isfinite().all() | rehearsal
         norm = self._optimize(skipped.float(), squares[0]).to(self.device, torch.float64)
         if n > 1:
             scaled = torch.stack(factors)

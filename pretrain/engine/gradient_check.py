@@ -11,8 +11,6 @@ import torch.distributed as dist
 from deepspeed.utils import safe_get_full_grad
 from torch import Tensor, nn
 
-ReportDifferences = Callable[[dict[str, float]], None]
-
 _ELEMENTS = 1 << 20  # compared of a parameter, evenly spaced: the check hardly adds to the memory of a step
 _TOLERANCE = 1e-4  # relative, for sums in fp32: only their order differs
 _TOLERANCE_16_BITS = 5e-2  # where zero.reduce_dtype rounds them to 16 bits
@@ -33,13 +31,18 @@ def checked_parameters(model: nn.Module, optimizer: torch.optim.Optimizer) -> li
 class GradientCheck:
     """Records the gradients of each backward pass of a step, and compares their sum with the reduced gradients.
 
-    A context manager around the backward passes and `report_differences`; outside it costs nothing.
+    A context manager around the backward passes and `compare`; outside it costs nothing.
 
     Args:
         engine: DeepSpeed's.
         names: of the parameters to compare.
         flat: whether FlatGradients reduces the gradients: it sums, and DeepSpeed averages.
+
+    Attributes:
+        differences: relative differences that are too large, by parameter, as `compare` found them.
     """
+
+    differences: dict[str, float]
 
     def __init__(self, engine: Any, names: list[str], flat: bool):
         self._engine = engine
@@ -69,16 +72,15 @@ class GradientCheck:
 
         return record
 
-    def report_differences(self, report: ReportDifferences) -> None:
-        """Report the relative differences that are too large, by parameter; a collective that blocks the host.
+    def compare(self) -> None:
+        """Find the same `differences` on all ranks; a collective that blocks the host.
 
-        After the last backward pass of a step and before clipping. All ranks report the same, or nothing.
+        After the last backward pass of a step and before clipping.
         """
         differences = torch.stack([self._difference(name) for name in self._parameters])
         dist.all_reduce(differences, dist.ReduceOp.MAX)
         by_name = zip(self._parameters, differences.tolist(), strict=True)
-        if wrong := {name: difference for name, difference in by_name if difference > self._tolerance}:
-            report(wrong)
+        self.differences = {name: difference for name, difference in by_name if difference > self._tolerance}
 
     def _difference(self, name: str) -> Tensor:
         """The norm of the difference, divided by the norm of the plain sum: fp64 [].

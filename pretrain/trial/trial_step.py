@@ -1,7 +1,5 @@
 """Passes before the first step, on the largest batch shapes: comparison of kernels, memory, and wrong gradients."""
 
-import functools
-
 from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.data import Batch, DeviceFeed, Loader
@@ -74,12 +72,13 @@ class Trial:
             UserError: if it does not fit into memory, cannot be compiled, or gives other gradients than a plain
                 all-reduce.
         """
-        report = functools.partial(end_for_wrong_gradients, config=self._config)
         for batches in self._examples:
             batch = batches[0]
             try:
-                self._engine.rehearse([self._feed(batch).wait() for batch in batches], report)
+                differences = self._engine.rehearse([self._feed(batch).wait() for batch in batches])
             except Exception as error:
                 if said := explain(error, len(batch.tokens) // batch.seq_len, batch.seq_len):
                     raise UserError(said) from error
                 raise
+            if differences:
+                end_for_wrong_gradients(differences, self._config)

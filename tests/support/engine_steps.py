@@ -109,13 +109,6 @@ def take_step(engine: Engine, batches: Sequence[Batch], lr: float = LR, **option
     return engine.step(on_device(engine, batches), weights, lr, objectives=objectives, **options).tolist()
 
 
-def gradient_differences(engine: Engine, batches: Sequence[Batch]) -> dict[str, float]:
-    """What a trial step over these micro-batches reports: differences from a plain all-reduce, by parameter."""
-    reported: dict[str, float] = {}
-    engine.rehearse(on_device(engine, batches), reported.update)
-    return reported
-
-
 def step_gradients(engine: Engine, batches: Sequence[Batch], lr: float = LR) -> dict[str, np.ndarray]:
     """Take a step; its full gradients by parameter, its loss a prediction of each objective ("loss") and gradient norm
     ("norm")."""

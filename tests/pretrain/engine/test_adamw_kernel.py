@@ -21,7 +21,7 @@ from pretrain.engine.flat_gradients import _GradientGroup
 from pretrain.kernels import PLAIN, Operations, adamw, operations
 from tests.support import engine_steps
 from tests.support.checkpoints import write_parts
-from tests.support.engine_steps import LR, gradient_differences, model, rank_batches, record, run_as_rank, take_step
+from tests.support.engine_steps import LR, model, on_device, rank_batches, record, run_as_rank, take_step
 from tests.support.ranks import run_on_gpu, run_ranks
 
 BATCHES = (0, 3, 1, 3, 0, 0, 2, 3)  # of each step, as in engine_steps.STEPS: one micro-batch, or several
@@ -36,7 +36,7 @@ def started(precision: str, using: Operations, sent: str) -> Engine:
     optim = {"eps": 1e-3, "grad_clip": 0.5, "ema": 0.9}
     engine = Engine(engine_steps.config(precision, "1", optim=optim, zero=zero), encoder)
     for number in (0, 1):
-        assert not gradient_differences(engine, rank_batches(number))
+        assert not engine.rehearse(on_device(engine, rank_batches(number)))
     return engine
 
 

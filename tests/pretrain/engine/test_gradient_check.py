@@ -13,7 +13,7 @@ from pretrain.engine import Engine
 from pretrain.engine.gradient_check import checked_parameters
 from pretrain.model import Encoder, Prediction
 from pretrain.optim import build_optimizer
-from tests.support.engine_steps import RUNS, config, gradient_differences, model, rank_batches, run_as_rank
+from tests.support.engine_steps import RUNS, config, model, on_device, rank_batches, run_as_rank
 from tests.support.ranks import run_ranks
 
 QUICK = [("fp32", "0"), ("fp32", "1"), ("bf16", "2"), ("bf16", "3")]
@@ -45,7 +45,7 @@ def differences(precision: str, zero: str, kind: type[Encoder], defect: Defect |
     if defect and dist.get_rank() == 1:
         encoder.get_parameter(SPOILED).register_post_accumulate_grad_hook(spoil)
     engine = Engine(config(precision, zero), encoder)
-    reported = gradient_differences(engine, rank_batches(1))
+    reported = engine.rehearse(on_device(engine, rank_batches(1)))
     engine.release()
     return reported
 

@@ -15,7 +15,7 @@ from pretrain.config import Config
 from pretrain.engine import Engine
 from pretrain.model import Encoder, EncoderShape, Prediction
 from tests.support import engine_steps
-from tests.support.engine_steps import gradient_differences, model, rank_batches, run_as_rank, take_step
+from tests.support.engine_steps import model, on_device, rank_batches, run_as_rank, take_step
 from tests.support.ranks import run_ranks
 
 STEPS = 8
@@ -109,7 +109,7 @@ def check_dtypes() -> None:
         norms = {}
         for dtype in ("fp32", "bf16"):
             engine = Engine(config(**zero, reduce_dtype=dtype), model())
-            wrong = gradient_differences(engine, rank_batches(1))
+            wrong = engine.rehearse(on_device(engine, rank_batches(1)))
             assert not wrong, f"ZeRO {zero}, {dtype}: {wrong}"
             norms[dtype] = [step(engine, number)[2] for number in range(2)]
             engine.release()
@@ -129,7 +129,7 @@ class InTwoPasses(Encoder):
 
 def check_passes() -> None:
     engine = Engine(config(overlap=False), model(InTwoPasses))
-    assert not gradient_differences(engine, rank_batches(0))
+    assert not engine.rehearse(on_device(engine, rank_batches(0)))
     assert step(engine, 0)[3] == 0
     engine.release()
     engine = Engine(config(), model(InTwoPasses))

@@ -79,10 +79,6 @@ def weights(engine: Engine) -> dict[str, np.ndarray]:
     return {name: tensor.float().cpu().numpy().copy() for name, tensor in tensors.items()}
 
 
-def unexpected(differences: dict[str, float]) -> None:
-    raise AssertionError(f"gradients differ from a plain all-reduce: {differences}")
-
-
 def check(precision: str, zero: str) -> None:
     what = f"{precision}, ZeRO {zero}"
     settings = config(precision, zero)
@@ -98,7 +94,7 @@ def check(precision: str, zero: str) -> None:
     assert ZERO_SUPPORTED_OPTIMIZERS.count(type(engine.deepspeed.basic_optimizer)) == 1, "it grows at each rollback"
     before = weights(engine)
     random = torch.get_rng_state()
-    engine.rehearse(on_device(engine, rank_batches(1)), unexpected)
+    assert engine.rehearse(on_device(engine, rank_batches(1))) == {}
     same(weights(engine), before, f"{what}, trial step")
     assert torch.equal(torch.get_rng_state(), random)
     assert engine.deepspeed.global_steps == engine.deepspeed.skipped_steps == 0
