@@ -6,21 +6,18 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import typer
-from pydantic_core import to_jsonable_python
 
 from data_prep.common.errors import UserError
-from data_prep.common.processes import die_with_parent, module_command
+from data_prep.common.processes import die_with_parent, module_command, uninterrupted
 from launchers.app import app
-from maskwright.notebook import in_notebook, output_lines
-from pretrain.config_files import on_one_line
 from pretrain.reporting import LINE_SECONDS_VARIABLE
 from pretrain.run import EXIT_CODES
 
@@ -29,26 +26,22 @@ PathLike = str | os.PathLike[str]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")  # where FORCE_COLOR is set, as in a notebook
+_PROGRESS = re.compile(r"step [\d,]+/(?!.*\| eval )|\s*\d+% ")
 _root: Any = typer.main.get_command(app)
 
 
 def with_options(command: str, *left_out: str) -> Callable[[Function], Function]:
-    """Show the options of a command in the signature and the docstring of a function that takes `**options`.
-
-    Args:
-        left_out: parameters of the command that the function does not take.
-    """
+    """Show the options of a command, without those `left_out`, in the signature and the docstring of a function."""
 
     def describe(function: Function) -> Function:
-        own = {name: value for name, value in inspect.signature(function).parameters.items() if name != "options"}
-        options = {name: option for name, option in _parameters(command).items() if name not in left_out}
-        shown = own | {
-            name: inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default)
-            for name, option in options.items()
-            if name not in own
-        }
-        lines = [f"    {name}: {options[name].help}" for name in shown if name in options]
-        function.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Args:", *lines])
+        shown, only = dict(inspect.signature(function).parameters), inspect.Parameter.KEYWORD_ONLY
+        shown.pop("options", None)
+        lines = [inspect.getdoc(function) or "", "", "Args:"]
+        for name, option in _parameters(command).items():
+            if name not in left_out:
+                shown.setdefault(name, inspect.Parameter(name, only, default=option.default))
+                lines.append(f"    {name}: {option.help}")
+        function.__doc__ = "\n".join(lines)
         function.__signature__ = inspect.Signature([*shown.values()])  # type: ignore[attr-defined]
         return function
 
@@ -56,70 +49,39 @@ def with_options(command: str, *left_out: str) -> Callable[[Function], Function]
 
 
 def run_command_here(command: str, captured: bool = False, **values: Any) -> str:
-    """Run a command, and print what it prints. Ctrl-C goes to the command.
+    """Run a command, such as "prep run", and print what it prints. Ctrl-C goes to the command.
 
     Args:
-        command: its words, such as "prep run". values: of its parameters.
         captured: return what it prints on standard output, and print only the rest.
+        values: of its parameters.
 
     Raises:
         UserError: it failed.
         KeyboardInterrupt: it was interrupted, and exited.
     """
-    problems: list[str] = []
+    problem, seconds = "", {LINE_SECONDS_VARIABLE: "1"} if "ipykernel" in sys.modules else {}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as results:
         child = subprocess.Popen(
             module_command("launchers.cli", *command.split(), *command_line(command, values)),
-            env=os.environ | {"PYTHONUNBUFFERED": "1"} | ({LINE_SECONDS_VARIABLE: "1"} if in_notebook() else {}),
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | seconds,
             stdin=subprocess.DEVNULL,
             stdout=results if captured else subprocess.PIPE,
             stderr=subprocess.PIPE if captured else subprocess.STDOUT,
             start_new_session=True,  # so that only this process forwards Ctrl-C, once
             preexec_fn=lambda: die_with_parent(signal.SIGTERM),
         )
-        with _forward_interrupts(child) as interrupts, child, output_lines(f"maskwright {command} ...") as show:
+        forward = functools.partial(child.send_signal, signal.SIGINT)
+        with uninterrupted(forward), child, output_lines(f"maskwright {command} ...") as show:
             for line in child.stderr or child.stdout or ():
-                text = line.decode(errors="replace").rstrip("\n")
+                show(text := line.decode(errors="replace").rstrip("\n"))
                 if (plain := _COLOUR.sub("", text)).startswith("error: "):
-                    problems.append(plain.removeprefix("error: "))
-                else:
-                    show(text)
+                    problem = plain.removeprefix("error: ")
+        if child.returncode not in (EXIT_CODES["completed"], EXIT_CODES["stopped"]):
+            raise UserError(
+                problem or f"maskwright {command} failed with exit code {child.returncode}. See its output."
+            )
         results.seek(0)
-        output = results.read()
-    failed = child.returncode not in (EXIT_CODES["completed"], EXIT_CODES["stopped"])
-    for problem in problems[:-1] if failed and not interrupts else problems:
-        print(f"error: {problem}")
-    if interrupts:
-        raise KeyboardInterrupt(f"maskwright {command} was interrupted")
-    if failed:
-        exited = f"maskwright {command} failed with exit code {child.returncode}. See its output."
-        raise UserError(problems[-1] if problems else exited)
-    return output
-
-
-def override_words(overrides: Mapping[str, Any] | None) -> list[str]:
-    """Values of a config, by key, as the `section.key=value` of a command line.
-
-    A dictionary for a section changes only the keys that it names.
-    """
-
-    def plain(value: Any) -> Any:  # of a number of numpy, or a path
-        return value.item() if hasattr(value, "item") else os.fspath(value)
-
-    if not isinstance(overrides, Mapping | None):
-        raise UserError(f'overrides must be a dictionary, such as {{"train.steps": 20}}, not {overrides!r:.60}')
-    values = to_jsonable_python(dict(overrides or {}), fallback=plain)
-    keys: dict[str, Any] = {}
-    for key, value in values.items():
-        whole = "." in key or not isinstance(value, dict)
-        keys |= {key: value} if whole else {f"{key}.{name}": inner for name, inner in value.items()}
-    return [f"{key}={on_one_line(value)}" for key, value in keys.items()]
-
-
-def _parameters(command: str) -> dict[str, Any]:
-    """The parameters of a command, by name, as typer describes them."""
-    described = functools.reduce(lambda group, word: group.commands[word], command.split(), _root)
-    return {parameter.name: parameter for parameter in described.params}
+        return results.read()
 
 
 def command_line(command: str, values: Mapping[str, Any]) -> list[str]:
@@ -130,11 +92,9 @@ def command_line(command: str, values: Mapping[str, Any]) -> list[str]:
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise TypeError(f"maskwright {command} has no option {name!r}{hint}")
     for name, parameter in parameters.items():
-        given = values.get(name)
+        given = [] if values.get(name) is None else values[name]
         for value in given if isinstance(given, list | tuple) else [given]:
             text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
-            if value is None:
-                continue
             if parameter.param_type_name == "argument":
                 arguments.append(text)
             elif parameter.is_flag:
@@ -144,21 +104,35 @@ def command_line(command: str, values: Mapping[str, Any]) -> list[str]:
     return [*options, "--", *arguments]
 
 
+def _parameters(command: str) -> dict[str, Any]:
+    """The parameters of a command, by name, as typer describes them."""
+    described = functools.reduce(lambda group, word: group.commands[word], command.split(), _root)
+    return {parameter.name: parameter for parameter in described.params}
+
+
 @contextmanager
-def _forward_interrupts(child: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
-    """Send each Ctrl-C to a process and its workers, as a terminal does. Yields a list of the signals."""
-    interrupts: list[int] = []
+def output_lines(waiting: str) -> Iterator[Callable[[str], None]]:
+    """Yield a function that prints a line of a command.
 
-    def forward(number: int, _: object) -> None:
-        interrupts.append(number)
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
-
-    if threading.current_thread() is not threading.main_thread():  # which alone receives signals
-        yield interrupts
+    In a notebook, a line of progress replaces the one before it, and `waiting` is shown until the first one.
+    """
+    if "ipykernel" not in sys.modules:
+        yield print
         return
-    before = signal.signal(signal.SIGINT, forward)
+    from IPython.display import display
+
+    cell: Any = display({"text/plain": waiting}, raw=True, display_id=True)
+    last = ""
+
+    def show(line: str) -> None:
+        nonlocal last
+        if _PROGRESS.match(line):
+            last = line
+            cell.update({"text/plain": line}, raw=True)
+        else:
+            print(line, flush=True)
+
     try:
-        yield interrupts
+        yield show
     finally:
-        signal.signal(signal.SIGINT, before)
+        cell.update({"text/plain": last if last.startswith("step ") else ""}, raw=True)

@@ -15,7 +15,7 @@ from multiprocessing import util
 from multiprocessing.context import SpawnContext
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from data_prep.common.errors import UserError
 
@@ -89,14 +89,23 @@ def interrupt_blocked() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C until the block ends, for packages that treat KeyboardInterrupt as their own failure."""
+def uninterrupted(forward: Callable[[], object] | None = None) -> Iterator[None]:
+    """Delay Ctrl-C until the block ends, for packages that treat KeyboardInterrupt as their own failure.
+
+    `forward` is called at each Ctrl-C, to pass it on.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield  # other threads and workers are never interrupted
         return
     signals: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda *arguments: signals.append(arguments))
+
+    def delay(*arguments: Any) -> None:
+        signals.append(arguments)
+        if forward:
+            forward()
+
+    signal.signal(signal.SIGINT, delay)
     try:
         yield
     finally:

@@ -9,7 +9,7 @@ import typer
 from data_prep.common.errors import UserError
 from launchers.arguments import ConfigArgument, Overrides, ProcessCount
 from launchers.commands.train import train
-from pretrain.config_files import load_config, on_one_line
+from pretrain.config_files import load_config, override_words
 from pretrain.run import RunFolder, step_name
 
 
@@ -42,10 +42,10 @@ def branch(
 
         steps = ", ".join(str(step) for step, _ in sorted(committed(trunk.checkpoints)))
         raise UserError(f"{trunk.path} has no checkpoint of step {found[2]}. It has {steps or 'none'}.")
-    settings = [*(overrides or []), f"run.resume={on_one_line(str(saved.resolve()))}", "run.trust_checkpoint=true"]
-    if not any(setting.startswith("track.parent=") for setting in settings):
+    settings: dict[str, object] = {"run.resume": saved.resolve(), "run.trust_checkpoint": True}
+    if not any(override.startswith("track.parent=") for override in overrides or []):
         from pretrain.tracking import RunRecord
 
         if (record := RunRecord.load(trunk.path)) and record.run_id:
-            settings.append(f"track.parent={on_one_line(record.run_id)}")
-    train(config, settings, procs)
+            settings["track.parent"] = record.run_id
+    train(config, [*(overrides or []), *override_words(settings)], procs)

@@ -12,7 +12,7 @@ from rich.markup import escape
 import configs
 from launchers.arguments import Overrides, local
 from launchers.local import run_command
-from pretrain.config_files import load_config, on_one_line
+from pretrain.config_files import load_config, override_words
 from pretrain.run import RunFolder
 from pretrain.tracking import sqlite_address
 
@@ -51,10 +51,9 @@ def demo(
     split = ("--tokenizer", tokenizer, "--out", data, "--valid-fraction", 0.05)
     step("prep", "run", "--input", text, *split)
     console.rule(f"2. training, {PROCESSES} processes on the CPU, 1 to 3 minutes")
-    places: dict[str, Path | str] = {"run.dir": run, "data.train": data / "train", "data.valid": data / "valid"}
-    places["track.uri"] = sqlite_address(folder / "mlflow.db")
-    settings = [f"{key}={on_one_line(str(place))}" for key, place in places.items()]
-    step("train", source / "demo.yaml", *settings, *(overrides or []), "--procs", PROCESSES)
+    places = {"run.dir": run, "data.train": data / "train", "data.valid": data / "valid"}
+    settings = places | {"track.uri": sqlite_address(folder / "mlflow.db")}
+    step("train", source / "demo.yaml", *override_words(settings), *(overrides or []), "--procs", PROCESSES)
     console.rule("3. a Hugging Face model")
     model = RunFolder(run).export_of(RunFolder(run).read_status().step)
     if not model.exists():

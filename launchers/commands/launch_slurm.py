@@ -47,13 +47,13 @@ def launch_slurm(
         maskwright launch slurm run.yaml --profile site.yaml --nodes 2 --dry-run cluster.spare_nodes=1
         maskwright launch slurm run.yaml --gpus-per-node 8 run.dir=runs/seed-2 run.seed=2 track.parent=seeds
     """
-    from pretrain.config_files import on_one_line
+    from pretrain.config_files import override_words
     from pretrain.planning import check_start, print_warnings
     from pretrain.resuming import load_to_start
 
     options = {"nodes": nodes, "gpus_per_node": gpus_per_node, "cpu": cpu, "time": time, "mem": mem}
     options |= {"partition": partition, "account": account, "qos": qos, "job_name": job_name}
-    given = [f"cluster.{key}={on_one_line(value)}" for key, value in options.items() if value is not None]
+    given = override_words({"cluster": {key: value for key, value in options.items() if value is not None}})
     settings, _ = load_to_start(config, [*(overrides or []), *given], profile)
     print_warnings(check_start(settings, settings.cluster.nodes * settings.cluster.gpus_per_node))
     launch_run(settings, dry_run)

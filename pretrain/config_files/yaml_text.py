@@ -1,11 +1,14 @@
 """YAML as people mean it, read and written: `5e-4` is a number, `24:00:00` is text, and no key is given twice."""
 
+import os
 import re
 import reprlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic_core import to_jsonable_python
 
 from data_prep.common.errors import MissingFile, UnusableInput, working_directory
 from data_prep.common.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
@@ -39,6 +42,26 @@ def on_one_line(value: Any, sort_keys: bool = True) -> str:
     """A value as YAML on one line."""
     text = as_yaml_text(value, default_flow_style=True, width=10**6, sort_keys=sort_keys)
     return text.removesuffix("\n").removesuffix("\n...")
+
+
+def override_words(values: Mapping[str, Any]) -> list[str]:
+    """Values of a config, by key, as the `section.key=value` of a command line.
+
+    A mapping for a section changes only the keys that it names.
+
+    Raises UserError if `values` is no mapping.
+    """
+    if not isinstance(values, Mapping):
+        raise UnusableInput(f'overrides must be a dictionary, such as {{"train.steps": 20}}, not {values!r:.60}')
+
+    def plain(value: Any) -> Any:  # of a number of numpy, or a path
+        return value.item() if hasattr(value, "item") else os.fspath(value)
+
+    keys: dict[str, Any] = {}
+    for key, value in to_jsonable_python(dict(values), fallback=plain).items():
+        whole = "." in key or not isinstance(value, dict)
+        keys |= {key: value} if whole else {f"{key}.{name}": inner for name, inner in value.items()}
+    return [f"{key}={on_one_line(value)}" for key, value in keys.items()]
 
 
 def as_yaml_text(value: Any, **layout: Any) -> str:

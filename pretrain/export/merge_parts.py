@@ -15,8 +15,7 @@ from data_prep.storage import not_a, require_run
 from pretrain.checkpoint import committed, step_of
 from pretrain.config import View
 from pretrain.export.resolve_model import exported_folder
-from pretrain.export.run_export import default_export
-from pretrain.run import RunFolder, step_name
+from pretrain.run import RunFolder
 
 MergeWeights = Literal["uniform", "ema", "linear-decay"]
 _RANGE = re.compile(r"(.+)@(\d+)\.\.(\d+)")
@@ -37,7 +36,7 @@ class MergePart:
 
     @classmethod
     def of_checkpoint(cls, run: Path, step: int, view: View | None) -> "MergePart":
-        return cls(default_export(RunFolder(run), step_name(step), view=view), run, step, view)
+        return cls(RunFolder(run).export_of(step, view=view and view.value), run, step, view)
 
     def export(self) -> None:
         """Make the folder if it is missing. Raises UserError if the checkpoint cannot be exported."""

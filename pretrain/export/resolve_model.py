@@ -15,8 +15,8 @@ from data_prep.storage import cached_folder, is_run, not_a
 from data_prep.tokenizer import check_growth
 from pretrain.checkpoint import committed
 from pretrain.config import View
-from pretrain.export.run_export import chosen_checkpoint, default_export, export_run
-from pretrain.run import RunFolder, step_name
+from pretrain.export.run_export import chosen_checkpoint, export_run
+from pretrain.run import RunFolder
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -55,7 +55,7 @@ def model_folder(path: Path) -> Path:
 
 def exported_folder(run: Path, step: int, view: View | None = None, averaged: bool = False) -> Path:
     """The Hugging Face folder of a checkpoint in RUN/exports, made if missing; see export_run."""
-    folder = default_export(RunFolder(run), step_name(step), averaged, view)
+    folder = RunFolder(run).export_of(step, averaged, view and view.value)
     if not (folder / "config.json").is_file():
         try:
             export_run(run, step, None, averaged, view)

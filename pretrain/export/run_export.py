@@ -32,12 +32,11 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
             this view, or `out` is in use.
     """
     folder = RunFolder(run)
-    found = chosen_checkpoint(folder, step)
-    out = free_folder(out or default_export(folder, found.name, averaged, view))
-    problem = checkpoint.verify(found) or state_problem(checkpoint.read(found))
-    if problem:
-        raise UserError(f"{found} is damaged and cannot be exported: {problem}")
-    saved = checkpoint.read(found)
+    step, path = chosen_checkpoint(folder, step)
+    out = free_folder(out or folder.export_of(step, averaged, view and view.value))
+    if problem := checkpoint.verify(path) or state_problem(checkpoint.read(path)):
+        raise UserError(f"{path} is damaged and cannot be exported: {problem}")
+    saved = checkpoint.read(path)
     kind = _kind_of_view(folder, Config.model_validate(saved.state["config"]), view)
     files = [path.name for path in refuse_link(folder.tokenizer).iterdir()] if folder.tokenizer.is_dir() else []
     if TokenizerInfo.digest(folder.tokenizer, files) != saved.state["identity"]["data.train (tokenizer)"]:
@@ -48,11 +47,6 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
         write_export(temporary, saved, folder, averaged, kind)
         ExportRecord.write(temporary, saved)
     return out
-
-
-def default_export(folder: RunFolder, name: str, averaged: bool = False, view: View | None = None) -> Path:
-    """The folder of an export of the checkpoint `name`, unless the user names one. Raises UserError below a link."""
-    return refuse_link(folder.exports) / f"{name}{'-ema' if averaged else ''}{f'-{view.value}' if view else ''}"
 
 
 def _kind_of_view(folder: RunFolder, config: Config, view: View | None) -> ObjectiveKind:
@@ -68,8 +62,8 @@ def _kind_of_view(folder: RunFolder, config: Config, view: View | None) -> Objec
     return next((kind for kind in kinds if kind.fills_masks), kinds[0])
 
 
-def chosen_checkpoint(folder: RunFolder, step: int | None) -> Path:
-    """The checkpoint of a step, or the newest.
+def chosen_checkpoint(folder: RunFolder, step: int | None) -> tuple[int, Path]:
+    """The checkpoint of a step, or the newest, and its step.
 
     Raises:
         UserError: if the run has no checkpoint.
@@ -80,7 +74,8 @@ def chosen_checkpoint(folder: RunFolder, step: int | None) -> Path:
     if step is not None and step not in checkpoints:
         steps = ", ".join(map(str, sorted(checkpoints)))
         raise UserError(f"{folder.path} has no checkpoint of step {step}. It has {steps}.")
-    return checkpoints[max(checkpoints) if step is None else step]
+    step = max(checkpoints) if step is None else step
+    return step, checkpoints[step]
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from data_prep.common.errors import UserError
 from data_prep.storage import fetch_from_hub, hub_parts, is_hub_name
 from pretrain.checkpoint import committed, step_of
 from pretrain.config import Config
-from pretrain.config_files import load_config, on_one_line
+from pretrain.config_files import load_config, override_words
 from pretrain.run import RunFolder
 
 
@@ -35,7 +35,7 @@ def load_to_start(
         name = before
     if name != before or not committed(RunFolder(config.run.dir).checkpoints):  # else it is not read
         name = fetch_from_hub(name, shards=False)
-    overrides = [*overrides, f"model.init={on_one_line(str(name))}"]
+    overrides = [*overrides, *override_words({"model.init": name})]
     return load_config(path, overrides, profile), overrides
 
 

@@ -13,7 +13,16 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from data_prep.common.errors import NO_ROOM, MissingFile, UserError
-from data_prep.common.files import file_lock, make_folder, no_link, open_plain, text_or_none, write_file, write_json
+from data_prep.common.files import (
+    file_lock,
+    make_folder,
+    no_link,
+    open_plain,
+    refuse_link,
+    text_or_none,
+    write_file,
+    write_json,
+)
 from data_prep.common.reading import json_or_none, read_json
 from data_prep.common.urls import hide_secrets
 from data_prep.storage import require_run
@@ -92,9 +101,13 @@ class RunFolder:
         """The file for a rank's stacks when the run hangs."""
         return self.stacks / f"rank-{rank:05d}.txt"
 
-    def export_of(self, step: int, averaged: bool = False) -> Path:
-        """The folder of the exported model of a step; `averaged`: with the averaged weights of optim.ema."""
-        return self.exports / f"{step_name(step)}{'-ema' if averaged else ''}"
+    def export_of(self, step: int, averaged: bool = False, view: str | None = None) -> Path:
+        """The folder of the exported model of a step, unless the user names one. Raises UserError below a link.
+
+        `averaged`: with the averaged weights of optim.ema. `view`: of a mixture, the name of the view.
+        """
+        name = f"{step_name(step)}{'-ema' if averaged else ''}{f'-{view}' if view else ''}"
+        return refuse_link(self.exports) / name
 
     @property
     def title(self) -> str:
@@ -318,7 +331,7 @@ class RunFolder:
         status = self.recorded_status()
         if not status.is_over and not self.is_held():
             return _ended_silently(status)
-        exported = any(self.export_of(status.step, averaged).is_dir() for averaged in (False, True))
+        exported = any(self.exports.glob(f"{step_name(status.step)}*"))
         return replace(status, next_action="none") if status.state == "completed" and exported else status
 
     def final_status(self) -> Status:

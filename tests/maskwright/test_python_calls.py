@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import maskwright as mw
-from maskwright.commands import command_line, override_words
-from maskwright.notebook import output_lines
+from maskwright.commands import command_line, output_lines
+from pretrain.config_files import override_words
 from tests.support import forked, prep, runs
 
 

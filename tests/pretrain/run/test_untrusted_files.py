@@ -13,7 +13,6 @@ import pytest
 from data_prep.common.errors import UserError
 from data_prep.common.files import AppendLog, open_below, text_or_none
 from pretrain.checkpoint import committed
-from pretrain.export.run_export import default_export
 from pretrain.run import Entry, JournalReader, RunFolder
 
 
@@ -44,7 +43,7 @@ def test_no_folder_of_a_run_is_a_link(tmp_path: Path, name: str) -> None:
     (run.path / name).symlink_to(theirs)
     uses = {
         "checkpoints": lambda: committed(run.checkpoints),
-        "exports": lambda: default_export(run, "step-00000004"),
+        "exports": lambda: run.export_of(4),
     }
     for use in (run.create, uses.get(name, run.create)):
         with pytest.raises(UserError, match=f"{name} is a symbolic link"):
