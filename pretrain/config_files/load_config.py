@@ -1,6 +1,7 @@
 """Read and write config files. An invalid config gives one clear message."""
 
 import contextlib
+import re
 import reprlib
 import textwrap
 from pathlib import Path
@@ -47,12 +48,15 @@ def load_config(
     values = {} if path is None else read_yaml(path, Config)
     if profile is not None:
         values = merged({"cluster": _read_profile(profile)}, values)
-    for override in overrides or []:
-        _apply_override(values, override)
+    keys = {_apply_override(values, override): override for override in overrides or []}
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        raise UnusableInput(f"{path}: {_explain(error)}" if path else _explain(error)) from None
+        text = _explain(error)
+        problem = text.partition(". ")[0]  # without the advice, which names other keys
+        wrong = [override for key, override in keys.items() if re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", problem)]
+        place = f"override {wrong[0].partition('=')[0]}" if wrong else path  # the value may have a password
+        raise UnusableInput(f"{place}: {text}" if place else text) from None
 
 
 def _read_profile(path: Path) -> dict[str, Any]:
@@ -75,7 +79,8 @@ def as_yaml(config: Config) -> str:
     return as_yaml_text(config.model_dump(mode="json"), sort_keys=False)
 
 
-def _apply_override(values: dict[str, Any], override: str) -> None:
+def _apply_override(values: dict[str, Any], override: str) -> str:
+    """Change the value that an override names. Returns its key, with the number of a phase."""
     with contextlib.suppress(UnicodeError):  # the bytes of an argument in a locale of ASCII
         override = override.encode(errors="surrogateescape").decode()
     key, separator, text = override.partition("=")
@@ -88,24 +93,26 @@ def _apply_override(values: dict[str, Any], override: str) -> None:
         )
     value = parse_yaml(text, f"override {value_text(override)}", kind_at(Config, parts))
     if isinstance(phases := values.get("phases"), list) and parts[0] == "phases" and len(parts) > 2:
-        values, parts = _phase(phases, parts[1]), parts[2:]
+        number = _phase(phases, parts[1])
+        key = ".".join(["phases", str(number), *parts[2:]])
+        values, parts = phases[number], parts[2:]
     for part in parts[:-1]:
         inner = values.setdefault(part, {})
         if not isinstance(inner, dict):
             values[part] = inner = {}
         values = inner
     values[parts[-1]] = value
+    return key
 
 
-def _phase(phases: list[Any], wanted: str) -> dict[str, Any]:
-    """The values of a phase by its name, or by its number from 0."""
-    named = {str(phase.get("name")): phase for phase in phases if isinstance(phase, dict)}
+def _phase(phases: list[Any], wanted: str) -> int:
+    """The number of a phase, from 0, by its name or its number."""
+    numbers = {str(phase.get("name")): number for number, phase in enumerate(phases) if isinstance(phase, dict)}
     if wanted.isdigit() and int(wanted) < len(phases) and isinstance(phases[int(wanted)], dict):
-        named[wanted] = phases[int(wanted)]
-    if wanted not in named:
-        raise UnusableInput(f"There is no phase {value_text(wanted)}; the phases are {', '.join(named)}.")
-    phase: dict[str, Any] = named[wanted]
-    return phase
+        return int(wanted)
+    if wanted not in numbers:
+        raise UnusableInput(f"There is no phase {value_text(wanted)}; the phases are {', '.join(numbers)}.")
+    return numbers[wanted]
 
 
 def _explain(error: ValidationError, *section: str) -> str:

@@ -83,6 +83,23 @@ def test_an_override_that_cannot_be_says_what_to_write(write, override, wanted):
     assert len(message) <= 300 + len(str(write(LEAST)))
 
 
+@pytest.mark.parametrize(
+    ("file", "overrides", "place"),
+    [
+        ({}, ["train.stepz=3"], "override train.stepz"),
+        ({}, ["run.seed=1", "train.steps=ten"], "override train.steps"),
+        ({}, ["train={steps: 1, stepz: 3}"], "override train"),
+        ({}, ["train.micro_batch_size=3", "run.seed=1"], "override train.micro_batch_size"),
+        ({"phases": [{"name": "a", "steps": 5}]}, ["phases.a.stepz=3"], "override phases.a.stepz"),
+        ({"train": {"stepz": 10}}, ["train.steps=3"], "FILE"),
+        ({"optim": {"lr": -1}}, ["optim.name=lamb"], "FILE"),
+    ],
+)
+def test_a_mistake_is_found_in_the_override_or_in_the_file(write, file, overrides, place):
+    path = write(LEAST | file)
+    assert refusal(path, *overrides).startswith(f"{place.replace('FILE', str(path))}: ")
+
+
 @pytest.mark.parametrize("override", ["train.steps=1e3", "train.steps='1000'", "train.steps=1_000", "run.seed=0x10"])
 def test_other_spellings_of_numbers(write, override):
     load_config(write(LEAST), [override])
