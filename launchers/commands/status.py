@@ -8,7 +8,7 @@ import typer
 
 from data_prep.common.errors import UserError
 from launchers.arguments import JsonFlag, RunsArgument
-from launchers.watch import follow_runs, print_run, print_runs, view_runs
+from launchers.watch import follow_runs, print_run, print_runs, require_runs, view_runs
 
 
 def status(
@@ -37,10 +37,12 @@ def status(
     views = view_runs(run)
     if exit_code and len(views) > 1:
         raise UserError(f"--exit-code is for one run, and {len(views)} are given")
+    shown = [view for view in views if view.is_run]
     if json_format:
         is_single = len(run) == len(views) == 1
-        print(json.dumps(views[0].facts() if is_single else [view.facts() for view in views], indent=1))
-    else:
-        print_run(views[0]) if len(views) == 1 else print_runs(views)
+        print(json.dumps(shown[0].facts() if is_single else [view.facts() for view in shown], indent=1))
+    elif shown:
+        print_run(shown[0]) if len(shown) == 1 else print_runs(shown)
+    require_runs(views)
     if exit_code:
         sys.exit(EXIT_CODES[views[0].summary.status.state] if views[0].summary.status else 1)

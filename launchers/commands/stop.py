@@ -1,7 +1,7 @@
 """`maskwright stop`: stop runs after a checkpoint."""
 
 from launchers.arguments import RunsArgument
-from launchers.watch import stop_run, view_runs
+from launchers.watch import require_runs, stop_run, view_runs
 
 
 def stop(run: RunsArgument) -> None:
@@ -12,5 +12,8 @@ def stop(run: RunsArgument) -> None:
         maskwright stop runs/demo
         maskwright stop runs/a runs/b
     """
-    for view in view_runs(run):
-        print(stop_run(view))
+    views = view_runs(run)
+    for view in views:
+        if view.is_run:
+            print(stop_run(view))
+    require_runs(views)

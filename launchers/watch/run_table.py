@@ -13,6 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from data_prep.common.errors import UserError, without_controls
+from data_prep.storage import is_run
 from launchers.display import facts_table, text_console, text_table
 from launchers.slurm import QueuedJob, own_jobs
 from pretrain.run import RunFolder
@@ -33,6 +34,10 @@ class RunView:
 
     summary: "RunSummary"
     jobs: list[QueuedJob]
+
+    @property
+    def is_run(self) -> bool:
+        return bool(self.jobs) or is_run(self.summary.run)
 
     @property
     def state(self) -> str:
@@ -70,7 +75,6 @@ def view_runs(given: list[Path]) -> list[RunView]:
     Raises:
         UserError: if there is a single run and it cannot be read.
     """
-    from data_prep.storage import is_run
     from pretrain.reporting import runs_below, summarize
 
     paths = dict.fromkeys(run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path]))
@@ -80,6 +84,12 @@ def view_runs(given: list[Path]) -> list[RunView]:
     if len(views) == 1 and views[0].summary.problem and not views[0].jobs:
         raise UserError(views[0].summary.problem)
     return views
+
+
+def require_runs(views: list[RunView]) -> None:
+    """Raise UserError that names the folders that are not runs, after the others were shown or stopped."""
+    if problems := [view.summary.problem or "" for view in views if not view.is_run]:
+        raise UserError(" ".join(problems))
 
 
 def parent_of(run: Path) -> str | None:

@@ -74,6 +74,16 @@ def test_exit_code_is_the_run_s(folder, state, code):
     assert command("status", folder.path, "--exit-code").code == code
 
 
+@pytest.mark.parametrize("words", [["status"], ["status", "--json"], ["status", "--follow"], ["stop"]], ids=" ".join)
+def test_a_missing_folder_is_named_after_the_others(folder, words):
+    folder.write_status("completed", 10, 10, "because", "none")
+    shown = command(*words, folder.path.with_name("typo"), folder.path)
+    assert shown.code == 1
+    assert "completed" in shown.out
+    assert f"{folder.path.with_name('typo')} does not exist. Name a run folder" in shown.err
+    assert command("status", folder.path.with_name("typo"), folder.path.with_name("another")).code == 1
+
+
 def test_a_run_that_nobody_holds_has_failed(folder):
     folder.write_status("running", 4, 10, "training", "none")
     shown = json.loads(command("status", folder.path, "--json").out)
