@@ -220,8 +220,11 @@ def _remote(url: str, remote: Remote, unread: dict[str, int]) -> list[str]:
 
 
 def _readable_files(sizes: dict[str, int], folder: str, unread: dict[str, int]) -> list[str]:
-    """The files of a folder (relative, with /) to read: sorted, without hidden files. The others go to `unread`."""
-    hidden = re.compile(r"(^|/)\.")
+    """The files of a folder (relative, with /) to read: sorted, without hidden files. The others go to `unread`.
+
+    Configs and the store of MLflow, which Maskwright writes into the working folder, do not.
+    """
+    hidden = re.compile(r"(^|/)(\.|[^/]+\.yaml$|mlflow(\.db|-artifacts/))")
     visible = sorted(name for name in sizes if not hidden.search(name))
     unread |= {os.path.join(shown(folder), name): sizes[name] for name in visible if not name.endswith(SUFFIXES)}
     return [name for name in visible if name.endswith(SUFFIXES)]

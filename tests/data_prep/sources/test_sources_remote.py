@@ -88,7 +88,8 @@ def test_files_folders_and_globs(tmp_path):
 )
 def test_folders_that_maskwright_wrote_are_not_text(tmp_path, files):
     text, own = tmp_path / "in/text.jsonl", tmp_path / "in/data/own"
-    for file in (text, *(own / name for name in files)):
+    beside = [tmp_path / "in" / name for name in ("my-model.yaml", "mlflow.db", "mlflow-artifacts/a.jsonl")]
+    for file in (text, *beside, *(own / name for name in files)):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     unread: dict[str, int] = {}
