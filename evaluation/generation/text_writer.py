@@ -13,12 +13,12 @@ from transformers import PreTrainedTokenizerBase
 
 from data_prep.common.errors import UserError
 from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict
+from evaluation.generation.prompt_masks import MASK, require_mask
 from pretrain.export import ids_around, load_language_model, load_tokenizer, prediction_lag
 from pretrain.model import longest_text, native_encoder
 
 SamplerName = Literal["mask-predict", "diffusion", "random-order"]
 
-MASK = "[MASK]"  # in a prompt, for every tokenizer
 _MOST_CHARACTERS = 1 << 16  # of a prompt: more than the longest models read
 LENGTH = 16  # default number of tokens to write
 ITERATIONS = 10  # of mask-predict, at most the number of tokens to write
@@ -104,8 +104,7 @@ class Writer:
         """
         if self._forward:
             raise UserError(f"{self._name} is a {self._forward} model, which fills no masks. Use maskwright generate.")
-        if MASK not in text and (self.tokenizer.mask_token or MASK) not in text:
-            raise UserError(f"No {MASK} in {text!r}. Write {MASK} where a word is missing.")
+        require_mask(text, self.tokenizer.mask_token)
         ids = self._start(GenerationRequest(text))
         allowed = self._allowed()
         logits = self._predict(ids)[0, ids[0] == self._ids["mask"]].float().masked_fill(~allowed, -torch.inf)

@@ -3,12 +3,15 @@
 import itertools
 import json
 import re
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
+from data_prep.common.errors import UserError, printable
 from launchers.arguments import JsonFlag, ModelArgument, require_inputs
+from pretrain.run import RunFolder
 
 _WIDTH = 30
 
@@ -30,10 +33,10 @@ def fill(
         maskwright fill runs/demo "They came to the [MASK] of the Emerald [MASK]." --top 3 --json
     """
     [model] = require_inputs([model])
+    _require_masks(model, text)
     from launchers.display import CommandProgress, text_console, text_table
 
     with CommandProgress("loading the model"):
-        from data_prep.common.errors import printable
         from data_prep.tokenizer import Spelling
         from evaluation.generation import Writer
         from pretrain.export import model_folder
@@ -58,6 +61,23 @@ def fill(
             for rank, (token, _, share) in enumerate(tokens)
         ]
         console.print(text_table(("mask", "token", "probability", ""), rows, texts=("token", "")))
+
+
+def _require_masks(model: Path, texts: list[str]) -> None:
+    """Refuse a text without a mask by the tokenizer alone: the model takes seconds to load."""
+    from data_prep.storage import cached_folder, is_run
+    from data_prep.tokenizer import describe_tokenizer, load
+    from evaluation.generation import MASK, require_mask
+
+    if all(MASK in text for text in texts):
+        return
+    folder = RunFolder(model).tokenizer if is_run(model) else cached_folder(model)
+    try:
+        token = load(folder).id_to_token(describe_tokenizer(folder).special_ids["mask"])
+    except UserError:  # the model is refused when it is loaded
+        return
+    for text in texts:
+        require_mask(text, token)
 
 
 def _numbered(line: str, masks: int) -> str:

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -18,6 +19,7 @@ from evaluation.generation import GenerationRequest, Writer
 from evaluation.generation.decoding import Draws, diffusion, left_to_right, mask_predict
 from launchers.app import app
 from pretrain.export import load_language_model
+from tests.support.in_process import command
 from tests.support.tiny_models import tiny_model
 from tests.support.wordpiece_set import WORDS, source, wordpiece_set
 
@@ -276,6 +278,15 @@ def test_masks_are_filled_with_the_most_likely_tokens(folder):
         assert sum(share for _, share in tokens) == pytest.approx(1)
     with pytest.raises(UserError, match=r"fills no masks\. Use maskwright generate\."):
         Writer(folder / "clm").fill("the [MASK]")
+
+
+def test_a_text_without_a_mask_is_refused_before_the_model_is_loaded(folder, tmp_path):
+    shutil.copytree(folder / "mlm", tmp_path / "model")
+    (tmp_path / "model" / "model.safetensors").write_text("damaged")
+    refused = command("fill", tmp_path / "model", "the [MASK]", "no mask")
+    assert (refused.code, refused.out) == (1, "")
+    assert "No [MASK] in 'no mask'. Write [MASK] where a word is missing." in refused.err
+    assert "No [MASK]" not in command("fill", tmp_path / "model", "the [MASK]").err
 
 
 def test_a_causal_model_gives_logits_of_the_last_place_alone_and_batches_by_the_length_in_the_end(folder, monkeypatch):
