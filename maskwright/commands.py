@@ -77,9 +77,7 @@ def run_command_here(command: str, captured: bool = False, **values: Any) -> str
                 if (plain := _COLOUR.sub("", text)).startswith("error: "):
                     problem = plain.removeprefix("error: ")
         if child.returncode not in (EXIT_CODES["completed"], EXIT_CODES["stopped"]):
-            raise UserError(
-                problem or f"maskwright {command} failed with exit code {child.returncode}. See its output."
-            )
+            raise UserError(problem or f"maskwright {command} failed with exit code {child.returncode}; see its output")
         results.seek(0)
         return results.read()
 
@@ -90,9 +88,13 @@ def command_line(command: str, values: Mapping[str, Any]) -> list[str]:
     if unknown := values.keys() - parameters:
         near = get_close_matches(name := min(unknown), parameters, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
+        if "overrides" in parameters and not near:
+            hint = '; give keys of the config as a dictionary, such as {"train.steps": 20}'
         raise TypeError(f"maskwright {command} has no option {name!r}{hint}")
     for name, parameter in parameters.items():
         given = [] if values.get(name) is None else values[name]
+        if parameter.required and isinstance(given, list | tuple) and not given:
+            raise UserError(f"{name} is empty. Give at least one.")
         for value in given if isinstance(given, list | tuple) else [given]:
             text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
             if parameter.param_type_name == "argument":

@@ -113,13 +113,16 @@ def test_a_model_gives_the_figures_of_the_commands(made, tmp_path):
 
 
 REFUSED: list[tuple[Callable[[Made], Any], str]] = [
-    (lambda made: mw.train(made.config, {"train.stpes": 5}), "Did you mean train.steps?"),
+    (
+        lambda made: mw.train(made.config, {"train.stpes": 5}),
+        "override train.stpes: Unknown key train.stpes. Did you mean train.steps?",
+    ),
     (lambda made: mw.train(made.config, procs=0), "--procs"),
     (lambda made: mw.train(made.config, {"run.seed": 8}), "run.seed"),
     (lambda made: mw.Run(made.text), "a run folder"),
     (lambda made: made.run.export(step=4), "no checkpoint of step 4. It has 3, 6."),
     (lambda made: made.run.export(view="diagonal"), "--view"),
-    (lambda made: mw.prepare([], made.tokenizer, "out"), "--input"),
+    (lambda made: mw.prepare([], made.tokenizer, "out"), "input is empty. Give at least one."),
     (lambda made: mw.prepare(made.text, made.tokenizer, "out", valid_fraction=0.9), "--valid-fraction"),
     (lambda made: mw.prepare(made.text, made.tokenizer, made.data), "was prepared with --valid-fraction 0.1"),
     (lambda made: mw.train_tokenizer(made.text, made.tokenizer), "exists and is not an empty folder"),
@@ -129,6 +132,7 @@ REFUSED: list[tuple[Callable[[Made], Any], str]] = [
     (lambda made: mw.show_masks("a", made.tokenizer, {"masking.rate": 2}), "masking.rate"),
     (lambda made: mw.train(made.config, ["train.steps=3"]), "overrides must be a dictionary"),
     (lambda made: mw.fill(made.run, "--no mask"), "No [MASK] in '--no mask'."),
+    (lambda made: mw.fill(made.run, []), "text is empty. Give at least one."),
 ]
 
 
@@ -149,6 +153,8 @@ def test_a_call_shows_the_options_of_its_command_and_takes_no_others(made):
         mw.prepare(made.text, made.tokenizer, "out", valid_frac=0.1)
     with pytest.raises(TypeError, match="prep run has no option 'sequence_length'"):
         mw.prepare(made.text, made.tokenizer, "out", sequence_length=3)
+    with pytest.raises(TypeError, match="no option 'steps'; give keys of the config as a dictionary, such as"):
+        mw.train(made.config, steps=3)
 
 
 WORDS: list[tuple[str, dict[str, Any], str]] = [
