@@ -6,6 +6,7 @@ from typing import Any
 
 from data_prep.common.errors import UserError
 from pretrain import checkpoint
+from pretrain.config_files import override_words
 from pretrain.run import RunFolder
 
 
@@ -50,20 +51,19 @@ def plan_audit(folder: RunFolder, steps: tuple[int, int] | None) -> AuditPlan:
 
 def repeat_settings(plan: AuditPlan, run_dir: Path) -> list[str]:
     """Settings of the repeated run that replace the settings of the run."""
-    # Paths are quoted as YAML: a folder may be named "1e3".
     values: dict[str, Any] = {
-        "run.dir": f'"{run_dir}"',
+        "run.dir": run_dir,
         "run.stop_after": plan.end,
         "eval.every_steps": plan.end + 1,
         "checkpoint.every_steps": plan.end + 1,
-        "checkpoint.every_minutes": "null",
-        "checkpoint.keep_every": "null",
-        "checkpoint.remote": "null",
+        "checkpoint.every_minutes": None,
+        "checkpoint.keep_every": None,
+        "checkpoint.remote": None,
         "track.uri": "none",
         "track.models": "none",
     }
     if plan.begins:
-        values |= {"run.resume": f'"{plan.begins.resolve()}"', "run.trust_checkpoint": "true"}
+        values |= {"run.resume": plan.begins.resolve(), "run.trust_checkpoint": True}
     else:
         values["run.resume"] = "auto"
-    return [f"{name}={value}" for name, value in values.items()]
+    return override_words(values)

@@ -52,10 +52,10 @@ def _runs_in(folder: Path) -> list[Path]:
     from pretrain.reporting import runs_below
     from pretrain.run import RunFolder
 
-    runs = [run for run in (folder, *runs_below(folder)) if RunFolder(run).mlflow_run.exists()]
+    runs = [run for run in runs_below(folder) if RunFolder(run).mlflow_run.exists()]
     if not runs:
         require_run(folder)
-    return runs[:1] if folder in runs else runs or [folder]
+    return runs or [folder]
 
 
 def _sync(run: Path, uri: str | None, experiment: str | None, yes: bool) -> dict[str, Any]:

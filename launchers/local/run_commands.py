@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from data_prep.common.errors import UserError
-from data_prep.common.processes import die_with_parent, module_command
+from data_prep.common.processes import die_with_parent, module_command, uninterrupted
 from launchers.local.stop_signals import on_stop_signals
 
 _POLL_SECONDS = 1.0
@@ -29,15 +29,10 @@ def run_command(console: Console, *words: object, variables: Mapping[str, str] |
     """
     arguments = list(map(str, words))
     console.print(f"[bold]$ maskwright {escape(shlex.join(arguments))}[/]", soft_wrap=True, highlight=False)
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command handles Ctrl-C
-    try:
-        code = subprocess.Popen(
-            module_command("launchers.cli", *arguments),
-            env=os.environ | (variables or {}),
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-        ).wait()
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    with uninterrupted():  # the command gets Ctrl-C, too
+        code = subprocess.run(
+            module_command("launchers.cli", *arguments), env=os.environ | (variables or {})
+        ).returncode
     if code:
         raise UserError(
             f"`maskwright {arguments[0]}` failed with exit code {code}. See its message above. "

@@ -77,7 +77,7 @@ def view_runs(given: list[Path]) -> list[RunView]:
     """
     from pretrain.reporting import runs_below, summarize
 
-    paths = dict.fromkeys(run for path in given for run in ([path] if is_run(path) else runs_below(path) or [path]))
+    paths = dict.fromkeys(run for path in given for run in runs_below(path) or [path])
     # Only submitted runs have a job; Slurm is not called for other runs.
     jobs, _ = own_jobs() if any(RunFolder(run).slurm.is_dir() for run in paths) else ([], None)
     views = [RunView(summarize(path), [job for job in jobs if job.trains(path)]) for path in paths]
