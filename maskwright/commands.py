@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 import typer
 
 from data_prep.common.errors import UserError
-from data_prep.common.processes import die_with_parent, module_command, uninterrupted
+from data_prep.common.processes import uninterrupted
 from launchers.app import app
+from launchers.local import start_command
 from pretrain.reporting import LINE_SECONDS_VARIABLE
 from pretrain.run import EXIT_CODES
 
@@ -61,14 +62,11 @@ def run_command_here(command: str, captured: bool = False, **values: Any) -> str
     """
     problem, seconds = "", {LINE_SECONDS_VARIABLE: "1"} if "ipykernel" in sys.modules else {}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as results:
-        child = subprocess.Popen(
-            module_command("launchers.cli", *command.split(), *command_line(command, values)),
+        child = start_command(
+            [*command.split(), *command_line(command, values)],
             env=os.environ | {"PYTHONUNBUFFERED": "1"} | seconds,
-            stdin=subprocess.DEVNULL,
             stdout=results if captured else subprocess.PIPE,
             stderr=subprocess.PIPE if captured else subprocess.STDOUT,
-            start_new_session=True,  # so that only this process forwards Ctrl-C, once
-            preexec_fn=lambda: die_with_parent(signal.SIGTERM),
         )
         forward = functools.partial(child.send_signal, signal.SIGINT)
         with uninterrupted(forward), child, output_lines(f"maskwright {command} ...") as show:

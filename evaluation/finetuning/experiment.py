@@ -84,7 +84,8 @@ class Finetuning:
         """
         identity = {**asdict(self._settings), "columns": list(self._settings.columns), "out": str(out) if out else None}
         identity["model"] = model_digest(self._folder)
-        identity |= {name: _digest(load_text(path)) for name, path in self._files.items()}
+        for name, path in self._files.items():
+            identity[name] = hashlib.sha256(load_text(path).encode()).hexdigest()
         results = FinetuneResults(self.task.metric, identity, self.task.baseline)
         if json_path is not None:
             if not json_path.absolute().parent.is_dir():
@@ -171,7 +172,3 @@ def _longest(folder: Path) -> int:
         config = model_config(folder)
         with torch.device("meta"):
             return longest_text(AutoModel.from_config(config)) or sys.maxsize
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

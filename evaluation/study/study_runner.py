@@ -57,10 +57,11 @@ def run_study(
     """
     runs = study.runs
     numbers = range(1, len(runs) + 1) if only is None else only
-    chosen = [(number, _chosen(study.folder, runs, number)) for number in numbers]
-    todo = [(number, run) for number, run in chosen if not run.is_done]
-    if len(todo) < len(chosen):
-        say(f"{len(chosen) - len(todo)} of {len(chosen)} runs are done already")
+    if unknown := [number for number in numbers if not 1 <= number <= len(runs)]:
+        raise UserError(f"{study.folder} has the runs 1 to {len(runs)}, and no run {unknown[0]}")
+    todo = [(number, run) for number in numbers if not (run := runs[number - 1]).is_done]
+    if len(todo) < len(numbers):
+        say(f"{len(numbers) - len(todo)} of {len(numbers)} runs are done already")
     total, done, failed = sum(run.steps for _, run in todo), 0, []
     for number, run in todo:
         title, begun = f"run {number} of {len(runs)}: {run.name}", time.monotonic()
@@ -80,12 +81,6 @@ def run_study(
             say(f"{title}: failed: {error}")
         done += run.steps
     return failed
-
-
-def _chosen(folder: Path, runs: list[StudyRun], number: int) -> StudyRun:
-    if not 1 <= number <= len(runs):
-        raise UserError(f"{folder} has the runs 1 to {len(runs)}, and no run {number}")
-    return runs[number - 1]
 
 
 def do_run(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable[[str, int], None]) -> None:

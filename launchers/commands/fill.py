@@ -1,8 +1,6 @@
 """`maskwright fill`: the most likely tokens for the masks of a text."""
 
-import itertools
 import json
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -84,8 +82,8 @@ def _numbered(line: str, masks: int) -> str:
     """The text with numbers in its masks, if it has several that are all spelled [MASK]."""
     if masks < 2 or line.count("[MASK]") != masks:
         return line
-    numbers = itertools.count(1)
-    return re.sub(re.escape("[MASK]"), lambda _: f"[MASK {next(numbers)}]", line)
+    first, *parts = line.split("[MASK]")
+    return first + "".join(f"[MASK {number}]{part}" for number, part in enumerate(parts, 1))
 
 
 def _bar(share: float) -> str:

@@ -2,7 +2,6 @@
 
 import math
 import re
-from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
@@ -42,8 +41,6 @@ def track_models(
         maskwright track models runs/demo --step 400
         maskwright track models runs/demo --register demo-bert --alias champion
     """
-    from pretrain.tracking import sync
-
     require_run(run)
     if which and step is not None:
         raise UserError("--which and --step both choose checkpoints. Give one of them.")
@@ -53,20 +50,15 @@ def track_models(
         _check_names(register, alias)
         if which == "all":
             raise UserError("--register is for one checkpoint. Write --which best, --which last, or --step N.")
-    sync(run, uri, trust_folder=yes)
-    if register is not None:
-        _register(run, register, str(step) if step is not None else which or "best", alias, uri, yes)
+    from pretrain import tracking
+
+    tracking.sync(run, uri, trust_folder=yes)
+    if register is None:
+        names = tracking.log_models(run, which or "all", step, uri, trust_folder=yes)
+        typer.echo(f"logged {', '.join(names)}" if names else "MLflow already has every model")
         return
-    from pretrain.tracking import log_models  # imports torch, which takes seconds
-
-    names = log_models(run, which or "all", step, uri, trust_folder=yes)
-    typer.echo(f"logged {', '.join(names)}" if names else "MLflow already has every model")
-
-
-def _register(run: Path, name: str, step: str, alias: str | None, uri: str | None, yes: bool) -> None:
-    from pretrain.tracking import register  # imports torch, which takes seconds
-
-    made = register(run, name, step, alias, uri, trust_folder=yes)
+    chosen = str(step) if step is not None else which or "best"
+    made = tracking.register(run, register, chosen, alias, uri, trust_folder=yes)
     loss = f", held-out loss {made.loss:.4f}" if math.isfinite(made.loss) else ""
     place = f"models:/{made.name}@{alias}" if alias else f"models:/{made.name}/{made.version}"
     typer.echo(f"{place} is version {made.version}: {made.model}{loss}")

@@ -2,7 +2,7 @@
 
 `train_locally` is `maskwright train`. The module `start_ranks` starts the processes. Ctrl-C and SIGTERM become a file
 STOP in the run folder (`StopSignals`); the step loop then saves a checkpoint. `gpu_count` counts GPUs without torch.
-`run_command` and `child_commands` run other commands of `maskwright`.
+`run_command`, `start_command` and `child_commands` run other commands of `maskwright`.
 A check of the machine returns a `Finding`: name, status, measured value and advice; `judge` makes one from rules.
 `check_node` makes all checks before a run starts on a node of Slurm. The doctor makes more.
 """

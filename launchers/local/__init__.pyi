@@ -10,6 +10,7 @@ from .node_checks import check_writes as check_writes
 from .node_checks import judge as judge
 from .run_commands import child_commands as child_commands
 from .run_commands import run_command as run_command
+from .run_commands import start_command as start_command
 from .start_ranks import rank_variables as rank_variables
 from .stop_signals import StopSignals as StopSignals
 from .stop_signals import end_on_stop_signals as end_on_stop_signals

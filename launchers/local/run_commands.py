@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -40,8 +41,22 @@ def run_command(console: Console, *words: object, variables: Mapping[str, str] |
         )
 
 
+def start_command(words: Sequence[str], program: Sequence[str] = (), **streams: Any) -> "subprocess.Popen[bytes]":
+    """Start `maskwright WORDS`, or another program. It ends with this process, and gets Ctrl-C only from it.
+
+    streams: of Popen, such as stdout and env.
+    """
+    return subprocess.Popen(
+        [*(program or module_command("launchers.cli")), *words],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=lambda: die_with_parent(signal.SIGTERM),
+        **streams,
+    )
+
+
 @contextmanager
-def child_commands(program: Sequence[str] | None = None) -> Iterator[Callable[..., int]]:
+def child_commands(program: Sequence[str] = ()) -> Iterator[Callable[..., int]]:
     """Yield a function that runs commands as child processes, one at a time, with their output in a log file.
 
     A stop request goes to the running command. After it, the function raises Stopped and starts no more commands.
@@ -62,14 +77,7 @@ def child_commands(program: Sequence[str] | None = None) -> Iterator[Callable[..
             raise Stopped
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as output:
-            child = subprocess.Popen(
-                [*(program or module_command("launchers.cli")), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # so that only this process forwards Ctrl-C, once
-                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
-            )
+            child = start_command(words, program, stdout=output, stderr=output)
             if requests:  # the request arrived before the process started
                 child.terminate()
             while True:

@@ -237,11 +237,7 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _jobs(view: RunView) -> str:
-    return ", ".join(map(_job, view.jobs))
-
-
-def _job(job: QueuedJob) -> str:
-    return f"{job.id} {job.state.lower()}" + (f" ({job.reason})" if job.waits else "")
+    return ", ".join(f"{job.id} {job.state.lower()}{f' ({job.reason})' if job.waits else ''}" for job in view.jobs)
 
 
 def _with_reason(value: str | None, reason: str | None) -> str:
