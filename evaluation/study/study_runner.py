@@ -12,7 +12,7 @@ from data_prep.common.errors import UserError
 from data_prep.common.files import write_json
 from data_prep.common.reading import read_bytes
 from evaluation.study.study_file import EVALUATION, FINETUNING, RECORD, Study, StudyRun, read_result
-from pretrain.config_files import override_words
+from pretrain.config_files import on_one_line, override_words
 from pretrain.run import EXIT_CODES, RunFolder
 
 LOG = "study.log"  # in a run folder: output of its commands
@@ -123,14 +123,14 @@ def _train(study: Study, run: StudyRun, maskwright: Maskwright, report: Callable
         "run.seed": run.seed,
         "run.resume": "auto",
         "train.steps": run.steps,
-        "masking": run.arm.masking,
         "eval.masks": "common",
         "track.parent": study.folder.absolute().name[:200],
     }
+    overrides = [*override_words(values), f"masking={on_one_line(run.arm.masking)}"]  # the whole section
     report("training", _recorded(run)[1])
     code = call(
         maskwright,
-        ["train", str(study.folder / "config.yaml"), *override_words(values), "--procs", str(study.processes)],
+        ["train", str(study.folder / "config.yaml"), *overrides, "--procs", str(study.processes)],
         run.folder / LOG,
         lambda: report("training", _recorded(run)[1]),
         accepted=(0, EXIT_CODES["stopped"]),
