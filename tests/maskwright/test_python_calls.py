@@ -39,7 +39,8 @@ def _commands_are_forked() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if forked.fits(runs.environment()):
             patch.setattr(
-                "maskwright.commands.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": forked.ForkedWithPipe})
+                "launchers.local.run_commands.subprocess",
+                SimpleNamespace(**vars(subprocess) | {"Popen": forked.ForkedWithPipe}),
             )
         yield
 

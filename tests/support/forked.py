@@ -88,7 +88,7 @@ class Forked:
 
 
 class ForkedWithPipe(Forked):
-    """As `subprocess.Popen` in maskwright/commands.py: one output is a pipe, the other goes to it or to a file."""
+    """As `subprocess.Popen` in `start_command`: one output is a pipe, the other goes to it or to a file."""
 
     def __init__(self, command: list[str], env: dict[str, str], stdout: int | IO[str], stderr: int, **_: Any):
         reading, writing = os.pipe()
