@@ -43,7 +43,6 @@ STRATEGIES: dict[str, dict[str, float]] = {
     "token": {"token": 1},
     "whole_word": {"whole_word": 1},
     "span": {"span": 1},
-    "ngram": {"ngram": 1},
     "mix": {"token": 1, "whole_word": 1, "span": 1},
 }
 BATCH = "with layout"  # of Maskwright

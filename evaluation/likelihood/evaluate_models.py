@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
 from data_prep.format import Dataset
-from evaluation.likelihood.held_out_loss import HeldOut, Masks, StrategyName, held_out_results, measure
+from evaluation.likelihood.held_out_loss import HeldOut, Masks, held_out_results, measure
 from evaluation.likelihood.minimal_pairs import credits, pair_results, read_pairs, units
 from evaluation.likelihood.predictors import Predictor, Unigram, open_model, open_tokenizer
 from evaluation.likelihood.score_file import ScoreFile
 from evaluation.likelihood.sentence_scores import Form, check_lengths, sentence_scores
 from evaluation.likelihood.text_likelihood import row_likelihoods
+from pretrain.config import StrategyName
 from pretrain.export import check_vocabulary, load_tokenizer
 
 _SEQ_LEN = 128

@@ -7,7 +7,7 @@ model predicts these tokens from their left context; nothing is masked for it.
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,9 @@ from numpy.typing import NDArray
 from data_prep.common.errors import UserError
 from data_prep.format import Dataset
 from evaluation.likelihood.predictors import Predictor, Stream
-from pretrain.config import DataConfig, MaskingConfig
+from pretrain.config import DataConfig, MaskingConfig, StrategyName
 from pretrain.data import Batch, LaidOut, row_stream, unmasked_rows
 from pretrain.masking import MaskedTokens, TokenFlag, Vocabulary
-
-StrategyName = Literal["token", "whole_word", "span", "ngram"]
 
 _SEED = 0
 _SLOTS = 8192  # of a stream

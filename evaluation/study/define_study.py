@@ -16,7 +16,6 @@ from pretrain.config_files import load_config, percent, value_refusal
 from pretrain.data import Sources
 from pretrain.planning import check_start, print_warnings
 
-_OF_A_STRATEGY = ("span", "ngram")  # keys of section `masking` with the name of the one strategy that reads them
 _USUAL = "80/10/10"
 _TASK_FILES = ("--train", "--valid")  # options of `maskwright finetune`
 
@@ -175,9 +174,8 @@ def _arm(strategy: str, rate: str, replacement: str, masking: MaskingConfig) -> 
     rate_name, rate_value = _rate(rate)
     shares = _replacement(replacement)
     section = masking.model_dump(mode="json")
-    for key in _OF_A_STRATEGY:
-        if strategy != key:
-            del section[key]
+    if strategy != "span":
+        del section["span"]  # no other strategy reads it
     section |= {"strategy": strategy, "rate": rate_value}
     section["replacement"] |= shares
     suffix = "" if replacement == _USUAL else "-" + replacement.replace("/", "-")

@@ -19,6 +19,7 @@ from launchers.arguments import (
     require_inputs,
 )
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
+from pretrain.config import StrategyName
 from pretrain.config_files import percent
 
 _LIKELIHOOD = {
@@ -48,9 +49,7 @@ def evaluate(
     rows: Annotated[int, typer.Option(min=1, help="rows of held-out text")] = 1000,
     seq_len: SeqLenOption = None,
     mask_rate: Annotated[float, typer.Option(help="share of tokens to predict")] = 0.15,
-    strategy: Annotated[
-        Literal["token", "whole_word", "span", "ngram"], typer.Option(help="masking unit of held-out text")
-    ] = "token",
+    strategy: Annotated[StrategyName, typer.Option(help="masking unit of held-out text")] = "token",
     likelihood: Annotated[
         int | None,
         typer.Option(

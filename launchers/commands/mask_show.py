@@ -112,7 +112,7 @@ def _settings(config: "Config") -> str:
     from pretrain.config_files import on_one_line
 
     values = config.masking.model_dump(mode="json")
-    names = ["strategy", "rate", *(name for name in ("span", "ngram") if name in config.masking.weights)]
+    names = ["strategy", "rate", *(["span"] if "span" in config.masking.weights else [])]
     settings = ", ".join(f"{name} {on_one_line(values[name])}" for name in names)
     return f"{settings}, seed {config.run.seed}, rows of {config.data.seq_len} slots"
 

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from pretrain.config.section import Section, SettingSchedule
 
 _OpenShare = Annotated[float, Field(gt=0, lt=1)]
-StrategyName = Literal["token", "whole_word", "span", "ngram"]
+StrategyName = Literal["token", "whole_word", "span"]
 SeqLen = Annotated[int, Field(ge=8, le=65536)]
 
 
@@ -109,7 +109,6 @@ class MaskingConfig(Section):
     )
     replacement: ReplacementConfig = ReplacementConfig()
     span: SpanConfig = SpanConfig()
-    ngram: int = Field(3, ge=1, le=64, description="words of an n-gram")
     selection: SelectionConfig = SelectionConfig()
     diffusion: DiffusionConfig = DiffusionConfig()
 
@@ -127,7 +126,6 @@ class MaskingConfig(Section):
 
     @model_validator(mode="after")
     def _of_a_strategy(self) -> "MaskingConfig":
-        for name in ("span", "ngram"):
-            if name not in self.weights:
-                self.refuse_unread(name, why=f"is for strategy {name}, which masking.strategy does not choose")
+        if "span" not in self.weights:
+            self.refuse_unread("span", why="is for strategy span, which masking.strategy does not choose")
         return self

@@ -18,7 +18,6 @@ CHANGEABLE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is 
     "schedule": (),
     "train": ("global_batch_size", "micro_batch_size"),
 }
-_OF_STRATEGIES = ("span", "ngram")
 
 
 class PhaseConfig(Section):
@@ -92,7 +91,7 @@ def settings_of(base: dict[str, Any], phases: list[PhaseConfig], number: int) ->
     values, objective = {name: dict(base[name]) for name in CHANGEABLE}, base["objective"]
     for phase in phases[: number + 1]:
         if "strategy" in phase.masking:
-            values["masking"] = {key: value for key, value in values["masking"].items() if key not in _OF_STRATEGIES}
+            values["masking"] = {key: value for key, value in values["masking"].items() if key != "span"}
         if phase.schedule:
             values["schedule"] = {}
         for section in CHANGEABLE:

@@ -1,7 +1,7 @@
 """Masking: which tokens of a row are predicted, and what the model sees instead.
 
-`MaskedTokens` draws the masks of rows in units of a strategy: tokens, words, n-grams or spans, with equal
-chances or by weight. Each mask is keyed by seed and position (Philox), so every epoch draws new masks and any step can
+`MaskedTokens` draws the masks of rows in units of a strategy: tokens, words or spans, with equal chances
+or by weight. Each mask is keyed by seed and position (Philox), so every epoch draws new masks and any step can
 be repeated. `mask_rate` is the schedule of the mask rate.
 """
 

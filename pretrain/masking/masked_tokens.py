@@ -27,7 +27,7 @@ from pretrain.masking.selection import (
     wide,
 )
 from pretrain.masking.unit_weights import UnitWeights
-from pretrain.masking.units import NGrams, RowText, SpanUnits, Strategy, TokenUnits, WholeWords, cut
+from pretrain.masking.units import RowText, SpanUnits, Strategy, TokenUnits, WholeWords, cut
 from pretrain.philox import derive_key
 
 
@@ -164,8 +164,6 @@ def _strategy(masking: MaskingConfig, name: str) -> Strategy:
         return WholeWords()
     if name == "span":
         return SpanUnits(masking.span.p, masking.span.max_words)
-    if name == "ngram":
-        return NGrams(masking.ngram)
     return TokenUnits()
 
 

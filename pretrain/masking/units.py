@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pretrain.masking.rows import Rows
-from pretrain.masking.selection import of_columns, of_rows, scaled_draws
+from pretrain.masking.selection import of_columns
 from pretrain.philox import Key
 
 _LONG_WORD = 8  # longest word in tokens that is never cut
@@ -92,24 +92,6 @@ class WholeWords:
 
 
 @dataclass(frozen=True)
-class NGrams:
-    """Units are n consecutive words, counted from a random word; shorter at the ends of documents."""
-
-    n: int
-
-    @property
-    def longest(self) -> int:
-        return longest_of(self.n)
-
-    def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
-        first, n_words = text.runs
-        turn = scaled_draws(of_rows(key, text.rows.row_ids), self.n)[text.words[first] // text.ordinary.shape[1]]
-        n_grams = (turn + n_words - 1) // self.n + 1
-        number = np.maximum(self.n * concatenated_ranges(np.zeros_like(n_grams), n_grams) - np.repeat(turn, n_grams), 0)
-        return text.begins_at(np.repeat(first, n_grams) + number)
-
-
-@dataclass(frozen=True)
 class SpanUnits:
     """Units are spans of words with lengths from a truncated geometric distribution.
 
@@ -123,7 +105,8 @@ class SpanUnits:
 
     @property
     def longest(self) -> int:
-        return longest_of(self.max_words)
+        """A span of one long word, the others with one token each."""
+        return self.max_words - 1 + _LONG_WORD
 
     def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
         draws = of_columns(key, text.rows.row_ids, text.ordinary.shape[1]).reshape(-1)[text.words]
@@ -155,11 +138,6 @@ def cut(strategy: Strategy, text: RowText, key: Key) -> NDArray[np.bool_]:
     number = concatenated_ranges(np.ones_like(pieces), pieces)
     begins.reshape(-1)[np.repeat(starts[long], pieces) + longest * number] = True
     return begins
-
-
-def longest_of(words: int) -> int:
-    """Largest number of tokens in a unit of `words` words: one long word, the others with one token each."""
-    return words - 1 + _LONG_WORD
 
 
 def concatenated_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:

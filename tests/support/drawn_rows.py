@@ -12,8 +12,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "token": {},
     "whole_word": {"strategy": "whole_word"},
     "span": {"strategy": "span"},
-    "ngram": {"strategy": "ngram"},
-    "mix": {"strategy": {"token": 1, "whole_word": 1, "span": 2, "ngram": 1}, "ngram": 2},
+    "mix": {"strategy": {"token": 1, "whole_word": 1, "span": 2}},
 }
 
 # Of the tokens added to the base vocabulary, 48 is ordinary and 49 special.

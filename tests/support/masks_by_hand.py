@@ -7,7 +7,7 @@ import numpy as np
 
 from pretrain.masking import IGNORED, Masked, MaskedTokens, Rows, TokenFlag
 from pretrain.masking.selection import of_columns, of_rows
-from pretrain.masking.units import NGrams, SpanUnits, Strategy, TokenUnits
+from pretrain.masking.units import SpanUnits, Strategy, TokenUnits
 from pretrain.philox import Key
 
 Unit = list[int]  # slots of a row, one after the other
@@ -147,24 +147,20 @@ def _units(mask: MaskedTokens, words: list[Unit], place: np.ndarray, seq_len: in
 def _joined(strategy: Strategy, words: list[Unit], key: Key, place: np.ndarray, seq_len: int) -> list[Unit]:
     if isinstance(strategy, TokenUnits):
         return [[slot] for word in words for slot in word]
-    turn = int(of_rows(key, place)[0])
     draws = of_columns(key, place, seq_len)[0].tolist()
     units: list[Unit] = []
-    first = spans = in_run = left = 0  # of a run its first word, its spans, its words; words that the span still takes
+    first = spans = left = 0  # of a run its first word and its spans; words that the span still takes
     for number, word in enumerate(words):
         new_run = number == 0 or words[number - 1][-1] + 1 != word[0]
         if new_run:
-            first, spans, in_run = number, 0, 0
-        if isinstance(strategy, NGrams):
-            begins = new_run or (in_run + turn * strategy.n // 2**32) % strategy.n == 0
-        elif isinstance(strategy, SpanUnits):
+            first, spans = number, 0
+        if isinstance(strategy, SpanUnits):
             begins = new_run or left == 0
             if begins:  # span j of a run by the draw of its word j
                 left, spans = _span(strategy, draws[words[first + spans][0]]), spans + 1
             left -= 1
         else:
             begins = True
-        in_run += 1
         if begins:
             units.append([])
         units[-1] += word

@@ -119,12 +119,12 @@ def test_the_grid_names_each_arm():
 
 def test_an_arm_is_a_whole_masking_section():
     own = MaskingConfig.model_validate({"strategy": "span", "span": {"p": 0.5}, "replacement": {"per": "token"}})
-    span, ngram = grid(["span", "ngram"], ["0.3:0.15"], ["60/30/10"], own)
+    span, whole_word = grid(["span", "whole_word"], ["0.3:0.15"], ["60/30/10"], own)
     assert span.masking["rate"] == {"schedule": "linear", "start": 0.3, "end": 0.15}
     assert span.masking["replacement"] == {"mask": 0.6, "random": 0.3, "per": "token"}
     assert span.masking["span"]["p"] == 0.5
-    assert ngram.masking["span"] == MaskingConfig().span.model_dump()  # as it would be refused
-    assert MaskingConfig.model_validate(ngram.masking).strategy == "ngram"
+    assert whole_word.masking["span"] == MaskingConfig().span.model_dump()  # as it would be refused
+    assert MaskingConfig.model_validate(whole_word.masking).strategy == "whole_word"
 
 
 @pytest.mark.parametrize(

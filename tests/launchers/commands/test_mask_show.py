@@ -148,7 +148,7 @@ def test_units_are_seen(wordpiece):
 
 def test_settings_of_a_config_file(wordpiece, tmp_path):
     config = tmp_path / "config.yaml"
-    config.write_text("masking: {strategy: {token: 1, ngram: 3}, ngram: 2, rate: 0.2}\nrun: {seed: 5}\n")
+    config.write_text("masking: {strategy: {token: 1, span: 3}, span: {p: 0.5}, rate: 0.2}\nrun: {seed: 5}\n")
     rate = "masking.rate={schedule: linear, start: 0.6, end: 0.2}"
     options = ("--config", config, "--tokenizer", wordpiece, TEXT * 3)
     code, output, _ = command(*options, rate, "data.seq_len=32", "--steps", 3)
@@ -156,8 +156,8 @@ def test_settings_of_a_config_file(wordpiece, tmp_path):
     note, output = output.split("\n", 1)
     assert re.fullmatch(r"note: the first 30 of \d+ tokens are shown\. Raise data\.seq_len for more\.", note)
     assert output.startswith(
-        "strategy {ngram: 3.0, token: 1.0}, rate {end: 0.2, schedule: linear, start: 0.6}, ngram 2, seed 5, "
-        "rows of 32 slots"
+        "strategy {span: 3.0, token: 1.0}, rate {end: 0.2, schedule: linear, start: 0.6}, "
+        "span {max_words: 10, p: 0.5}, seed 5, rows of 32 slots"
     )
     assert re.findall(r"epoch (\d), rate ([\d.]+):", output) == [("0", "0.6"), ("1", "0.4"), ("2", "0.2")]
 

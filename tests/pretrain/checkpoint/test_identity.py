@@ -60,7 +60,7 @@ def test_settings_that_came_after_a_run_was_begun_are_what_they_are_by_default()
         ({"train": {"steps": 10}}, {"precision": "fp32"}, "train.precision was bf16 and is fp32"),
         ({"optim": {}}, {"betas": [0.8, 0.9]}, "optim.betas was [0.9, 0.98] and is [0.8, 0.9]"),
         ({"optim": {"name": "muon"}}, {"muon": {"momentum": 0.9}}, "optim.muon.momentum was 0.95 and is 0.9"),
-        ({"masking": {"strategy": "ngram", "ngram": 2}}, {"ngram": 4}, "masking.ngram was 2 and is 4"),
+        ({"masking": {"strategy": "span"}}, {"span": {"p": 0.5}}, "masking.span.p was 0.2 and is 0.5"),
         ({"model": {}}, {"size": {"layers": 4, "hidden": 256, "heads": 8}}, "model.size.heads was 4 and is 8"),
         ({"model": {"init": "bert"}}, {"init_size": "tile"}, "model.init_size was same and is tile"),
         ({"schedule": {}}, {"min_ratio": 0.1}, "schedule.min_ratio was 0.0 and is 0.1"),

@@ -109,7 +109,6 @@ def dataset(tmp_path_factory) -> Dataset:
     [
         {"strategy": "whole_word"},
         {"strategy": "span"},
-        {"strategy": "ngram"},
         {"strategy": {"token": 1, "span": 1}},
         {"strategy": {"token": 1, "span": 9}},
         {"rate": 0.3},
@@ -120,7 +119,6 @@ def dataset(tmp_path_factory) -> Dataset:
         {"strategy": "span", "replacement": {"per": "token"}},
         {"strategy": "span", "span": {"p": 0.5}},
         {"strategy": "span", "span": {"max_words": 4}},
-        {"strategy": "ngram", "ngram": 2},
     ],
     ids=str,
 )
