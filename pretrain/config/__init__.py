@@ -6,7 +6,7 @@ the command line and the launchers check a config quickly.
 """
 
 from pretrain.config.cluster import ClusterConfig
-from pretrain.config.data import DataConfig, DiffusionConfig, MaskingConfig, SelectionConfig, StrategyName
+from pretrain.config.data import DataConfig, DiffusionConfig, MaskingConfig, StrategyName
 from pretrain.config.json_schema import json_schema
 from pretrain.config.mlflow_address import OFFLINE, address_problem
 from pretrain.config.objective import OBJECTIVES, ObjectiveKind, View

@@ -65,7 +65,7 @@ class DataConfig(Section):
 class ReplacementConfig(Section):
     mask: float = Field(0.8, ge=0, le=1, description="share of selected tokens that become [MASK]")
     random: float = Field(0.1, ge=0, le=1, description="share that becomes another ordinary token; the rest stay")
-    per: Literal["unit", "word", "token"] = Field("unit", description="what is replaced together")
+    per: Literal["unit", "token"] = Field("unit", description="what is replaced together")
 
     @model_validator(mode="after")
     def _shares(self) -> "ReplacementConfig":

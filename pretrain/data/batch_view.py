@@ -175,7 +175,6 @@ def masked_visits(
         rows = replace(row.rows, row_ids=row.rows.row_ids + np.array([epoch, 0, 0]))
         rate = mask_rate(config, epoch, number)
         masked = BatchRows.of([replace(row, rows=rows).masked(objective, rate)])
-        units = objective.units(rows, ordinary)
-        begins = ordinary if units is None else units.begins
+        begins = objective.unit_begins(rows, ordinary)
         ((document,),) = masked.documents(vocabulary)
         yield MaskedVisit(epoch, rate, int(ordinary.sum()), document, (np.cumsum(begins) - 1).tolist())

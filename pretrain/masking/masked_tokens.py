@@ -7,8 +7,6 @@ Charpentier and Samuel, "GPT or BERT: why not both?", 2024).
 A mask is a pure function of (seed, source and epoch, window, row, slot, rate) and the settings.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,7 +41,7 @@ def replace(
 
     Args:
         original, used: [R, K] the predicted tokens of each row in order, and whether a place holds one.
-        lag: [R, K] distance from a prediction back to the first of its replacement group; None if each draws alone.
+        lag: [R, K] distance from a prediction back to the first one of its unit; None if each draws alone.
         draws: [R, 3 * K] 16-bit numbers: the replacement kind of each prediction, then two halves of its random id.
     """
     n_places = original.shape[1]
@@ -59,14 +57,6 @@ def replace(
     other += other >= vocabulary.rank[original[row, number]]  # skip the original
     seen[row, number] = vocabulary.ordinary_ids[other]
     return seen
-
-
-@dataclass(frozen=True)
-class Units:
-    """Begins, bool [R, S], of selection units and of replacement groups, whose tokens are replaced in the same way."""
-
-    begins: NDArray[np.bool_]
-    replaced_together: NDArray[np.bool_]
 
 
 class MaskedTokens:
@@ -92,7 +82,7 @@ class MaskedTokens:
         self.choice_key = derive_key(seed, f"{purpose}-mask-strategy")
         self.unit_keys = [derive_key(seed, f"{purpose}-mask-units {n}") for n in range(len(self.strategies))]
         self.key = derive_key(seed, f"{purpose}-masks")
-        self.weights = UnitWeights.of(masking.selection, vocabulary)
+        self.weights = UnitWeights.of(masking, vocabulary)
         self.weight_key = derive_key(seed, f"{purpose}-mask-weights")
 
     @property
@@ -114,23 +104,22 @@ class MaskedTokens:
         tokens = rows.tokens
         ordinary = self.vocabulary.is_ordinary[tokens]
         counts = count(rate, np.count_nonzero(ordinary, axis=1))
-        units = self.units(rows, ordinary)
+        begins = self.unit_begins(rows, ordinary)
         seq_len, slots = tokens.shape[1], self.slots(tokens.shape[1])
         # One call makes all draws of a row: one per slot, three per prediction, and two for the row.
         draws = of_columns(self.key, rows.row_ids, seq_len + 3 * slots + 2)
         order, replacement_draws, row_draws = draws[:, :seq_len], draws[:, seq_len:-2], wide(draws[:, -2:])[:, 0]
-        begins = None if units is None else units.begins
         if self.weights:
             numbers = wide(of_columns(self.weight_key, rows.row_ids, 2 * seq_len))
-            starts, weights = ordinary if begins is None else begins, self.weights.of_rows(rows)
-            selected = select_weighted(ordinary, starts, weights, counts, numbers, row_draws)
-        elif begins is None:
+            selected = select_weighted(ordinary, begins, self.weights.of_rows(rows), counts, numbers, row_draws)
+        elif self.by_token:
             selected = select_tokens(ordinary, counts, order)
         else:
             selected = select_units(ordinary, begins, counts, order, row_draws)
         positions, used = compact(selected, slots)
         original = tokens.reshape(-1)[positions]
-        lag = None if units is None else _lag(units.replaced_together, positions)
+        alone = self.by_token or self.masking.replacement.per == "token"
+        lag = None if alone else _lag(begins, positions)
         replaced = replace(original, used, lag, self.vocabulary, self.masking, replacement_draws)
         seen = tokens.reshape(-1).copy()
         seen[positions[used]] = replaced[used]
@@ -138,16 +127,11 @@ class MaskedTokens:
         predicting = positions - self.lag * used
         return Masked(seen, predicting.reshape(-1), np.where(used, original, IGNORED).reshape(-1))
 
-    def units(self, rows: Rows, ordinary: NDArray[np.bool_]) -> Units | None:
-        """The units of rows, from a strategy drawn for each row; None if each token is a unit."""
+    def unit_begins(self, rows: Rows, ordinary: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """[R, S] where units begin, by a strategy drawn for each row."""
         if self.by_token:
-            return None
+            return ordinary
         text = RowText(rows, ordinary)
-        begins = self._begins(text)
-        together = {"unit": begins, "word": begins | text.begins_word, "token": ordinary}
-        return Units(begins, together[self.masking.replacement.per])
-
-    def _begins(self, text: RowText) -> NDArray[np.bool_]:
         if len(self.strategies) == 1:
             return cut(self.strategies[0], text, self.unit_keys[0])
         begins = np.empty_like(text.ordinary)
@@ -167,10 +151,10 @@ def _strategy(masking: MaskingConfig, name: str) -> Strategy:
     return TokenUnits()
 
 
-def _lag(replaced_together: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Distance [R, K] from each prediction back to the first one of its replacement group.
+def _lag(begins: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Distance [R, K] from each prediction back to the first one of its unit.
 
-    A replacement group [R, S] is selected as a whole, so its first token is among the predictions.
+    Units, which begin at [R, S], are selected as a whole, so the first token of one is among the predictions.
     """
     number = np.arange(positions.shape[1])
-    return number - np.maximum.accumulate(np.where(replaced_together.reshape(-1)[positions], number, 0), axis=1)
+    return number - np.maximum.accumulate(np.where(begins.reshape(-1)[positions], number, 0), axis=1)

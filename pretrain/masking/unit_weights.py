@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from data_prep.common.errors import UserError
 from data_prep.format import WeightList
-from pretrain.config import SelectionConfig
+from pretrain.config import MaskingConfig
 from pretrain.masking.rows import Rows, Vocabulary
 
 cached_weights = functools.lru_cache(4)(WeightList.read)
@@ -26,16 +26,17 @@ class UnitWeights:
     unmarked: float
 
     @classmethod
-    def of(cls, selection: SelectionConfig, vocabulary: Vocabulary) -> "UnitWeights | None":
-        """The weights with these settings; None if all units have the same chance.
+    def of(cls, masking: MaskingConfig, vocabulary: Vocabulary) -> "UnitWeights | None":
+        """The weights by `masking.selection`; None if all units have the same chance.
 
         Raises:
             UserError: if the list is missing or was made with another tokenizer. DamagedData: if it is damaged.
         """
-        if selection == SelectionConfig():
+        path, unmarked = masking.selection.weights, masking.selection.unmarked
+        if path is None and unmarked == 1:
             return None
         of_ids = np.ones(vocabulary.size)
-        if path := selection.weights:
+        if path:
             listed = cached_weights(path)
             if listed.tokenizer_sha256 != vocabulary.tokenizer_sha256 or len(listed.weights) != vocabulary.size:
                 raise UserError(
@@ -43,7 +44,7 @@ class UnitWeights:
                     "`maskwright prep weights`, and set masking.selection.weights to it"
                 )
             of_ids[:] = listed.weights
-        return cls(of_ids * vocabulary.is_ordinary, selection.unmarked)
+        return cls(of_ids * vocabulary.is_ordinary, unmarked)
 
     def of_rows(self, rows: Rows) -> NDArray[np.float64]:
         """The weight of each token [R, S]."""

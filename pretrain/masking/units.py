@@ -35,27 +35,10 @@ class RowText:
         begins[:, 1:] &= ~self.ordinary[:, :-1]
         return begins
 
-    @cached_property
+    @property
     def begins_word(self) -> NDArray[np.bool_]:
         """[R, S] ordinary tokens that begin a word, or the rest of one after a special token."""
         return self.ordinary & (self.rows.word_starts | self.begins_run)
-
-    @cached_property
-    def words(self) -> NDArray[np.int64]:
-        """The slots of the stream where words begin, [W]."""
-        return np.flatnonzero(self.begins_word)
-
-    @cached_property
-    def runs(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Index in `words` of the first word of each run, and words of the run: two arrays [D]."""
-        first = np.flatnonzero(self.begins_run.reshape(-1)[self.words])
-        return first, np.diff(first, append=len(self.words))
-
-    def begins_at(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> NDArray[np.bool_]:
-        """[R, S] the first tokens of the chosen words (bool [W], or indices)."""
-        begins = np.zeros(self.ordinary.size, dtype=np.bool_)
-        begins[self.words[chosen]] = True
-        return begins.reshape(self.ordinary.shape)
 
 
 class Strategy(Protocol):
@@ -109,13 +92,17 @@ class SpanUnits:
         return self.max_words - 1 + _LONG_WORD
 
     def begins(self, text: RowText, key: Key) -> NDArray[np.bool_]:
-        draws = of_columns(key, text.rows.row_ids, text.ordinary.shape[1]).reshape(-1)[text.words]
+        words = np.flatnonzero(text.begins_word)  # slots of the stream
+        draws = of_columns(key, text.rows.row_ids, text.ordinary.shape[1]).reshape(-1)[words]
         # Span j of a run has the length drawn for word j, so the next span begins after the sum of the lengths up to j.
         before = np.concatenate([[0], np.cumsum(self._lengths[draws], dtype=np.int64)])
-        first, n_words = text.runs
+        first = np.flatnonzero(text.begins_run.reshape(-1)[words])  # the first word of each run
+        n_words = np.diff(first, append=len(words))
         following = before[1:] + np.repeat(first - before[first], n_words)
         inside = following < np.repeat(first + n_words, n_words)
-        return text.begins_at(np.concatenate([first, following[inside]]))
+        begins = np.zeros(text.ordinary.size, dtype=np.bool_)
+        begins[words[np.concatenate([first, following[inside]])]] = True
+        return begins.reshape(text.ordinary.shape)
 
     @cached_property
     def _lengths(self) -> NDArray[np.uint8]:

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") == "1", reason="TRITON_INTERPRET=1 keeps kernels off the GPU"
 )
 both_precisions = pytest.mark.parametrize("dtype", BOUNDS, ids=str)
-loss_options = pytest.mark.parametrize(("z_loss", "weighted"), [(0.0, False), (0.0, True), (1e-3, True), (1e-3, False)])
+loss_options = pytest.mark.parametrize(("z_loss", "weighted"), [(0.0, False), (1e-3, True)])
 
 
 OF_TORCH = ("gradient of words", "gradient of table")

@@ -65,8 +65,7 @@ def selected(found: Masked, n_rows: int) -> np.ndarray:
 def units_of(mask: MaskedTokens, rows: Rows) -> list[list[int]]:
     """The slots of the stream of each unit, in order."""
     ordinary = mask.vocabulary.is_ordinary[rows.tokens]
-    found = mask.units(rows, ordinary)
-    begins = (ordinary if found is None else found.begins).reshape(-1)
+    begins = mask.unit_begins(rows, ordinary).reshape(-1)
     units: list[list[int]] = []
     for slot in np.flatnonzero(ordinary.reshape(-1)).tolist():
         if begins[slot]:

@@ -36,7 +36,7 @@ def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[in
     starts = [bool(mark & TokenFlag.WORD_START) for mark in rows.flags[row].tolist()]
     draws = of_columns(mask.key, place, seq_len + 3 * places + 2)[0].tolist()
     words = list(_words(ordinary, starts))
-    units, cut = _units(mask, words, place, seq_len)
+    units = _units(mask, words, place, seq_len)
     k = (round(rate * 2**32) * sum(ordinary) + 2**31) // 2**32
 
     def order(unit: Unit) -> tuple[int, int]:
@@ -50,7 +50,6 @@ def _row(mask: MaskedTokens, rows: Rows, row: int, rate: float) -> tuple[list[in
         chosen = _systematic(units, k, draws[-2] | draws[-1] << 16, order)
     predicted = sorted(slot for unit in chosen for slot in unit)
     sharing = {"unit": units, "token": [[slot] for unit in units for slot in unit]}
-    sharing["word"] = list(_words(ordinary, [s or slot in cut for slot, s in enumerate(starts)]))
     seen = list(tokens)
     for number, slot in enumerate(predicted):
         (together,) = (group for group in sharing[mask.masking.replacement.per] if slot in group)
@@ -132,16 +131,15 @@ def _words(ordinary: list[bool], starts: list[bool]) -> Iterator[Unit]:
         yield word
 
 
-def _units(mask: MaskedTokens, words: list[Unit], place: np.ndarray, seq_len: int) -> tuple[list[Unit], set[int]]:
-    """The row's units, and where they are cut."""
+def _units(mask: MaskedTokens, words: list[Unit], place: np.ndarray, seq_len: int) -> list[Unit]:
+    """The row's units; those that are too long are cut."""
     number = 0
     if len(mask.strategies) > 1:
         draw = int(of_rows(mask.choice_key, place)[0])
         number = sum(draw >= bound for bound in mask.bounds.tolist())
     strategy, key = mask.strategies[number], mask.unit_keys[number]
     whole = _joined(strategy, words, key, place, seq_len)
-    pieces = [unit[at : at + strategy.longest] for unit in whole for at in range(0, len(unit), strategy.longest)]
-    return pieces, {piece[0] for piece in pieces}
+    return [unit[at : at + strategy.longest] for unit in whole for at in range(0, len(unit), strategy.longest)]
 
 
 def _joined(strategy: Strategy, words: list[Unit], key: Key, place: np.ndarray, seq_len: int) -> list[Unit]:

@@ -115,7 +115,6 @@ def dataset(tmp_path_factory) -> Dataset:
         {"rate": {"schedule": "linear", "start": 0.3, "end": 0.15}},
         {"replacement": {"mask": 0.5}},
         {"replacement": {"random": 0.2}},
-        {"strategy": "span", "replacement": {"per": "word"}},
         {"strategy": "span", "replacement": {"per": "token"}},
         {"strategy": "span", "span": {"p": 0.5}},
         {"strategy": "span", "span": {"max_words": 4}},

@@ -12,7 +12,7 @@ from data_prep.common.errors import UserError
 from data_prep.format import Dataset, WeightList
 from launchers.app import app
 from pretrain.checkpoint import Identity
-from pretrain.config import Config, SelectionConfig
+from pretrain.config import Config, MaskingConfig
 from pretrain.data import Sources
 from pretrain.masking import Vocabulary, cached_weights
 from pretrain.masking.unit_weights import UnitWeights
@@ -118,11 +118,11 @@ def written(path: Path, weight: float, sha256: str, size: int = 1000) -> Path:
 def test_another_tokenizer_and_bad_files_are_refused(tmp_path):
     vocabulary = Vocabulary(20, 0, 2, 3, 4, frozenset(range(5)), "t")
     path = written(tmp_path / "list", 2.0, "t", 20)
-    selection = SelectionConfig(weights=path)
-    assert UnitWeights.of(selection, vocabulary).of_ids.tolist() == [0] * 5 + [1, 2, 0] + [1] * 12
+    masking = MaskingConfig.model_validate({"selection": {"weights": path}})
+    assert UnitWeights.of(masking, vocabulary).of_ids.tolist() == [0] * 5 + [1, 2, 0] + [1] * 12
     for other in (replace(vocabulary, tokenizer_sha256="u"), replace(vocabulary, size=21)):
         with pytest.raises(UserError, match=r"another tokenizer than the data set.*maskwright prep weights"):
-            UnitWeights.of(selection, other)
+            UnitWeights.of(masking, other)
     with pytest.raises(UserError, match="no such weight list; make one with `maskwright prep weights`"):
         WeightList.read(tmp_path / "none")
     sound = json.loads(path.read_text())
