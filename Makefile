@@ -8,11 +8,16 @@ SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 # One process more than cores: many tests wait for servers and processes.
 SHARED_OUT_WAITING := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-experiments test-all soak check docs lowest wheel
+.PHONY: install conformance demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-experiments test-all soak check docs lowest wheel
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[dev,docs,fast-tokenizers]'
+	touch $@
+
+conformance: $(VENV)/.conformance
+$(VENV)/.conformance: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
 	touch $@
 
 demo: install
@@ -25,8 +30,7 @@ test-quick: install
 	$(PYTEST) -m 'not slow and not process and not gpu and not conformance' $(SHARED_OUT)
 
 # Exported models, shards and the stream in other people's tools, whose packages it installs first.
-test-conformance: install
-	$(BIN)/python -m pip install --quiet --editable '.[conformance]'
+test-conformance: conformance
 	HF_HUB_OFFLINE=1 $(PYTEST) $(SHARED_OUT) tests/conformance
 
 # Each experiment with tiny models, from its inputs to its page.

@@ -31,15 +31,20 @@ from tests.support import fault_injection
 # Imports of a training run; many happen in DeepSpeed's initialize, in MLflow's first store and for the loss curve.
 MODULES = (
     "alembic.command",
+    "alembic.config",
     "deepspeed.module_inject.auto_ep_layer",
     "deepspeed.runtime.zero.muon.muon_optimizer",
+    "launchers.app",
     "launchers.local.local_launch",
     "launchers.local.start_ranks",
+    "launchers.watch.run_table",
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
     "mlflow.store.tracking.sqlalchemy_workspace_store",
     "pretrain.export.hugging_face_export",
     "pretrain.loop.step_loop",
+    "pretrain.tracking.mlflow_runs",
+    "pretrain.trial.kernel_choice",
     "sqlalchemy.dialects.sqlite",
     "transformers.models.bert.modeling_bert",
 )

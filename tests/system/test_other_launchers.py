@@ -50,10 +50,11 @@ def usual(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, flo
     return runs.losses(run)
 
 
-@pytest.mark.parametrize("launcher", ["two hosts", "PyTorchJob"])
+@pytest.mark.parametrize("launcher", [pytest.param("two hosts", marks=pytest.mark.slow), "PyTorchJob"])
 def test_the_losses_are_those_of_maskwright_train(
     launcher: str, data: Path, usual: dict[int, float], tmp_path: Path
 ) -> None:
+    """Slow: tests/system/cluster/test_hosts.py starts torchrun on two hosts, too."""
     path, port = config_of(data, tmp_path / "run"), str(free_port())
     agent = (*TORCHRUN, "--master-addr", "127.0.0.1", "--master-port", port, "--nnodes", "2", "--node-rank")
     started = {

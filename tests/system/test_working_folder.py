@@ -42,7 +42,7 @@ def run(folder: Path, command: list[str], **environment: str) -> subprocess.Comp
 
 
 def test_commands_in_a_folder_full_of_such_files(tmp_path: Path) -> None:
-    """The installed command: worker processes of a preparation, and the ranks of a run."""
+    """The installed command: worker processes of a preparation, and the rank of a run."""
     maskwright = str(Path(sys.executable).with_name("maskwright"))
     corpus(tmp_path / "a.jsonl", 300)
     (tmp_path / "c.yaml").write_text(CONFIG)
@@ -51,7 +51,7 @@ def test_commands_in_a_folder_full_of_such_files(tmp_path: Path) -> None:
         "tokenizer train --input a.jsonl --kind wordpiece --vocab-size 100 --out tok",
         "prep run --workers 2 --input a.jsonl --tokenizer tok --out d",
         "prep verify d --workers 2",
-        "train c.yaml --procs 2",
+        "train c.yaml --procs 1",
     ):
         ended = run(tmp_path, [maskwright, *line.split()])
         assert (ended.returncode, executed(tmp_path)) == (0, []), f"{line}\n{ended.stdout}{ended.stderr}"

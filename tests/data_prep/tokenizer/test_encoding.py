@@ -52,7 +52,7 @@ def tokenizers(corpus, tmp_path_factory) -> dict[str, SimpleNamespace]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(texts=TEXTS)
 @example(texts=["", "it's", "'", "", "s", "'re", "'r", "e", "'l x", " 's", "\n's", "\n\n 's", "a \n", "a\n\n|||IP|||b"])
 @example(texts=["", "a'", "re", "a'rx", "a'rea"])
@@ -99,7 +99,7 @@ def test_the_fastest_is_chosen(tokenizers, corpus, name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(texts=TEXTS)
 @example(texts=["one\ntwo\n\nthree four  five\tsix\nseven", "eight nine|||IP|||ten eleven"])
 def test_pieces_do_not_change_the_encoding(tokenizers, name, texts):

@@ -38,9 +38,9 @@ def reference(config: Path) -> dict[int, float]:
     return train_here(config, 2)
 
 
-def test_two_nodes_train_like_two_processes(cluster: Cluster, config: Path, reference: dict[int, float]) -> None:
-    run = config.parent / "nodes"
-    job_id = launch(cluster, config, run, "--job-name", NASTY, "track.system_seconds=0.1")
+def test_two_nodes_train_like_two_processes(cluster: Cluster, config: Path) -> None:
+    run, few = config.parent / "nodes", "train.steps=60"
+    job_id = launch(cluster, config, run, "--job-name", NASTY, "track.system_seconds=0.1", few)
     job = cluster.job(job_id)
     assert job["JobName"] == NASTY
     assert "TresPerNode" not in job
@@ -50,11 +50,11 @@ def test_two_nodes_train_like_two_processes(cluster: Cluster, config: Path, refe
     assert "node 0: n1, interface eth0" in log
     assert "node 1: n2, interface eth0" in log
     # Two gradients are summed, in either order, and all else is the same arithmetic: no tolerance.
-    assert losses(run) == reference
-    assert sorted(reference) == list(range(1, STEPS + 1))
+    assert losses(run) == train_here(config, 2, few)
+    assert sorted(losses(run)) == list(range(1, 61))
     for node in ("n1", "n2"):
         seen = measured(run, f"system/{node}/memory_percent")
-        assert len(seen) > 3
+        assert len(seen) > 1
         assert all(0 < value < 100 for value in seen.values())
 
 
