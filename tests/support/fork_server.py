@@ -26,7 +26,7 @@ from types import SimpleNamespace
 from typing import NoReturn
 
 from data_prep.common.processes import die_with_parent
-from tests.support import fault_injection
+from tests.support import fault_injection, hub_server
 
 # Imports of a training run; many happen in DeepSpeed's initialize, in MLflow's first store and for the loss curve.
 MODULES = (
@@ -109,6 +109,8 @@ def be_module(command: Sequence[str], environment: dict[str, str]) -> NoReturn:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(environment)
+    if {"HF_ENDPOINT", "HF_HOME"} <= environment.keys():
+        hub_server.set_constants(setattr, environment["HF_ENDPOINT"], Path(environment["HF_HOME"]))
     fault_injection.install()
     _show(command)
     sys.argv = list(command)

@@ -24,14 +24,15 @@ from launchers.local import gpu_count
 
 ROOT = Path(__file__).resolve().parents[2]
 # What libraries read when they are imported.
-_AT_IMPORT = {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": None, "PYTHONWARNINGS": None, "HF_ENDPOINT": None}
+_AT_IMPORT = {"OMP_NUM_THREADS": "1", "TRITON_INTERPRET": None, "PYTHONWARNINGS": None}
 Completed = subprocess.CompletedProcess[str]
 
 
 def fits(environment: dict[str, str]) -> bool:
     """Whether a process with this environment can be forked; on GPUs none can, as CUDA does not survive it."""
     on_cpu = not gpu_count() or environment.get("DS_ACCELERATOR") == "cpu"
-    return on_cpu and all(environment.get(name) == value for name, value in _AT_IMPORT.items())
+    has_hub = "HF_ENDPOINT" not in environment or "HF_HOME" in environment  # a forked process is told of both
+    return on_cpu and has_hub and all(environment.get(name) == value for name, value in _AT_IMPORT.items())
 
 
 class Forked:

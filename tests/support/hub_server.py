@@ -85,12 +85,17 @@ def serving_hub(store: Store) -> Iterator[Hub]:
 
 def connect(patch: pytest.MonkeyPatch, hub: Hub, home: Path) -> None:
     """Give this process and its children the settings of a user of this Hub, with the cache in `home`."""
-    settings = {"ENDPOINT": hub.url, "HF_TOKEN_PATH": str(home / "token"), "HF_HUB_DISABLE_XET": True}
-    settings |= {"HUGGINGFACE_CO_URL_TEMPLATE": hub.url + "/{repo_id}/resolve/{revision}/{filename}"}
-    for name, value in (settings | {"HF_HUB_CACHE": str(home / "hub")}).items():  # it reads the environment once
-        patch.setattr(constants, name, value)
+    set_constants(patch.setattr, hub.url, home)
     for name, value in {"HF_ENDPOINT": hub.url, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1"}.items():
         patch.setenv(name, value)
+
+
+def set_constants(set_: Callable[[object, str, object], None], address: str, home: Path) -> None:
+    """Set what huggingface_hub reads from the environment once, when it is imported."""
+    settings = {"ENDPOINT": address, "HF_TOKEN_PATH": str(home / "token"), "HF_HUB_DISABLE_XET": True}
+    settings |= {"HUGGINGFACE_CO_URL_TEMPLATE": address + "/{repo_id}/resolve/{revision}/{filename}"}
+    for name, value in (settings | {"HF_HUB_CACHE": str(home / "hub")}).items():
+        set_(constants, name, value)
 
 
 _ROUTES = (

@@ -1,6 +1,7 @@
 """Each tutorial's commands, pasted in order into an empty folder beside the configs, give what the page promises.
 
 Blocks of bash and Python run; a block in another language is not a command. The list under "What you have" names files.
+The first example of each command's help works after the demo.
 """
 
 import os
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from launchers.display.usage_errors import examples
+from tests.launchers.commands.test_command_line import ALL
 from tests.support.forked import ROOT
 
 TUTORIALS = ROOT / "docs/tutorials"
@@ -58,3 +61,20 @@ def test_the_commands_of_a_tutorial_make_what_it_promises(path, tmp_path):
 def test_a_page_with_a_wrong_command_fails(tmp_path):
     with pytest.raises(AssertionError, match="No such option"):
         run_page("```bash\nmaskwright status --no-such-option\necho later\n```\n", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_first_example_of_each_command_works_after_the_demo(tmp_path):
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    search = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": search, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    first = dict.fromkeys(examples(command)[0] for words, command in ALL.items() if words)
+    assert next(iter(first)) == "maskwright demo"
+    failures = []
+    for line in first:
+        shell = ["bash", "-c", line]
+        result = subprocess.run(shell, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        if result.returncode:
+            failures.append(f"{line}\n{result.stdout}\n{result.stderr}")
+    assert not failures, "\n".join(failures)

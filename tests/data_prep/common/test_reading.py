@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from data_prep.common.errors import MAX_MESSAGE, MissingFile, UserError
+from data_prep.common.errors import MAX_MESSAGE, MissingDataSet, MissingFile, UnusableInput, UserError
 from data_prep.common.reading import PathText, open_regular, parse_json, read_bytes, read_json, read_text, typed
 from tests.support.hostile_json import DIGITS, NESTED, SURROGATE
 
@@ -150,3 +150,34 @@ def test_a_message_is_one_short_line_that_names_the_file_and_the_remedy(tmp_path
     message = refusal(path, dict[str, int], hint="delete it")
     assert "count is 'xxx" in message
     assert message.endswith("; delete it.")
+
+
+LONG_PATH = "/data/" + "folder/" * 60 + "shard.tar"
+
+
+def test_a_long_path_loses_its_middle_and_the_advice_stays():
+    text = str(UnusableInput(f"{LONG_PATH} is damaged; restore it from {LONG_PATH}."))
+    assert len(text) <= MAX_MESSAGE
+    assert text.startswith("/data/folder/")
+    assert text.count("...") == 2
+    assert " is damaged; restore it from " in text
+    assert text.endswith("shard.tar.")
+
+
+def test_a_message_of_several_lines_or_long_advice_is_kept():
+    assert str(UserError(f"{LONG_PATH}\n{LONG_PATH}")) == f"{LONG_PATH}\n{LONG_PATH}"
+    assert str(UserError("word " * 100)) == "word " * 100
+    assert len(str(UserError(f"{LONG_PATH} cannot be read; restore it"))) <= MAX_MESSAGE
+
+
+@pytest.mark.parametrize("text", ["short", "x" * MAX_MESSAGE])
+def test_a_message_that_fits_is_unchanged(text):
+    assert str(UnusableInput(text)) == text
+
+
+@pytest.mark.parametrize("text", ["a\0b\nc\x1b[31m", "word " * 500, "x" * 10_000_000, "", " " * 1000, "é" * 301])
+def test_any_text_becomes_one_short_line(text):
+    found = str(UnusableInput(text))
+    assert len(found) <= MAX_MESSAGE
+    assert found.isprintable()
+    assert str(MissingDataSet(text)).isprintable()

@@ -1,4 +1,4 @@
-"""The command line: help, version, examples, and unknown words."""
+"""The command line: help, version, examples, unknown words, and options that take no URL."""
 
 import os
 import re
@@ -7,13 +7,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
+from data_prep.common.errors import UserError
 from data_prep.tokenizer import train_tokenizer
 from launchers.app import app
+from launchers.arguments import local
 from launchers.display.usage_errors import examples
 from pretrain.run import RunFolder
 from tests.contracts.test_docs import check_command
@@ -180,3 +183,28 @@ def test_a_room_does_not_import_the_programs_in_it():
     code = "import sys, launchers.local, launchers.doctor, launchers.slurm; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert programs & {*done.stdout.split()} == set()
+
+
+WRITING = (
+    *("prep run", "prep weights"),
+    *("tokenizer train", "export", "merge", "evaluate", "finetune", "report"),
+)
+OUTPUT_OPTIONS = [
+    *((command, "--out") for command in WRITING if command != "evaluate"),
+    *((command, "--json") for command in ("evaluate", "finetune", "merge")),
+    ("demo", "--dir"),
+]
+
+
+@pytest.mark.parametrize(("command", "option"), OUTPUT_OPTIONS)
+def test_a_url_is_refused_before_anything_is_read(command, option, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=r"s3://bucket/data is a URL, and output must be local"):
+        app([*command.split(), option, "s3://bucket/data"], standalone_mode=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_paths_are_taken_and_queries_are_not_shown():
+    assert local("runs/a") == local(Path("runs/a")) == Path("runs/a")
+    with pytest.raises(UserError, match=r"^https://host/ is a URL"):
+        local("https://host/?signature=secret")

@@ -1,4 +1,4 @@
-"""Documents as text with marks, for WordPiece, byte-level BPE and others. Control characters are escaped."""
+"""Documents as text with marks, for WordPiece, byte-level BPE and others, and texts of `fill` with numbered masks."""
 
 import io
 import json
@@ -11,6 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from data_prep.common.errors import UserError, printable
 from data_prep.common.reading import typed
 from data_prep.tokenizer import Spelling, train_tokenizer
+from launchers.commands.fill import _bar, _numbered
 from launchers.display.marked_text import coloured, listed, marked, plain_text
 from pretrain.data import BatchDocument
 
@@ -169,3 +170,20 @@ def test_a_folder_without_a_tokenizer(tmp_path):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": 1}))
     with pytest.raises(UserError, match="not a valid tokenizer"):
         Spelling.open(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("line", "masks", "shown"),
+    [
+        ("a [MASK].", 1, "a [MASK]."),
+        ("[MASK] [MASK]", 2, "[MASK 1] [MASK 2]"),
+        ("[MASK] <mask>", 2, "[MASK] <mask>"),
+    ],
+)
+def test_several_masks_are_numbered(line: str, masks: int, shown: str) -> None:
+    assert _numbered(line, masks) == shown
+
+
+def test_a_bar_is_as_long_as_its_share() -> None:
+    assert [len(_bar(share)) for share in (0.0, 0.001, 0.5, 1.0)] == [0, 0, 15, 30]
+    assert _bar(0.05) == "\u2588\u258c", "one and a half of thirty characters"

@@ -1,4 +1,4 @@
-"""Job arrays of a preparation: tasks of each element, quoting, and refusals before submission."""
+"""Job arrays of a preparation and of a study: tasks of each element, quoting, and refusals before submission."""
 
 import dataclasses
 import os
@@ -14,9 +14,12 @@ from data_prep.sources import find_inputs
 from data_prep.tokenizer import train_tokenizer
 from launchers.slurm.job_chain import JobChain, refuse_while_queued
 from launchers.slurm.prep_array import PrepArray, elements, jobs, make_submission, tasks_per_element
+from launchers.slurm.study_array import study_chain
 from pretrain.config import ClusterConfig
+from pretrain.config_files import load_config
 from tests.support.in_process import command
 from tests.support.slurm_jobs import printing_python, program
+from tests.support.study_runs import kept, study_config, study_data
 
 NASTY = 'it\'s a $(touch pwned) `touch pwned` "b" * 100%A_%a é;'
 ARRAY = PrepArray(Path("/shared/data/x"), cpus=3, cluster=ClusterConfig(cpu=True))
@@ -219,3 +222,45 @@ def test_no_more_elements_than_the_cluster_s_arrays_have(planned: Path, slurm: P
     assert "makes more than 2 elements, the most of an array here. Write 2 or more." in refused
     program(slurm, "scontrol", "echo 'MaxArraySize = 0'")
     assert "This cluster has no job arrays" in command(*words).err
+
+
+@pytest.fixture
+def config(tmp_path):
+    return study_config(tmp_path, study_data(tmp_path))
+
+
+def test_a_job_of_a_study_asks_for_what_the_cluster_section_says(config):
+    cluster = ["cluster.partition=gpu", "cluster.gpus_per_node=2", "cluster.time=2:00:00", "cluster.modules=[cuda]"]
+    study = kept(config, *cluster, "cluster.options=[--mail-type=END]", processes=2)
+    loaded = load_config(study.folder / "config.yaml")
+    chain = study_chain(study, loaded)
+    script = chain.files["run.sh"]
+    assert [(job.stage, job.options({"run": "8"})) for job in chain.jobs] == [
+        ("run", ["--array=1,2,3,4"]),
+        ("report", ["--dependency=afterany:8"]),
+    ]
+    for line in (
+        '#SBATCH --job-name="study-run"',
+        '#SBATCH --gres="gpu:2"',
+        '#SBATCH --cpus-per-task="8"',
+        '#SBATCH --partition="gpu"',
+        '#SBATCH --signal="B:USR1@120"',
+        "#SBATCH --requeue",
+        '#SBATCH --mail-type="END"',
+        "module load cuda",
+    ):
+        assert line in script.splitlines(), line
+    assert script.endswith(f' -m launchers.cli study run {study.folder} --only "$SLURM_ARRAY_TASK_ID"\n')
+    assert "gres" not in chain.files["report.sh"]
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_a_dry_run_of_a_study_prints_the_scripts_and_writes_nothing(config):
+    before = sorted(config.parent.rglob("*"))
+    words = ["--strategies", "token", "--rates", "0.15", "--seeds", "2", "--slurm", "--dry-run", "cluster.cpu=true"]
+    ended = command("study", "masking", config, *words)
+    assert ended.code == 0, ended.err
+    assert ended.out.count("#!/usr/bin/env bash") == 2
+    assert "job1=$(sbatch --parsable --array=1,2 " in ended.out
+    assert "job2=$(sbatch --parsable --dependency=afterany:$job1 " in ended.out
+    assert sorted(config.parent.rglob("*")) == before
