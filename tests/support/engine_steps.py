@@ -102,11 +102,11 @@ def on_device(engine: Engine, batches: Sequence[Batch]) -> list[Any]:
     return [feed(batch).wait() for batch in batches]
 
 
-def take_step(engine: Engine, batches: Sequence[Batch], lr: float = LR, **options: Any) -> list[float]:
+def take_step(engine: Engine, batches: Sequence[Batch], lr: float = LR) -> list[float]:
     """An optimizer step; what Engine.step returns: with one objective cross-entropy, correct, norm, skipped, ..."""
     objectives = [objective.weight or 1.0 for objective in engine.config.objectives]
     weights = global_weights(engine, batches)
-    return engine.step(on_device(engine, batches), weights, lr, objectives=objectives, **options).tolist()
+    return engine.step(on_device(engine, batches), weights, lr, objectives=objectives).tolist()
 
 
 def step_gradients(engine: Engine, batches: Sequence[Batch], lr: float = LR) -> dict[str, np.ndarray]:

@@ -16,9 +16,9 @@ def trained(data: Path, run: Path, procs: int, *overrides: str) -> list[float]:
     path = runs.config_file(data, run, train__steps=3, eval={"every_steps": 3, "rows": 8})
     runs.succeed("train", path, *overrides, "--procs", str(procs))
     entries = JournalReader(run / "journal.jsonl").entries()
-    found = [entry.metrics[name] for entry in entries for name in NAMES if name in entry.metrics]
-    assert len(found) == 7
-    return found
+    values = [entry.metrics[name] for entry in entries for name in NAMES if name in entry.metrics]
+    assert len(values) == 7
+    return values
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile needs g++ on a CPU")

@@ -81,7 +81,7 @@ def test_what_a_run_writes_is_documented_and_what_is_documented_is_written(entri
     written = {name for entry in entries for name in entry.metrics}
     patterns = {name: pattern(name) for name in documented()}
     assert not {name for name in written if not any(p.fullmatch(name) for p in patterns.values())}
-    missing = {name for name, p in patterns.items() if not any(p.fullmatch(one) for one in written)}
+    missing = {name for name, p in patterns.items() if not any(p.fullmatch(metric) for metric in written)}
     assert missing == ELSEWHERE
 
 
@@ -90,8 +90,11 @@ def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries)
     record = RunRecord.load(folder.path)
     client = MlflowClient(record.uri)
     run = client.get_run(record.run_id)
-    inputs = {one.dataset.name: one for one in run.inputs.dataset_inputs}
-    assert {name: one.tags[0].value for name, one in inputs.items()} == {"data/train": "training", "data/valid": "eval"}
+    inputs = {logged.dataset.name: logged for logged in run.inputs.dataset_inputs}
+    assert {name: logged.tags[0].value for name, logged in inputs.items()} == {
+        "data/train": "training",
+        "data/valid": "eval",
+    }
     fingerprint = json.loads((folder.path.parent / "data/train/manifest.json").read_text())["fingerprint"]
     assert fingerprint.startswith(inputs["data/train"].dataset.digest)
     assert json.loads(inputs["data/train"].dataset.profile)["documents"] == 200
@@ -102,7 +105,7 @@ def test_mlflow_gets_inputs_parameters_the_page_and_few_series(watched, entries)
     assert {name.split("/")[0] for name in run.data.metrics} == {"eval", "train", "system"}, "the order of the charts"
     assert params["schedule"].startswith("wsd")
     assert int(params["parameters"]) > 10_000
-    assert {one.path for one in client.list_artifacts(record.run_id)} >= {"report.html", "config.yaml"}
+    assert {file.path for file in client.list_artifacts(record.run_id)} >= {"report.html", "config.yaml"}
     (host,) = {name.split("/")[1] for entry in entries for name in entry.metrics if name.startswith("system/")}
     assert {"system/cpu_percent_mean", "system/memory_percent_mean"} <= set(run.data.metrics)
     assert not [name for name in run.data.metrics if host in name]

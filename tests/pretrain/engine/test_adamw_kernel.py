@@ -82,9 +82,9 @@ def check_bits(folder: str, sent: str) -> None:
         assert other.keys() == state.keys()
         for name, value in state.items():
             assert np.array_equal(value, other[name]), f"{number}: {name}"
-    one, both = dist.get_world_size() == 1, {torch.float32, torch.bfloat16}
-    assert (both if one else {torch.float32}) == GRADIENTS
-    assert (both if one or sent == "bf16" else {torch.float32}) == LAID_OUT
+    alone, both = dist.get_world_size() == 1, {torch.float32, torch.bfloat16}
+    assert (both if alone else {torch.float32}) == GRADIENTS
+    assert (both if alone or sent == "bf16" else {torch.float32}) == LAID_OUT
 
 
 def check_kernel(folder: str) -> None:

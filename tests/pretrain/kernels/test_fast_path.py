@@ -56,11 +56,11 @@ WITH = "A GPU, torch 2.13"
 def test_candidates(device, train, sections, paths, reason):
     """On a device, also with a newer flash attention."""
     name, *flash = device.split()
-    found = Candidates.of(least_config(train=train, **sections), name, *map(int, flash))
-    assert list(found.paths) == paths
-    assert reason in found.reason
-    assert bool(reason) == bool(found.reason)
-    assert (found.choice is not None) == (len(paths) == 1)
+    candidates = Candidates.of(least_config(train=train, **sections), name, *map(int, flash))
+    assert list(candidates.paths) == paths
+    assert reason in candidates.reason
+    assert bool(reason) == bool(candidates.reason)
+    assert (candidates.choice is not None) == (len(paths) == 1)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_candidates(device, train, sections, paths, reason):
 def test_the_first_path_without_a_problem_is_chosen(problems, path, reason):
     asked = []
 
-    def problem_of(one: FastPath) -> str | None:
-        asked.append(one)
-        return problems.get(one)
+    def problem_of(path: FastPath) -> str | None:
+        asked.append(path)
+        return problems.get(path)
 
     candidates = Candidates.of(least_config(), "cuda", flash=3)
     assert candidates.choose(problem_of, lambda: "4 rows") == KernelChoice(path, reason)
@@ -104,16 +104,16 @@ def recorded(choice: KernelChoice, made_with: str = WITH) -> dict[str, Any]:
 )
 def test_a_resumed_run_does_not_try_what_its_last_start_rejected(chosen, made_with, paths):
     record = recorded(KernelChoice(chosen, "Triton: wrong"), made_with)
-    found = Candidates.of(least_config(), "cuda").after_record(record, WITH)
-    assert list(found.paths) == paths
-    assert found.known == (chosen if (chosen, made_with) in [(KERNELS, WITH), (PLAIN, WITH)] else None)
-    if found.known:
-        again = found.choose(lambda path: None, lambda: "4 rows")
+    resumed = Candidates.of(least_config(), "cuda").after_record(record, WITH)
+    assert list(resumed.paths) == paths
+    assert resumed.known == (chosen if (chosen, made_with) in [(KERNELS, WITH), (PLAIN, WITH)] else None)
+    if resumed.known:
+        again = resumed.choose(lambda path: None, lambda: "4 rows")
         assert again == KernelChoice(chosen, "as at the last start: Triton: wrong")
-    if found.choice:
-        assert found.choice.reason == "as at the last start: Triton: wrong"
-        again = Candidates.of(least_config(), "cuda").after_record(recorded(found.choice), WITH)
-        assert again.choice == found.choice, "the reason must not grow at each start"
+    if resumed.choice:
+        assert resumed.choice.reason == "as at the last start: Triton: wrong"
+        again = Candidates.of(least_config(), "cuda").after_record(recorded(resumed.choice), WITH)
+        assert again.choice == resumed.choice, "the reason must not grow at each start"
 
 
 def test_a_resumed_run_compares_kernels_whose_sources_have_changed(tmp_path, monkeypatch):
@@ -129,10 +129,10 @@ def test_a_resumed_run_compares_kernels_whose_sources_have_changed(tmp_path, mon
 
 def test_a_resumed_run_takes_over_the_version_of_flash_attention():
     candidates = Candidates.of(least_config(), "cuda", flash=3)
-    found = candidates.after_record(recorded(KernelChoice(KERNELS)), WITH)
-    assert found.paths == (KERNELS, FLASH_3[1], PLAIN), "version 3 with kernels was rejected before"
-    found = candidates.after_record(recorded(KernelChoice(FLASH_3[0])), WITH)
-    assert (found.known, found.paths) == (FLASH_3[0], candidates.paths)
+    resumed = candidates.after_record(recorded(KernelChoice(KERNELS)), WITH)
+    assert resumed.paths == (KERNELS, FLASH_3[1], PLAIN), "version 3 with kernels was rejected before"
+    resumed = candidates.after_record(recorded(KernelChoice(FLASH_3[0])), WITH)
+    assert (resumed.known, resumed.paths) == (FLASH_3[0], candidates.paths)
 
 
 @pytest.mark.parametrize("record", [{}, {"kernels_made_with": WITH}, {"kernels_made_with": WITH, "kernels": "fast"}])

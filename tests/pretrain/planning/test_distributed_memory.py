@@ -41,7 +41,7 @@ def config(precision: str, zero: str, optimizer: str) -> Config:
 def living() -> dict[int, torch.UntypedStorage]:
     """The storages of all tensors that Python knows, by address; a tensor on "meta" has none."""
     gc.collect()
-    tensors = [found for found in gc.get_objects() if issubclass(type(found), torch.Tensor)]
+    tensors = [item for item in gc.get_objects() if issubclass(type(item), torch.Tensor)]
     storages = [tensor.untyped_storage() for tensor in tensors if tensor.device.type == "cpu"]
     return {storage.data_ptr(): storage for storage in storages}
 
@@ -72,11 +72,9 @@ def check(precision: str, zero: str, optimizer: str) -> None:
     step(engine)
     items = states(settings, EncoderCosts(SHAPE).sizes, dist.get_world_size(), "cpu")
     wanted, give_up = expected(items, zero), time.monotonic() + LETS_GO_SECONDS
-    while (found := size(before)) - wanted >= SMALL and time.monotonic() < give_up:
+    while (held := size(before)) - wanted >= SMALL and time.monotonic() < give_up:
         time.sleep(0.1)
-    assert 0 <= found - wanted < SMALL, (
-        f"{precision} {zero} {optimizer}: {found} bytes, by the formula {wanted}: {items}"
-    )
+    assert 0 <= held - wanted < SMALL, f"{precision} {zero} {optimizer}: {held} bytes, by the formula {wanted}: {items}"
     state = [value for values in engine.deepspeed.basic_optimizer.state.values() for value in values.values()]
     of_optimizer = sum(value.numel() * value.element_size() for value in state)
     planned = next(item for item in items if item.name == "optimizer state")

@@ -269,10 +269,10 @@ def test_the_command_takes_many_runs_and_no_password(tmp_path: Path) -> None:
         (tmp_path / "runs" / name / "status.json").write_text("{}")
     for name in ("a", "b"):
         Tracker(tmp_path / "runs" / name, RunRecord("none", "demo", name, {}, {}))
-    found = run(tmp_path / "runs", "--json")
-    assert found.exit_code == 1
-    assert [Path(outcome["run"]).name for outcome in json.loads(found.stdout)] == ["a", "b"]  # `new` was never begun
-    assert all("with --uri" in outcome["error"] for outcome in json.loads(found.stdout))
+    done = run(tmp_path / "runs", "--json")
+    assert done.exit_code == 1
+    assert [Path(outcome["run"]).name for outcome in json.loads(done.stdout)] == ["a", "b"]  # `new` was never begun
+    assert all("with --uri" in outcome["error"] for outcome in json.loads(done.stdout))
     assert isinstance(run(tmp_path / "none").exception, UserError)
     refused = run(tmp_path / "runs", "--uri", "http://me:hunter2@host").exception
     assert isinstance(refused, UserError)
