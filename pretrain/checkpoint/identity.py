@@ -81,12 +81,8 @@ class Identity:
 
     def of_batches(self) -> "Identity":
         """The part that decides which rows and masks a step has, given its position and stage."""
-        kept = {}
-        for name, value in self.settings.items():
-            key = _PHASE.sub("", name)
-            if key.startswith(_OF_BATCHES):
-                kept[name] = value
-        return Identity(kept)
+        named = self.settings.items()
+        return Identity({name: value for name, value in named if _PHASE.sub("", name).startswith(_OF_BATCHES)})
 
     def batch_digest(self) -> str:
         """A digest of `of_batches`: 16 hex digits."""
