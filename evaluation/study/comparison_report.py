@@ -57,18 +57,15 @@ def _as_json(study: Study, results: StudyResults) -> dict[str, Any]:
         "seeds": study.seeds,
         "missing": results.missing,
         "values": results.values,
-        "metrics": {comparisons.metric.key: asdict(comparisons) for comparisons in results.comparisons},
-        "conclusions": {
-            comparisons.metric.key: conclusion(comparisons, len(study.arms))
-            for comparisons in _compared(study, results)
-        },
+        "metrics": {each.metric.key: asdict(each) for each in results.comparisons},
+        "conclusions": {each.metric.key: conclusion(each, len(study.arms)) for each in _compared(study, results)},
     }
 
 
 def _compared(study: Study, results: StudyResults) -> list[Comparisons]:
     """Comparisons by metrics that say which arm is better, the primary one first."""
-    compared = [comparisons for comparisons in results.comparisons if comparisons.metric.better]
-    return sorted(compared, key=lambda comparisons: comparisons.metric.key != study.primary)
+    compared = [each for each in results.comparisons if each.metric.better]
+    return sorted(compared, key=lambda each: each.metric.key != study.primary)
 
 
 def _page_values(study: Study, results: StudyResults) -> dict[str, Any]:

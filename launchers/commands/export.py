@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from data_prep.common.errors import UserError
-from data_prep.common.files import check_writable, refuse_link
+from data_prep.common.files import check_writable
 from data_prep.storage import require_run
 from launchers.arguments import RunArgument, local
 from pretrain.checkpoint import committed
@@ -38,7 +38,7 @@ def export(
         maskwright export runs/demo --view bidirectional
     """
     require_run(run)
-    check_writable(out or refuse_link(RunFolder(run).exports) / "step")
+    check_writable(out or RunFolder(run).export_of(0))
     from pretrain.export import export_run, exported_folder
 
     if every:

@@ -1,13 +1,14 @@
 """`maskwright fill`: the most likely tokens for the masks of a text."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from data_prep.common.errors import UserError, printable
+from data_prep.common.errors import UnusableInput, printable
 from launchers.arguments import JsonFlag, ModelArgument, require_inputs
 from pretrain.run import RunFolder
 
@@ -70,12 +71,10 @@ def _require_masks(model: Path, texts: list[str]) -> None:
     if all(MASK in text for text in texts):
         return
     folder = RunFolder(model).tokenizer if is_run(model) else cached_folder(model)
-    try:
+    with suppress(UnusableInput):  # loading the model says why
         token = load(folder).id_to_token(describe_tokenizer(folder).special_ids["mask"])
-    except UserError:  # the model is refused when it is loaded
-        return
-    for text in texts:
-        require_mask(text, token)
+        for text in texts:
+            require_mask(text, token)
 
 
 def _numbered(line: str, masks: int) -> str:
