@@ -291,9 +291,16 @@ def load_file(path: Path, mmap: bool = False) -> Any:
     from deepspeed.runtime.zero.config import ZeroStageEnum
     from deepspeed.utils.tensor_fragment import fragment_address
 
+    def stage(kind: Any, name: str) -> ZeroStageEnum:
+        """Python 3.11.0 to 3.11.3 pickles a stage as getattr(ZeroStageEnum, name)."""
+        if kind is not ZeroStageEnum:
+            raise pickle.UnpicklingError("GLOBAL getattr")
+        return ZeroStageEnum[name]
+
     open_regular(path).close()
+    allowed = [DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address, (stage, "builtins.getattr")]
     try:
-        with torch.serialization.safe_globals([DynamicLossScaler, LossScaler, ZeroStageEnum, fragment_address]):
+        with torch.serialization.safe_globals(allowed):
             return torch.load(path, map_location="cpu", mmap=mmap, weights_only=True)
     except (OSError, EOFError, RuntimeError, ValueError, LookupError, AttributeError, TypeError) as error:
         raise UserError(f"{path} is not a file of a checkpoint ({type(error).__name__})") from None

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 import xxhash
+from deepspeed.runtime.fp16.loss_scaler import LossScaler
+from deepspeed.runtime.zero.config import ZeroStageEnum
 
 from data_prep.common.errors import UserError
 from pretrain import checkpoint
@@ -28,6 +30,16 @@ class Payload:
 
     def __reduce__(self):
         return os.mkdir, (str(self.marker),)
+
+
+class Attribute:
+    """Is pickled as getattr(owner, name), as Python 3.11.0 to 3.11.3 pickles the member of an enumeration."""
+
+    def __init__(self, owner: object, name: str):
+        self.owner, self.name = owner, name
+
+    def __reduce__(self):
+        return getattr, (self.owner, self.name)
 
 
 @pytest.fixture
@@ -72,3 +84,12 @@ def test_nothing_is_unpickled_otherwise():
     sources = list(Path(__file__).parents[3].glob("pretrain/**/*.py"))
     assert [path.name for path in sources if "weights_only=False" in path.read_text()] == []
     assert [path.name for path in sources if "torch.load(" in path.read_text()] == ["resharding.py"]
+
+
+def test_of_attributes_only_a_stage_is_loaded(tmp_path):
+    torch.save({"stage": Attribute(ZeroStageEnum, "gradients")}, tmp_path / NAME)
+    assert load_file(tmp_path / NAME) == {"stage": ZeroStageEnum.gradients}
+    for other in (Attribute(LossScaler, "backward"), Attribute(ZeroStageEnum, "__class__")):
+        torch.save({"stage": other}, tmp_path / NAME)
+        with pytest.raises(UserError, match=r"is not (loaded, as it could run code: it asks for getattr|a file of a)"):
+            load_file(tmp_path / NAME)
