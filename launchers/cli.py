@@ -4,12 +4,16 @@ import logging
 import os
 import sys
 
+from data_prep.common.errors import ON_WINDOWS
+
 
 def main() -> None:
     """Run the command line.
 
     Exit code: 0 done, 1 failed, 2 invalid command line, 130 after Ctrl-C. Some commands, such as `train`, define more.
     """
+    if sys.platform == "win32":
+        sys.exit(f"error: {ON_WINDOWS}")
     if sys.getfilesystemencoding() == "ascii":  # as in the locale C: arguments and names of files are UTF-8
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | {"PYTHONUTF8": "1"})
     try:

@@ -8,6 +8,13 @@ A call raises `UserError` with the message of the command. Ctrl-C, which is also
 goes to the command. After the command exited, KeyboardInterrupt is raised.
 """
 
+import sys
+
 import lazy_loader
+
+from data_prep.common.errors import ON_WINDOWS
+
+if sys.platform == "win32":
+    raise ImportError(ON_WINDOWS)
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+ON_WINDOWS = "Maskwright does not run on Windows. Install WSL2 with `wsl --install`, and Maskwright in it."
 MAX_MESSAGE = 300  # characters
 MAX_TEXT = 20_000  # characters of a message before it is shortened
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)

@@ -208,3 +208,16 @@ def test_paths_are_taken_and_queries_are_not_shown():
     assert local("runs/a") == local(Path("runs/a")) == Path("runs/a")
     with pytest.raises(UserError, match=r"^https://host/ is a URL"):
         local("https://host/?signature=secret")
+
+
+@pytest.mark.parametrize("start", ["from launchers.cli import main; main()", "import maskwright"])
+def test_windows_is_refused_in_one_line(start):
+    """Its Python has no fcntl, on which the imports would fail."""
+    code = f"import sys; sys.platform, sys.modules['fcntl'] = 'win32', None; {start}"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    last = ended.stderr.splitlines()[-1]
+    assert last.endswith(
+        "rror: Maskwright does not run on Windows. Install WSL2 with `wsl --install`, and Maskwright in it."
+    )
+    assert "main" not in start or ended.stderr == f"{last}\n"
