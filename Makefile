@@ -8,7 +8,7 @@ SHARED_OUT := -n 2 --dist loadfile --no-loadscope-reorder
 # One process more than cores: many tests wait for servers and processes.
 SHARED_OUT_WAITING := -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: install conformance demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-experiments test-all soak check docs lowest wheel
+.PHONY: install conformance demo test test-quick test-slurm test-slurm-short test-slow test-conformance test-experiments test-all soak check docs lowest wheel container
 install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -65,6 +65,10 @@ docs: install
 wheel: install
 	rm -rf build dist
 	$(BIN)/python -m build
+
+# Build the image of Containerfile on this system's release, and run the demo in it, as root.
+container: wheel
+	.ci/container
 
 # Print the oldest release of each dependency that pyproject.toml allows, and what they need.
 lowest: install
