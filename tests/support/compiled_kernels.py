@@ -83,14 +83,14 @@ def compiled_kernels(backend: str, architecture: int | str, lanes: int) -> list[
             product = "wgmma.mma_async" in result.asm["ptx"] and "mma.sync" not in result.asm["ptx"]
         made.append(Compiled(_name(kernel), threads, len(code), result.metadata.shared, *usage, product))
 
-    driver.set_active(NoDevice(GPUTarget(backend, architecture, lanes)))  # for the rest of this process
+    driver.set_active(NoDevice(GPUTarget(backend, architecture, lanes)))  # until the next call
     with (
         patch.object(JITFunction, "run", compile_only),
         patch.object(torch.version, "hip", "7.0" if backend == "hip" else None),
     ):
-        for dtype in (torch.bfloat16, torch.float16):
-            for per_head in (32, 64, 128):
-                _launch_window_attention(2, per_head, dtype)
+        for per_head in (32, 64, 128):
+            _launch_window_attention(2, per_head, torch.bfloat16)
+        _launch_window_attention(2, 128, torch.float16)
         _launch_operations(768, torch.bfloat16)
         _launch_operations(2048, torch.float32)
     return made

@@ -18,8 +18,15 @@ def process():
         yield started
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("arch", ["bert", "modernbert"])
+@pytest.mark.parametrize(
+    ("arch", "checkpointing"),
+    [
+        ("bert", True),
+        ("modernbert", False),
+        pytest.param("bert", False, marks=pytest.mark.slow),
+        pytest.param("modernbert", True, marks=pytest.mark.slow),
+    ],
+)
 def test_kernels_and_torch_compile_share_a_graph(process, arch, checkpointing):
     found = process.submit(graph_compared, arch, checkpointing).result()
     alone, within = found.launches
