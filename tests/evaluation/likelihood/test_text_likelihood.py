@@ -1,5 +1,6 @@
 """Likelihood of all tokens: the bound of masked models is MDLM's integral, and causal models give the exact sum."""
 
+import functools
 import itertools
 import json
 import math
@@ -64,7 +65,7 @@ def integral(model, documents: list[list[int]]) -> float:
     places = [(d, p) for d, document in enumerate(documents) for p, id in enumerate(document) if id > MASK]
     nodes, weights = np.polynomial.legendre.leggauss(len(places))
     nodes, weights = (nodes + 1) / 2, weights / 2
-    total = 0.0
+    total, in_context = 0.0, functools.cache(lambda seen: log_probabilities(model, list(seen)))
     for chosen in itertools.product([False, True], repeat=len(places)):
         if not any(chosen):
             continue
@@ -72,9 +73,8 @@ def integral(model, documents: list[list[int]]) -> float:
         nats = 0.0
         for number, document in enumerate(documents):
             here = [place for of, place in masked if of == number]
-            seen = [MASK if at in here else id for at, id in enumerate(document)]
-            found = log_probabilities(model, seen) if here else None
-            nats -= sum(found[place, document[place]].item() for place in here)
+            seen = tuple(MASK if at in here else id for at, id in enumerate(document))
+            nats -= sum(in_context(seen)[place, document[place]].item() for place in here)
         k, n = len(masked), len(places)
         total += nats * float((weights * nodes ** (k - 1) * (1 - nodes) ** (n - k)).sum())
     return total

@@ -42,7 +42,7 @@ def check(found, bound):
 
 
 @both_precisions
-@pytest.mark.parametrize("hidden", [32, 72, 768, 1024])
+@pytest.mark.parametrize("hidden", [72, 1024])  # a part of a block, and whole blocks
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_results_and_gradients(interpreter, operation, hidden, dtype):
     check(interpreter(errors, operation, 37, hidden, dtype, "cpu"), BOUNDS[dtype])

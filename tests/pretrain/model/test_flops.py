@@ -14,6 +14,9 @@ from pretrain.model.model_costs import pairs_seen
 from tests.support.streams import ARCHS
 
 SEQ_LEN, ROWS = 32, 3
+BASE = EncoderShape(30522, 12, 768, 12, 3072, 512, 0)
+LARGE = EncoderShape(30522, 24, 1024, 16, 4096, 512, 0)
+MODERN = EncoderShape(50368, 22, 768, 12, 1152, 8192, 0, arch="modernbert")
 SIZES = {"vocab_size": 128, "layers": 4, "hidden": 48, "heads": 3, "intermediate": 80, "max_positions": 32, "pad_id": 0}
 
 
@@ -46,21 +49,15 @@ def test_pairs_are_counted_rightly(causal, reach):
 
 def test_published_counts():
     """Weights of the layers' matrices: 84.9 million in BERT-base, 302.0 in BERT-large, 110.3 in ModernBERT-base."""
-    base = EncoderShape(30522, 12, 768, 12, 3072, 512, 0)
-    large = EncoderShape(30522, 24, 1024, 16, 4096, 512, 0)
-    modern = EncoderShape(50368, 22, 768, 12, 1152, 8192, 0, arch="modernbert")
     one_token = np.array([1])
-    for shape, millions in ((base, 84.9), (large, 302.0), (modern, 110.3)):
+    for shape, millions in ((BASE, 84.9), (LARGE, 302.0), (MODERN, 110.3)):
         seen = 12 * shape.hidden * shape.layers
         assert round((EncoderCosts(shape).step_flops(one_token, 0) - seen) / 6e6, 1) == millions
 
 
 def test_counts_of_the_page_on_speed():
     """GFLOP a token of docs/performance.md's table: a document a row, of whose tokens a share is predicted."""
-    base = EncoderShape(30522, 12, 768, 12, 3072, 512, 0)
-    large = EncoderShape(30522, 24, 1024, 16, 4096, 512, 0)
-    modern = EncoderShape(50368, 22, 768, 12, 1152, 8192, 0, arch="modernbert")
-    cases = [(base, 128, 0.15, 0.545), (base, 512, 0.15, 0.588), (modern, 1024, 0.3, 0.824), (large, 512, 0.15, 1.99)]
+    cases = [(BASE, 128, 0.15, 0.545), (BASE, 512, 0.15, 0.588), (MODERN, 1024, 0.3, 0.824), (LARGE, 512, 0.15, 1.99)]
     for shape, seq_len, rate, gflop in cases:
         tokens = 1000 * seq_len
         found = EncoderCosts(shape).step_flops(np.full(1000, seq_len), round(rate * tokens)) / tokens / 1e9

@@ -4,17 +4,9 @@ import json
 import sys
 
 import pytest
-import torch.distributed as dist
 
 from pretrain.reporting import record_environment
 from pretrain.reporting.environment import by_host, write_environment
-
-
-@pytest.fixture
-def one_rank(tmp_path):
-    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
 
 
 def test_a_host_is_described_once_with_its_ranks():
