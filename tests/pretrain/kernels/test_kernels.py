@@ -27,7 +27,6 @@ from tests.support.triton_process import triton_process
 
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which there is for Linux alone")
 both_precisions = pytest.mark.parametrize("dtype", BOUNDS, ids=str)
-loss_options = pytest.mark.parametrize(("z_loss", "weighted"), [(0.0, False), (1e-3, True)])
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_steps_of_adamw(interpreter, n, dtype):
 
 
 @both_precisions
-@loss_options
+@pytest.mark.parametrize(("z_loss", "weighted"), [(0.0, False), (1e-3, True)])
 def test_loss_over_the_vocabulary(interpreter, z_loss, weighted, dtype):
     found, same_choices = interpreter(loss_errors, 130, 101, z_loss, dtype, "cpu", weighted)
     check(found, BOUNDS[dtype])

@@ -1,6 +1,5 @@
 """Faster kernels compared with the plain step for real, on a CPU in Triton's interpreter: right, wrong, broken ones."""
 
-import functools
 import shutil
 from importlib.util import find_spec
 
@@ -104,8 +103,8 @@ def chosen(model: Encoder) -> KernelChoice:
 
 
 def check_ranks() -> None:
-    """torch.compile captures graphs but generates no code, which takes minutes."""
-    torch.compile = functools.partial(torch.compile, backend="eager")
+    """torch.compile leaves functions as they are: it would take seconds to capture graphs."""
+    torch.compile = lambda function, **_: function  # type: ignore[assignment]
     model = path_cases.encoder("bert", "fp32")
     assert chosen(model) == KernelChoice(FastPath(False, True), "agrees with the plain step on 4 rows")
     if dist.get_rank() == 1:

@@ -23,7 +23,7 @@ from tests.support.ranks import run_ranks
 
 # An activation of the MLP has 8 MiB for each row, so that a pass over FEW rows needs less than SPARE, and MANY more.
 WIDE = replace(SHAPE, intermediate=1 << 16)
-FEW, MANY = 2, 64
+FEW, MANY = 2, 32
 SPARE = 256 << 20  # bytes
 SETTINGS = config("fp32", "1", data={"train": "unused", "seq_len": SEQ_LEN})
 
