@@ -356,13 +356,19 @@ def files(folder: Path) -> dict[str, int]:
     return {str(path.relative_to(folder)): zlib.crc32(path.read_bytes()) for path in paths}
 
 
+@pytest.fixture(scope="module")
+def untouched(world) -> dict[str, int]:
+    """What `files` says before the first mistake."""
+    return files(world)
+
+
 @pytest.mark.parametrize(
     ("group", "mistake"),
     [(name, mistake) for name, group in MISTAKES.items() for mistake in group],
     ids=lambda value: getattr(value, "line", ""),
 )
-def test_a_mistake_gets_one_clear_line(group, mistake, world):
-    before, words = files(world), shlex.split(mistake.line)
+def test_a_mistake_gets_one_clear_line(group, mistake, world, untouched):
+    words = shlex.split(mistake.line)
     if group == "Commands and options":
         ended = runs.maskwright(*words, cwd=world)
         code, out, err = ended.returncode, ended.stdout, ended.stderr
@@ -376,7 +382,7 @@ def test_a_mistake_gets_one_clear_line(group, mistake, world):
     assert mistake.wrong in line
     assert mistake.todo in line
     assert "Traceback" not in out
-    assert files(world) == before
+    assert files(world) == untouched
 
 
 def test_the_list_is_long_and_has_nothing_twice():

@@ -9,17 +9,15 @@ from launchers.doctor.cluster_checks import judge_figures, judge_rates
 from launchers.doctor.network_test import rounds
 from launchers.doctor.node_report import judge_likeness, merge_findings, print_value, values_by_task
 from launchers.local import Finding
-
-DEEP = "[" * 100_000 + "]" * 100_000
-LONG = "9" * 5000
+from tests.support.hostile_json import DIGITS, NESTED
 
 
-@pytest.mark.parametrize("text", ["", "{", DEEP, LONG], ids=["empty", "cut off", "deep", "long"])
+@pytest.mark.parametrize("text", ["", "{", NESTED, DIGITS], ids=["empty", "cut off", "deep", "long"])
 def test_damaged_results_are_skipped(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     print_value({"gpus": 2})
     lines = [f"0: {line}" for line in capsys.readouterr().out.splitlines()]
     damaged = [f"1: {line}" for line in (lines[0][3:], text, lines[-1][3:])]
-    assert values_by_task("\n".join([*damaged, *lines, f"{LONG}: x"])) == {0: {"gpus": 2}}
+    assert values_by_task("\n".join([*damaged, *lines, f"{DIGITS}: x"])) == {0: {"gpus": 2}}
 
 
 @pytest.mark.parametrize("nodes", range(1, 10))

@@ -14,9 +14,7 @@ from launchers.slurm.launch_attempt import AttemptStatus
 from launchers.slurm.requeue_decision import Failure, LaunchHistory
 from launchers.slurm.supervisor import read_history
 from pretrain.run import RunFolder
-
-DEEP = "[" * 100_000 + "]" * 100_000
-LONG = "9" * 5000
+from tests.support.hostile_json import DIGITS, NESTED
 
 
 def test_recorded_jobs_are_those_that_a_submission_wrote(tmp_path: Path) -> None:
@@ -25,7 +23,7 @@ def test_recorded_jobs_are_those_that_a_submission_wrote(tmp_path: Path) -> None
     assert recorded_jobs(tmp_path / "none") == []
 
 
-@pytest.mark.parametrize("text", ["scan 17\nX\n", "scan --all\n", f"scan {LONG}\n", DEEP, "scan 1\0\n", "pipe"])
+@pytest.mark.parametrize("text", ["scan 17\nX\n", "scan --all\n", f"scan {DIGITS}\n", NESTED, "scan 1\0\n", "pipe"])
 def test_damaged_recorded_jobs_are_refused_in_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "jobs"
     os.mkfifo(path) if text == "pipe" else path.write_text(text)
@@ -39,7 +37,7 @@ def _damage(path: Path, text: str) -> None:
     os.mkfifo(path) if text == "pipe" else path.write_text(text)
 
 
-DAMAGED = ["pipe", "", DEEP, LONG, "null", '{"a": 1, "a": 2}', f'{{"job_id": {LONG}}}', '{"job_id": NaN}']
+DAMAGED = ["pipe", "", NESTED, DIGITS, "null", '{"a": 1, "a": 2}', f'{{"job_id": {DIGITS}}}', '{"job_id": NaN}']
 
 
 @pytest.mark.parametrize("text", DAMAGED, ids=lambda text: text[:20])
