@@ -62,7 +62,7 @@ EXPERIMENTS = [  # in this order: later ones use models of earlier ones
     ("selected_tokens", f"{TEXT} {TASKS}", "| rare |"),
     ("objectives", f"{TEXT} {TASKS}", "## At equal time"),
     ("merges", f"{TEXT}", "linear-decay, all"),
-    ("layers.by_objective", f"{TEXT} --also models/1-grams", "| 1-grams | natural | predicted |"),
+    ("layers.by_objective", f"{TEXT} --also models/1-grams --shuffled", "| 1-grams | shuffled words | predicted |"),
     ("dependencies", "small/models/natural --treebank treebank.conllu --work trees", "linear chain"),
     (
         "word2vec",
