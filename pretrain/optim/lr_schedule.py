@@ -34,8 +34,10 @@ def lr_factor(schedule: ScheduleConfig, step: int, total_steps: int) -> float:
     """
     if step < schedule.warmup_steps:
         return (step + 1) / (schedule.warmup_steps + 1)
-    steps = _decay_steps(schedule, total_steps)
-    if steps <= 0:
+    steps = total_steps - schedule.warmup_steps  # with a falling rate; the warm-up has precedence
+    if schedule.kind == "wsd":
+        steps = min(steps, round(schedule.decay_fraction * total_steps))
+    if steps <= 0 or schedule.kind == "constant":
         return 1.0
     left = max(0.0, min(1.0, (total_steps - step) / steps))
     shape = schedule.decay if schedule.kind == "wsd" else schedule.kind
@@ -44,13 +46,3 @@ def lr_factor(schedule: ScheduleConfig, step: int, total_steps: int) -> float:
     elif shape == "1-sqrt":
         left = 1 - math.sqrt(1 - left)
     return schedule.min_ratio + (1 - schedule.min_ratio) * left
-
-
-def _decay_steps(schedule: ScheduleConfig, total_steps: int) -> int:
-    """Number of final steps with a falling rate; the warm-up has precedence."""
-    after_warmup = total_steps - schedule.warmup_steps
-    if schedule.kind == "constant":
-        return 0
-    if schedule.kind != "wsd":
-        return after_warmup
-    return min(after_warmup, round(schedule.decay_fraction * total_steps))
