@@ -1,7 +1,7 @@
-"""Watch a run: loss spikes, slow ranks, hangs, wrong gradients, ranks whose weights differ.
+"""Watch a run: loss spikes, slow ranks, hangs, ranks whose weights differ.
 
 `Watchdog` notices a hang. `StepGuard` decides on each step; its `GuardHistory` is stored in checkpoints.
-`check_replicas` compares the weights of the ranks, and `end_for_wrong_gradients` ends a run.
+`check_replicas` compares the weights of the ranks.
 """
 
 import lazy_loader

@@ -1,4 +1,3 @@
-from .gradients import end_for_wrong_gradients as end_for_wrong_gradients
 from .replicas import check_replicas as check_replicas
 from .step_guard import EndOfRun as EndOfRun
 from .step_guard import GuardHistory as GuardHistory

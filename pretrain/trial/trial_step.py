@@ -1,11 +1,13 @@
 """Passes before the first step, on the largest batch shapes: comparison of kernels, memory, and wrong gradients."""
 
+import math
+from importlib.metadata import version
+
 from data_prep.common.errors import UserError
 from pretrain.config import Config
 from pretrain.data import Batch, DeviceFeed, Loader
 from pretrain.distributed import all_gather_json, run_on_all_ranks
 from pretrain.engine import Engine
-from pretrain.guards import end_for_wrong_gradients
 from pretrain.kernels import Candidates, KernelChoice
 from pretrain.model import Encoder
 from pretrain.resuming import ResumeState
@@ -24,6 +26,26 @@ def explain(error: Exception, rows: int, seq_len: int) -> str | None:
         said = str(error).strip().splitlines()[0]
         return f"a trial step {size} could not be compiled; set train.compile=false ({type(error).__name__}: {said})"
     return None
+
+
+def wrong_gradients(differences: dict[str, float], config: Config) -> str:
+    """Describe wrong gradients: parameter, ZeRO stage, precision and version of DeepSpeed, and what to do.
+
+    differences: relative differences of gradients from a plain all-reduce, by parameter.
+    """
+    zero, offloads = config.zero, config.zero.offload != "none"
+    worst, size = max(differences.items(), key=lambda difference: difference[1])
+    others = f" (and {len(differences) - 1} more)" if len(differences) > 1 else ""
+    differ = "are not finite, but the gradients of a plain all-reduce are,"
+    if math.isfinite(size):
+        differ = f"differ from a plain all-reduce by {100 * size:.2g}% of their norm"
+    parts = [f"ZeRO {zero.stage}", *(["offload to the CPU"] if offloads else []), config.train.precision]
+    parts += ["torch.compile"] if config.train.compile is True else []
+    used = f"{', '.join(parts)} and DeepSpeed {version('deepspeed')}"
+    advice = f"Set zero.stage=1{' and zero.offload=none' if offloads else ''}, or use another version of DeepSpeed."
+    if zero.stage == 1 and not offloads:  # Maskwright's own reduction
+        advice = "Use another version of DeepSpeed or PyTorch."
+    return f"Gradients of {worst}{others} {differ} with {used}. {advice}"
 
 
 class Trial:
@@ -81,4 +103,4 @@ class Trial:
                     raise UserError(said) from error
                 raise
             if differences:
-                end_for_wrong_gradients(differences, self._config)
+                raise UserError(wrong_gradients(differences, self._config))
