@@ -91,7 +91,7 @@ def command_line(command: str, values: Mapping[str, Any]) -> list[str]:
         raise TypeError(f"maskwright {command} has no option {name!r}{hint}")
     for name, parameter in parameters.items():
         given = [] if values.get(name) is None else values[name]
-        if name in values and parameter.required and given in ([], ()):
+        if name in values and parameter.required and isinstance(given, list | tuple) and not given:
             raise UserError(f"{name} is empty. Give at least one.")
         for value in given if isinstance(given, list | tuple) else [given]:
             text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
