@@ -1,6 +1,7 @@
 """Settings of all tests: no deadlines, Ctrl-C works in every process, and no process is left."""
 
 import functools
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from tests.support import forked  # noqa: E402
 
 # A shell starts background jobs with SIGINT ignored, and each process that the tests start would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Imports and collection make a million objects that stay, which the collector would go through again and again.
+gc.disable()
 
 settings.register_profile("no deadline", deadline=None)  # the machine may be busy
 settings.load_profile("no deadline")
@@ -66,6 +70,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         return collection_path.name in ("gpu", "system") or None
     text = collection_path.read_text(encoding="utf-8") if collection_path.suffix == ".py" else ""
     return any(f"from {helper} import" in text for helper in _STARTS_PROCESSES - {"tests.support.forked"}) or None
+
+
+def pytest_collection_finish() -> None:
+    """From here on, the garbage collector looks only at what tests make."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
