@@ -16,6 +16,7 @@ from pretrain import checkpoint
 from pretrain.checkpoint import Parts, Saver, newest_verified
 from tests.support import checkpoints, kills
 from tests.support.checkpoints import MODEL, OPTIMIZER
+from tests.support.datasets import flip
 from tests.support.engine_steps import run_as_rank
 from tests.support.ranks import run_ranks
 
@@ -43,12 +44,6 @@ def newest(folder: Path) -> tuple[int | None, list[str]]:
     told: list[str] = []
     saved = newest_verified(folder, told.append)
     return (saved.step if saved else None), told
-
-
-def flip(path: Path, place: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[place] ^= 1
-    path.write_bytes(data)
 
 
 def names(folder: Path) -> list[str]:

@@ -11,6 +11,7 @@ from pretrain.config import Config
 from pretrain.engine import Engine
 from pretrain.model import Encoder, EncoderCosts, EncoderShape
 from pretrain.planning.training_memory import Memory, states
+from tests.support.configs import least_config
 from tests.support.engine_steps import rank_batches, run_as_rank, take_step
 from tests.support.ranks import run_ranks
 
@@ -26,16 +27,9 @@ CASES += [("bf16", "1", "muon"), ("fp32", "0", "muon"), ("bf16", "2", "ema")]
 def config(precision: str, zero: str, optimizer: str) -> Config:
     stage, *offload = zero.split("-")
     optim: dict[str, Any] = {"ema": 0.9} if optimizer == "ema" else {"name": optimizer}
-    return Config.model_validate(
-        {
-            "run": {"dir": "unused"},
-            "data": {"train": "unused"},
-            "optim": optim,
-            "train": {"steps": 1, "precision": precision},
-            "zero": {"stage": int(stage), "offload": "cpu" if offload else "none"},
-            "checkpoint": {"asynchronous": False},
-        }
-    )
+    zero_section = {"stage": int(stage), "offload": "cpu" if offload else "none"}
+    train, checkpoint = {"precision": precision}, {"asynchronous": False}
+    return least_config(optim=optim, zero=zero_section, train=train, checkpoint=checkpoint)
 
 
 def living() -> dict[int, torch.UntypedStorage]:

@@ -16,6 +16,7 @@ from pretrain.model import weights_digest
 from pretrain.resuming import ResumeState, checkpoint_state, find_start, start_state
 from pretrain.run import RunFolder
 from tests.support.checkpoints import commit
+from tests.support.configs import least_config
 from tests.support.datasets import make_dataset
 
 AT = MixturePosition.from_json({"dealt": 24, "sources": [{"epoch": 1, "window": 0, "row": 3, "past": []}]})
@@ -46,18 +47,16 @@ def config_of(
     remote: str | None = None,
     **settings: Any,
 ):
-    return Config.model_validate(
-        {
-            "run": {"dir": str(run), **settings},
-            "data": {"train": "x", **(data or {})},
-            "phases": phases or [],
-            "model": {"max_positions": 256},
-            "train": {"steps": steps},
-            "objective": objective,
-            "masking": {"rate": rate},
-            "zero": {"stage": stage},
-            "checkpoint": {"remote": remote},
-        }
+    return least_config(
+        run={"dir": str(run), **settings},
+        data=data or {},
+        phases=phases or [],
+        model={"max_positions": 256},
+        train={"steps": steps},
+        objective=objective,
+        masking={"rate": rate},
+        zero={"stage": stage},
+        checkpoint={"remote": remote},
     )
 
 
