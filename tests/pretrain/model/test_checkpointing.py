@@ -30,7 +30,6 @@ def test_loss_and_gradients_are_the_same_bits(arch, dropout):
 @pytest.mark.parametrize(("arch", "figures"), [("bert", [4.3, 4.4, 0.32, 0.75]), ("modernbert", [7.0, 7.0, 0.32, 1.1])])
 def test_memory_of_a_base_model(arch, figures):
     """The figures of docs/model.md, in GiB. tests/pretrain/planning/test_memory.py compares the formula with passes."""
-    sizes = {"layers": 12, "hidden": 768, "heads": 12, "intermediate": 3072}
-    costs = EncoderCosts(EncoderShape(arch=arch, vocab_size=90, max_positions=512, pad_id=0, **sizes))
+    costs = EncoderCosts(EncoderShape(arch=arch, vocab_size=90, max_positions=512, pad_id=0, **BASE))
     passes = [costs.activations(32 * 512, 2000, 512, 2, checkpointing=way) for way in (False, True)]
     assert [each / 2**30 for of in passes for each in (of.kept, of.peak)] == pytest.approx(figures, rel=0.06)

@@ -78,9 +78,9 @@ def test_a_gpu_that_would_wait_for_the_host_gets_a_larger_batch(tokens, steps, r
     assert choose_first_config("mine", tokens, tokens, 10**4, LAPTOP, 1).batch_note is None
 
 
-@pytest.mark.parametrize("gpus", [("H100",), ("H100",) * 8, ("A100-80GB",) * 2, ("L40S",)])
+@pytest.mark.parametrize("gpus", [("H100",), ("A100-80GB",) * 2])
 @pytest.mark.parametrize("tokens", [2_000, 5 * 10**5, 2 * 10**6, 10**8, 10**10])
-@pytest.mark.parametrize("minutes", [1, 30, 600])
+@pytest.mark.parametrize("minutes", [1, 600])
 def test_the_plan_of_a_first_config_agrees_with_it(gpus, tokens, minutes):
     machine = replace(SERVER, gpus=gpus, tflops=gpu_tflops(gpus))
     first = choose_first_config("mine", tokens, tokens, 10**4, machine, minutes)

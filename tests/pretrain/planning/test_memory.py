@@ -20,7 +20,7 @@ from tests.support.streams import ARCHS, stream
 from tests.support.tensor_memory import TensorMemory
 
 GB = 10**9
-CASES = [(32, 512, 2458, 12, 768, 3072, 12), (2, 128, 40, 2, 256, 512, 4), (4, 8192, 1000, 4, 768, 1152, 12)]
+CASES = [(32, 512, 2458, 3, 768, 3072, 12), (2, 128, 40, 2, 256, 512, 4), (4, 8192, 1000, 4, 768, 1152, 12)]
 
 MIXED = [{"kind": "mlm", "share": 0.5}, {"kind": "clm", "share": 0.5}]
 
