@@ -16,16 +16,19 @@ import os
 import runpy
 import signal
 import socket
+import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from select import select
 from types import SimpleNamespace
-from typing import NoReturn
+from typing import IO, NoReturn
 
 from data_prep.common.processes import die_with_parent
+from launchers.local import run_commands
 from tests.support import fault_injection, hub_server
 
 # Imports of a training run; many happen in DeepSpeed's initialize, in MLflow's first store and for the loss curve.
@@ -63,6 +66,7 @@ class ForkedModule:
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
         close_fds: bool = True,
+        **outputs: IO[bytes],
     ):
         words = [word for word in command if word != "-P"]
         if words[:2] != [sys.executable, "-m"]:
@@ -73,7 +77,10 @@ class ForkedModule:
             if start_new_session:
                 os.setsid()
             if stdin is not None:
-                os.dup2(stdin, 0)
+                os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin == subprocess.DEVNULL else stdin, 0)
+            for standard, name in enumerate(("stdout", "stderr"), 1):
+                if name in outputs:
+                    os.dup2(outputs[name].fileno(), standard)
             if preexec_fn:
                 preexec_fn()
             be_module(words[2:], dict(os.environ) if env is None else env)
@@ -82,8 +89,13 @@ class ForkedModule:
         """The exit code, negative for a signal; None while the process runs."""
         return self._reap(os.WNOHANG)
 
-    def wait(self) -> int | None:
-        """Wait for the exit code."""
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for the exit code; raises subprocess.TimeoutExpired."""
+        deadline = time.monotonic() + (timeout or 0)
+        while timeout is not None and self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout)
+            time.sleep(0.02)
         return self._reap(0)
 
     def terminate(self) -> None:
@@ -101,6 +113,14 @@ class ForkedModule:
             pid, status = os.waitpid(self.pid, options)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
+
+
+def run_module(command: Sequence[str], env: dict[str, str]) -> ForkedModule:
+    """`subprocess.run` for a Python module."""
+    sys.stdout.flush()  # or the other process would write it, too
+    child = ForkedModule(command, env)
+    child.wait()
+    return child
 
 
 def be_module(command: Sequence[str], environment: dict[str, str]) -> NoReturn:
@@ -207,8 +227,9 @@ def main() -> None:
     ctypes.CDLL(None).prctl(become_subreaper, 1)
     for name in MODULES:
         importlib.import_module(name)
-    for name in ("launchers.commands.demo", "launchers.local.local_launch", "launchers.local.start_ranks"):
+    for name in ("launchers.local.local_launch", "launchers.local.start_ranks"):
         importlib.import_module(name).subprocess = SimpleNamespace(Popen=ForkedModule)  # type: ignore[attr-defined]
+    run_commands.subprocess = SimpleNamespace(**vars(subprocess) | {"run": run_module, "Popen": ForkedModule})  # type: ignore[assignment]
     gc.collect()
     gc.freeze()
     threads = len(os.listdir("/proc/self/task"))
