@@ -45,7 +45,8 @@ def main() -> None:
     train_all(args, {name: OBJECTIVES[name] for name in args.train})
     models = [f"models/{name}" for name in args.train] + args.also
     text = ["--data", args.data, "--seq-len", SEQ_LEN]
-    text += ["--shuffled", prepare_shuffled(args, args.data, 1, "analyzed")] if args.shuffled else []
+    if args.shuffled:
+        text += ["--shuffled", prepare_shuffled(args, args.data, 1, f"analyzed-{args.data.replace('/', '-')}")]
     text += ["--positions", 300, "--tokens", 4, "--clusters", 8] if args.quick else []
     maskwright(args, *models, *text, "--out", "layers", "--json", "layers.json", module="experiments.layers")
     report(args)

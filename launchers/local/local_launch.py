@@ -62,7 +62,6 @@ def train_locally(config_path: Path, config: Config, overrides: list[str], proce
             with contextlib.suppress(OSError):
                 if before is None:
                     folder.status.unlink(missing_ok=True)
-                    folder.remove_unused()
                 else:
                     write_file(folder.status, before)
             return code

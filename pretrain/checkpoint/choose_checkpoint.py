@@ -35,7 +35,7 @@ def newest_verified(
     checkpoint = first_intact(folder, [path.name for _, path in committed(folder)], check, skip)
     if problems and checkpoint is None:
         raise UserError(
-            f"{folder}: no checkpoint is intact ({problems[0]}); restore one, or move the folder away to start again"
+            f"{folder}: no checkpoint can be used ({problems[0]}); restore one, or move the folder away to start again"
         )
     return checkpoint
 

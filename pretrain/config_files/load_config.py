@@ -29,6 +29,7 @@ _OTHER_NAMES = {
     "mlm_prob": "rate",
     "tracking_uri": "uri",
     "save_steps": "every_steps",
+    "decay_steps": "decay_fraction",
 }
 """Names of other programs for keys of the config."""
 

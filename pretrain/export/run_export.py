@@ -35,7 +35,7 @@ def export_run(run: Path, step: int | None, out: Path | None, averaged: bool = F
     step, path = chosen_checkpoint(folder, step)
     out = free_folder(out or folder.export_of(step, averaged, view and view.value))
     if problem := checkpoint.verify(path) or state_problem(checkpoint.read(path)):
-        raise UserError(f"{path} is damaged and cannot be exported: {problem}")
+        raise UserError(f"{path} cannot be exported: {problem}")
     saved = checkpoint.read(path)
     kind = _kind_of_view(folder, Config.model_validate(saved.state["config"]), view)
     files = [path.name for path in refuse_link(folder.tokenizer).iterdir()] if folder.tokenizer.is_dir() else []

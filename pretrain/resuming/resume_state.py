@@ -50,6 +50,8 @@ def state_problem(saved: Checkpoint) -> str | None:
         _check_state(saved)
     except ValidationError as error:
         place = ".".join(map(str, error.errors()[0]["loc"]))
+        if error.errors()[0]["type"] == "extra_forbidden":
+            return one_line(f"{saved.path} was written by another version of Maskwright, whose config has {place}")
         return one_line(f"{saved.path}: the config in its manifest is not valid at {place}")
     except ValueError as error:
         return one_line(f"{saved.path}: the state in its manifest is not valid: {error}")

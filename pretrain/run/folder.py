@@ -71,7 +71,7 @@ class RunFolder:
     """Paths of a run folder, its lock and its status."""
 
     def __init__(self, path: Path):
-        self.path, self._is_new = path, False
+        self.path = path
         self.config = path / "config.yaml"
         self.environment = path / "environment.json"
         self.journal = path / "journal.jsonl"
@@ -122,7 +122,6 @@ class RunFolder:
             UserError: if the place cannot be written, or something in it is a pipe, a socket or a symbolic link:
                 training would change what it leads to, and the folder may come from somebody else.
         """
-        self._is_new = self._is_new or not self.path.exists()
         try:
             make_folder(self.checkpoints)
         except OSError as error:
@@ -133,15 +132,6 @@ class RunFolder:
                 raise UserError(f"{path} is a symbolic link, and training would change what it leads to. Remove it.")
             if path.is_fifo() or path.is_socket():
                 raise UserError(f"{path} is a pipe or a socket, and training needs a regular file there. Remove it.")
-
-    def remove_unused(self) -> None:
-        """Remove what `create` and `lock` have made, if there is nothing else. The caller holds the lock."""
-        with contextlib.suppress(OSError):
-            if {path.name for path in self.path.iterdir()} <= {".lock", "checkpoints"}:
-                self.checkpoints.rmdir()
-                self.break_lock()
-                if self._is_new:  # another one may have settings of its file system
-                    self.path.rmdir()
 
     def lock(self, stopping_seconds: float = 60.0) -> IO[str]:
         """Hold the folder while the returned file is open, here or in a process that inherits it.
@@ -171,10 +161,6 @@ class RunFolder:
             ) from None
         except OSError as error:  # some network file systems have no locks
             print(f"warning: {self.path} cannot be locked ({error.strerror}); nothing keeps a second run out of it")
-        if not self._is_lock(file.fileno()):  # a refused start has removed the folder in the meantime
-            file.close()
-            self.create()
-            return self.lock(stopping_seconds)
         file.truncate(0)
         job = f", Slurm job {os.environ['SLURM_JOB_ID']}" if "SLURM_JOB_ID" in os.environ else ""
         file.write(f"process {os.getpid()} on {socket.gethostname()}{job}")
@@ -209,14 +195,12 @@ class RunFolder:
     def _inherited_lock(self) -> IO[str] | None:
         """The lock of this folder that the command which started this process holds."""
         descriptor = int(os.environ.get(_LOCK_VARIABLE, -1))
-        return os.fdopen(descriptor, "a+") if self._is_lock(descriptor) else None
-
-    def _is_lock(self, descriptor: int) -> bool:
-        """Whether a file descriptor of this process belongs to the lock of the folder."""
         try:
-            return os.path.samestat(os.fstat(descriptor), os.stat(self.path / ".lock"))
-        except OSError:
-            return False
+            if os.path.samestat(os.fstat(descriptor), os.stat(self.path / ".lock")):
+                return os.fdopen(descriptor, "a+")
+        except OSError:  # this process has not inherited it
+            pass
+        return None
 
     def is_held(self) -> bool:
         """Whether a run, on this host or on another that shares the file system's locks, holds the folder."""

@@ -83,10 +83,11 @@ def test_nothing_slow_is_imported_before_the_first_step(started):
     assert imported.isdisjoint(LATE), imported.intersection(LATE)
 
 
-def test_a_refused_start_leaves_nothing(data, tmp_path):
+def test_a_refused_start_leaves_a_run_that_has_not_started(data, tmp_path):
     refused = runs.maskwright("train", runs.config_file(data, tmp_path / "run"), "train.precision=bf16", FLASH)
     assert (refused.returncode, runs.complaints(refused.stderr)[0][:32]) == (1, "error: train.flash_attention is ")
-    assert not (tmp_path / "run").exists()
+    asked = runs.maskwright("status", tmp_path / "run")
+    assert asked.stderr.endswith(f"{tmp_path / 'run'} has no status.json: its run has not started. Start it.\n")
 
 
 def test_ctrl_c_while_a_command_is_loading_prints_no_traceback(tmp_path):

@@ -137,7 +137,18 @@ def test_checkpoints_are_never_passed_over(run, refusal):
     damage(run, 4)
     damage(run, 8)
     for resume in ("auto", "required"):
-        assert "no checkpoint is intact" in refusal(run, resume=resume)
+        assert "no checkpoint can be used" in refusal(run, resume=resume)
+
+
+def test_a_checkpoint_with_a_key_of_another_version_is_not_called_damaged(tmp_path, data, refusal, capsys):
+    folder = RunFolder(tmp_path)
+    folder.create()
+    state = checkpoint_state(config_of(tmp_path), data, ResumeState(4, AT))
+    state["config"]["train"]["label_smoothing"] = 0.0
+    commit(folder.checkpoints, 4, state)
+    said = "was written by another version of Maskwright, whose config has train.label_smoothing"
+    assert said in refusal(tmp_path)
+    assert "step-00000004 is of another version and skipped" in capsys.readouterr().err
 
 
 def test_a_named_checkpoint_of_this_run(run, start, refusal):

@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -72,32 +70,6 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path, holder):
         with pytest.raises(UserError, match=f"process {os.getpid()} on"):
             folder.lock()
     folder.lock().close()
-
-
-def test_a_start_that_waited_for_a_refused_one_holds_a_new_folder(tmp_path):
-    """The refused start removes the lock that the other one has opened."""
-    refused, other = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "run")
-    refused.create()
-    with ThreadPoolExecutor() as pool:
-        with refused.lock():
-            waiting = pool.submit(other.lock)
-            time.sleep(0.3)
-            refused.remove_unused()
-            assert not refused.path.exists()
-        with waiting.result(30):
-            assert refused.is_held()
-
-
-@pytest.mark.parametrize("kept", ["checkpoints/step-00000001", "notes.txt", ""])
-def test_only_an_unused_folder_is_removed(tmp_path, kept):
-    """An empty folder that existed before stays: it may have settings of its file system."""
-    (tmp_path / kept).mkdir(parents=True, exist_ok=True)
-    folder = RunFolder(tmp_path)
-    folder.create()
-    with folder.lock():
-        folder.remove_unused()
-    assert (tmp_path / kept).is_dir()
-    assert (tmp_path / ".lock").exists() == bool(kept)
 
 
 def test_status_round_trip(tmp_path):

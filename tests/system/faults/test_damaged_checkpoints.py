@@ -67,7 +67,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_start(data, run):
     done = train(data, run)
     assert done.returncode == 1
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "no checkpoint is intact" in error
+    assert "no checkpoint can be used" in error
     assert str(parts(run, 24, 0)) in error
     assert (run / "journal.jsonl").read_bytes() == before
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
