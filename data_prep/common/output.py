@@ -79,10 +79,11 @@ class GuardedStream:
 
 
 def guard_output(has_result: bool = True) -> None:
-    """Guard the standard streams of this process, unless they are guarded.
+    """Guard the standard streams of this process, unless they are guarded. The text of a closed one is dropped.
 
     has_result: standard output is the result of the process and not a log, so an error of writing is not ignored.
     """
     if not isinstance(sys.stdout, GuardedStream):
-        sys.stdout = cast(TextIO, GuardedStream(sys.stdout, addresses=False, is_needed=has_result))
-        sys.stderr = cast(TextIO, GuardedStream(sys.stderr, addresses=True, is_needed=False))
+        out, err = (stream or open(os.devnull, "w", encoding="utf-8") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
+        sys.stdout = cast(TextIO, GuardedStream(out, addresses=False, is_needed=has_result))
+        sys.stderr = cast(TextIO, GuardedStream(err, addresses=True, is_needed=False))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from data_prep.common.output import guard_output
 from data_prep.format import Dataset
 from pretrain.run import RunFolder
 from tests.support import prep, runs
@@ -82,6 +83,15 @@ def test_a_result_that_cannot_be_written_is_an_error(words, tmp_path):
     assert ended.returncode == 1
     assert ended.stderr.startswith("error: Cannot write the output: no space left on device. Make room")
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_a_process_without_standard_output_writes_nowhere(monkeypatch):
+    """Python has no stream after `>&-`."""
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    guard_output()
+    for stream in (sys.stdout, sys.stderr):
+        print("čára", file=stream, flush=True)
 
 
 CLOSED = """
