@@ -90,10 +90,11 @@ def command_line(command: str, values: Mapping[str, Any]) -> list[str]:
             hint = '; give keys of the config as a dictionary, such as {"train.steps": 20}'
         raise TypeError(f"maskwright {command} has no option {name!r}{hint}")
     for name, parameter in parameters.items():
-        given = [] if values.get(name) is None else values[name]
-        if name in values and parameter.required and isinstance(given, list | tuple) and not given:
+        given = values.get(name)
+        given = [value for value in (given if isinstance(given, list | tuple) else [given]) if value is not None]
+        if name in values and parameter.required and not given:
             raise UserError(f"{name} is empty. Give at least one.")
-        for value in given if isinstance(given, list | tuple) else [given]:
+        for value in given:
             text = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
             if parameter.param_type_name == "argument":
                 arguments.append(text)

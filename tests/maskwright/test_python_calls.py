@@ -167,6 +167,7 @@ WORDS: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("evaluate", {"models": ("-a", "b"), "out": "c.json", "seq_len": 64}, "--seq-len=64 --json=c.json -- -a b"),
     ("prep show", {"location": "a", "number": np.int64(2)}, "-- a 2"),
+    ("tokenizer train", {"input": ["a", None], "out": "b"}, "--input=a --out=b --"),
     ("fill", {"model": "a", "text": "--top [MASK]", "top": None, "as_json": True}, "--json -- a --top [MASK]"),
 ]
 
