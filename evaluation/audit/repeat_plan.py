@@ -53,6 +53,7 @@ def repeat_settings(plan: AuditPlan, run_dir: Path) -> list[str]:
     """Settings of the repeated run that replace the settings of the run."""
     values: dict[str, Any] = {
         "run.dir": run_dir,
+        "run.resume": "auto",
         "run.stop_after": plan.end,
         "eval.every_steps": plan.end + 1,
         "checkpoint.every_steps": plan.end + 1,
@@ -64,6 +65,4 @@ def repeat_settings(plan: AuditPlan, run_dir: Path) -> list[str]:
     }
     if plan.begins:
         values |= {"run.resume": plan.begins.resolve(), "run.trust_checkpoint": True}
-    else:
-        values["run.resume"] = "auto"
     return override_words(values)

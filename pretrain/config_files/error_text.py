@@ -7,6 +7,8 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from data_prep.common.urls import hide_secrets
+
 _KINDS = {
     "whole number": ("int_parsing", "int_type", "int_from_float", "int_parsing_size"),
     "number": ("float_parsing", "float_type", "bool_as_number"),
@@ -67,10 +69,11 @@ def value_refusal(name: str, problem: Mapping[str, Any]) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value as a message shows it: text in quotes and shortened, YAML's words for the others."""
+    """A value as a message shows it: text in quotes, shortened and without secrets, YAML's words for the others."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
+        value = hide_secrets(value)  # before a part of an address is cut off
         return reprlib.repr(value) if len(value) > _LONGEST else repr(value)
     if isinstance(value, Mapping):
         return "a section of keys"

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from data_prep.common.errors import UnusableInput
 from data_prep.common.files import write_file
+from data_prep.common.urls import hide_secrets
 from pretrain.config import ClusterConfig, Config
 from pretrain.config_files.error_text import nearest, value_refusal, value_text
 from pretrain.config_files.written_text import kind_at, section_in
@@ -49,15 +50,21 @@ def load_config(
     values = {} if path is None else read_yaml(path, Config)
     if profile is not None:
         values = merged({"cluster": _read_profile(profile)}, values)
-    keys = {_apply_override(values, override): override for override in overrides or []}
+    keys = [(_apply_override(values, override), override.partition("=")[0]) for override in overrides or []]
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        text = _explain(error)
+        text = hide_secrets(_explain(error))
         problem = text.partition(". ")[0]  # without the advice, which names other keys
-        wrong = [override for key, override in keys.items() if re.search(rf"(?<![\w.]){re.escape(key)}(?!\w)", problem)]
-        place = f"override {wrong[0].partition('=')[0]}" if wrong else path  # the value may have a password
+        place = next((f"override {name}" for key, name in reversed(keys) if _is_about(problem, key)), path)
         raise UnusableInput(f"{place}: {text}" if place else text) from None
+
+
+def _is_about(problem: str, key: str) -> bool:
+    """Whether the text names a key, a key inside it, or a value that the key turned into a section."""
+    parts = key.split(".")
+    above = [(".".join(parts[:count]), r"\.?") for count in range(2, len(parts))]
+    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!{dot}\w)", problem) for name, dot in [(key, ""), *above])
 
 
 def _read_profile(path: Path) -> dict[str, Any]:
@@ -87,7 +94,7 @@ def _apply_override(values: dict[str, Any], override: str) -> str:
     key, separator, text = override.partition("=")
     parts = key.split(".")
     if not separator and override.endswith((".yaml", ".yml")):
-        raise UnusableInput(f"{override!r} is a second config file. Name one, and change keys with KEY=VALUE.")
+        raise UnusableInput(f"{value_text(override)} is a second config file. Name one; change keys with KEY=VALUE.")
     if not separator or not all(parts):
         raise UnusableInput(
             f"{value_text(override)} is not KEY=VALUE. Write it without spaces, for example train.steps=100."
@@ -98,10 +105,9 @@ def _apply_override(values: dict[str, Any], override: str) -> str:
         key = ".".join(["phases", str(number), *parts[2:]])
         values, parts = phases[number], parts[2:]
     for part in parts[:-1]:
-        inner = values.setdefault(part, {})
-        if not isinstance(inner, dict):
-            values[part] = inner = {}
-        values = inner
+        if not isinstance(values.get(part), dict):
+            values[part] = {}
+        values = values[part]
     values[parts[-1]] = value
     return key
 

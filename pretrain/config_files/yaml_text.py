@@ -12,8 +12,9 @@ from pydantic_core import to_jsonable_python
 
 from data_prep.common.errors import MissingFile, UnusableInput, working_directory
 from data_prep.common.reading import MAX_CONFIG_BYTES, MAX_DEPTH, read_bytes
+from pretrain.config import Config
 from pretrain.config_files.error_text import nearest, yaml_problem
-from pretrain.config_files.written_text import FLOAT, INT, MERGE, keep_written
+from pretrain.config_files.written_text import FLOAT, INT, MERGE, keep_written, kind_at, section_in
 
 _MAX_VALUES = 100_000  # of a config
 
@@ -47,21 +48,26 @@ def on_one_line(value: Any, sort_keys: bool = True) -> str:
 def override_words(values: Mapping[str, Any]) -> list[str]:
     """Values of a config, by key, as the `section.key=value` of a command line.
 
-    A mapping for a section changes only the keys that it names.
+    A mapping for a section, which may be inside another one, changes only the keys that it names.
 
-    Raises UserError if `values` is no mapping.
+    Raises UserError if `values` is no mapping, or has an object that cannot be in a config.
     """
-    if not isinstance(values, Mapping):
-        raise UnusableInput(f'overrides must be a dictionary, such as {{"train.steps": 20}}, not {values!r:.60}')
+    if not isinstance(values, Mapping):  # it may hold a password
+        raise UnusableInput(f'overrides must be a dictionary, as {{"train.steps": 20}}, not {type(values).__name__}')
 
-    def plain(value: Any) -> Any:  # of a number of numpy, or a path
-        return value.item() if hasattr(value, "item") else os.fspath(value)
+    def plain(value: Any) -> Any:  # of a number or array of numpy, or a path
+        return value.tolist() if hasattr(value, "tolist") else os.fspath(value)
 
-    keys: dict[str, Any] = {}
-    for key, value in to_jsonable_python(dict(values), fallback=plain).items():
-        whole = "." in key or not isinstance(value, dict)
-        keys |= {key: value} if whole else {f"{key}.{name}": inner for name, inner in value.items()}
-    return [f"{key}={on_one_line(value)}" for key, value in keys.items()]
+    words: list[str] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping) and section_in(kind_at(Config, str(key).split("."))):
+            words += override_words({f"{key}.{name}": inner for name, inner in value.items()})
+            continue
+        try:
+            words.append(f"{key}={on_one_line(to_jsonable_python(value, fallback=plain))}")
+        except (TypeError, ValueError):
+            raise UnusableInput(f"{key} must be a number, text, list or dict, not {type(value).__name__}.") from None
+    return words
 
 
 def as_yaml_text(value: Any, **layout: Any) -> str:

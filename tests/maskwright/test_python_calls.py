@@ -181,6 +181,27 @@ def test_a_dictionary_for_a_section_changes_only_its_keys():
     overrides = {"train": {"steps": 20, "precision": "fp32"}, "masking.strategy": {"span": 1}, "run.seed": np.int64(3)}
     words = ["train.steps=20", "train.precision=fp32", "masking.strategy={span: 1}", "run.seed=3"]
     assert override_words(overrides) == words
+    nested = {"masking": {"span": {"p": 0.2}, "strategy": {"span": 1}}, "optim.betas": np.array([0.5, 0.75])}
+    words = ["masking.span.p=0.2", "masking.strategy={span: 1}", "optim.betas=[0.5, 0.75]"]
+    assert override_words(nested) == words
+
+
+@pytest.mark.parametrize("value", [object(), b"\xff", np.ndarray])
+def test_an_object_that_cannot_be_in_a_config_is_refused_by_its_key(value):
+    with pytest.raises(mw.UserError, match=r"^run\.dir must be a number, text, list or dict, not"):
+        override_words({"run": {"dir": value}})
+
+
+ADDRESS = "postgresql://me:hunter2@db/x"
+
+
+@pytest.mark.parametrize(
+    "overrides", [[f"track.uri={ADDRESS}"], {"track": ADDRESS}, {"track.uri": [ADDRESS]}, {"track.uri": {ADDRESS: 1}}]
+)
+def test_the_refusal_of_an_override_shows_no_password(overrides):
+    with pytest.raises(mw.UserError) as error:
+        mw.train("configs/demo.yaml", overrides)
+    assert "hunter2" not in str(error.value)
 
 
 def test_a_failure_of_the_ranks_is_raised(made):

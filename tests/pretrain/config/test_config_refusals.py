@@ -70,7 +70,9 @@ from tests.support.configs import LEAST, refusal
         (".steps=5", "'.steps=5' is not KEY=VALUE."),
         ("train.steps=2024-02-31", "override 'train.steps=2024-02-31': a date or number in it cannot be read"),
         ("train.steps", "'train.steps' is not KEY=VALUE. Write it without spaces, for example train.steps=100."),
-        ("other.yaml", "'other.yaml' is a second config file. Name one, and change keys with KEY=VALUE."),
+        ("other.yaml", "'other.yaml' is a second config file. Name one; change keys with KEY=VALUE."),
+        ("a://me:hunter2@db.yaml", "'a://***@db.yaml' is a second config file."),
+        (f"track.uri=[a://me:{'x' * 60}@b", "override 'track.uri=[a://***@b'"),
         ("train.steps=[1", "override 'train.steps=[1': line 1 is not valid YAML: a bracket or brace is not closed."),
     ],
 )
@@ -90,6 +92,9 @@ def test_an_override_that_cannot_be_says_what_to_write(write, override, wanted):
         ({"phases": [{"name": "a", "steps": 5}]}, ["phases.a.stepz=3"], "override phases.a.stepz"),
         ({"train": {"stepz": 10}}, ["train.steps=3"], "FILE"),
         ({"optim": {"lr": -1}}, ["optim.name=lamb"], "FILE"),
+        ({}, ["train={steps: 9}", "train.steps=no"], "override train.steps"),
+        ({}, ["track.uri=none", "track.uri.x=3"], "override track.uri.x"),
+        ({"masking": {"span": {"p": 7}}}, ["masking.span.max_words=3"], "FILE"),
     ],
 )
 def test_a_mistake_is_found_in_the_override_or_in_the_file(write, file, overrides, place):
