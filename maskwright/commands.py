@@ -60,7 +60,7 @@ def run_command_here(command: str, captured: bool = False, **values: Any) -> str
         UserError: it failed.
         KeyboardInterrupt: it was interrupted, and exited.
     """
-    problem, seconds = "", {LINE_SECONDS_VARIABLE: "1"} if "ipykernel" in sys.modules else {}
+    problem, seconds = "", {LINE_SECONDS_VARIABLE: "1"} if _in_notebook() else {}
     with tempfile.TemporaryFile("w+", encoding="utf-8") as results:
         child = start_command(
             [*command.split(), *command_line(command, values)],
@@ -111,13 +111,19 @@ def _parameters(command: str) -> dict[str, Any]:
     return {parameter.name: parameter for parameter in described.params}
 
 
+def _in_notebook() -> bool:
+    """Whether a kernel of Jupyter runs this; a script may have imported its package."""
+    ipython: Any = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
 @contextmanager
 def output_lines(waiting: str) -> Iterator[Callable[[str], None]]:
     """Yield a function that prints a line of a command.
 
     In a notebook, a line of progress replaces the one before it, and `waiting` is shown until the first one.
     """
-    if "ipykernel" not in sys.modules:
+    if not _in_notebook():
         yield print
         return
     from IPython.display import display
