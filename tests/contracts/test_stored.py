@@ -1,7 +1,7 @@
 """Stored data set and run: they load, and give the same losses.
 
 `stored/` holds a data set and a run of two processes, stopped after step 3 of 6. A change that breaks this test ends
-the resume of existing runs: note it in the changelog, and store a new run in addition to the old one.
+the resume of existing runs: note it in the changelog. If a key was removed, remove it from the stored manifest too.
 """
 
 import shutil

@@ -66,7 +66,8 @@ class ForkedModule:
         stdin: int | None = None,
         pass_fds: Sequence[int] = (),
         close_fds: bool = True,
-        **outputs: IO[bytes],
+        stdout: IO[bytes] | None = None,
+        stderr: IO[bytes] | None = None,
     ):
         words = [word for word in command if word != "-P"]
         if words[:2] != [sys.executable, "-m"]:
@@ -78,9 +79,9 @@ class ForkedModule:
                 os.setsid()
             if stdin is not None:
                 os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin == subprocess.DEVNULL else stdin, 0)
-            for standard, name in enumerate(("stdout", "stderr"), 1):
-                if name in outputs:
-                    os.dup2(outputs[name].fileno(), standard)
+            for standard, output in enumerate((stdout, stderr), 1):
+                if output:
+                    os.dup2(output.fileno(), standard)
             if preexec_fn:
                 preexec_fn()
             be_module(words[2:], dict(os.environ) if env is None else env)

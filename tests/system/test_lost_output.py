@@ -12,7 +12,7 @@ from data_prep.common.output import guard_output
 from data_prep.format import Dataset
 from pretrain.run import RunFolder
 from tests.support import prep, runs
-from tests.support.forked import ROOT, Forked
+from tests.support.forked import ROOT
 
 FULL = Path("/dev/full")
 
@@ -28,35 +28,39 @@ def lost_reader():
 
 @pytest.fixture
 def lost_pipe():
-    """The path of a pipe, and a function that ends its reader after the first output."""
+    """The path of a pipe, and a function that ends its reader after the first step."""
     reader, writer = os.pipe()
-    yield Path(f"/proc/{os.getpid()}/fd/{writer}"), lambda: os.read(reader, 1) and os.close(reader)
+
+    def read_a_step() -> None:
+        text = b""
+        while b"step 1/" not in text:
+            text += os.read(reader, 1000)
+        os.close(reader)
+
+    yield Path(f"/proc/{os.getpid()}/fd/{writer}"), read_a_step
     os.close(writer)
-
-
-def started(output: Path, *words: str | Path) -> Forked:
-    return Forked(["launchers.cli", *map(str, words)], runs.environment(), ROOT, output)
 
 
 def test_training_goes_on_without_a_reader(data, tmp_path, lost_pipe):
     """As with `maskwright train CONFIG 2>&1 | head -1`, or a Ctrl-C that ends `tee` before the checkpoint is saved."""
     output, end_reader = lost_pipe
-    process = started(output, "train", runs.config_file(data, tmp_path / "run"), "--procs", "2")
+    config = runs.config_file(data, tmp_path / "run", train__steps=100)
+    process = runs.start_maskwright(output, "train", config, "--procs", "2", real=True)
     end_reader()
     assert process.wait(240) == 0
-    assert runs.status(tmp_path / "run") | {"state": "completed", "step": 24} == runs.status(tmp_path / "run")
-    assert [*runs.losses(tmp_path / "run")] == list(range(1, 25))
+    assert runs.status(tmp_path / "run") | {"state": "completed", "step": 100} == runs.status(tmp_path / "run")
+    assert [*runs.losses(tmp_path / "run")] == list(range(1, 101))
 
 
 def test_training_goes_on_while_the_disk_of_its_log_is_full(data, tmp_path):
-    process = started(FULL, "train", runs.config_file(data, tmp_path / "run", train__steps=4))
+    process = runs.start_maskwright(FULL, "train", runs.config_file(data, tmp_path / "run", train__steps=4), real=True)
     assert process.wait(240) == 0
     assert runs.status(tmp_path / "run")["step"] == 4
 
 
 def test_a_preparation_goes_on_without_a_reader(tmp_path, tokenizer, lost_reader):
     (source := tmp_path / "a.jsonl").write_bytes(prep.jsonl(prep.texts(0, 50)))
-    process = started(
+    process = runs.start_maskwright(
         lost_reader, "prep", "run", "--input", source, "--tokenizer", tokenizer, "--out", tmp_path / "out"
     )
     assert process.wait(120) == 0
@@ -68,7 +72,7 @@ def test_a_follower_ends_with_its_reader(tmp_path, lost_reader):
     folder.create()
     with folder.lock():
         folder.write_status("running", 3, 9, "training", "none")
-        assert started(lost_reader, "status", folder.path, "--follow").wait(60) == 0
+        assert runs.start_maskwright(lost_reader, "status", folder.path, "--follow").wait(60) == 0
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_version_that_is_missing_is_refused():
 
 def switched(folder: Path) -> Completed:
     """Use version 2, 3, 3 and 2 for a model, in a new process with the modules of a folder."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
     return run_forked(["tests.support.flash_attention_3", str(folder)], environment, ROOT, timeout=120)
 
 

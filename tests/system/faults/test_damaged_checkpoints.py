@@ -61,7 +61,7 @@ def test_damage_of_one_rank_s_file_makes_all_ranks_fall_back_together(data, whol
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_does_not_start(data, run):
-    before = (run / "journal.jsonl").read_bytes()
+    before = [(run / name).read_bytes() for name in ("journal.jsonl", "status.json")]
     for step, rank in zip(STEPS, (0, 1, 0), strict=True):
         flip(parts(run, step, rank))
     done = train(data, run)
@@ -69,5 +69,5 @@ def test_a_run_whose_checkpoints_are_all_damaged_does_not_start(data, run):
     (error,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert "no checkpoint can be used" in error
     assert str(parts(run, 24, 0)) in error
-    assert (run / "journal.jsonl").read_bytes() == before
+    assert [(run / name).read_bytes() for name in ("journal.jsonl", "status.json")] == before
     assert [step for step, _ in checkpoint.committed(run / "checkpoints")] == [*reversed(STEPS)]
