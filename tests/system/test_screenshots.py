@@ -50,6 +50,7 @@ def browser() -> Iterator[Browser]:
 
 def picture(browser: Browser, name: str, size: str) -> None:
     if folder := os.environ.get("MASKWRIGHT_PICTURES"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
         browser.picture(Path(folder) / f"{name}-{size}.png")
 
 
