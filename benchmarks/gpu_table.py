@@ -3,9 +3,9 @@
     python -m benchmarks.gpu_table --minutes 8.5 --data DATA --out gpu_table.md
     python -m benchmarks.gpu_table --device cpu --quick --out /tmp/gpu_table.md
 
-The items run in the order of ITEMS, in one process that imports everything once. Each measurement is written to the
-page and its JSON file at once. One that raises, ends the process, or takes too long is reported, and a
-new process continues with the next. It needs no git, no network and no MLflow.
+The items run in the order of ITEMS, in one process that imports everything once. Each measurement is written
+immediately to the page and its JSON file. One that raises, ends the process, or takes too long is reported, and a new
+process continues with the next. It needs no git, no network and no MLflow.
 """
 
 import argparse

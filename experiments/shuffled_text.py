@@ -18,7 +18,7 @@ from experiments.common import maskwright
 def prepare_shuffled(args: argparse.Namespace, data: str, n: int, name: str) -> str:
     """Prepare shuffled/NAME in --work: the documents of a data set with shuffled n-grams of words, unless it exists.
 
-    Held-out documents, which are a data set of their own, stay apart in this way. Returns the path in --work.
+    Held-out documents are a separate data set, and stay separate in this way. Returns the path in --work.
     """
     out, text = args.work / "shuffled" / name, args.work / f"shuffled/{name}.jsonl"
     if not (out / "manifest.json").exists():

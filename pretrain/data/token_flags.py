@@ -61,6 +61,6 @@ def _word_starts(dataset: Dataset) -> Callable[[NDArray[np.unsignedinteger], int
         return lambda tokens, block: of_ids[tokens]
     if dataset.manifest.tokenizer.continuation_prefix is not None:
         raise UserError(
-            f"{dataset.location} has no tokenizer files, which tell where words begin; masking whole words needs them"
+            f"{dataset.location} has no tokenizer files, which show where words begin; masking whole words needs them"
         )
     return lambda tokens, block: np.asarray(dataset.word_starts(block))  # stored if the ids do not say it

@@ -151,7 +151,7 @@ def test_missing_files_are_found_before_training(data, tmp_path, capsys):
 
 def test_whole_words_need_what_tells_where_they_begin(tmp_path):
     data = str(make_dataset(tmp_path / "bare", [[5, 6]], VOCAB_SIZE).path)
-    with pytest.raises(UserError, match="has no tokenizer files, which tell where words begin"):
+    with pytest.raises(UserError, match="has no tokenizer files, which show where words begin"):
         first_batches(config_of(tmp_path, data__train=data, masking={"strategy": "whole_word"}))
 
 
