@@ -16,7 +16,7 @@ from pretrain import checkpoint
 from pretrain.checkpoint import Checkpoint, Identity
 from pretrain.config import Config
 from pretrain.config_files import save_config
-from pretrain.data import BatchStage, Loader, Sources
+from pretrain.data import BatchStage, Loader, Sources, mixture_line
 from pretrain.distributed import (
     all_gather_json,
     print_on_rank_zero,
@@ -73,6 +73,9 @@ def open_run(config: Config, folder: RunFolder) -> RunParts:
     description = run_on_all_ranks(lambda: describe_model(config, data.tokenizer))
     require_equal_on_ranks(json.dumps(description, sort_keys=True), "model.config")
     run_on_rank_zero(lambda: data.check_files(config.data, valid))
+    for phase in config.run_phases:
+        if len(shares := data.mixture_of(phase.number)) > 1:
+            print_on_rank_zero(mixture_line(phase.name, shares))
     hosts = []
     for host, sees_folder in all_gather_json([socket.gethostname(), folder.config.parent.is_dir()]):
         hosts.append(host)

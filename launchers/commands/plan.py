@@ -72,6 +72,7 @@ def plan(
         maskwright plan run.yaml --nodes 1,2,8,32 --gpus-per-node 8 --gpu H100 --mfu 0.4 --network 400g
     """
     from launchers.local import gpu_count
+    from pretrain.data import mixture_line
     from pretrain.model import peak_tflops
     from pretrain.planning import GpuMemory, ScalingRequest, host_advice, other_device, print_warnings
 
@@ -96,6 +97,9 @@ def plan(
     title = f"{parsed.model.title}, {planned.parameters:,} parameters, on {_devices(planned)}"
     console.print(f"{title} ({counts[0]} x {gpus_per_node})")
     console.print(_work(planned))
+    for stage in planned.stages:
+        if len(stage.shares) > 1:
+            console.print(mixture_line(stage.phase, stage.shares))
     console.print(_memory(parsed, planned))
     console.print(_fit_line(planned))
     if planned.choices:

@@ -31,6 +31,9 @@ class DataConfig(Section):
         max_length=256,
         description="a data set written by `maskwright prep run` (folder or URL), or a list of {path, weight|epochs}",
     )
+    temperature: float | None = Field(
+        None, ge=1, description="T: a data set's share of the rows is in proportion to its size^(1/T)"
+    )
     valid: str | None = Field(None, description="a data set for the held-out loss")
     seq_len: SeqLen = Field(128, description="tokens a row, [CLS] and [SEP] included")
     packing: Literal["best_fit", "concat", "none"] = Field("best_fit", description="how documents share rows")
@@ -54,6 +57,26 @@ class DataConfig(Section):
         if len({source.weight is None for source in train}) > 1:
             raise ValueError("give every source a weight, or none")
         return train
+
+    @field_validator("temperature", mode="before")
+    @classmethod
+    def _no_exponent(cls, temperature: Any) -> Any:
+        if isinstance(temperature, float) and 0 < temperature < 1:
+            raise ValueError(
+                f"{temperature:g} is below 1. If you mean an exponent of {temperature:g}, write {1 / temperature:.3g}."
+            )
+        return temperature
+
+    @model_validator(mode="after")
+    def _shares_by_size(self) -> "DataConfig":
+        if self.temperature is not None and (
+            len(self.train) < 2 or any(source.weight or source.epochs for source in self.train)
+        ):
+            raise ValueError(
+                "temperature takes the shares of several data sets from their sizes. Name at least two in train, "
+                "without weight and epochs, or set temperature to null."
+            )
+        return self
 
     @model_validator(mode="after")
     def _epochs_of_full_rows(self) -> "DataConfig":

@@ -11,7 +11,7 @@ from pretrain.config.objective import OBJECTIVES, check_objective_form
 from pretrain.config.section import Section
 
 CHANGEABLE: dict[str, tuple[str, ...]] = {  # all keys of a section, if none is listed
-    "data": ("train", "seq_len", "restart"),
+    "data": ("train", "temperature", "seq_len", "restart"),
     "masking": (),
     "model": ("global_rope_theta", "local_rope_theta"),
     "optim": ("lr",),
@@ -26,7 +26,7 @@ class PhaseConfig(Section):
     steps: int = Field(0, ge=1, description="optimizer steps of the phase")
     tokens: int | None = Field(None, ge=1, description="the length in slots of rows, instead of steps")
     data: dict[str, Any] = Field(
-        {}, description="other data.train or data.seq_len; restart: read the data from a start"
+        {}, description="other data.train, temperature or seq_len; restart: read the data from a start"
     )
     objective: Any = Field(None, description="another objective")
     masking: dict[str, Any] = Field({}, description="keys of masking that change")

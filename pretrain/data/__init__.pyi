@@ -15,5 +15,6 @@ from .mixture import MixturePosition as MixturePosition
 from .stream import PLAN_VERSION as PLAN_VERSION
 from .training_sources import Filling as Filling
 from .training_sources import Sources as Sources
+from .training_sources import mixture_line as mixture_line
 from .training_sources import row_stream as row_stream
 from .training_sources import unmasked_rows as unmasked_rows

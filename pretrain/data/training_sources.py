@@ -17,7 +17,7 @@ from data_prep.format import Dataset, TokenizerInfo
 from data_prep.storage import Cache
 from pretrain.config import Config, DataConfig
 from pretrain.data.batch import LaidOut, lay_out
-from pretrain.data.mixture import quotas
+from pretrain.data.mixture import PERIOD, quotas
 from pretrain.data.packing import SPECIALS_PER_PIECE, Mode, pack, randoms_needed
 from pretrain.data.stream import Position, RowStream
 from pretrain.data.token_flags import check_targets, check_translation_pairs, flag_reader
@@ -51,6 +51,7 @@ class Sources:
         weights = []
         for phase in config.run_phases:
             train, of_phase = phase.config.data.train, dict[tuple[str, int], float]()
+            temperature = phase.config.data.temperature
             of = f"phases.{phase.name}.data.train" if "data.train" in phase.changes else "data.train"
             for number, source in enumerate(train):
                 place = source.path, [other.path for other in train[:number]].count(source.path)
@@ -58,7 +59,8 @@ class Sources:
                     datasets[place] = _open(config.data, source.path, of if len(train) == 1 else f"{of}.{number}.path")
                     (first_path, _), first = next(iter(datasets.items()))
                     _check_tokenizer(datasets[place], source.path, first, first_path)
-                of_phase[place] = source.weight or (source.epochs or 1) * _slots(datasets[place])
+                size = (source.epochs or 1) * _slots(datasets[place])
+                of_phase[place] = source.weight or (size if temperature is None else size ** (1 / temperature))
             weights.append(of_phase)
         return cls(
             _names([path for path, _ in datasets]),
@@ -69,6 +71,11 @@ class Sources:
     def shares(self) -> list[int]:
         """Rows of each data set in a period of the mixture, in the first phase."""
         return quotas(self.weights[0]).tolist()
+
+    def mixture_of(self, phase: int = 0) -> dict[str, float]:
+        """The share of the rows of each data set that a phase reads, by name."""
+        read = self.of_phase(phase)
+        return {name: rows / PERIOD for name, rows in zip(read.names, read.shares(), strict=True)}
 
     def of_phase(self, phase: int) -> "Sources":
         """The data sets that a phase reads, for it alone."""
@@ -156,10 +163,10 @@ class Sources:
 
     def fillings(self, config: DataConfig, seq_len: int) -> list["Filling"]:
         """The filling of each data set of the first phase at a sequence length."""
-        shares = self.shares()
+        shares = self.mixture_of()
         return [
-            Filling.of(dataset, seq_len, config, name, share / sum(shares))
-            for name, dataset, share in zip(self.names, self.datasets, shares, strict=True)
+            Filling.of(dataset, seq_len, config, name, shares[name])
+            for name, dataset in zip(self.names, self.datasets, strict=True)
         ]
 
     def facts(self) -> list[dict[str, Any]]:
@@ -174,6 +181,12 @@ class Sources:
             }
             for name, dataset in zip(self.names, self.datasets, strict=True)
         ]
+
+
+def mixture_line(phase: str, shares: dict[str, float]) -> str:
+    """The shares of the rows (Sources.mixture_of) in words. phase: its name, "" in a run without phases."""
+    parts = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    return f"Rows{f' of phase {phase}' if phase else ''}: {parts}"
 
 
 def row_stream(

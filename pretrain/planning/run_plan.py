@@ -30,7 +30,7 @@ class StagePlan:
         steps: number of steps in this stage. tokens: special tokens count, padding does not.
         flops: model operations for these tokens; None if not known.
         micro_batch_size: rows of one pass on one process. accumulation: passes of a step.
-        memory: memory of one process.
+        memory: memory of one process. shares: of the rows, by data set; empty without data.
     """
 
     phase: str
@@ -42,6 +42,7 @@ class StagePlan:
     tokens: float
     flops: float | None
     memory: tuple[Memory, ...]
+    shares: dict[str, float]
 
     @property
     def device_bytes(self) -> int:
@@ -219,7 +220,8 @@ class Planner:
         rows, memory = steps * stage.rows, self._memory(self._config, stage, processes, gpu)
         name = self._phases[stage.phase].name
         sizes = (name, steps, stage.seq_len, stage.rows, stage.micro, stage.accumulation)
-        return StagePlan(*sizes, rows * tokens, rows * flops if self._costs else None, memory)
+        shares = self._sources.mixture_of(stage.phase) if self._sources else {}
+        return StagePlan(*sizes, rows * tokens, rows * flops if self._costs else None, memory, shares)
 
     def _of_row(self, stage: BatchStage) -> tuple[float, float]:
         """Mean (tokens, operations) of a row in a phase. The operations of `arch: auto` are not known, and 0."""

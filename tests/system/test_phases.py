@@ -81,7 +81,9 @@ def test_every_step_is_replayed_with_the_name_of_its_phase(whole):
 def test_only_a_phase_that_has_not_begun_may_change(whole, data, tmp_path):
     run = tmp_path / "run"
     config = config_of(data, run)
-    assert train(config, "run.stop_after=12").returncode == 75
+    stopped = train(config, "run.stop_after=12")
+    assert stopped.returncode == 75
+    assert f"Rows of phase context: {data.name} 25.0%, other 75.0%" in stopped.stderr
     refused = train(config, "phases.context.masking.rate=0.4")
     assert refused.returncode == 1
     assert "phases.context.masking.rate was None and is 0.4" in refused.stderr

@@ -146,6 +146,13 @@ def test_epochs_and_tokens_of_data(tmp_path):
     found = facts(tmp_path / "c.yaml")
     assert found["epochs"] == {"data": pytest.approx(2.0)}
     assert found["tokens"] == 25 * 8 * 66
+    assert found["stages"][0]["shares"] == {"data": 1}
+    make_dataset(tmp_path / "small", [np.full(20, 7)] * 75)
+    both = [f"data.train=[{tmp_path / 'data'}, {tmp_path / 'small'}]", "data.temperature=2"]
+    assert facts(tmp_path / "c.yaml", *both)["stages"][0]["shares"] == pytest.approx(
+        {"data": 2 / 3, "small": 1 / 3}, abs=1e-3
+    )
+    assert "Rows: data 66.7%, small 33.3%" in CliRunner().invoke(app, ["plan", str(tmp_path / "c.yaml"), *both]).stdout
     whole = facts(tmp_path / "c.yaml", "--vocab-size", "1000")
     assert whole["flops"] > found["flops"]  # documents do not see each other
 

@@ -29,6 +29,13 @@ from tests.support.configs import LEAST, refusal
         ("data.train=[]", "data.train must be a path, or a list of paths or of {path, weight}, not an empty list."),
         ("data.train=[{path: a, weight: 1, epochs: 1}]", "give 'a' either weight or epochs"),
         ("data.train=[{path: a, weight: 1}, {path: b, epochs: 1}]", "give every source a weight, or none"),
+        (
+            "data={train: [a, b], temperature: 0.3}",
+            "If you mean an exponent of 0.3, write 3.33.",
+        ),
+        ("data.temperature=2", "Name at least two in train, without weight and epochs, or set temperature to null."),
+        ("data={train: [{path: a, weight: 1}, {path: b, weight: 2}], temperature: 2}", "Name at least two in train"),
+        ("data={train: [{path: a, epochs: 1}, b], temperature: 2}", "Name at least two in train"),
         ("data.train=[{path: a, weight: 0}]", "data.train.0.weight must be more than 0, not 0."),
         ("data.train=[{path: a, wieght: 1}]", "Unknown key data.train.0.wieght. Did you mean data.train.0.weight?"),
         ("masking.rate={schedule: linear, start: 0.3}", "masking.rate.end is missing"),

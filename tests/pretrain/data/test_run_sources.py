@@ -10,7 +10,7 @@ import pytest
 from data_prep.common.errors import DamagedData, UserError
 from data_prep.format import Dataset
 from pretrain.config import Config
-from pretrain.data import Batch, BatchStage, Loader, Sources
+from pretrain.data import Batch, BatchStage, Loader, Sources, mixture_line
 from tests.support.batches import first_batches
 from tests.support.datasets import make_dataset
 from tests.support.runs import VOCAB_SIZE, tiny_config, tiny_data
@@ -50,6 +50,31 @@ def test_names_and_weights(data, tmp_path):
     assert Sources.open(config_of(data, data__train=paths[:2])).weights == ((slots, 57 * 10),)
     twice = [{"path": paths[0], "weight": 1}] * 2
     assert Sources.open(config_of(data, data__train=twice)).names == (f"{data.name}-0", f"{data.name}-1")
+
+
+def test_a_temperature_flattens_the_shares_in_each_phase(tmp_path):
+    """Shares are size^(1/T), as exact quotas of rows; T = 1 is the default, and a phase may have another T or none."""
+    sizes = {"large": 8000, "middle": 400, "small": 10}  # slots: each document has 8 tokens and 2 specials
+    train = [str(make_dataset(tmp_path / name, [[5] * 8] * (n // 10), VOCAB_SIZE).path) for name, n in sizes.items()]
+    weighted = [{"path": path, "weight": weight} for path, weight in zip(train, (1, 1, 2), strict=True)]
+    of_phases = [{}, {"temperature": 2}, {"temperature": 10 / 3}, {"train": weighted, "temperature": None}]
+    phases = [{"name": f"p{n}", "steps": 2, "data": data} for n, data in enumerate(of_phases)]
+    config = config_of(
+        tmp_path, data__train=train, data__valid=None, data__temperature=1, train__steps=8, phases=phases
+    )
+    plain = config_of(tmp_path, data__train=train, data__valid=None)
+    sources = Sources.open(config)
+    assert sources.shares() == Sources.open(plain).shares()
+    for phase, exponent in enumerate((1, 0.5, 0.3)):
+        powers = np.array([size**exponent for size in sizes.values()])
+        shares = sources.mixture_of(phase)
+        np.testing.assert_allclose([*shares.values()], powers / powers.sum(), atol=1 / 4096)
+        assert list(shares) == [*sizes]
+        assert sum(shares.values()) == 1
+    assert mixture_line("p3", sources.mixture_of(3)) == "Rows of phase p3: large 25.0%, middle 25.0%, small 50.0%"
+    loader = Loader.for_training(config, sources, BatchStage.of_run(config, 1), rank=0)
+    counts = loader.mixture.count_rows(0, 4096, 2)
+    assert (counts / 4096).tolist() == [*sources.mixture_of(2).values()]
 
 
 def test_epochs_are_what_they_say(data, tmp_path):
