@@ -146,7 +146,8 @@ def require_inputs(
     for location in filter(None, data_sets):
         Dataset(location)
     for file in filter(None, files):
-        require_file(file)
+        if not is_hub_name(file):
+            require_file(file)
     pinned = list(map(fetch_from_hub, models))
     if twice := [model for model in pinned if pinned.count(model) > 1]:
         raise UserError(f"{twice[0]} is named twice. Name each model once.")

@@ -2,9 +2,10 @@
 
 `find_inputs` turns `--input` values into inputs, `examine` returns the size, identity and units of an input, and
 `RowReader` streams the documents of a range of units. An unreadable document becomes a row with a reason.
+`hub_records` reads whole rows of a data set of the Hub.
 The room imports pyarrow, fsspec and datasets only when an input needs them.
 """
 
 from data_prep.sources.input_types import Options, SourceInput, SourceRow
-from data_prep.sources.open_rows import Examined, RowReader, examine
+from data_prep.sources.open_rows import Examined, RowReader, examine, hub_records
 from data_prep.sources.resolve_inputs import find_inputs, how_to_convert

@@ -81,6 +81,14 @@ def full_location(value: str) -> str:
     return hub._replace(split=hub.split or splits[0]).location
 
 
+def read_records(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a data set of the Hub, with the values of all columns, each with its place."""
+    data = _load(location)
+    with _errors(location):
+        for number, record in enumerate(data, 1):
+            yield f"{location}, row {number}", record
+
+
 @functools.lru_cache(maxsize=4)  # a worker reads many ranges of one data set
 def _load(location: str) -> Any:
     """The datasets.Dataset of a location."""

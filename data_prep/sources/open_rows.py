@@ -60,6 +60,13 @@ def examine(source: SourceInput, cache: Cache, options: Options | None = None) -
     return Examined(size, digest, _units(source, str(path), size, options))
 
 
+def hub_records(location: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a data set of the Hub, each with its place. location: of an input that `find_inputs` found."""
+    from data_prep.sources import hub
+
+    return hub.read_records(location)
+
+
 def _content(path: Path) -> tuple[int, str]:
     """The size, and a hash of the size and the content. Of a large file, evenly spread samples are hashed."""
     try:

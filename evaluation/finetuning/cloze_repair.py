@@ -16,9 +16,8 @@ from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
-from data_prep.storage import spread
 from data_prep.tokenizer import LONG_WORD, word_differences
-from evaluation.finetuning.example_files import read_table
+from evaluation.finetuning.example_files import TableRow, read_table
 from evaluation.finetuning.heads import (
     IGNORED,
     Example,
@@ -28,6 +27,7 @@ from evaluation.finetuning.heads import (
     cut_note,
     label_options,
     most_likely,
+    select_examples,
     with_targets,
 )
 from evaluation.finetuning.metrics import f_beta, precision_recall, share
@@ -82,8 +82,8 @@ class RepairTask:
         columns = settings.columns or ("wrong", "right")
         if len(columns) != 2:
             raise UserError(f"--columns {','.join(columns)} is not WRONG,RIGHT. Name these two columns.")
-        pairs = read_repair_pairs(train, columns, settings.limit, tokenizer)
-        self._pairs = read_repair_pairs(valid, columns, settings.limit_valid, tokenizer)
+        rows, held_out = select_examples(settings, lambda path: read_table(path, columns), train, valid)
+        pairs, self._pairs = repair_pairs(rows, tokenizer), repair_pairs(held_out, tokenizer)
         self._row = RepairRow.of(tokenizer, settings.max_length)
         detecting = [self._row.detecting(pair.words, pair.labels) for pair in pairs]
         filling = [self._row.filling(pair.words, pair.labels, pair.edits) for pair in pairs]
@@ -226,9 +226,8 @@ def repair_metrics(pairs: list[RepairPair], labels: list[list[int]], repaired: l
     }
 
 
-def read_repair_pairs(path: str, columns: Sequence[str], limit: int | None, tokenizer: Any) -> list[RepairPair]:
-    """Read pairs from a table with the columns wrong and right."""
-    rows = spread(read_table(path, columns), limit)
+def repair_pairs(rows: Sequence[TableRow], tokenizer: Any) -> list[RepairPair]:
+    """Pairs of rows with the cells wrong and right."""
     wrong, right = (_words([row.cells[place] for row in rows], tokenizer) for place in (0, 1))
     return [pair_of(*both) for both in zip(wrong, right, strict=True)]
 

@@ -1,14 +1,16 @@
-"""Read example files: tables, JSON lines and CoNLL columns. Each example keeps its file and line."""
+"""Read example files: tables, JSON lines, data sets of the Hub, CoNLL columns. Each example keeps its file and line."""
 
+import hashlib
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from data_prep.common.errors import UnusableInput
 from data_prep.common.urls import file_name, shown
-from data_prep.storage import load_text, read_json_lines, read_lines
+from data_prep.sources import find_inputs, hub_records
+from data_prep.storage import is_hub_name, load_text, read_json_lines, read_lines
 
 _CONLLU_CELLS = 10
 _FORM_AND_UPOS = [2, 4]
@@ -33,8 +35,23 @@ class LabelledSentence:
     labels: list[str]
 
 
+def pinned(path: str) -> str:
+    """The path; of a data set of the Hub, its location with the current commit."""
+    return find_inputs([path])[0].location if is_hub_name(path) else path
+
+
+def content_digest(path: str) -> str:
+    """SHA-256 of the text of a file, or of the rows of a data set of the Hub."""
+    if not is_hub_name(path):
+        return hashlib.sha256(load_text(path).encode()).hexdigest()
+    digest = hashlib.sha256()
+    for _, record in hub_records(path):
+        digest.update(f"{record}\n".encode())
+    return digest.hexdigest()
+
+
 def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
-    """Read the selected cells of a .jsonl file, or of a tab-separated file without quoting.
+    """Read the selected cells of a .jsonl file or data set of the Hub, or of a tab-separated file without quoting.
 
     Args:
         columns: names in the header or JSON fields; or numbers from 1, for a file without a header.
@@ -42,8 +59,11 @@ def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
     Raises UserError if a column is missing, a line has more or fewer cells than the first, a line is not JSON, or there
     are no rows.
     """
-    if _is_jsonl(path):
-        return [TableRow(place, _fields(place, values, columns)) for place, values in read_json_lines(path)]
+    if (records := _records(path)) is not None:
+        table = [TableRow(place, _fields(place, values, columns)) for place, values in records]
+        if not table:
+            raise UnusableInput(f"{shown(path)} has no rows")
+        return table
     lines = list(read_lines(path))
     place, header = lines[0]
     names = header.split("\t")
@@ -62,9 +82,9 @@ def read_table(path: str, columns: Sequence[str]) -> list[TableRow]:
 
 
 def first_names(path: str) -> list[str]:
-    """Cells of the first line of a table, header or not, or field names of the first JSON line."""
-    if _is_jsonl(path):
-        return list(next(read_json_lines(path))[1])
+    """Cells of the first line of a table, header or not, or field names of the first record."""
+    if (records := _records(path)) is not None:
+        return list(next(records, ("", {}))[1])
     return next(read_lines(path))[1].split("\t")
 
 
@@ -83,7 +103,7 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
     """
     if columns and not (len(columns) == 2 and all(name.isdecimal() and int(name) for name in columns)):
         raise UnusableInput(f"--columns {','.join(columns)}: write the numbers of the word's column and of the label's")
-    if _is_jsonl(path) or re.search(r"\.csv(\.\w+)?$", file_name(path)):
+    if is_hub_name(path) or _is_jsonl(path) or re.search(r"\.csv(\.\w+)?$", file_name(path)):
         raise UnusableInput(f"{shown(path)}: {_WANTED} classification.")
     is_conllu = re.search(r"\.conllu(\.\w+)?$", file_name(path)) is not None
     numbers = [int(name) for name in columns] or (_FORM_AND_UPOS if is_conllu else [])
@@ -122,6 +142,13 @@ def read_columns(path: str, columns: Sequence[str] = ()) -> list[LabelledSentenc
     return sentences
 
 
+def _records(path: str) -> Iterator[tuple[str, dict[str, Any]]] | None:
+    """The records of a .jsonl file or a data set of the Hub; None for another file."""
+    if is_hub_name(path):
+        return hub_records(path)
+    return read_json_lines(path) if _is_jsonl(path) else None
+
+
 def _is_jsonl(path: str) -> bool:
     return re.search(r"\.(jsonl|ndjson)(\.\w+)?$", file_name(path)) is not None
 
@@ -138,6 +165,6 @@ def _split(place: str, line: str, width: int) -> list[str]:
 
 def _fields(place: str, value: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
     for name in columns:
-        if not isinstance(value.get(name), str | int):
-            raise UnusableInput(f"{place}: the field {name!r} is missing, or neither a text nor an integer of 64 bits")
+        if not isinstance(value.get(name), str | int | float):
+            raise UnusableInput(f"{place}: the field {name!r} is missing, or neither a text nor a number of 64 bits")
     return tuple(str(value[name]) for name in columns)

@@ -1,11 +1,12 @@
 """Run a fine-tuning: open the task, train each seed, save the best model."""
 
-import hashlib
+import copy
 import itertools
+import math
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,11 +18,11 @@ from safetensors import SafetensorError
 from data_prep.common.errors import UserError, library_errors
 from data_prep.common.files import atomic_folder, check_writable, free_folder, write_json
 from data_prep.common.reading import json_or_none
-from data_prep.storage import load_text
 from evaluation.finetuning.cloze_repair import RepairTask
+from evaluation.finetuning.example_files import content_digest, pinned
 from evaluation.finetuning.head_training import TrainedHead, head_steps, train_head
 from evaluation.finetuning.heads import FinetuneSettings
-from evaluation.finetuning.label_tasks import Classification, TokenTask
+from evaluation.finetuning.label_tasks import Classification, Regression, TokenTask
 from evaluation.finetuning.result_file import Epoch, FinetuneResults, SeedResult
 from pretrain.export import load_tokenizer, model_config, model_digest, model_folder, save_model
 from pretrain.model import longest_text
@@ -32,7 +33,7 @@ OnProgress = Callable[[int, int, str], None]
 """Called with the steps done, the total steps of a seed, and the current task."""
 
 
-FinetuneTask = Classification | TokenTask | RepairTask
+FinetuneTask = Classification | Regression | TokenTask | RepairTask
 """Encoded training and held-out examples, and their metrics.
 
 metric: the main one. heads: the models to train. baseline: metrics without a model, described by `without_model`.
@@ -41,6 +42,7 @@ head.
 """
 _TASKS: dict[str, type[FinetuneTask]] = {
     "classification": Classification,
+    "regression": Regression,
     "tokens": TokenTask,
     "repair": RepairTask,
 }
@@ -64,18 +66,34 @@ class Finetuning:
         settings: a `max_length` above the model's limit is lowered.
         files: paths of "train" and "valid".
 
+    Attributes:
+        files: the same, with the commit of a data set of the Hub.
+
     Raises UserError if there is no model or tokenizer, the tokenizer has no pad token, or the files do not fit the
     task.
     """
 
     def __init__(self, model: Path, settings: FinetuneSettings, files: dict[str, str]) -> None:
-        self._folder, self._files = model_folder(model), files
+        self._folder, self.files = model_folder(model), {name: pinned(path) for name, path in files.items()}
         tokenizer = load_tokenizer(self._folder)
         if tokenizer.pad_token_id is None:
             raise UserError(f"{self._folder}: the tokenizer has no pad token, which batches need. Add one.")
         longest = min(settings.max_length, tokenizer.model_max_length, _longest(self._folder))
         self._settings, self._tokenizer = replace(settings, max_length=longest), tokenizer
-        self.task = open_task(self._settings, files["train"], files["valid"], tokenizer)
+        self.task = open_task(self._settings, self.files["train"], self.files["valid"], tokenizer)
+        if settings.metric:
+            if settings.metric not in (metrics := self.task.baseline):
+                raise UserError(f"metric is {settings.metric!r}; the metrics of this task are {', '.join(metrics)}.")
+            self.task.metric = settings.metric
+        read = ["train"] if settings.search else [*self.files]
+        self._digests = {"model": model_digest(self._folder)}
+        self._digests |= {name: content_digest(self.files[name]) for name in read}
+
+    def varied(self, **changes: Any) -> "Finetuning":
+        """The same model and examples with other `epochs`, `lr` or `init`."""
+        other = copy.copy(self)
+        other._settings = replace(self._settings, **changes)
+        return other
 
     def open_results(self, json_path: Path | None, out: Path | None) -> FinetuneResults:
         """Open the results to resume from `json_path`, or new ones.
@@ -83,10 +101,7 @@ class Finetuning:
         Raises UserError if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
         """
         identity = {**asdict(self._settings), "columns": list(self._settings.columns), "out": str(out) if out else None}
-        identity["model"] = model_digest(self._folder)
-        for name, path in self._files.items():
-            identity[name] = hashlib.sha256(load_text(path).encode()).hexdigest()
-        results = FinetuneResults(self.task.metric, identity, self.task.baseline)
+        results = FinetuneResults(self.task.metric, identity | self._digests, self.task.baseline)
         if json_path is not None:
             if not json_path.absolute().parent.is_dir():
                 raise UserError(f"there is no folder {json_path.absolute().parent} to write {json_path.name} to")
@@ -102,6 +117,29 @@ class Finetuning:
             if results.results and not used:
                 raise UserError(f"{out} is gone, and {json_path} has its seeds: remove that file to train them again")
         return results
+
+    def train_seeds(
+        self,
+        results: FinetuneResults,
+        seeds: Iterable[int],
+        on_progress: OnProgress,
+        json_path: Path | None = None,
+        out: Path | None = None,
+    ) -> Iterator[SeedResult]:
+        """Train the seeds that `results` lacks. Yield each result after `results` has it and `json_path` is written.
+
+        Args:
+            json_path, out: as for `open_results`. `out` gets the model of the best seed.
+        """
+        for seed in sorted({*seeds} - {result.seed for result in results.results}):
+            result, models = self.run_seed(seed, on_progress)
+            best = max(results.values(results.metric), default=-math.inf)
+            if out is not None and result.metrics[results.metric] > best:
+                self.save(out, models, results)
+            results.results.append(result)
+            if json_path is not None:
+                results.write(json_path)
+            yield result
 
     def run_seed(self, seed: int, on_progress: OnProgress) -> tuple[SeedResult, list[Any]]:
         """Train and evaluate one seed. Return its result and the trained models of the task's heads."""

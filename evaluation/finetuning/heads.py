@@ -1,11 +1,20 @@
-"""The settings of a fine-tuning, and the specification of each model that it trains."""
+"""The settings of a fine-tuning, its examples, and the specification of each model that it trains."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from torch import Tensor
+
+from data_prep.common.errors import UserError
+from data_prep.common.urls import shown
+from data_prep.storage import spread
+from pretrain.philox import derive_key, draw
+
+T = TypeVar("T")
+
+_SEARCH_KEY = derive_key(0, "fine-tuning search")
 
 IGNORED = -100  # label of tokens without a prediction
 
@@ -25,6 +34,8 @@ class FinetuneSettings:
     dropout: of the encoder and the head; None: as in the model's config.
     init: "random" trains the same architecture from random weights.
     limit, limit_valid: number of evenly spaced examples to use of each file; None: all.
+    metric: the main metric; None: the task's.
+    search: number of training examples, at most a fifth, that take the place of the held-out file; None: use that file.
     """
 
     task: str
@@ -37,6 +48,29 @@ class FinetuneSettings:
     columns: tuple[str, ...] = ()
     limit: int | None = None
     limit_valid: int | None = None
+    metric: str | None = None
+    search: int | None = None
+
+
+def select_examples(
+    settings: FinetuneSettings, read: Callable[[str], list[T]], train: str, valid: str
+) -> tuple[list[T], list[T]]:
+    """The examples to train on and to measure on.
+
+    With `settings.search`, both are parts of the training file, the same for every model, and `valid` is not read.
+
+    Raises UserError if the training file has too few examples for a search.
+    """
+    examples = spread(read(train), settings.limit)
+    if settings.search is None:
+        return examples, spread(read(valid), settings.limit_valid)
+    if not (count := min(settings.search, len(examples) // 5)):
+        raise UserError(f"{shown(train)}: {len(examples)} examples are too few to choose settings with. Use 5 or more.")
+    chosen = {*np.argsort(draw(_SEARCH_KEY, len(examples), 0, 0, 0), kind="stable")[:count].tolist()}
+    return (
+        [example for number, example in enumerate(examples) if number not in chosen],
+        [examples[number] for number in sorted(chosen)],
+    )
 
 
 @dataclass(frozen=True)

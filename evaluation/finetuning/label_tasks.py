@@ -1,8 +1,9 @@
-"""Labelling tasks: classification of sentences and pairs, and of words (named entities, parts of speech)."""
+"""Tasks on labelled texts: classes or scores of sentences and pairs, and classes of words such as named entities."""
 
+import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -13,7 +14,6 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from data_prep.common.errors import UserError
 from data_prep.common.urls import shown
-from data_prep.storage import spread
 from evaluation.finetuning.example_files import (
     LabelledSentence,
     TableRow,
@@ -30,14 +30,15 @@ from evaluation.finetuning.heads import (
     cut_note,
     label_options,
     most_likely,
+    select_examples,
     with_targets,
 )
-from evaluation.finetuning.metrics import classification_metrics, names_entities, token_metrics
+from evaluation.finetuning.metrics import classification_metrics, names_entities, regression_metrics, token_metrics
 
 _GOLD = "gold_label"  # the label's column in SNLI and MultiNLI
 _UNDECIDED = "-"  # its value for pairs without agreement of three annotators
 _TEXTS = (("sentence1", "sentence2"), ("premise", "hypothesis"), ("question1", "question2"), ("question", "sentence"))
-_LAYOUTS = tuple((*texts, label) for texts, label in product((*_TEXTS, ("sentence",), ("text",)), ("label", _GOLD)))
+_LABELS, _SCORES = ("label", _GOLD), ("score", "label")
 COLA = ("4", "2")  # text and label, without a header
 
 
@@ -47,23 +48,17 @@ class Classification:
     without_model = "naive Bayes on token counts"
 
     def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
-        columns = settings.columns or find_columns(train)
-        if len(columns) not in (2, 3):
-            raise UserError(
-                f"--columns {','.join(columns)} is not TEXT,LABEL or TEXT,TEXT,LABEL. Name the columns of the text, of "
-                "a second text if any, and of the label."
-            )
+        columns = _text_columns(settings, train)
         self.metric = "matthews" if columns == COLA else "accuracy"
-        rows, left_out = read_labelled(train, columns, settings.limit)
-        held_out, left_out_valid = read_labelled(valid, columns, settings.limit_valid)
-        ids = number_labels(train, f"all {len(rows)} examples have", {_label(row) for row in rows})
+        self.notes: list[str] = []
+        rows, held_out = select_examples(settings, lambda path: read_labelled(path, columns, self.notes), train, valid)
+        known = rows + held_out if settings.search else rows
+        ids = number_labels(train, f"all {len(known)} examples have", {_label(row) for row in known})
         for row in held_out:
             if _label(row) not in ids:
                 raise UserError(f"{row.place}: no training example has the label {_label(row)!r}")
-        examples, cut = _examples(rows, ids, tokenizer, settings.max_length)
-        predicted, cut_held_out = _examples(held_out, ids, tokenizer, settings.max_length)
-        cut_notes = cut_note(cut + cut_held_out, len(rows) + len(held_out), "examples", settings.max_length)
-        self.notes = left_out + left_out_valid + cut_notes
+        examples, predicted, cut = _examples(rows, held_out, ids, tokenizer, settings.max_length)
+        self.notes += cut
         options = label_options([*ids]) | {"problem_type": "single_label_classification"}
         self.heads = [Head("", AutoModelForSequenceClassification, examples, lambda _: predicted, most_likely, options)]
         self._classes = len(ids)
@@ -73,6 +68,29 @@ class Classification:
 
     def evaluate(self, outputs: Sequence[HeadOutputs]) -> dict[str, float]:
         return classification_metrics(self._gold, [int(label) for label in outputs[0]], self._classes)
+
+
+class Regression:
+    """Predict a score of texts or pairs of texts. The metric is Spearman's rank correlation."""
+
+    metric = "spearman"
+    without_model = "the mean training score"
+
+    def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
+        columns = _text_columns(settings, train, _SCORES)
+        rows, held_out = select_examples(settings, lambda path: read_table(path, columns), train, valid)
+        scores = {_label(row): _score(row) for row in [*rows, *held_out]}
+        learnt, self._gold = ([scores[_label(row)] for row in part] for part in (rows, held_out))
+        if len(set(learnt)) < 2:
+            raise UserError(f"{shown(train)}: all examples have the score {learnt[0]:g}; two scores are needed")
+        examples, predicted, self.notes = _examples(rows, held_out, scores, tokenizer, settings.max_length)
+        options = label_options(["score"]) | {"problem_type": "regression"}
+        read = lambda logits: logits[..., 0].float()  # noqa: E731
+        self.heads = [Head("", AutoModelForSequenceClassification, examples, lambda _: predicted, read, options)]
+        self.baseline = regression_metrics(self._gold, [math.fsum(learnt) / len(learnt)] * len(self._gold))
+
+    def evaluate(self, outputs: Sequence[HeadOutputs]) -> dict[str, float]:
+        return regression_metrics(self._gold, [float(score) for score in outputs[0]])
 
 
 def naive_bayes(examples: Sequence[Example], labels: Sequence[int], held_out: Sequence[Example]) -> list[int]:
@@ -89,15 +107,26 @@ def _counts(examples: Sequence[Example], n_tokens: int) -> csr_array:
     return csr_array((np.ones(bounds[-1], dtype=np.int64), np.concatenate(tokens), bounds), (len(tokens), n_tokens))
 
 
-def find_columns(path: str) -> tuple[str, ...]:
+def _text_columns(settings: FinetuneSettings, path: str, labels: Sequence[str] = _LABELS) -> tuple[str, ...]:
+    """The columns of one or two texts and of the label. Raises UserError for another number of columns."""
+    columns = settings.columns or find_columns(path, labels)
+    if len(columns) not in (2, 3):
+        raise UserError(
+            f"--columns {','.join(columns)} is not TEXT,LABEL or TEXT,TEXT,LABEL. Name the columns of the text, of "
+            "a second text if any, and of the label."
+        )
+    return columns
+
+
+def find_columns(path: str, labels: Sequence[str] = _LABELS) -> tuple[str, ...]:
     """Find the text and label columns in a common header, or in CoLA's format without a header.
 
     Raises UserError if the first line is neither.
     """
     names = first_names(path)
-    for layout in _LAYOUTS:
-        if set(layout) <= set(names):
-            return layout
+    for texts, label in product((*_TEXTS, ("sentence",), ("text",)), labels):
+        if {*texts, label} <= set(names):
+            return (*texts, label)
     if len(names) == 4 and names[1].isdecimal():
         return COLA
     named = ", ".join(map(repr, names))[:200]
@@ -107,15 +136,16 @@ def find_columns(path: str) -> tuple[str, ...]:
     )
 
 
-def read_labelled(path: str, columns: Sequence[str], limit: int | None) -> tuple[list[TableRow], list[str]]:
-    """Read labelled rows. The notes give the number of rows left out because their `gold_label` is undecided."""
+def read_labelled(path: str, columns: Sequence[str], notes: list[str]) -> list[TableRow]:
+    """Read labelled rows. A new note gives the number of rows left out because their `gold_label` is undecided."""
     rows = read_table(path, columns)
     labelled = [row for row in rows if columns[-1] != _GOLD or _label(row) != _UNDECIDED]
     if not labelled:
         raise UserError(f"{shown(path)}: the {_GOLD} of all {len(rows)} examples is {_UNDECIDED!r}; none can be used")
-    left_out = len(rows) - len(labelled)
-    note = f"{shown(path)}: {left_out:,} of {len(rows):,} examples are left out, whose {_GOLD} is {_UNDECIDED!r}"
-    return spread(labelled, limit), [note] if left_out else []
+    if left_out := len(rows) - len(labelled):
+        what = f"{left_out:,} of {len(rows):,} examples are left out, whose {_GOLD} is {_UNDECIDED!r}"
+        notes.append(f"{shown(path)}: {what}")
+    return labelled
 
 
 def _label(row: TableRow) -> str:
@@ -125,7 +155,29 @@ def _label(row: TableRow) -> str:
     return label
 
 
-def _examples(rows: list[TableRow], ids: dict[str, int], tokenizer: Any, max_length: int) -> tuple[list[Example], int]:
+def _score(row: TableRow) -> float:
+    try:
+        score = float(row.cells[-1])
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise UserError(f"{row.place}: the score {row.cells[-1]!r} is not a finite number. Correct it.")
+    return score
+
+
+def _examples(
+    rows: list[TableRow], held_out: list[TableRow], targets: Mapping[str, float], tokenizer: Any, max_length: int
+) -> tuple[list[Example], list[Example], list[str]]:
+    """Encode rows. Return training and held-out examples, and a note on truncated ones. targets: of labels."""
+    (examples, cut), (predicted, cut_held_out) = (
+        _encoded(part, targets, tokenizer, max_length) for part in (rows, held_out)
+    )
+    return examples, predicted, cut_note(cut + cut_held_out, len(rows) + len(held_out), "examples", max_length)
+
+
+def _encoded(
+    rows: list[TableRow], targets: Mapping[str, float], tokenizer: Any, max_length: int
+) -> tuple[list[Example], int]:
     """Encode rows; return the examples and the number of truncated ones."""
     texts = [[row.cells[place] for row in rows] for place in range(len(rows[0].cells) - 1)]
     encoded = tokenizer(*texts, truncation=True, max_length=max_length, return_attention_mask=False)
@@ -133,7 +185,7 @@ def _examples(rows: list[TableRow], ids: dict[str, int], tokenizer: Any, max_len
         if not ids_of:  # this tokenizer adds no special tokens
             raise UserError(f"{row.place}: the text is empty")
     examples = [
-        {name: encoded[name][number] for name in encoded} | {"labels": ids[_label(row)]}
+        {name: encoded[name][number] for name in encoded} | {"labels": targets[_label(row)]}
         for number, row in enumerate(rows)
     ]
     return examples, sum(bool(encoding.overflowing) for encoding in encoded.encodings)
@@ -160,9 +212,10 @@ class TokenTask:
     without_model = "the most frequent training label"
 
     def __init__(self, settings: FinetuneSettings, train: str, valid: str, tokenizer: Any) -> None:
-        sentences = spread(read_columns(train, settings.columns), settings.limit)
-        held_out = spread(read_columns(valid, settings.columns), settings.limit_valid)
-        counts = Counter(label for sentence in sentences for label in sentence.labels)
+        read = lambda path: read_columns(path, settings.columns)  # noqa: E731
+        sentences, held_out = select_examples(settings, read, train, valid)
+        known = sentences + held_out if settings.search else sentences
+        counts = Counter(label for sentence in known for label in sentence.labels)
         ids = number_labels(train, "all words have", set(counts))
         self._labels = [*ids]
         for sentence in held_out:

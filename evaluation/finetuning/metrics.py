@@ -1,4 +1,4 @@
-"""Metrics of the fine-tuning tasks, as shares from 0 to 1 (Matthews correlation: -1 to 1)."""
+"""Metrics of the fine-tuning tasks, as shares from 0 to 1 (correlations: -1 to 1)."""
 
 import re
 import warnings
@@ -23,6 +23,19 @@ def classification_metrics(gold: Sequence[int], predicted: Sequence[int], classe
         "accuracy": float(accuracy_score(gold, predicted)),
         "f1": float(f1_score(gold, predicted, average=average, zero_division=0)),
         "matthews": matthews,
+    }
+
+
+def regression_metrics(gold: Sequence[float], predicted: Sequence[float]) -> dict[str, float]:
+    """Spearman's and Pearson's correlation, 0 if all scores of a side are equal, and the explained variance."""
+    from scipy.stats import pearsonr, spearmanr
+    from sklearn.metrics import r2_score
+
+    vary = len(set(gold)) > 1 and len(set(predicted)) > 1
+    return {
+        "spearman": float(spearmanr(gold, predicted).statistic) if vary else 0.0,
+        "pearson": float(pearsonr(gold, predicted).statistic) if vary else 0.0,
+        "r2": float(r2_score(gold, predicted)) if len(set(gold)) > 1 else 0.0,
     }
 
 

@@ -15,7 +15,10 @@ from pretrain.tracking import Point, Target, TrackedResults, send_results
 
 @dataclass(frozen=True)
 class Epoch:
-    """Results of an epoch. time: its end in Unix seconds. train_loss: mean over its steps in nats, by model."""
+    """Results of an epoch. time: its end in Unix seconds.
+
+    train_loss: mean over its steps by model, in nats; the mean square error for a regression.
+    """
 
     time: UnixTime
     train_loss: dict[str, Measurement]

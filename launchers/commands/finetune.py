@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from evaluation.finetuning import FinetuneResults
 
 
-TaskName = Literal["classification", "tokens", "repair"]
+TaskName = Literal["classification", "regression", "tokens", "repair"]
 
 
 def _above_zero(lr: float) -> float:
@@ -34,14 +34,16 @@ def _share(dropout: float | None) -> float | None:
 def finetune(
     model: ModelArgument,
     task: Annotated[TaskName, typer.Option(help="task to learn")],
-    train: Annotated[str, typer.Option(metavar="FILE", help="training examples: a file (may be .gz or .zst) or a URL")],
+    train: Annotated[
+        str, typer.Option(metavar="FILE", help="training examples: a file (.gz and .zst too), a URL or hub:DATASET")
+    ],
     valid: Annotated[str, typer.Option(metavar="FILE", help="held-out examples")],
     columns: Annotated[
         str | None,
         typer.Option(
             metavar="A,B[,C]",
             help="column names, or numbers if there is no header. classification: text, optional second text, label. "
-            "tokens: word, label. repair: wrong, right",
+            "regression: the same with a score. tokens: word, label. repair: wrong, right",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="number of seeds, from 1 to N")] = 3,
@@ -105,20 +107,17 @@ def finetune(
     for note in finetuning.task.notes:
         typer.echo(note, err=True)
     params = {name: str(value) for name, value in results.identity.items()}
-    params |= {"model": str(model), "train": shown(train), "valid": shown(valid)}  # readable names, not digests
+    params |= {
+        "model": str(model),
+        **{name: shown(path) for name, path in finetuning.files.items()},
+    }  # readable names, not digests
     name = f"{task} {model.name}"
     results.send(target, name, params, model)
-    for seed in sorted({*range(1, seeds + 1)} - {result.seed for result in results.results}):
-        with CommandProgress(f"seed {seed}: loading the model") as line:
-            result, models = finetuning.run_seed(seed, line.show)
-        score = result.metrics[results.metric]
-        if out is not None and score > max(results.values(results.metric), default=-math.inf):
-            finetuning.save(out, models, results)
-        results.results.append(result)
-        if json_path is not None:
-            results.write(json_path)
-        results.send(target, name, params, model)
-        typer.echo(f"seed {seed}: {results.metric} {score:.4f}, {result.seconds:.0f} s", err=True)
+    with CommandProgress("loading the model") as line:
+        for result in finetuning.train_seeds(results, range(1, seeds + 1), line.show, json_path, out):
+            results.send(target, name, params, model)
+            score = f"{results.metric} {result.metrics[results.metric]:.4f}"
+            line.say(f"seed {result.seed}: {score}, {result.seconds:.0f} s", err=True)
     _print(results, finetuning.task.without_model)
 
 

@@ -50,10 +50,10 @@ class CommandProgress:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def say(self, text: str) -> None:
-        """Print a line of the command's output, on a terminal above the progress."""
+    def say(self, text: str, err: bool = False) -> None:
+        """Print a line on stdout, or on stderr, on a terminal above the progress."""
         self._bar.stop()
-        print(text, flush=True)
+        print(text, file=sys.stderr if err else sys.stdout, flush=True)
         self._bar.start()
 
     def seconds(self, stage: str) -> float:

@@ -14,6 +14,7 @@ from data_prep.common.urls import file_name
 _LEVEL = 0.95
 _TASKS = {
     "classification": "text-classification",
+    "regression": "text-classification",
     "tokens": "token-classification",
     "repair": "fill-mask",
 }

@@ -185,8 +185,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(200, {})
 
     def _tree(self, body: bytes, repository: Repository, values: dict[str, str]) -> None:
-        files, below = repository.files(values["revision"]), values.get("path", "")
+        below = values["path"] + "/" if "path" in values else ""
+        files = {name: data for name, data in repository.files(values["revision"]).items() if name.startswith(below)}
         folders = {str(folder) for name in files for folder in PurePath(name).parents} - {"."} if below else set()
+        if "recursive=false" in self.path:
+            folders = {
+                below + name.removeprefix(below).partition("/")[0] for name in files if "/" in name[len(below) :]
+            }
+            files = {name: data for name, data in files.items() if "/" not in name[len(below) :]}
         entries = [{"type": "directory", "oid": "0" * 40, "path": folder} for folder in sorted(folders)]
         for name, content in files.items():
             entries.append({"type": "file", "oid": git_hash(content), "size": len(content), "path": name})

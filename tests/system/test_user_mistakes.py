@@ -242,7 +242,12 @@ MISTAKES = {
         Mistake(f"{FINETUNE} dev.tsv --columns sentence", "--columns sentence", "TEXT,LABEL"),
         Mistake("finetune model --task classification --train odd.tsv --valid odd.tsv", "'a', 'b', 'c'", "--columns"),
         Mistake(f"{FINETUNE} dev.tsv --lr 0", "--lr", "more than 0"),
-        Mistake("finetune model --train train.tsv --valid dev.tsv", "'--task'", "classification, tokens, repair", 2),
+        Mistake(
+            "finetune model --train train.tsv --valid dev.tsv",
+            "'--task'",
+            "classification, regression, tokens, repair",
+            2,
+        ),
         Mistake("finetune model --task sentiment --train train.tsv --valid dev.tsv", "--task", "classification", 2),
         Mistake(
             "finetune model --task tokens --train train.tsv --valid dev.tsv", "line 1 is a header", "classification"

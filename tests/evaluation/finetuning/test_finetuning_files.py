@@ -1,10 +1,16 @@
 """Example files for fine-tuning: known layouts, and messages for files that do not fit."""
 
+import io
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from data_prep.common.errors import UserError
-from evaluation.finetuning.example_files import TableRow, read_columns, read_table
+from evaluation.finetuning.example_files import TableRow, content_digest, pinned, read_columns, read_table
 from evaluation.finetuning.label_tasks import COLA, find_columns
+from tests.support.hub_server import Repository, Store, connect, serving_hub
 
 
 def write(path, text):
@@ -22,12 +28,45 @@ def write(path, text):
         ("mnli.tsv", "premise\thypothesis\tgold_label\r\nA.\tB.\tneutral\r\n", ("premise", "hypothesis", "gold_label"),
          ("A.", "B.", "neutral")),
         ("x.jsonl", '{"label": 1, "text": "good"}\n\n', ("text", "label"), ("good", "1")),
+        ("y.jsonl", '{"label": 2.5, "text": "good"}', ("text", "label"), ("good", "2.5")),
     ],
 )  # fmt: skip
 def test_usual_tables_are_known_by_their_first_line(tmp_path, name, text, columns, cells):
     path = write(tmp_path / name, text)
     assert find_columns(path) == columns
     assert [row.cells for row in read_table(path, columns)] == [cells]
+
+
+CARD = "---\nconfigs:\n- config_name: rte\n  data_files:\n  - split: train\n    path: rte/train-*\n---\n"
+
+
+def rte(rows):
+    """The files of a data set of the Hub with the configuration rte."""
+    pq.write_table(pa.Table.from_pylist(rows), table := io.BytesIO())
+    return {"README.md": CARD.encode(), "rte/train-0.parquet": table.getvalue()}
+
+
+def test_a_data_set_of_the_hub_is_a_table_of_one_commit(tmp_path, monkeypatch):
+    rows = [{"sentence1": "a", "sentence2": "b", "label": 1}, {"sentence1": "c", "sentence2": "d", "label": 0}]
+    repository, name = Repository(private=False), "hub:nyu-mll/glue?name=rte&split=train"
+    commit = repository.commit("main", rte(rows))
+    with serving_hub(Store({}, {"nyu-mll/glue": repository})) as hub:
+        connect(monkeypatch, hub, tmp_path)
+        monkeypatch.setattr(datasets.config, "HF_ENDPOINT", hub.url)
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+        path = pinned(name)
+        assert path == f"{name}&revision={commit}"
+        repository.commit("main", rte(rows[1:]))
+        columns = find_columns(path)
+        assert [row.cells for row in read_table(path, columns)] == [("a", "b", "1"), ("c", "d", "0")]
+        assert read_table(path, columns)[1].place == f"{path}, row 2"
+        assert content_digest(path) != content_digest(pinned(name))
+        with pytest.raises(UserError, match="has the splits train; choose one with split=NAME"):
+            pinned(name.replace("split=train", "split=dev"))
+    with pytest.raises(
+        UserError, match=r"hub:nyu-mll/other\?name=rte cannot be loaded .* Check its name and the network"
+    ):
+        pinned("hub:nyu-mll/other?name=rte")
 
 
 def test_a_row_knows_its_line(tmp_path):

@@ -9,6 +9,7 @@ from evaluation.finetuning.metrics import (
     classification_metrics,
     entities,
     f_beta,
+    regression_metrics,
     token_metrics,
 )
 
@@ -36,6 +37,16 @@ def test_classes_agree_with_the_definitions(classes):
 
 def test_a_constant_prediction_has_no_correlation():
     assert classification_metrics([0, 1, 1], [1, 1, 1], 2) == {"accuracy": 2 / 3, "f1": 0.8, "matthews": 0.0}
+
+
+def test_correlations_of_scores_agree_with_the_definitions():
+    """Equal scores have their mean rank."""
+    gold, predicted = [1.0, 2.0, 2.0, 4.0, 9.0], [0.5, 3.0, 1.0, 7.0, 6.0]
+    ranks, scores = ([1, 2.5, 2.5, 4, 5], [1, 3, 2, 5, 4]), (gold, predicted)
+    for name, (a, b) in (("spearman", ranks), ("pearson", scores)):
+        a, b = a - np.mean(a), b - np.mean(b)
+        assert regression_metrics(gold, predicted)[name] == pytest.approx(a @ b / math.sqrt((a @ a) * (b @ b)))
+    assert regression_metrics(gold, predicted)["r2"] == pytest.approx(1 - 20.25 / np.sum((gold - np.mean(gold)) ** 2))
 
 
 def chunks_by_conlleval(labels):

@@ -11,7 +11,14 @@ from data_prep.common.errors import UserError
 from evaluation.finetuning import FinetuneSettings, open_task
 from evaluation.finetuning.cloze_repair import Edit, RepairPair, RepairRow, RepairTask, pair_of, repair_metrics
 from evaluation.finetuning.heads import IGNORED
-from evaluation.finetuning.label_tasks import Classification, TokenTask, first_tokens, naive_bayes, number_labels
+from evaluation.finetuning.label_tasks import (
+    Classification,
+    Regression,
+    TokenTask,
+    first_tokens,
+    naive_bayes,
+    number_labels,
+)
 from tests.support.finetuning import WORDS, tiny_tokenizer
 
 CLS, SEP, MASK = 2, 3, 4
@@ -58,6 +65,53 @@ def test_the_baseline_of_classes_knows_the_tokens_and_not_their_order(tmp_path, 
     # "ship the" by counts one higher than they are, over 12 ids: "yes" 1/7 (2/16)^4, "no" 6/7 (7/33)^2 (1/33)^2
     assert found == [0, 1, 0, 0]
     assert task.baseline["accuracy"] == 2 / 4
+
+
+def test_scores_of_pairs_and_their_baseline(tmp_path, tokenizer):
+    rows = "sentence1\tsentence2\tscore\nthe ship\tsails\t2.5\nold\tnew\t 0\nold\told\t5\n"
+    train, valid = write(tmp_path / "a.tsv", rows), write(tmp_path / "b.tsv", rows.replace("2.5", "1.5"))
+    task = Regression(FinetuneSettings("regression", limit_valid=2), train, valid, tokenizer)
+    (head,) = task.heads
+    assert [example["labels"] for example in head.examples] == [2.5, 0, 5]
+    assert (head.options["id2label"], head.options["problem_type"]) == ({0: "score"}, "regression")
+    explained = pytest.approx(1 - (1 + 2.5**2) / (2 * 0.75**2))
+    assert (task.metric, task.baseline) == ("spearman", {"spearman": 0, "pearson": 0, "r2": explained})
+    metrics = task.evaluate([[*head.read(torch.tensor([[0.5], [0.25]]))]])
+    assert metrics == pytest.approx({"spearman": 1, "pearson": 1, "r2": 1 - (1 + 0.25**2) / (2 * 0.75**2)})
+
+
+@pytest.mark.parametrize(
+    "scores, said",
+    [
+        ("1 nan", "line 3: the score 'nan' is not a finite number"),
+        ("1 high", "line 3: the score 'high' is not a finite number"),
+        ("1 1", "all examples have the score 1; two scores are needed"),
+    ],
+)
+def test_scores_that_cannot_be_learnt_are_refused(tmp_path, tokenizer, scores, said):
+    path = write(tmp_path / "a.tsv", "text\tscore\n" + "".join(f"the\t{score}\n" for score in scores.split()))
+    with pytest.raises(UserError, match=said):
+        Regression(FinetuneSettings("regression"), path, path, tokenizer)
+
+
+@pytest.mark.parametrize("task, name, text", [
+    ("classification", "a.tsv", "text\tlabel\n" + "".join(f"{word}\t{n % 2}\n" for n, word in enumerate(WORDS))),
+    ("regression", "a.tsv", "text\tscore\n" + "".join(f"{word}\t{n}\n" for n, word in enumerate(WORDS))),
+    ("tokens", "a.conll", "".join(f"{word} L{n}\n\n" for n, word in enumerate(WORDS))),
+    ("repair", "a.tsv", "wrong\tright\n" + "".join(f"{word}\told\n" for word in WORDS)),
+])  # fmt: skip
+def test_a_search_measures_on_training_examples_that_it_does_not_train_on(tmp_path, tokenizer, task, name, text):
+    """The held-out file is not even there. At most a fifth of the examples is left out, the same in every call."""
+    path, valid, settings = write(tmp_path / name, text), str(tmp_path / "missing"), FinetuneSettings(task, search=100)
+    opened, again = (open_task(settings, path, valid, tokenizer) for _ in range(2))
+    learnt = [example["input_ids"] for example in opened.heads[0].examples]
+    measured = [example["input_ids"] for example in opened.heads[0].held_out([])]
+    assert (len(measured), len(learnt)) == (len(WORDS) // 5, len(WORDS) - len(WORDS) // 5)
+    assert not [ids for ids in measured if ids in learnt]
+    assert [example["input_ids"] for example in again.heads[0].held_out([])] == measured
+    three = write(tmp_path / f"few-{name}", "".join(text.splitlines(keepends=True)[:4]))
+    with pytest.raises(UserError, match="examples are too few to choose settings with"):
+        open_task(settings, three, valid, tokenizer)
 
 
 def test_integer_labels_are_in_their_order_and_colas_metric_is_matthews(tmp_path, tokenizer):
