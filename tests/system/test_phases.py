@@ -16,7 +16,8 @@ from pretrain import checkpoint
 from pretrain.config_files import load_config
 from pretrain.reporting import replay
 from pretrain.run import RunFolder
-from tests.support import runs
+from tests.support import runs, text_data
+from tests.support.forked import ROOT
 from tests.support.phase_runs import STEPS, phase_data, phase_settings
 
 
@@ -114,6 +115,29 @@ def test_phases_are_equal_to_the_settings_of_one_phase(data, tmp_path):
         assert done.returncode == 0, done.stderr
     assert runs.losses(tmp_path / "with") == runs.losses(tmp_path / "without")
     assert load_config(tmp_path / "with" / "config.yaml").train.steps == 6
+
+
+def test_the_recipe_is_causal_first_and_fills_masks_in_the_end(tmp_path):
+    data = text_data.text_data(tmp_path / "data")
+    run, sizes = tmp_path / "run", {"data.seq_len": 32, "train.global_batch_size": 8, "train.micro_batch_size": 8}
+    steps = {"phases.causal.steps": 6, "phases.masked.steps": 10, "checkpoint.at_steps": [6], "eval.every_steps": 3}
+    places = {"run.dir": run, "data.train": data / "train", "data.valid": data / "valid", "track.uri": "none"}
+    small = {"model.size": "{layers: 2, hidden: 32, heads: 2}", "train.precision": "fp32", "optim.lr": 5e-3}
+    changes = places | sizes | steps | small | {"schedule.warmup_steps": 2}
+    recipe = ROOT / "configs/causal-then-masked.yaml"
+    done = train(recipe, *(f"{key}={value}" for key, value in changes.items()), processes=1)
+    assert done.returncode == 0, done.stderr
+    metrics = [entry.metrics for entry in runs.journal(run)]
+    rates = [values["train/mask_rate"] for values in metrics if "train/mask_rate" in values]
+    assert rates == [1.0] * 6 + [0.4] * 10
+    for view, step, name in (
+        ("causal", 6, "ModernBertDecoderForCausalLM"),
+        ("bidirectional", 16, "ModernBertForMaskedLM"),
+    ):
+        exported = tmp_path / view
+        done = runs.maskwright("export", run, "--step", str(step), "--view", view, "--out", exported)
+        assert done.returncode == 0, done.stderr
+        assert json.loads((exported / "config.json").read_text())["architectures"] == [name]
 
 
 def test_checkpoints_at_listed_steps_are_kept(data, tmp_path):
