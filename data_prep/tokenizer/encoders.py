@@ -14,13 +14,16 @@ from tokenizers import Encoding, Tokenizer
 
 from data_prep.common.errors import UserError, one_line
 from data_prep.tokenizer.long_words import Preparation, plain
-from data_prep.tokenizer.word_starts import WordRule, component_types
+from data_prep.tokenizer.word_starts import WordRule, components
 
 Arrays = tuple[np.ndarray, np.ndarray, np.ndarray | None]
 """Ids uint32 [n_tokens] of all texts in order, lengths int64 [n_texts], word starts bool [n_tokens] or None."""
 
 _AT_SPACE = re.compile(r"(?<=\w) (?=\w)")
 _AT_SPACE_OR_NEWLINE = re.compile(r"(?<=\w)[ \n](?=\w)")
+# Normalizers that change each character, or a letter with its marks, without regard to other characters. Strip and
+# Prepend are not among them: they treat the ends of a piece as ends of the text.
+_LOCAL = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer", "Nmt", "Precompiled", "Sequence"}
 
 # Letters and numbers of Unicode 17 (https://www.unicode.org/Public/17.0.0/ucd/DerivedAge.txt): gigatoken 0.10 knows
 # them, tokenizers 0.23 does not. Words, and therefore ids, depend on them.
@@ -88,7 +91,7 @@ class TextEncoder:
 
 def _cut_pattern(settings: dict[str, Any]) -> re.Pattern[str] | None:
     """A pattern whose matches begin where a text may be cut: no pre-token crosses these positions. None: nowhere."""
-    if "Prepend" in component_types(settings["normalizer"]) or any(
+    if not all(map(_is_local, components(settings["normalizer"]))) or any(
         token["lstrip"] or token["rstrip"] or " " in token["content"].strip(" ") or "\n" in token["content"]
         for token in settings["added_tokens"]
         if not token["special"]
@@ -102,6 +105,16 @@ def _cut_pattern(settings: dict[str, Any]) -> re.Pattern[str] | None:
         case {"type": "Metaspace", "split": True, "prepend_scheme": "always" | "first"}:
             return _AT_SPACE
     return None
+
+
+def _is_local(normalizer: dict[str, Any]) -> bool:
+    """Whether a cut between a letter and a following space or newline cannot change what a normalizer does."""
+    match normalizer:
+        case {"type": "Replace", "pattern": {"String": pattern}}:
+            return not re.search(r"\w[ \n]", pattern)
+        case {"type": "Replace", "pattern": {"Regex": " {2,}"}}:  # of T5 and ALBERT; the cut is at a single space
+            return True
+    return normalizer["type"] in _LOCAL
 
 
 class HuggingFaceEncoder(TextEncoder):
@@ -155,7 +168,7 @@ class NanotokenEncoder(TextEncoder):
         from nanotoken import WordPieceTokenizer
 
         super().__init__(settings, preparation)
-        self._encode = WordPieceTokenizer.from_json(_without_specials(settings)).encode_batch
+        self._encode = WordPieceTokenizer.from_json(json.dumps(without_specials(settings))).encode_batch
         self._unknown, self._safe = settings["model"]["vocab"].get(settings["model"]["unk_token"], -1), safe
         self._may_cut = preparation.may_cut_word
 
@@ -185,7 +198,7 @@ class GigatokenEncoder(TextEncoder):
     def __init__(self, settings: dict[str, Any], words: WordRule, preparation: Preparation | None = None) -> None:
         super().__init__(settings, preparation)
         self._words = words
-        self._json = _without_specials(settings)
+        self._json = json.dumps(without_specials(settings))
         self._load()
 
     def _load(self) -> None:
@@ -208,10 +221,26 @@ def _memory() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def _without_specials(settings: dict[str, Any]) -> str:
-    """The JSON for the fast packages, without special tokens: they would find them in text that spells them."""
+def without_specials(settings: dict[str, Any]) -> dict[str, Any]:
+    """The JSON of a tokenizer that does not find special tokens in text that spells them.
+
+    They are no added tokens, and the model knows them by names that no text has. A BPE model keeps their names: only
+    its merges give ids.
+    """
     added = [token for token in settings["added_tokens"] if not token["special"]]
-    return json.dumps(settings | {"added_tokens": added, "post_processor": None})
+    model, specials = settings["model"], {token["content"] for token in settings["added_tokens"] if token["special"]}
+    if model["type"] == "Unigram":
+        vocab: Any = [[_hidden(token, specials), score] for token, score in model["vocab"]]
+    elif model["type"] == "BPE":
+        vocab = model["vocab"]
+    else:
+        hidden = specials - {model.get("unk_token")}
+        vocab = {_hidden(token, hidden): id for token, id in model["vocab"].items()}
+    return settings | {"added_tokens": added, "post_processor": None, "model": model | {"vocab": vocab}}
+
+
+def _hidden(token: str, specials: set[str]) -> str:
+    return f"\uffff{token}\uffff" if token in specials else token  # U+FFFF is not a character
 
 
 def is_settled(text: str) -> bool:

@@ -53,7 +53,7 @@ def word_rule(tokenizer: Tokenizer, settings: dict[str, Any]) -> tuple[WordRule,
 
     It disagrees if `word_ids` counts a whole text as one word. Raises Unsupported if there is no rule.
     """
-    model, types = settings["model"], component_types(settings["pre_tokenizer"])
+    model, types = settings["model"], [each["type"] for each in components(settings["pre_tokenizer"])]
     marked = model["type"] in ("BPE", "Unigram") and MARK in _vocabulary(model)
     if not _splits_at_spaces(tokenizer):
         if marked and "ByteLevel" not in types:
@@ -95,7 +95,7 @@ class ByteLevelWords:
     def __init__(self, tokenizer: Tokenizer, settings: dict[str, Any]) -> None:
         pre_tokenizer = settings["pre_tokenizer"] or {"type": "no pre-tokenizer"}
         if pre_tokenizer["type"] != "ByteLevel" or not pre_tokenizer["use_regex"]:
-            others = " and ".join(component_types(pre_tokenizer))
+            others = " and ".join(each["type"] for each in components(pre_tokenizer))
             raise Unsupported(f"word starts are known only for ByteLevel's own pattern, not {others}")
         tokens, added = byte_tokens(settings), added_ids(settings)
         size = max(*tokens, *added, 0) + 1
@@ -253,12 +253,12 @@ def _split_table() -> np.ndarray:
     return table
 
 
-def component_types(component: Any) -> list[str]:
-    """The types of a normalizer or pre-tokenizer, and of the members of a sequence."""
+def components(component: Any) -> list[dict[str, Any]]:
+    """A normalizer or pre-tokenizer, and the members of a sequence."""
     if not component:
         return []
     members = component.get("normalizers") or component.get("pretokenizers") or []
-    return [component["type"], *(kind for member in members for kind in component_types(member))]
+    return [component, *(inner for member in members for inner in components(member))]
 
 
 def byte_tokens(settings: dict[str, Any]) -> dict[int, bytes]:

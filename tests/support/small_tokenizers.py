@@ -101,6 +101,7 @@ def all_tokenizers(corpus) -> dict[str, dict[str, Any]]:
         ),  # as ModernBERT's
         "bpe-prefix-added": changed(bpe, pre_tokenizer=prefix, added=["  ", "|||IP|||"]),
         "bpe-lowercase": changed(bpe, normalizer=normalizers.Lowercase()),
+        "bpe-strip": changed(bpe, normalizer=normalizers.Strip()),
         "bpe-bytes": byte_pairs(bpe, ["'r", "'l", "'v", "rx", " '", "  "]),
         "bpe-whole": byte_level(corpus, use_regex=False),
         "unigram": pieces,
@@ -119,8 +120,16 @@ def loaded(state: dict[str, Any], folder: Path) -> SimpleNamespace:
     roles = dict(zip(("cls", "pad", "sep", "unk", "mask"), SPECIALS, strict=True))
     config = {f"{role}_token": token for role, token in roles.items()}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    tokenizer, info = load(folder), describe_tokenizer(folder)
-    return SimpleNamespace(tokenizer=tokenizer, info=info, encoders=Encoders(tokenizer, info))
+    info, tokenizer = describe_tokenizer(folder), load(folder)
+    encoders = Encoders(tokenizer, info)
+    if state["model"]["type"] == "Unigram":  # the library gives special ids for text that spells them
+        pieces = [
+            [piece if id > info.special_ids["mask"] else "\ue000" * 9, score]
+            for id, (piece, score) in enumerate(state["model"]["vocab"])
+        ]
+        plain = state | {"model": state["model"] | {"vocab": pieces}, "added_tokens": []}
+        tokenizer = Tokenizer.from_str(json.dumps(plain))
+    return SimpleNamespace(tokenizer=tokenizer, info=info, encoders=encoders)
 
 
 def expected(tokenizer: Tokenizer, texts: list[str]) -> tuple[list[int], list[int], list[bool]]:

@@ -98,7 +98,8 @@ def test_copies_of_a_document_fall_on_one_side(corpus, tmp_path):
         assert manifest.sources[0].documents == manifest.sources[1].documents > 0
 
 
-def test_a_document_that_gives_a_special_id_is_quarantined(corpus, tmp_path):
+def test_a_document_that_spells_a_special_token_is_text(corpus, tmp_path):
+    """Unless the special token is a word of the vocabulary: then the document is set aside."""
     copy_files(corpus / "tok", tmp_path / "tok")
     settings = json.loads((tmp_path / "tok/tokenizer.json").read_text())
     settings["pre_tokenizer"] = {"type": "WhitespaceSplit"}  # leaves [MASK] whole, and the vocabulary has it
@@ -106,10 +107,16 @@ def test_a_document_that_gives_a_special_id_is_quarantined(corpus, tmp_path):
     (tmp_path / "tok/tokenizer.json").write_text(json.dumps(settings))
     (tmp_path / "a.jsonl").write_bytes(jsonl(["the others", "the [MASK] others", "never mind"]))
     prepared = prepare_files([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "out", 1, PreparationSettings())
-    assert prepared.manifests[tmp_path / "out"].totals.documents == 2
-    line = json.loads((tmp_path / "out/quarantine.jsonl").read_text())
-    assert (line["line"], "spells a special token" in line["reason"]) == (2, True)
-    assert list(verify_data_set(tmp_path / "out")) == []
+    assert prepared.manifests[tmp_path / "out"].totals.documents == 3
+    assert not (tmp_path / "out/quarantine.jsonl").exists()
+
+    config = json.loads((tmp_path / "tok/tokenizer_config.json").read_text())
+    (tmp_path / "tok/tokenizer_config.json").write_text(json.dumps(config | {"mask_token": "never"}))
+    prepared = prepare_files([tmp_path / "a.jsonl"], tmp_path / "tok", tmp_path / "aside", 1, PreparationSettings())
+    assert prepared.manifests[tmp_path / "aside"].totals.documents == 2
+    line = json.loads((tmp_path / "aside/quarantine.jsonl").read_text())
+    assert (line["line"], "spells a special token" in line["reason"]) == (3, True)
+    assert list(verify_data_set(tmp_path / "aside")) == []
 
 
 def test_other_input_into_the_same_folder_is_refused(corpus, tmp_path):

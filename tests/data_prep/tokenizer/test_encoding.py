@@ -27,13 +27,14 @@ PIECES += ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d", "'RE", "'r", "'v", "'l",
 PIECES += ["\x00", "\x1c", "\x85", "\u2028", "\u200b", "\ufeff"]
 TEXTS = st.lists(st.lists(st.one_of(st.sampled_from(PIECES), st.characters(codec="utf-8")), max_size=24).map("".join))
 NAMES = ["bert", "wordpiece-words", "bpe", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added", "bpe-lowercase"]
-NAMES += ["bpe-whole", "bpe-bytes", "sentencepiece-bpe", "sentencepiece-whole"]
+NAMES += ["bpe-strip", "bpe-whole", "bpe-bytes", "sentencepiece-bpe", "sentencepiece-whole"]
 NAMES += ["unigram", "unigram-strip", "unigram-words"]
 FOLLOW_WORD_IDS = [name for name in NAMES if "whole" not in name]
 FAST = {"bert": "nanotoken", "sentencepiece-bpe": "gigatoken", "sentencepiece-whole": "gigatoken"}
 FAST |= dict.fromkeys(("bpe", "bpe-bytes", "bpe-prefix", "bpe-nfc-added", "bpe-prefix-added"), "gigatoken")
 SLOW = {"wordpiece-words": "nanotoken is not used: its vocabulary does not show where words begin"}
 SLOW |= {"bpe-lowercase": "gigatoken is not used: Unsupported normalizer type: Lowercase", "unigram": ""}
+SLOW |= {"bpe-strip": "gigatoken is not used: Unsupported normalizer type: Strip"}
 SLOW |= {
     "bpe-whole": "gigatoken is not used: its ids differ from the tokenizers library's",
     "unigram-words": "",
@@ -63,6 +64,30 @@ def test_any_text(tokenizers, name, texts):
     encoder, _ = made.encoders.choose([MIXED])
     check(made, encoder, texts, name in FOLLOW_WORD_IDS)
     check(made, made.encoders.library, texts, name in FOLLOW_WORD_IDS)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_that_spells_special_tokens_is_text(tokenizers, name):
+    made = tokenizers[name]
+    encoder, _ = made.encoders.choose([MIXED])
+    ids, lengths, _ = encoder(["one<mask> two</s>", "<s> <pad>", "<mask>"])
+    assert lengths.all()
+    assert not {*ids.tolist()} & ({*range(len(SPECIALS))} - {made.info.special_ids["unk"]})
+
+
+def test_only_a_text_with_a_new_letter_is_left_to_the_library(tokenizers, corpus, monkeypatch):
+    pytest.importorskip("gigatoken")
+    made, left = tokenizers["bpe"], list[str]()
+    encoder, _ = made.encoders.choose(corpus[:5])
+    whole = HuggingFaceEncoder.encode_chunk
+    monkeypatch.setattr(
+        HuggingFaceEncoder, "encode_chunk", lambda self, texts: left.extend(texts) or whole(self, texts)
+    )
+    new = "a\U00016ea0're"
+    for texts in ([*corpus[:3], new, "", *corpus[3:5], new], [new], ["", new]):
+        left.clear()
+        check(made, encoder, texts, follows=True)
+        assert left == [text for text in texts if text == new]
 
 
 def test_a_letter_that_is_new_does_not_cost_a_task_its_encoder(tokenizers, corpus):
