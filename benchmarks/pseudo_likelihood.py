@@ -82,7 +82,7 @@ def texts() -> list[str]:
 def sentences_of(args: argparse.Namespace) -> list[str]:
     """Sentences, drawn with a fixed seed; sentences of the bundled text have 4 to 20 words."""
     if args.pairs:
-        found = [text for pair in read_pairs(args.pairs) for text in (pair.good, pair.bad)]
+        found = [text for pair in read_pairs(args.pairs) for text in pair.texts]
     else:
         found = [one for text in texts() for one in re.split(r"(?<=[.!?])\s+", text) if 4 <= len(one.split()) <= 20]
     return random.Random(0).sample(found, min(args.sentences, len(found)))

@@ -8,6 +8,7 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from data_prep.storage import decompressed_chunks
 from pretrain.run import JournalReader
 
 __all__ = ["ROOT", "run", "table", "write_page"]
+
+OUT_OF_TIME = 124
 
 
 def options(doc: str | None, name: str, work: str = "small") -> argparse.ArgumentParser:
@@ -50,20 +53,40 @@ def parsed(parser: argparse.ArgumentParser, *files: str, **quick: Any) -> argpar
     return args
 
 
-def maskwright(args: argparse.Namespace, *words: Any, module: str = "launchers.cli") -> None:
-    """Run a command, or another module of this checkout, in --work, one thread per process; show its output."""
+def maskwright(
+    args: argparse.Namespace,
+    *words: Any,
+    module: str = "launchers.cli",
+    seconds: float | None = None,
+    also: Sequence[int] = (),
+) -> int:
+    """Run a command, or another module of this checkout, in --work, one thread per process; show its output.
+
+    Args:
+        seconds: end it after so long, with the exit code OUT_OF_TIME.
+        also: exit codes besides 0 that are no error.
+
+    Returns:
+        The exit code.
+    """
     command = [str(word) for word in (module, *words)]
     print(*command, flush=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
     environment |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_CACHE": str(args.work / "cache")}
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    if code := run_module(command, environment, args.work):
+    code = run_module(command, environment, args.work, seconds)
+    if code and code not in also:
         raise UserError(f"{module} {words[0]} ended with exit code {code}; run the command again to resume")
+    return code
 
 
-def run_module(command: list[str], environment: dict[str, str], folder: Path) -> int:
-    """Exit code of `python -m COMMAND`."""
-    return subprocess.run([sys.executable, "-m", *command], cwd=folder, env=environment).returncode
+def run_module(command: list[str], environment: dict[str, str], folder: Path, seconds: float | None = None) -> int:
+    """Exit code of `python -m COMMAND`; OUT_OF_TIME if it was killed after `seconds`."""
+    words = [sys.executable, "-m", *command]
+    try:
+        return subprocess.run(words, cwd=folder, env=environment, timeout=seconds).returncode
+    except subprocess.TimeoutExpired:
+        return OUT_OF_TIME
 
 
 def train(args: argparse.Namespace, config: str | Path, name: str, *changes: str) -> None:

@@ -27,7 +27,10 @@ YesOption = Annotated[bool, typer.Option("--yes", help="trust the addresses in t
 JsonFlag = Annotated[bool, typer.Option("--json", help="as JSON")]
 ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help=_MODEL)]
 ModelsArgument = Annotated[list[Path] | None, typer.Argument(metavar="MODEL", help=f"one or more: {_MODEL}")]
-PairsOption = Annotated[str | None, typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl")]
+PairsOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="minimal pairs, for example BLiMP as jsonl; or a folder of them"),
+]
 SeqLenOption = Annotated[
     int | None, typer.Option(min=8, help="tokens per row; by default 128, or the models' limit if it is lower")
 ]

@@ -46,6 +46,19 @@ def read_json_lines(path: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, _json_object(place, line)
 
 
+def json_line_files(path: str) -> list[str]:
+    """The path itself; of a local folder, its .jsonl files, also compressed, by name.
+
+    Raises UserError for a folder without one.
+    """
+    if is_url(path) or not os.path.isdir(path):
+        return [path]
+    names = sorted(name for name in os.listdir(path) if name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")))
+    if not names:
+        raise UnusableInput(f"The folder {path} has no .jsonl file. Name a file, or a folder of them.")
+    return [os.path.join(path, name) for name in names]
+
+
 def _json_object(place: str, line: str) -> dict[str, Any]:
     try:
         value = orjson.loads(line)

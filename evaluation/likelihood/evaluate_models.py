@@ -64,7 +64,8 @@ def evaluate(task: EvaluationRequest, progress: EvaluationProgress, scores_in: P
     Raises UserError for an unusable model, data set or file, or for a model and data set with different tokenizers.
     """
     pairs = read_pairs(task.pairs, task.limit) if task.pairs else []
-    texts = [text for pair in pairs for text in (pair.good, pair.bad)]
+    texts = [text for pair in pairs for text in pair.texts]
+    contexts = [pair.context for pair in pairs for _ in pair.texts]
     models: list[Predictor] = [open_model(Path(name)) for name in task.models]
     held_out = _held_out(task, models)
     for model in models:
@@ -93,8 +94,8 @@ def evaluate(task: EvaluationRequest, progress: EvaluationProgress, scores_in: P
             sums["likelihood.nats_per_token"][model.name] = likelihoods.nats, likelihoods.tokens
         if pairs:
             scoring = _named(progress, f"{len(pairs):,} pairs: {model.name}")
-            scores = sentence_scores(model, texts, task.form, scoring, file=kept)
-            credit, uid = credits(scores[::2], scores[1::2]), units(pairs)
+            scores = sentence_scores(model, texts, task.form, scoring, file=kept, contexts=contexts)
+            credit, uid = credits(pairs, scores), units(pairs)
             score = "log-likelihood" if model.causal else task.form
             of_model["pairs"] = {"score": score, **pair_results(pairs, credit)}
             by_uid = np.bincount(uid, credit).astype(np.float64)
@@ -111,7 +112,7 @@ def check_pairs(path: str, limit: int | None, tokenizer: Path, causal: bool, lon
     Args:
         limit: per UID. tokenizer: folder of the model's tokenizer.
     """
-    sentences = [text for pair in read_pairs(path, limit) for text in (pair.good, pair.bad)]
+    sentences = [text for pair in read_pairs(path, limit) for text in pair.texts]
     check_lengths(path, open_tokenizer(load_tokenizer(tokenizer), tokenizer, causal), longest, sentences)
 
 

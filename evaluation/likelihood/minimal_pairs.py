@@ -1,13 +1,17 @@
 """Minimal-pair accuracy: how often the model gives the right sentence of a pair the higher likelihood.
 
-File format: BLiMP's (Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English", TACL 2020). Each
-line is a JSON object with sentence_good, sentence_bad and, optionally, UID, linguistics_term and field.
+File formats, each with a JSON object a line:
+- BLiMP (Warstadt et al., "BLiMP: The Benchmark of Linguistic Minimal Pairs for English", TACL 2020): sentence_good,
+  sentence_bad and, optionally, UID, linguistics_term and field. BabyLM's supplement has the same form without a UID.
+- EWoK (Ivanova et al., 2024, arXiv:2405.09605): Context1, Target1, Target2 and Domain.
+- Entity tracking (Kim and Schuster, ACL 2023) as BabyLM has it: input_prefix, options (the first is right) and numops.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -15,40 +19,69 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from data_prep.common.errors import UnusableInput
-from data_prep.storage import read_json_lines, spread
+from data_prep.common.urls import file_name
+from data_prep.storage import json_line_files, read_json_lines, spread
 
 _Z = float(ndtri(0.975))  # of 95% intervals
-GROUPS = ("field", "linguistics_term", "UID")
+_KEYS = ("field", "linguistics_term", "UID")
+GROUPS = ("split", *_KEYS)
 _FORM = "A file of pairs (.jsonl) has a JSON object a line, with sentence_good and sentence_bad."
 
 
 @dataclass(frozen=True)
 class MinimalPair:
-    """A right and a wrong sentence. groups: the name for each kind in GROUPS that the file has."""
+    """A right text and one or more wrong ones.
 
-    good: str
-    bad: str
+    texts: the right one first. groups: the name for each kind in GROUPS that the file has.
+    context: characters at the start of each text that are read, but not scored.
+    """
+
+    texts: tuple[str, ...]
     groups: dict[str, str]
+    context: int = 0
 
 
 def read_pairs(path: str, limit: int | None = None) -> list[MinimalPair]:
     """Read the pairs of a .jsonl file, also compressed (.gz, .zst), at most `limit` of each UID.
 
-    Raises UserError if the file cannot be read or a line is not a pair.
+    Of a folder all such files are read; where a line has no UID, the name of its file is the UID.
+
+    Raises UserError if a file cannot be read or a line is not a pair.
     """
-    pairs = [_pair(place, values) for place, values in read_json_lines(path)]
+    pairs = []
+    for file in json_line_files(path):
+        stem = file_name(file).partition(".")[0]
+        uid = {} if file == path else {"UID": stem}
+        for place, values in read_json_lines(file):
+            pair = _pair(place, values, stem)
+            pairs.append(replace(pair, groups=uid | pair.groups))
     return limited(pairs, limit) if limit else pairs
 
 
-def _pair(place: str, values: dict[str, Any]) -> MinimalPair:
-    for name in ("sentence_good", "sentence_bad"):
-        if not isinstance(values.get(name), str) or not values[name].strip():
-            raise UnusableInput(f"{place} has no text as {name}. {_FORM}")
-    for kind in GROUPS:
+def _pair(place: str, values: dict[str, Any], stem: str) -> MinimalPair:
+    if "Context1" in values:
+        context, *targets = (_text(place, name, values.get(name)) for name in ("Context1", "Target1", "Target2"))
+        groups = {"UID": _text(place, "Domain", values.get("Domain"))}
+        return MinimalPair(tuple(f"{context} {target}" for target in targets), groups, len(context))
+    if "input_prefix" in values:
+        prefix, options = _text(place, "input_prefix", values["input_prefix"]), values.get("options")
+        if not isinstance(options, list) or len(options) < 2 or not isinstance(values.get("numops"), int):
+            raise UnusableInput(f"{place} has no list of two or more options, or no number as numops")
+        texts = tuple(prefix + _text(place, "an option", option) for option in options)
+        return MinimalPair(texts, {"split": stem, "UID": f"{stem}_{values['numops']}_ops"}, len(prefix))
+    for kind in _KEYS:
         if isinstance(values.get(kind), dict | list):
             raise UnusableInput(f"{place} has no text or number as {kind}")
-    groups = {kind: str(values[kind]) for kind in GROUPS if values.get(kind) is not None}
-    return MinimalPair(values["sentence_good"], values["sentence_bad"], groups)
+    groups = {kind: str(values[kind]) for kind in _KEYS if values.get(kind) is not None}
+    return MinimalPair(
+        tuple(_text(place, name, values.get(name)) for name in ("sentence_good", "sentence_bad")), groups
+    )
+
+
+def _text(place: str, name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise UnusableInput(f"{place} has no text as {name}. {_FORM}")
+    return value
 
 
 def limited(pairs: Sequence[MinimalPair], most: int) -> list[MinimalPair]:
@@ -60,9 +93,31 @@ def limited(pairs: Sequence[MinimalPair], most: int) -> list[MinimalPair]:
     return [pairs[number] for number in sorted(chosen)]
 
 
-def credits(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Credit per pair: 1 if the right sentence has the higher score, 0 if the wrong one has, 0.5 for a tie."""
-    return np.where(good == bad, 0.5, (good > bad).astype(np.float64))
+def credits(pairs: Sequence[MinimalPair], scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Credit per pair: 1 if its right text has the highest score, 0 if a wrong one has, 1 / n for a tie of n texts.
+
+    Args:
+        scores: of all texts of all pairs, in order.
+    """
+    ends = np.cumsum([len(pair.texts) for pair in pairs])
+    return np.array([_credit(of_pair) for of_pair in np.split(scores, ends[:-1])])
+
+
+def _credit(scores: NDArray[np.float64]) -> float:
+    highest = scores == scores.max()
+    return float(highest[0] / highest.sum())
+
+
+def babylm_accuracy(pairs: Sequence[MinimalPair], credit: NDArray[np.float64]) -> float:
+    """Accuracy as BabyLM's evaluation pipeline of 2025 counts it.
+
+    A tie counts as right, because the pipeline takes the first of the likeliest texts, and the right text is the first.
+    The result is the mean over UIDs; of entity tracking, the mean over splits of the means over their UIDs.
+    """
+    members: dict[str, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for pair, value in zip(pairs, credit, strict=True):
+        members[pair.groups.get("split", "")][pair.groups.get("UID", "")].append(bool(value > 0))
+    return fmean(fmean(map(fmean, by_uid.values())) for by_uid in members.values())
 
 
 def units(pairs: Sequence[MinimalPair]) -> NDArray[np.int64]:
@@ -74,14 +129,15 @@ def units(pairs: Sequence[MinimalPair]) -> NDArray[np.int64]:
 
 
 def pair_results(pairs: Sequence[MinimalPair], credit: NDArray[np.float64]) -> dict[str, Any]:
-    """Accuracy of all pairs and by group ("UID:name"), with 95% Wilson intervals, as JSON values."""
+    """Accuracy of all pairs and by group ("UID:name"), with 95% Wilson intervals, and BabyLM's, as JSON values."""
     members: dict[str, list[int]] = defaultdict(list)
     for kind in GROUPS:
         for number, pair in enumerate(pairs):
             if kind in pair.groups:
                 members[f"{kind}:{pair.groups[kind]}"].append(number)
     by = {group: _accuracy(credit[numbers]) for group, numbers in members.items()}
-    return _accuracy(credit) | {"ties": int((credit == 0.5).sum()), "by": by}
+    ties = int(((credit > 0) & (credit < 1)).sum())
+    return _accuracy(credit) | {"babylm": babylm_accuracy(pairs, credit), "ties": ties, "by": by}
 
 
 def _accuracy(credit: NDArray[np.float64]) -> dict[str, Any]:

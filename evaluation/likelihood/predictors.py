@@ -64,10 +64,14 @@ class Answers:
 
 @dataclass(frozen=True)
 class EncodedSentence:
-    """ids [L] int64: tokens without specials. words [L] int64: the word number of each token."""
+    """ids [L] int64: tokens without specials. words [L] int64: the word number of each token.
+
+    first: the number of tokens at the start that are read, but not scored.
+    """
 
     ids: NDArray[np.int64]
     words: NDArray[np.int64]
+    first: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,16 @@ class SentenceTokenizer:
     last: int | None
     mask: int | None
 
-    def __call__(self, texts: Sequence[str]) -> list[EncodedSentence]:
-        """Encode texts. Words come from the tokenizer's `word_ids`, or from spaces if that reports only one word."""
+    def __call__(self, texts: Sequence[str], contexts: Sequence[int] | None = None) -> list[EncodedSentence]:
+        """Encode texts. Words come from the tokenizer's `word_ids`, or from spaces if that reports only one word.
+
+        Args:
+            contexts: characters of each text that are not scored; a token that reaches beyond them is. None: 0.
+        """
         encodings = self.backend.encode_batch(list(texts), add_special_tokens=False)
         return [
-            EncodedSentence(np.array(encoding.ids, dtype=np.int64), _words(encoding, text))
-            for encoding, text in zip(encodings, texts, strict=True)
+            EncodedSentence(np.array(encoding.ids, dtype=np.int64), _words(encoding, text), _before(encoding, context))
+            for encoding, text, context in zip(encodings, texts, contexts or [0] * len(texts), strict=True)
         ]
 
     def vocabulary(self) -> dict[str, int]:
@@ -110,6 +118,11 @@ def open_tokenizer(tokenizer: Any, folder: Path, causal: bool) -> SentenceTokeni
     backend.encode_special_tokens = True
     ids = ids_around(tokenizer, folder, causal)
     return SentenceTokenizer(backend, ids["cls"], ids.get("sep"), ids.get("mask"))
+
+
+def _before(encoding: Any, context: int) -> int:
+    """The number of tokens that end within the first `context` characters."""
+    return sum(end <= context for _, end in encoding.offsets) if context else 0
 
 
 def _words(encoding: Any, text: str) -> NDArray[np.int64]:

@@ -37,6 +37,7 @@ def sentence_scores(
     progress: ScoreProgress = lambda done, total: None,
     slots: int = _SLOTS,
     file: ScoreFile | None = None,
+    contexts: Sequence[int] | None = None,
 ) -> NDArray[np.float64]:
     """Log-likelihood of each text in nats [texts]; masked models use the score `form`.
 
@@ -45,23 +46,25 @@ def sentence_scores(
     Args:
         slots: of a stream.
         file: keeps the scores; those that it has are not computed again.
+        contexts: characters at the start of each text that are read, but whose tokens are not scored; None: 0.
     """
-    sentences = predictor.tokenizer(texts)
-    keys = [np.concatenate([sentence.ids, sentence.words]).tobytes() for sentence in sentences]
+    sentences = predictor.tokenizer(texts, contexts)
+    keys = [np.concatenate([sentence.ids, sentence.words, [sentence.first]]).tobytes() for sentence in sentences]
     unique = dict(zip(keys, sentences, strict=True))
     of = f"{form} {model_digest(predictor.folder)}" if file and predictor.folder else ""
     scores = file.known(of) if file and of else {}
     missing = {key: sentence for key, sentence in unique.items() if key not in scores}
-    total, left = (sum(len(sentence.ids) for sentence in each.values()) for each in (unique, missing))
+    total, left = (sum(map(_scored, each.values())) for each in (unique, missing))
     done = total - left
     for part in _parts(missing):
         ids, words = (np.stack([getattr(sentence, name) for sentence in part.values()]) for name in ("ids", "words"))
+        (first,) = {sentence.first for sentence in part.values()}
         log_probabilities = [np.zeros(0)]
-        for stream in _streams(predictor, ids, words, form, slots):
+        for stream in _streams(predictor, ids, words, first, form, slots):
             log_probabilities.append(predictor.answers(stream).log_probabilities)
             done += len(stream.labels)
             progress(done, total)
-        of_tokens = np.concatenate(log_probabilities).reshape(ids.shape)
+        of_tokens = np.concatenate(log_probabilities).reshape(ids[:, first:].shape)
         new = dict(zip(part, map(math.fsum, of_tokens), strict=True))
         scores |= new
         if file and of:
@@ -69,10 +72,17 @@ def sentence_scores(
     return np.array([scores[key] for key in keys])
 
 
+def _scored(sentence: EncodedSentence) -> int:
+    return len(sentence.ids) - sentence.first
+
+
 def _parts(sentences: Mapping[bytes, EncodedSentence]) -> Iterator[dict[bytes, EncodedSentence]]:
-    """Yield groups of sentences of one length, the shortest first, of at most PART_TOKENS tokens or one sentence."""
-    length_of = lambda item: len(item[1].ids)  # noqa: E731
-    for length, group in groupby(sorted(sentences.items(), key=length_of), length_of):
+    """Yield groups of sentences of one length, the shortest first, of at most PART_TOKENS tokens or one sentence.
+
+    As many tokens of each sentence of a group are not scored.
+    """
+    shape_of = lambda item: (len(item[1].ids), item[1].first)  # noqa: E731
+    for (length, _), group in groupby(sorted(sentences.items(), key=shape_of), shape_of):
         alike = list(group)
         take = max(1, PART_TOKENS // max(1, length))
         for first in range(0, len(alike), take):
@@ -88,24 +98,25 @@ def check_lengths(name: str, tokenizer: SentenceTokenizer, longest: int, texts: 
 
 
 def _streams(
-    predictor: Predictor, ids: NDArray[np.int64], words: NDArray[np.int64], form: Form, slots: int
+    predictor: Predictor, ids: NDArray[np.int64], words: NDArray[np.int64], first_scored: int, form: Form, slots: int
 ) -> Iterator[Stream]:
-    """Yield streams that predict each token of each sentence [n, L] once, in order."""
+    """Yield streams that predict each token of each sentence [n, L] from `first_scored` on once, in order."""
     n, length = ids.shape
-    if not length:
+    scored = length - first_scored
+    if not scored:
         return
     if predictor.causal:
         take = max(1, slots // (length + 1))
         for first in range(0, n, take):
             taken = ids[first : first + take]
             rows = np.pad(taken, ((0, 0), (1, 0)), constant_values=predictor.tokenizer.first)
-            before = np.arange(rows.size).reshape(rows.shape)[:, :-1]  # the state there predicts the next token
-            yield Stream.of_rows(rows, before.reshape(-1), taken.reshape(-1))
+            before = np.arange(rows.size).reshape(rows.shape)[:, first_scored:-1]  # predicts the next token
+            yield Stream.of_rows(rows, before.reshape(-1), taken[:, first_scored:].reshape(-1))
         return
     take = max(1, slots // (length + 2))
-    for first in range(0, n * length, take):
-        sentence, place = np.divmod(np.arange(first, min(first + take, n * length)), length)
-        yield _masked_stream(ids[sentence], words[sentence], place, predictor.tokenizer, form)
+    for first in range(0, n * scored, take):
+        sentence, place = np.divmod(np.arange(first, min(first + take, n * scored)), scored)
+        yield _masked_stream(ids[sentence], words[sentence], first_scored + place, predictor.tokenizer, form)
 
 
 def _masked_stream(

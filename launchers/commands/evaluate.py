@@ -82,6 +82,7 @@ def evaluate(
         maskwright evaluate runs/demo --data data/demo/valid --json demo.json
         maskwright evaluate runs/token runs/span --data data/books/valid --pairs blimp.jsonl.zst
         maskwright evaluate runs/demo hub:google-bert/bert-base-uncased --pairs blimp.jsonl.zst
+        maskwright evaluate runs/clm --pairs evaluation_data/full_eval/supplement_filtered
         maskwright evaluate runs/clm runs/mlm --data data/books/valid --likelihood 8
         maskwright evaluate runs/books --baseline unigram --counts data/books/train --pairs blimp.jsonl.zst --limit 50
         maskwright evaluate runs/books --data data/books/valid --uri sqlite:///mlflow.db
@@ -111,7 +112,9 @@ def evaluate(
         raise UserError(f"--mask-rate must be more than 0 and less than 1, not {mask_rate:g}. {hint}")
     if out:
         check_json_output(out)
-    paths = require_inputs(models or (), (data, counts), (pairs,))
+    from data_prep.storage import json_line_files
+
+    paths = require_inputs(models or (), (data, counts), json_line_files(pairs) if pairs else ())
 
     with CommandProgress("loading libraries"):
         from evaluation.likelihood import EvaluationRequest, send_evaluation
@@ -167,6 +170,7 @@ def _print_pairs(console: Console, results: dict[str, Any]) -> None:
     formats = {
         "score": "{score}",
         "accuracy": "{accuracy:.2%}",
+        "BabyLM's mean": "{babylm:.2%}",
         "95% interval": "{interval[0]:.2%} to {interval[1]:.2%}",
         "pairs": "{pairs:,}",
         "ties": "{ties:,}",

@@ -1,7 +1,11 @@
 """Figures of benchmark pages: changes between layers, and right pairs by set."""
 
+import json
+
 import pytest
 
+from experiments.babylm_text import FILES, count, select
+from experiments.common import read_text_lines
 from experiments.layers.by_objective import OBJECTIVES, changes, marked, p_value
 from experiments.small_models import CONFIG, config_of
 from experiments.word_order import by_set
@@ -14,6 +18,23 @@ def test_the_models_are_valid_runs_which_differ_in_the_objective_alone():
     assert len({(run.train.model_dump_json(), run.model.model_dump_json()) for run in runs.values()}) == 1
     assert "masking" in CONFIG
     assert "masking" not in config_of("clm", OBJECTIVES["clm"])
+
+
+def test_babylm_chooses_whole_documents_within_the_words(tmp_path):
+    """By a rule that the order of the input does not change, and no document twice."""
+    texts = [" ".join([f"word{n}"] * (n % 7 + 1)) for n in range(200)]
+    chosen = {}
+    for name, order in (("a", texts), ("b", [*reversed(texts), *texts])):
+        (tmp_path / name).mkdir()
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in order)
+        (tmp_path / f"{name}.jsonl").write_text(lines)
+        select(str(tmp_path / f"{name}.jsonl"), tmp_path / name, {"train": 300, "valid": 50}, seed=0, level=3)
+        chosen[name] = {part: set(read_text_lines(tmp_path / name / file)) for part, file in FILES.items()}
+    assert chosen["a"] == chosen["b"]
+    assert not chosen["a"]["train"] & chosen["a"]["valid"]
+    counts = count(tmp_path / "b")
+    assert (counts["train"]["words"], counts["valid"]["words"]) == (300, 50)
+    assert counts["train"]["documents"] == len(chosen["b"]["train"])
 
 
 def change(value: float, half: float) -> dict[str, float]:

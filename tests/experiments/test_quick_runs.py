@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-def forked(command, environment, folder):
+def forked(command, environment, folder, seconds=None):
     done = run_forked(command, environment, folder, timeout=300)
     print(done.stdout[-2000:], done.stderr[-4000:])
     return done.returncode
@@ -71,6 +71,8 @@ EXPERIMENTS = [  # in this order: later ones use models of earlier ones
     ),
     ("starting_points", "--train source.txt --valid target.txt --general small/models/natural --work start", "bits a"),
     ("translation", "--train source.txt target.txt --valid few.txt few.txt --work translation", "BLEU"),
+    ("babylm", "--input books.jsonl --work babylm --pairs blimp.jsonl", "| causal | averaged |"),
+    ("babylm", "--gpu --minutes 6 --text babylm --work gpu --pairs blimp.jsonl", "| masked | averaged |"),
     ("books", f"--input books.jsonl --work books {TASKS} 2e-3", "unigram model"),
 ]
 
@@ -81,7 +83,7 @@ def test_an_experiment_runs_from_its_inputs_to_its_page(name, words, shown, fold
     monkeypatch.chdir(folder)
     monkeypatch.setattr(common, "run_module", forked)
     config = copy.deepcopy(small_models.CONFIG)
-    out = folder / "pages" / f"{name}.md"
+    out = folder / "pages" / f"{name}{len(words)}.md"
     monkeypatch.setattr(sys, "argv", [str(ROOT / "experiments" / "x.py"), *words.split(), "--quick", "--out", str(out)])
     module.main()
     assert shown in out.read_text()

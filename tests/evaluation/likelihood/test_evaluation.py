@@ -111,7 +111,7 @@ def test_counts_and_the_unigram_baseline(corpus):
 
 def test_pairs_are_read_and_bad_lines_named(tmp_path, pairs_file):
     assert read_pairs(str(pairs_file))[1] == MinimalPair(
-        "a sailor found a coin.", "a sailor found a the.", {"field": "syntax", "UID": "noun"}
+        ("a sailor found a coin.", "a sailor found a the."), {"field": "syntax", "UID": "noun"}
     )
     for line, message in {
         '{"sentence_good": "a", "sentence_bad": " "}': "line 2 has no text as sentence_bad",
@@ -130,15 +130,15 @@ def test_the_query_of_a_url_of_pairs_is_not_told(models, pairs_file):
 
 
 def test_a_limit_takes_pairs_of_each_uid_evenly():
-    pairs = [MinimalPair(str(n), "", {"UID": "ab"[n % 2]}) for n in range(20)]
-    assert [pair.good for pair in limited(pairs, 2)] == ["0", "1", "10", "11"]
+    pairs = [MinimalPair((str(n), ""), {"UID": "ab"[n % 2]}) for n in range(20)]
+    assert [pair.texts[0] for pair in limited(pairs, 2)] == ["0", "1", "10", "11"]
     assert limited(pairs, 100) == pairs
 
 
 def test_accuracy_by_group_with_ties_as_halves():
-    credit = credits(np.array([-1.0, -2.0, -3.0, -4.0]), np.array([-2.0, -1.0, -3.0, -5.0]))
+    pairs = [MinimalPair(("", ""), {"field": "f", "UID": uid}) for uid in "aabb"]
+    credit = credits(pairs, np.array([-1.0, -2.0, -2.0, -1.0, -3.0, -3.0, -4.0, -5.0]))
     assert credit.tolist() == [1, 0, 0.5, 1]
-    pairs = [MinimalPair("", "", {"field": "f", "UID": uid}) for uid in "aabb"]
     found = pair_results(pairs, credit)
     assert (found["accuracy"], found["pairs"], found["ties"]) == (0.625, 4, 1)
     assert {name: one["accuracy"] for name, one in found["by"].items()} == {
@@ -146,6 +146,54 @@ def test_accuracy_by_group_with_ties_as_halves():
         "UID:a": 0.5,
         "UID:b": 0.75,
     }
+
+
+def test_babylm_counts_a_tie_as_right_and_every_uid_alike():
+    three, two = ("", "", ""), ("", "")
+    pairs = [MinimalPair(two, {"UID": "a"})] * 3 + [MinimalPair(two, {"UID": "b"})]
+    credit = credits(pairs, np.array([-1, -2, -1, -2, -2, -1, -3, -3.0]))
+    assert credit.tolist() == [1, 1, 0, 0.5]
+    assert pair_results(pairs, credit)["babylm"] == pytest.approx((2 / 3 + 1) / 2)
+    names = [("regular", 0), ("regular", 1), ("ambiref", 0)]  # entity tracking: splits count alike
+    choices = [MinimalPair(three, {"split": split, "UID": f"{split}_{n}_ops"}) for split, n in names]
+    credit = credits(choices, np.array([-1, -2, -3, -2, -1, -3, -1, -1, -2.0]))
+    assert credit.tolist() == [1, 0, 0.5]
+    found = pair_results(choices, credit)
+    assert (found["babylm"], found["ties"], found["by"]["split:regular"]["accuracy"]) == (0.75, 1, 0.5)
+
+
+EWOK = {"Context1": "Ann is up.", "Context2": "Ann is down.", "Target1": "She is high.", "Target2": "She is low."}
+TRACKED = {"input_prefix": "Box 1 has", "options": [" a coin.", " a ship.", " it."], "numops": 2}
+
+
+def test_other_tests_of_babylm_are_read_with_what_is_not_scored(tmp_path):
+    (tmp_path / "social.jsonl").write_text(json.dumps(EWOK | {"Domain": "social"}))
+    (tmp_path / "regular.jsonl").write_text(json.dumps(TRACKED))
+    (tmp_path / "turns.jsonl").write_text(json.dumps({"sentence_good": "a", "sentence_bad": "b"}))
+    tracked, ewok, supplement = read_pairs(str(tmp_path))
+    assert ewok == MinimalPair(("Ann is up. She is high.", "Ann is up. She is low."), {"UID": "social"}, 10)
+    groups = {"split": "regular", "UID": "regular_2_ops"}
+    assert tracked == MinimalPair(("Box 1 has a coin.", "Box 1 has a ship.", "Box 1 has it."), groups, 9)
+    assert supplement == MinimalPair(("a", "b"), {"UID": "turns"})
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (EWOK, "has no text as Domain"),
+        (EWOK | {"Domain": "x", "Target2": 1}, "has no text as Target2"),
+        (TRACKED | {"options": [" a"]}, "no list of two or more options"),
+        (TRACKED | {"options": " ab"}, "no list of two or more options"),
+        (TRACKED | {"options": [" a", 5]}, "has no text as an option"),
+        (TRACKED | {"numops": None}, "no number as numops"),
+        (None, "has no .jsonl file"),
+    ],
+)
+def test_lines_of_other_tests_that_lack_something_are_named(line, message, tmp_path):
+    if line:
+        (tmp_path / "x.jsonl").write_text(json.dumps(line))
+    with pytest.raises(UserError, match=message):
+        read_pairs(str(tmp_path))
 
 
 def run(**settings) -> dict:

@@ -33,5 +33,5 @@ def test_few_units_have_no_interval():
 
 def test_pairs_of_one_uid_are_one_unit_and_others_are_alone():
     uids = ["a", None, "b", "a", None]
-    pairs = [MinimalPair("", "", {"field": "f", "UID": uid} if uid else {"field": "f"}) for uid in uids]
+    pairs = [MinimalPair(("", ""), {"field": "f", "UID": uid} if uid else {"field": "f"}) for uid in uids]
     assert units(pairs).tolist() == [0, 1, 2, 0, 3]
