@@ -33,9 +33,9 @@ test-quick: install
 test-conformance: conformance
 	HF_HUB_OFFLINE=1 $(PYTEST) $(SHARED_OUT) tests/conformance
 
-# Each experiment with tiny models, from its inputs to its page.
+# Each experiment and the speedrun with tiny models, from the inputs to the page.
 test-experiments: install
-	$(PYTEST) tests/experiments/test_quick_runs.py
+	$(PYTEST) tests/experiments/test_quick_runs.py tests/experiments/test_speedrun.py
 
 test-slurm: install
 	$(PYTEST) -m 'slurm and slow' -n 3 --dist loadfile tests/system/cluster

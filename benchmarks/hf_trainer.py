@@ -3,8 +3,8 @@
     python -m benchmarks.hf_trainer SETTINGS.json RESULT.json
 
 The text is tokenized with special tokens, concatenated and cut into rows of `seq_len` (run_mlm's group_texts: no
-padding), and masked by DataCollatorForLanguageModeling. With "held_out", the result has held-out losses; else the time
-at the end of each step.
+padding), and masked by DataCollatorForLanguageModeling. The result has the time at the end of each step, or with
+"save_at" the models after these steps.
 """
 
 import json
@@ -15,13 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import numpy as np
 import torch
 import transformers
-from numpy.typing import NDArray
-from torch import Tensor
-
-_ROWS = 32  # per batch of an evaluation
 
 
 class StepEnds(transformers.TrainerCallback):
@@ -34,68 +29,25 @@ class StepEnds(transformers.TrainerCallback):
         self.seconds.append(time.monotonic())
 
 
-class HeldOut:
-    """Masked documents of a file: tokens [T], `ends` [D] of documents in them, labels [T], negative if not predicted.
+class Saves(transformers.TrainerCallback):
+    """Saves the model after some steps, with the seconds of training until then; the time of saving does not count."""
 
-    Each document is one padded row.
-    """
-
-    def __init__(self, path: Path, pad: int):
-        with np.load(path) as arrays:
-            ends = arrays["ends"][:-1]
-            self._tokens, self._labels = (np.split(arrays[name], ends) for name in ("tokens", "labels"))
-        self._pad = pad
-
-    def loss(self, model: Any, bare: bool, bf16: bool) -> float:
-        """Nats per prediction. bare: without the first and last token of each document, which are special."""
-        inside = slice(1, -1) if bare else slice(None)
-        total, count, training = 0.0, 0, model.training
-        model.eval()
-        for first in range(0, len(self._tokens), _ROWS):
-            part = slice(first, first + _ROWS)
-            ids = _padded([tokens[inside] for tokens in self._tokens[part]], self._pad).to(model.device)
-            labels = _padded([labels[inside] for labels in self._labels[part]], -1).to(model.device)
-            predicted = labels >= 0
-            with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=bf16):
-                states = model.bert(ids, attention_mask=(ids != self._pad).long()).last_hidden_state
-                logits = model.cls(states[predicted]).float()
-            total += float(torch.nn.functional.cross_entropy(logits, labels[predicted], reduction="sum"))
-            count += int(predicted.sum())
-        model.train(training)
-        return total / count
-
-
-def _padded(arrays: list[NDArray[np.int64]], fill: int) -> Tensor:
-    width = max(map(len, arrays))
-    return torch.tensor(np.stack([np.pad(a, (0, width - len(a)), constant_values=fill) for a in arrays]))
-
-
-class Curve(transformers.TrainerCallback):
-    """Held-out losses by step and by seconds of training, without the time of evaluations.
-
-    The text is read with [CLS] and [SEP] around each document and, as in nearly all rows of run_mlm.py, without them;
-    the lower loss counts.
-    """
-
-    def __init__(self, held_out: HeldOut, every: int, bf16: bool):
-        self.points: list[dict[str, float]] = []
-        self._held_out, self._every, self._bf16 = held_out, every, bf16
-        self._start = self._evaluating = 0.0
+    def __init__(self, steps: list[int], folder: Path):
+        self.points: list[dict[str, Any]] = []
+        self._steps, self._folder = steps, folder
+        self._start = self._saving = 0.0
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         self._start = time.monotonic()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step % self._every and state.global_step != state.max_steps:
+        if state.global_step not in self._steps:
             return
-        if args.device.type == "cuda":
-            torch.cuda.synchronize()
-        now = time.monotonic()
-        losses = [self._held_out.loss(kwargs["model"], bare, self._bf16) for bare in (False, True)]
-        seconds = now - self._start - self._evaluating
-        self.points.append({"step": state.global_step, "seconds": seconds, "loss": min(losses)})
-        print(f"step {state.global_step}: {seconds:.0f} s, held-out loss {min(losses):.4f}", flush=True)
-        self._evaluating += time.monotonic() - now
+        now, folder = time.monotonic(), self._folder / f"step-{state.global_step}"
+        kwargs["model"].save_pretrained(folder)
+        seconds = now - self._start - self._saving
+        self.points.append({"step": state.global_step, "seconds": seconds, "model": str(folder)})
+        self._saving += time.monotonic() - now
 
 
 def group_texts(examples: dict[str, list[list[int]]], seq_len: int) -> dict[str, list[list[int]]]:
@@ -120,11 +72,11 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
     transformers.set_seed(settings["seed"])
     tokenizer = transformers.AutoTokenizer.from_pretrained(settings["tokenizer"])
     rows = rows_of(settings["text"], tokenizer, settings["seq_len"])
-    model = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=len(tokenizer), **settings["model"]))
+    sizes = {"vocab_size": len(tokenizer)} | settings["model"]
+    model = transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model(**sizes))
     callback: Any = StepEnds()
-    if settings["held_out"]:
-        held_out = HeldOut(Path(settings["held_out"]), tokenizer.pad_token_id)
-        callback = Curve(held_out, settings["every"], settings["bf16"])
+    if settings["save_at"]:
+        callback = Saves(settings["save_at"], Path(settings["arguments"]["output_dir"]))
     trainer = transformers.Trainer(
         model=model,
         args=transformers.TrainingArguments(
@@ -143,7 +95,7 @@ def main(settings: dict[str, Any]) -> dict[str, Any]:
     trainer.remove_callback(transformers.PrinterCallback)
     trainer.train()
     result = {"threads": torch.get_num_threads()}
-    if settings["held_out"]:
+    if settings["save_at"]:
         return result | {"points": callback.points}
     special = sum(map(sum, rows["special_tokens_mask"]))  # of all tokens: [CLS] and [SEP]
     losses = [record["loss"] for record in trainer.state.log_history if "loss" in record]

@@ -1,18 +1,19 @@
-"""Time and tokens to reach a held-out loss: the usual recipe in `transformers.Trainer`, and Maskwright's recipe.
+"""An encoder speedrun: time to the held-out loss of the usual recipe in `transformers.Trainer`, on two CPU cores.
 
-    python -m benchmarks.speedrun --input books.jsonl.zst --tokenizer tokenizers/bert
-    python -m benchmarks.speedrun --input books.jsonl.zst --tokenizer tokenizers/bert --gpu --rows 1024
-        --documents 60000 --tokens 200000000 --lr 3e-4 6e-4 1e-3
+    python -m benchmarks.speedrun --input books.jsonl.zst --ideas
+    python -m benchmarks.speedrun --input configs/demo/books.jsonl.zst --quick
 
-1. Maskwright trains the usual recipe (AdamW, linear schedule, 15% masked) at several learning rates, to find the best.
-   This takes less time than with the Trainer.
-2. transformers.Trainer trains it at that rate. The loss at the end of its schedule is the target.
-3. Maskwright trains its own recipe for several lengths, each with its own schedule, to find the shortest that reaches
-   the target; then as long without each of its ideas and with each other idea; with --each, also the usual recipe with
-   each idea.
+1. Search: Maskwright trains the usual recipe (AdamW, linear schedule) with ten settings of form, batch, mask rate and
+   learning rate, by a fixed rule. This takes less time than with the Trainer.
+2. transformers.Trainer trains the best one for --minutes, with three seeds. The mean of its bits per byte of held-out
+   words is the target. Maskwright trains the same recipe for as many steps, and its own recipe. All take turns.
+3. If a seed of our recipe misses the target, all are trained again, longer by a quarter.
+4. With --ideas, the usual recipe is also trained with each idea, and ours with each other idea and without each of its
+   own, for --search-tokens.
 
-Runs are separate processes, one after the other, with the same threads, documents, held-out text and masks. The time of
-evaluations and of starts does not count. Results in --work are used again, so an interrupted measurement continues.
+Runs are separate processes, one after the other, with the same threads, documents and held-out words. The time of
+measurements and of starts does not count. Results in --work are used again, so an interrupted speedrun continues; an
+interrupted run starts again. A JSON file next to the page lists the results after each run.
 """
 
 import argparse
@@ -20,12 +21,16 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-from benchmarks.harness import options, run, table, warn_if_busy, write_page
-from benchmarks.speedrun_curves import STEP, Curve, best, draw, next_rung, row
-from benchmarks.speedrun_recipes import BASE, IDEAS, OURS, SEQ_LEN, SMALL, WARMUP, values_of_ideas
-from benchmarks.speedrun_sides import Bench, check_alike, hugging_face, maskwright, prepare, unigram_loss
+from benchmarks.harness import options, run, warn_if_busy, write_page
+from benchmarks.speedrun_page import Comparison, page
+from benchmarks.speedrun_recipes import IDEAS, OURS, SEQ_LEN, Setting, best_of, search, values_of
+from benchmarks.speedrun_runs import Bench, Result
 from data_prep.common.errors import UserError
 from pretrain.engine import slow_precision
+
+LONGER = 1.25
+SHARES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of a run of ours, after which it is measured
+QUICK = {"documents": 60, "minutes": 0.002, "search_tokens": 8192, "search_runs": 4, "seeds": 2, "passages": 16}
 
 
 def main() -> None:
@@ -33,101 +38,91 @@ def main() -> None:
     warn_if_busy()
     if find_spec("accelerate") is None:
         raise UserError("transformers.Trainer needs accelerate: pip install 'maskwright[benchmark]'")
-    size = BASE if args.gpu else SMALL
-    precision = "fp32" if slow_precision("bf16", "cuda" if args.gpu else "cpu") else "bf16"
-    tokenizer = args.tokenizer.absolute()
-    bench = Bench(args.work, tokenizer, size, args.tokens, args.points, args.rows, args.threads, precision)
-    prepare(bench, args.input, args.documents)
-    pilots = [maskwright(bench, f"usual recipe, Maskwright, {lr:g}", [], lr, args.tokens) for lr in args.lr]
-    lr, pilot = min(zip(args.lr, pilots, strict=True), key=lambda found: found[1].end.loss)
-    usual = hugging_face(bench, lr)
-    target = usual.end.loss
-    tried = search(bench, target, lr, round(args.first * args.tokens), args.tries)
-    ours = best(list(tried.values()), target) or min(tried.values(), key=lambda curve: curve.end.loss)
-    length = next(tokens for tokens, curve in tried.items() if curve is ours)
-    alike = check_alike(bench, ours.name, OURS, lr, length, ours.end.loss)
-    curves = [usual, ours, pilot]
-    curves += [maskwright(bench, f"ours without {idea}", [i for i in OURS if i != idea], lr, length) for idea in OURS]
-    others = [idea for idea in IDEAS if idea not in OURS]
-    curves += [maskwright(bench, f"ours and {idea}", [*OURS, idea], lr, length) for idea in others]
-    curves += [maskwright(bench, f"usual and {idea}", [idea], lr, length) for idea in IDEAS if args.each]
-    notes = f"""- Learning rates of the usual recipe in Maskwright: {ends(pilots)}.
-- Lengths of our recipe: {ends(list(tried.values()))}.
-- Both sides train in {bench.precision}.
-- A unigram model of the training text has a held-out loss of {unigram_loss(bench):.3f}.
-- The export of our run, measured as the other side: {alike:.4f}; the run reported {ours.end.loss:.4f}."""
-    write_report(args, curves, notes)
+    precision = "fp32" if slow_precision("bf16", "cpu") else "bf16"
+    size, vocabulary = {"layers": 4, "hidden": 192, "heads": 3}, 8192
+    if args.quick:
+        size, vocabulary = {"layers": 1, "hidden": 32, "heads": 2}, 2000
+    bench = Bench(args.work, args.out.with_suffix(".json"), size, vocabulary, args.threads, precision)
+    bench.prepare(args.input, args.documents, args.passages)
+    comparison = compare(bench, args)
+    report(args, comparison)
+    for seed in range(args.seeds if args.ideas else 0):
+        for (recipe, change), values in arms(comparison.usual, args).items():
+            result = bench.maskwright(f"{recipe} {change}".strip(), values, seed)
+            comparison.arms.setdefault((recipe, change), {})[seed] = result
+        report(args, comparison)
+    print(f"wrote {args.out}")
 
 
 def arguments() -> argparse.Namespace:
     parser = options(__doc__, "speedrun")
     parser.add_argument("--input", required=True, nargs="+", help="text as for `maskwright prep run`")
-    parser.add_argument("--tokenizer", required=True, type=Path, help="a folder with a fast BERT tokenizer")
-    parser.add_argument("--documents", type=int, default=4000, help="number of documents of the input")
-    parser.add_argument("--tokens", type=int, default=1_000_000, help="slots that the usual recipe trains on")
-    parser.add_argument("--lr", type=float, nargs="+", default=[5e-4, 1e-3, 2e-3], help="rates for the usual recipe")
-    parser.add_argument("--first", type=float, default=0.3, help="length of our first trial, as a share of --tokens")
-    parser.add_argument("--tries", type=int, default=3, help="number of trials of our recipe")
-    parser.add_argument("--each", action="store_true", help="also the usual recipe with each idea")
-    parser.add_argument("--points", type=int, default=10, help="held-out losses of a run")
-    parser.add_argument("--rows", type=int, default=256, help="held-out rows")
+    parser.add_argument("--documents", type=int, default=8600, help="number of documents of the input")
+    parser.add_argument("--minutes", type=float, default=25, help="training time of a run of transformers.Trainer")
+    parser.add_argument("--search-tokens", type=int, default=1_200_000, help="slots of a run of the search or an idea")
+    parser.add_argument("--search-runs", type=int, default=10, help="runs of the search, at most")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each side")
+    parser.add_argument("--share", type=float, default=0.6, help="our first length, as a share of the usual slots")
+    parser.add_argument("--tries", type=int, default=3, help="lengths of our recipe, at most")
+    parser.add_argument("--ideas", action="store_true", help="also add and remove each idea")
+    parser.add_argument("--passages", type=int, default=512, help="held-out passages, at most")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each run")
-    parser.add_argument("--gpu", action="store_true", help="BERT-base on a GPU instead of 4 x 256 on a CPU")
     parser.add_argument("--work", type=Path, default=Path("runs/speedrun"), help="folder for what was run")
+    parser.add_argument("--quick", action="store_true", help="tiny models, only to see that the script works")
     args = parser.parse_args()
-    args.work = args.work.absolute()
+    for name, value in {**QUICK, "tries": 1, "threads": 1}.items() if args.quick else ():
+        setattr(args, name, value)
+    args.work, args.out = args.work.absolute(), args.out.absolute()
     return args
 
 
-def search(bench: Bench, target: float, lr: float, first: int, tries: int) -> dict[int, Curve]:
-    """Curves of our recipe by length, for lengths around `first` slots that differ by the factor STEP."""
-    curves: dict[int, Curve] = {}
-    reached: dict[int, bool] = {}
-    while (rung := next_rung(reached, tries)) is not None:
-        tokens = round(first * STEP**rung)
-        curves[tokens] = maskwright(bench, f"our recipe, {tokens / 1e6:.2f} M tokens", OURS, lr, tokens)
-        reached[rung] = curves[tokens].reaches(target) is not None
-    return curves
+def compare(bench: Bench, args: argparse.Namespace) -> Comparison:
+    """Search, then all sides in turns, then longer runs of ours until each seed reaches the target."""
+    searched: dict[Setting, Result] = {}
+
+    def measure(setting: Setting) -> float:
+        values = values_of([], setting, args.search_tokens)
+        searched[setting] = bench.maskwright(f"search, {setting}", values, 0)
+        return searched[setting].end.bits
+
+    usual = best_of(search(measure, args.search_runs))
+    model = Path(searched[usual].model)
+    steps = bench.trainer_steps(usual, model, args.minutes)
+    tokens, share = steps * usual.batch * SEQ_LEN, args.share
+    results = Comparison(bench, bench.unigram(), usual, searched)
+    for seed in range(args.seeds):
+        for side in ("trainer", "engine", "ours")[:: 1 if seed % 2 == 0 else -1]:
+            if side == "trainer":
+                results.trainer[seed] = bench.trainer(usual, model, seed, steps)
+            elif side == "engine":
+                results.engine[seed] = bench.maskwright("usual recipe", values_of([], usual, tokens), seed)
+            else:
+                results.ours[seed] = ours(bench, usual, round(share * tokens), seed)
+    for _ in range(1, args.tries):
+        if not results.reached:
+            share *= LONGER
+            results.ours = {seed: ours(bench, usual, round(share * tokens), seed) for seed in results.ours}
+    return results
 
 
-def ends(curves: list[Curve]) -> str:
-    return "; ".join(f"{curve.name}: {curve.end.loss:.3f} after {curve.end.seconds:,.0f} s" for curve in curves)
+def ours(bench: Bench, usual: Setting, tokens: int, seed: int) -> Result:
+    return bench.maskwright("our recipe", values_of(OURS, usual, tokens), seed, SHARES)
 
 
-def write_report(args: argparse.Namespace, curves: list[Curve], notes: str) -> None:
-    usual, ours = curves[0].end, curves[1]
-    size, target = (BASE if args.gpu else SMALL), usual.loss
-    reached = ours.reaches(target)
-    conclusion = "Our recipe does not reach it."
-    if reached:
-        conclusion = f"Our recipe reaches it {usual.seconds / reached.seconds:.2f} times as fast, with "
-        conclusion += f"{usual.tokens / reached.tokens:.2f} times fewer tokens."
-    header = ["", "tokens", "seconds", "times as fast", "held-out loss at the end"]
-    ideas = "\n".join(f"- {name}: `{values}`" for name, values in values_of_ideas(size).items())
-    page = f"""# Time to a held-out loss
+def arms(usual: Setting, args: argparse.Namespace) -> dict[tuple[str, str], dict[str, object]]:
+    """Config values of each idea added alone and removed alone, by recipe and change, where it changes something."""
+    chosen: dict[tuple[str, str], list[str]] = {}
+    for recipe, own in {"usual": (), "ours": OURS}.items():
+        chosen[recipe, ""] = [*own]
+        chosen |= {(recipe, f"with {idea}"): [*own, idea] for idea in IDEAS if idea not in own}
+        chosen |= {(recipe, f"without {idea}"): [other for other in own if other != idea] for idea in own}
+    values = {arm: values_of(ideas, usual, args.search_tokens) for arm, ideas in chosen.items()}
+    kept = {arm: config for arm, config in values.items() if not arm[1] or config != values[arm[0], ""]}
+    return dict([*kept.items()][:2]) if args.quick else kept
 
-The target is the loss of the usual recipe at the end of its schedule in transformers.Trainer: {target:.3f} nats.
-{conclusion}
 
-{table(header, *(row(curve, target, usual) for curve in curves))}
-
-![Held-out loss over seconds and tokens]({args.out.stem}.png)
-
-- Model: BERT, {size.layers} layers x {size.hidden}, without dropout, rows of {SEQ_LEN}; {args.threads} threads, one
-  process. Seconds of training, without evaluation and start.
-- Held out: {args.rows} rows, 15% of their tokens masked, the same text and masks for all. The model of
-  transformers.Trainer reads it with and without [CLS] and [SEP] around each piece, and the lower loss counts.
-- The time to a loss is interpolated between {args.points} measured losses; a run may reach it before its schedule ends.
-- The usual recipe: AdamW, linear schedule with {WARMUP:.0%} warm-up, batches of {size.batch_size} rows, 15% masked,
-  rows concatenated and cut as in run_mlm.py, so that its rows are as full as ours.
-- Ours is the usual recipe with {", ".join(OURS)}; "without" one of them, its value is from the usual recipe. Runs
-  "without" and "and" are as long as ours; with more steps they might reach the target too.
-{notes}
-
-{ideas}
-"""
-    draw(curves, target, args.out.with_suffix(".png"), "Held-out loss, 15% masked")
-    write_page(args.out, page, ("torch", "transformers", "deepspeed"))
+def report(args: argparse.Namespace, comparison: Comparison) -> None:
+    write_page(args.out, page(comparison), ("torch", "transformers", "deepspeed"), shown=False)
 
 
 if __name__ == "__main__":

@@ -1,74 +1,125 @@
-"""The recipes that speedrun.py compares: the usual one, and ideas that change it."""
+"""The recipes of the speedrun: the usual one, the search for its best settings, and ideas that change it."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 SEQ_LEN = 128
 WARMUP = 0.06  # of the steps (Liu et al., 2019)
-
-OURS = ("falling mask rate", "Muon", "learning rate", "small batches")
-IDEAS = (*OURS, "late decay", "scaled init", "short rows first", "ModernBERT's form")
+EASY = "easy"  # the half of the documents with the most frequent words
+OPTIM = {"optim.betas": [0.9, 0.98], "optim.eps": 1e-6, "optim.weight_decay": 0.01, "optim.grad_clip": 1.0}
 
 
 @dataclass(frozen=True)
-class Size:
-    """The model of both sides, the batch of the usual recipe in rows, and our learning rate and batch."""
+class Setting:
+    """Searched settings of the usual recipe: AdamW, linear schedule, no dropout."""
 
-    layers: int
-    hidden: int
-    heads: int
-    batch_size: int
-    micro_batch_size: int
-    our_lr: float
-    our_batch_size: int
+    arch: str = "bert"
+    batch: int = 32
+    mask_rate: float = 0.15
+    lr: float = 1e-3
 
-
-SMALL = Size(layers=4, hidden=256, heads=4, batch_size=32, micro_batch_size=32, our_lr=3e-3, our_batch_size=16)
-# Our values are guesses.
-BASE = Size(layers=12, hidden=768, heads=12, batch_size=256, micro_batch_size=256, our_lr=1e-3, our_batch_size=128)
+    def __str__(self) -> str:
+        return f"{self.arch}, {self.batch} rows, {self.mask_rate:.0%} masked, rate {self.lr:g}"
 
 
-def values_of_ideas(size: Size) -> dict[str, dict[str, Any]]:
-    """Config values, by `section.key`, that each idea sets."""
-    found: tuple[dict[str, Any], ...] = (
-        {"masking.rate": {"schedule": "linear", "start": 0.4, "end": 0.15}},
-        {"optim.name": "muon"},
-        {"optim.lr": size.our_lr},
-        {"train.global_batch_size": size.our_batch_size},
-        {"schedule.kind": "wsd", "schedule.decay_fraction": 0.6},
-        {"model.scaled_init": True},
-        {"data.seq_len": SEQ_LEN // 2},
-        {"model.arch": "modernbert"},  # as many layers of the same width, with fewer parameters
-    )
-    return dict(zip(IDEAS, found, strict=True))
+SEARCH_RULE = """Three rates with BERT's form, 32 rows and 15% masked. Then, from the best run so far, ModernBERT's
+form, 8 rows, and 30% masked; each is kept if it is better. Then twice and half the rate of the best run, until both
+have been run or no runs are left."""
 
 
-def values_of(ideas: Iterable[str], size: Size, lr: float, tokens: int) -> dict[str, Any]:
-    """Config values, by `section.key`, of a run of about `tokens` slots: the usual recipe with ideas."""
-    values: dict[str, Any] = {
-        "data.seq_len": SEQ_LEN,
-        "masking.rate": 0.15,
-        "model.size": {"layers": size.layers, "hidden": size.hidden, "heads": size.heads},
-        "optim.name": "adamw",
-        "optim.lr": lr,
-        "schedule.kind": "linear",
-        "train.global_batch_size": size.batch_size,
-    }
-    for idea in ideas:
-        values |= values_of_ideas(size)[idea]
-    batch = values["train.global_batch_size"]
-    steps = max(2, tokens // (batch * SEQ_LEN))
-    values |= {"train.steps": steps, "schedule.warmup_steps": round(WARMUP * steps)}
-    values["train.micro_batch_size"] = min(size.micro_batch_size, batch)
-    if (short := values["data.seq_len"]) != SEQ_LEN:  # as many slots a step, in the first half of the steps
-        factor = SEQ_LEN // short
-        batches = {"global_batch_size": batch, "micro_batch_size": values["train.micro_batch_size"]}
-        long = {"name": "long", "steps": steps - steps // 2, "data": {"seq_len": SEQ_LEN}, "train": batches}
-        values["phases"] = [{"name": "short", "steps": steps // 2}, long]
-        values["train.global_batch_size"] = batch * factor
-        values["train.micro_batch_size"] *= factor
+def search(measure: Callable[[Setting], float], runs: int) -> dict[Setting, float]:
+    """Search by SEARCH_RULE. Returns what `measure` gave for each setting; lower is better."""
+    values: dict[Setting, float] = {}
+
+    def try_out(setting: Setting) -> None:
+        if setting not in values and len(values) < runs:
+            values[setting] = measure(setting)
+
+    for lr in (5e-4, 1e-3, 2e-3):
+        try_out(Setting(lr=lr))
+    try_out(replace(best_of(values), arch="modernbert"))
+    try_out(replace(best_of(values), batch=8))
+    try_out(replace(best_of(values), mask_rate=0.3))
+    tried = 0
+    while tried < len(values) < runs:
+        tried, best = len(values), best_of(values)
+        try_out(replace(best, lr=2 * best.lr))
+        if best_of(values) == best:
+            try_out(replace(best, lr=best.lr / 2))
     return values
+
+
+def best_of(values: Mapping[Setting, float]) -> Setting:
+    return min(values, key=lambda setting: values[setting])
+
+
+@dataclass(frozen=True)
+class Idea:
+    """Changes of a recipe: config values by `section.key`, and a factor of the learning rate.
+
+    early: config values in the first half of the slots only. early_rows: factor of the rows of a step there.
+    """
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    lr: float = 1.0
+    early: Mapping[str, Any] = field(default_factory=dict)
+    early_rows: float = 1.0
+
+
+IDEAS: dict[str, Idea] = {
+    "ModernBERT's form": Idea({"model.arch": "modernbert"}),
+    "BERT's form": Idea({"model.arch": "bert"}),
+    "Muon": Idea({"optim.name": "muon"}, lr=3),
+    "falling mask rate": Idea({"masking.rate": {"schedule": "linear", "start": 0.4, "end": 0.15}}),
+    "batches of 16": Idea({"train.global_batch_size": 16}),
+    "late decay": Idea({"schedule.kind": "wsd", "schedule.decay_fraction": 0.5}),
+    "short rows first": Idea(early={"data.seq_len": SEQ_LEN // 2}, early_rows=2),
+    "small batches first": Idea(early_rows=0.5),
+    "masked and causal": Idea({"objective": [{"kind": "mntp", "share": 0.5}, {"kind": "clm", "share": 0.5}]}),
+    "averaged weights": Idea({"optim.ema": 0.98}),
+    "frequent words first": Idea(early={"data.train": EASY}),
+    "half the vocabulary": Idea({"data.train": "half"}),
+    "twice the vocabulary": Idea({"data.train": "twice"}),
+    "half the rate": Idea(lr=0.5),
+    "twice the rate": Idea(lr=2),
+}
+OURS = ("ModernBERT's form", "Muon", "falling mask rate", "batches of 16")
+
+
+def values_of(ideas: Collection[str], usual: Setting, tokens: int) -> dict[str, Any]:
+    """Config values, by `section.key`, of a run of about `tokens` slots: the usual recipe with ideas.
+
+    data.train is EASY or a name of a vocabulary.
+    """
+    values: dict[str, Any] = {
+        "data.train": "usual",
+        "data.seq_len": SEQ_LEN,
+        "masking.rate": usual.mask_rate,
+        "model.arch": usual.arch,
+        "optim.name": "adamw",
+        "optim.lr": usual.lr,
+        "schedule.kind": "linear",
+        "train.global_batch_size": usual.batch,
+    }
+    early, rows = {}, 1.0
+    for idea in (IDEAS[name] for name in ideas):
+        values |= idea.values
+        values["optim.lr"] *= idea.lr
+        early, rows = early | dict(idea.early), rows * idea.early_rows
+    late = {name: values[name] for name in ("data.train", "data.seq_len", "train.global_batch_size")}
+    first = late | early | {"train.global_batch_size": round(rows * late["train.global_batch_size"])}
+    halves = [(half, _steps(half, tokens // 2)) for half in (first, late)]
+    steps = sum(count for _, count in halves) if first != late else _steps(late, tokens)
+    if first != late:
+        values["phases"] = [
+            {"name": f"half {n}", "steps": count, **nested(half)} for n, (half, count) in enumerate(halves)
+        ]
+    return values | {"train.steps": steps, "schedule.warmup_steps": round(WARMUP * steps)}
+
+
+def _steps(values: Mapping[str, Any], tokens: int) -> int:
+    return max(2, tokens // (values["train.global_batch_size"] * values["data.seq_len"]))
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:

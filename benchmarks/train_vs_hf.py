@@ -106,9 +106,9 @@ def prepare(text: Path, tokenizer: Path, out: Path, threads: int) -> None:
 
 
 def trainer_settings(
-    text: Path, tokenizer: Path, sizes: dict[str, int], steps: int, arguments: dict[str, Any]
+    text: Path, tokenizer: Path, model: dict[str, Any], steps: int, arguments: dict[str, Any]
 ) -> dict[str, Any]:
-    """Settings of hf_trainer.py: a BERT without dropout, AdamW and a linear schedule."""
+    """Settings of hf_trainer.py: AdamW and a linear schedule. model: values of transformers' configuration."""
     defaults = {
         "max_steps": steps,
         "optim": "adamw_torch_fused",
@@ -119,16 +119,15 @@ def trainer_settings(
         "max_grad_norm": GRAD_CLIP,
         "lr_scheduler_type": "linear",
     }
-    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     return {
         "text": str(text),
         "tokenizer": str(tokenizer),
-        "held_out": None,
+        "save_at": [],
         "bf16": False,
         "seq_len": SEQ_LEN,
         "rate": RATE,
         "seed": SEED,
-        "model": {**sizes, "max_position_embeddings": SEQ_LEN, **dropout},
+        "model": model,
         "arguments": defaults | arguments,
     }
 
@@ -147,11 +146,12 @@ def run_trainer(settings: dict[str, Any], folder: Path, threads: int) -> dict[st
 
 
 def measure_hugging_face(here: Path, text: Path, args: argparse.Namespace) -> Measured:
-    sizes = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
-    sizes["intermediate_size"] = INTERMEDIATE
+    model = {"model_type": "bert", "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+    model |= {"intermediate_size": INTERMEDIATE, "max_position_embeddings": SEQ_LEN}
+    model |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     arguments = {"per_device_train_batch_size": BATCH_SIZE, "learning_rate": LR, "warmup_steps": LR_WARMUP}
     arguments["logging_steps"] = 1
-    settings = trainer_settings(text, args.tokenizer.absolute(), sizes, args.steps, arguments)
+    settings = trainer_settings(text, args.tokenizer.absolute(), model, args.steps, arguments)
     result = run_trainer(settings, here, args.threads)
     if len(result["step_ends"]) != args.steps:
         raise UserError(f"transformers.Trainer did {len(result['step_ends'])} steps, not {args.steps}")

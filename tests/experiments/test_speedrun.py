@@ -1,0 +1,195 @@
+"""The speedrun: its search, recipes, measure and times, and the whole of it with --quick, interrupted once."""
+
+import json
+import math
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import harness, speedrun, train_vs_hf
+from benchmarks.harness import BOOKS
+from benchmarks.speedrun_held_out import Passage, bits_per_byte, nats, passages_of, unigram_nats
+from benchmarks.speedrun_page import ratio
+from benchmarks.speedrun_recipes import IDEAS, OURS, SEQ_LEN, Setting, best_of, nested, search, values_of
+from benchmarks.speedrun_runs import Point, Result, easiest, training_times
+from pretrain.config import Config
+from tests.support.forked import ROOT, run_forked
+
+
+def result(*bits: float) -> Result:
+    """A point every 1,000 slots and 10 seconds."""
+    return Result("r", 0, tuple(Point(1000 * n, 10 * n, value) for n, value in enumerate(bits, 1)), "")
+
+
+def test_a_target_is_reached_between_points():
+    assert result(8, 7, 6).reaches(6.5) == Point(2500, 25, 6.5)
+    assert result(8, 7, 6).reaches(7) == Point(2000, 20, 7)
+    assert result(8, 7).reaches(9) == Point(1000, 10, 8)  # before the first point nothing is known
+    assert result(8, 6, 7, 6).reaches(6.5) == Point(1750, 17.5, 6.5)  # the first time
+    assert result(8, 7).reaches(6.9) is None
+
+
+@pytest.mark.parametrize(
+    ("best", "runs"),
+    [(Setting(), 6), (Setting("modernbert", 8, 0.3, 8e-3), 9), (Setting("modernbert", 32, 0.3, 1.25e-4), 10)],
+    ids=str,
+)
+def test_the_search_finds_the_best_setting_and_follows_the_rate(best, runs):
+    def measure(setting: Setting) -> float:
+        tried.append(setting)
+        wrong = (setting.arch != best.arch) + (setting.batch != best.batch) + (setting.mask_rate != best.mask_rate)
+        return wrong + 0.1 * abs(math.log2(setting.lr / best.lr))
+
+    tried: list[Setting] = []
+    assert best_of(search(measure, 10)) == best
+    assert len(tried) == len(set(tried)) == runs
+    assert len(search(measure, 4)) == 4
+
+
+@pytest.mark.parametrize(
+    "ideas", [[], [*OURS], *([idea] for idea in IDEAS), *([*OURS, idea] for idea in IDEAS)], ids=str
+)
+def test_recipes_are_configs_of_the_length_that_was_asked_for(ideas):
+    values = values_of(ideas, Setting(batch=8), 1_000_000) | {"run.dir": "x"}
+    config = Config.model_validate(nested(values))
+    ends = [*(stage.after_step for stage in config.stages[1:]), config.train.steps]
+    lengths = [end - stage.after_step for stage, end in zip(config.stages, ends, strict=True)]
+    slots = sum(n * s.global_batch_size * s.seq_len for n, s in zip(lengths, config.stages, strict=True))
+    assert slots == pytest.approx(1_000_000, rel=0.01)
+    assert config.stages[-1].seq_len == SEQ_LEN
+    assert 0 < config.schedule.warmup_steps < config.train.steps
+    assert (values == values_of([], Setting(batch=8), 1_000_000) | {"run.dir": "x"}) == (ideas in ([], ["BERT's form"]))
+
+
+class Tokenizer:
+    """A token for each `size` characters of a word; ids are the tokens' first letters."""
+
+    mask_token_id, cls_token_id, sep_token_id, pad_token_id = 0, 1, 2, 3
+
+    def __init__(self, size: int):
+        self.size = size
+        self.backend_tokenizer = self
+
+    def encode(self, text: str, add_special_tokens: bool) -> SimpleNamespace:
+        offsets, start = [], 0
+        for word in text.split(" "):
+            offsets += [
+                (first, min(first + self.size, start + len(word)))
+                for first in range(start, start + len(word), self.size)
+            ]
+            start += len(word) + 1
+        return SimpleNamespace(ids=[ord(text[first]) for first, _ in offsets], offsets=offsets)
+
+
+PASSAGES = [Passage("das weiße Haus", [(4, 9)]), Passage("a few more words here", [(0, 1), (6, 10)])]
+BYTES = 6 + 1 + 4
+
+
+class Model:
+    """From slot i, half of the probability is on the id of slot i + lag. Checks what it sees."""
+
+    def __init__(self, size: int, lag: int, specials: int):
+        self.config, self.size, self.specials = SimpleNamespace(prediction_lag=lag), size, specials
+        self.masked = 0
+
+    def __call__(self, input_ids, attention_mask):
+        answers = []
+        for passage, row, real in zip(PASSAGES, input_ids, attention_mask, strict=True):
+            ids = torch.tensor(Tokenizer(self.size).encode(passage.text, False).ids)
+            assert int(real.sum()) == len(ids) + self.specials
+            inside = row[self.specials // 2 :][: len(ids)]
+            assert all(seen in (0, known) for seen, known in zip(inside.tolist(), ids.tolist(), strict=True))
+            self.masked += int((inside == 0).sum())
+            logits = torch.full((len(row), 256), -1e9)
+            lag = self.config.prediction_lag
+            for place, label in enumerate(ids.tolist(), self.specials // 2):
+                if place >= lag:
+                    logits[place - lag, [label, (label + 1) % 256]] = 0.0
+            answers.append(logits)
+        return SimpleNamespace(logits=torch.stack(answers))
+
+
+@pytest.mark.parametrize(("size", "tokens"), [(1, 10), (3, 5), (9, 3)])
+@pytest.mark.parametrize(("lag", "bare"), [(0, False), (1, False), (0, True)])
+def test_bits_are_of_all_tokens_of_the_words_by_the_words_bytes(size, tokens, lag, bare):
+    """One bit for each masked token of the same words, whatever the tokenizer; bytes are UTF-8."""
+    model = Model(size, lag, 0 if bare else 2)
+    assert bits_per_byte(nats(model, Tokenizer(size), PASSAGES, bare), PASSAGES) == pytest.approx(tokens / BYTES)
+    assert model.masked == tokens
+    uniform = unigram_nats(np.full(256, -math.log(256)), Tokenizer(size), PASSAGES)
+    assert bits_per_byte(uniform, PASSAGES) == pytest.approx(8 * tokens / BYTES)
+
+
+def test_passages_are_the_same_for_each_tokenizer_and_leave_out_long_ones():
+    texts = [" ".join(f"{text}w{word}" for word in range(200)) for text in range(5)]
+    passages = passages_of(texts, [Tokenizer(3), Tokenizer(9)], 100, 1000)
+    assert len(passages) == 15
+    assert len(passages_of(texts, [Tokenizer(3)], 4, 1000)) == 4
+    assert {len(passage.text.split()) for passage in passages} == {60}
+    words = [passage.text[first:last] for passage in passages for first, last in passage.words]
+    assert all(" " not in word and word.startswith(tuple("01234")) for word in words)
+    assert 0.08 < len(words) / 900 < 0.22
+    assert passages_of(texts, [Tokenizer(9), Tokenizer(1)], 100, 100) == []
+
+
+def test_texts_with_frequent_words_are_easiest():
+    assert easiest(["the the sea", "zygote quark", "the sea the", "quark fjord the"]) == [0, 2]
+
+
+def test_slots_and_seconds_are_counted_from_the_start_of_the_first_step(tmp_path):
+    lines = [
+        {
+            "step": step,
+            "time": 100.0 + 7 * step,
+            "metrics": {"train/loss": 1.0, "speed/step_seconds": 5.0},
+            "batch": {"rows": 4 * step, "seq_len": 64},
+        }
+        for step in (1, 2)
+    ]
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert training_times(tmp_path / "journal.jsonl") == {1: (256, 5.0), 2: (768, 12.0)}
+
+
+def test_ratios_are_geometric_means_with_intervals_on_logarithms():
+    assert ratio({0: 2.0, 1: 8.0}, {0: 1.0, 1: 1.0}).startswith("4.00 (")
+    low, high = ratio({0: 2.0, 1: 2.2, 2: 2.42}, {0: 1.0, 1: 1.0, 2: 1.0})[6:-1].split(" to ")
+    assert float(low) * float(high) == pytest.approx(2.2**2, rel=0.01)
+    assert 1.7 < float(low) < 1.8
+
+
+@pytest.mark.slow
+def test_an_interrupted_speedrun_continues_with_its_results(tmp_path, monkeypatch):
+    """All of it with --quick and --ideas; the fifth training is interrupted."""
+
+    def forked(command, cwd, env):
+        words = [str(word) for word in command[2:]]
+        if words[1] == "train" or words[0] == "benchmarks.hf_trainer":
+            trainings.append(cwd.name)
+            if len(trainings) == 5:
+                (cwd / "run").mkdir()
+                raise KeyboardInterrupt
+        done = run_forked(words, dict(env), cwd, timeout=300)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return done.stdout
+
+    trainings: list[str] = []
+    for module in (harness, train_vs_hf):
+        monkeypatch.setattr(module, "call", lambda command, cwd=tmp_path, env=None: forked(command, cwd, env or {}))
+    page, work = tmp_path / "page.md", tmp_path / "work"
+    words = ["--input", str(BOOKS), "--quick", "--ideas", "--work", str(work), "--out", str(page)]
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "benchmarks/speedrun.py"), *words])
+    with pytest.raises(KeyboardInterrupt):
+        speedrun.main()
+    assert len(json.loads(page.with_suffix(".json").read_text())) == 4
+    assert not page.exists()
+    speedrun.main()
+    assert [name for name in trainings if trainings.count(name) > 1] == [trainings[4]] * 2
+    assert len(json.loads(page.with_suffix(".json").read_text())) == len(set(trainings)) - 1  # the probe has no result
+    text = page.read_text()
+    assert all(shown in text for shown in ("engine alone", "| usual with", "BPE of 2,000"))
+    count = len(trainings)
+    speedrun.main()
+    assert len(trainings) == count
