@@ -48,8 +48,9 @@ def batches(key: str, *values: int) -> list[str]:
 
 GPU = batches("train.micro_batch_size", 256, 128, 64)  # one pass a step
 REDUCED = [  # for two CPU cores
-    "model.size={layers: 4, hidden: 192, heads: 3, intermediate: 512}",
+    "model.size={layers: 4, hidden: 192, heads: 3, intermediate: 288}",
     "model.max_positions=256",
+    "optim.lr=3e-3",
     *batches("data.seq_len", 64, 128, 256),
     *batches("train.global_batch_size", 64, 32, 16),
     "schedule.warmup_steps=60",
@@ -87,7 +88,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop after so long (default with --gpu: 8.5)")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--at-once", type=int, default=3, help="so many trainings or evaluations at the same time")
-    parser.add_argument("--masked-limit", type=int, help="pairs of each set for masked views (default: 50; --gpu: 400)")
+    parser.add_argument("--masked-limit", type=int, help="pairs of each set, but for the causal view (50; --gpu: 400)")
     quick = {"words": {"train": 20_000, "valid": 2000}, "vocab_size": 300, "masked_limit": 2, "limit": 2}
     args = common.parsed(parser, **quick, probe_steps=2)
     if not args.quick:
@@ -251,7 +252,7 @@ def evaluate_one(args: argparse.Namespace, results: Results, name: str) -> None:
         seed, view, weights = name.split()
         options = ["--view", "bidirectional" if view == "masked" else view, *["--ema"] * (weights == "averaged")]
         in_time(args, "export", f"runs/{seed}", *options, "--out", model)
-    if limit := args.masked_limit if "masked" in name else args.limit:
+    if limit := args.limit if name.endswith(("causal averaged", "unigram")) else args.masked_limit:
         words += ["--limit", limit]
     if in_time(args, "evaluate", *words):
         (value,) = json.loads(file.read_text(encoding="utf-8"))["models"].values()
