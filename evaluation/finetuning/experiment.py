@@ -67,7 +67,7 @@ class Finetuning:
         files: paths of "train" and "valid".
 
     Attributes:
-        files: the same, with the commit of a data set of the Hub.
+        files: the same, with the commit of a data set of the Hub. settings: with the lowered `max_length`.
 
     Raises UserError if there is no model or tokenizer, the tokenizer has no pad token, or the files do not fit the
     task.
@@ -79,8 +79,8 @@ class Finetuning:
         if tokenizer.pad_token_id is None:
             raise UserError(f"{self._folder}: the tokenizer has no pad token, which batches need. Add one.")
         longest = min(settings.max_length, tokenizer.model_max_length, _longest(self._folder))
-        self._settings, self._tokenizer = replace(settings, max_length=longest), tokenizer
-        self.task = open_task(self._settings, self.files["train"], self.files["valid"], tokenizer)
+        self.settings, self._tokenizer = replace(settings, max_length=longest), tokenizer
+        self.task = open_task(self.settings, self.files["train"], self.files["valid"], tokenizer)
         if settings.metric:
             if settings.metric not in (metrics := self.task.baseline):
                 raise UserError(f"metric is {settings.metric!r}; the metrics of this task are {', '.join(metrics)}.")
@@ -92,7 +92,7 @@ class Finetuning:
     def varied(self, **changes: Any) -> "Finetuning":
         """The same model and examples with other `epochs`, `lr` or `init`."""
         other = copy.copy(self)
-        other._settings = replace(self._settings, **changes)
+        other.settings = replace(self.settings, **changes)
         return other
 
     def open_results(self, json_path: Path | None, out: Path | None) -> FinetuneResults:
@@ -100,7 +100,7 @@ class Finetuning:
 
         Raises UserError if json_path belongs to another fine-tuning, `out` holds other files, or one cannot be written.
         """
-        identity = {**asdict(self._settings), "columns": list(self._settings.columns), "out": str(out) if out else None}
+        identity = {**asdict(self.settings), "columns": list(self.settings.columns), "out": str(out) if out else None}
         results = FinetuneResults(self.task.metric, identity | self._digests, self.task.baseline)
         if json_path is not None:
             if not json_path.absolute().parent.is_dir():
@@ -144,7 +144,7 @@ class Finetuning:
     def run_seed(self, seed: int, on_progress: OnProgress) -> tuple[SeedResult, list[Any]]:
         """Train and evaluate one seed. Return its result and the trained models of the task's heads."""
         begun, heads = time.monotonic(), self.task.heads
-        total = self._settings.epochs * sum(head_steps(len(head.examples), self._settings) for head in heads)
+        total = self.settings.epochs * sum(head_steps(len(head.examples), self.settings) for head in heads)
         steps = itertools.count(1)
         trained: list[TrainedHead] = []
         for head in heads:
@@ -152,7 +152,7 @@ class Finetuning:
                 train_head(
                     self._folder,
                     head,
-                    self._settings,
+                    self.settings,
                     self._tokenizer,
                     seed,
                     trained,

@@ -117,11 +117,11 @@ class FinetuneResults:
                 f"{path} is of a fine-tuning with another {' and '.join(changed)}; choose another --json"
             )
 
-    def send(self, target: Target, name: str, params: dict[str, str], model: Path) -> None:
+    def send(self, target: Target, name: str, params: dict[str, str], model: Path | None) -> None:
         """Send the results so far to MLflow. A failure becomes a warning, and the next call sends everything.
 
         Args:
-            name: of the MLflow run. model: what was fine-tuned.
+            name: of the MLflow run. model: what was fine-tuned; None for random weights.
         """
         if self.results:
             seeds = [_seed_results(result, self.key, params) for result in self.results]

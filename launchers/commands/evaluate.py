@@ -1,8 +1,9 @@
-"""`maskwright evaluate`: held-out loss and minimal-pair accuracy of trained models."""
+"""`maskwright evaluate`: held-out loss, minimal-pair accuracy, and fine-tuning on a suite of tasks."""
 
 import os
-from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -21,6 +22,10 @@ from launchers.arguments import (
 from launchers.display import CommandProgress, check_json_output, text_console, text_table, write_json_output
 from pretrain.config import StrategyName
 from pretrain.config_files import percent
+
+if TYPE_CHECKING:
+    from evaluation.finetuning import Entrant, FinetuneResults
+    from pretrain.tracking import Target
 
 _LIKELIHOOD = {
     "value": "{value}",
@@ -65,6 +70,10 @@ def evaluate(
         Literal["unigram"] | None,
         typer.Option(help="also evaluate a model that uses only the token counts of --counts"),
     ] = None,
+    suite: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="fine-tune on the tasks of a YAML file, see configs/suites/; needs --json"),
+    ] = None,
     out: JsonFile = None,
     uri: Annotated[
         str | None,
@@ -72,10 +81,10 @@ def evaluate(
     ] = None,
     experiment: ExperimentOption = None,
 ) -> None:
-    """Evaluate trained models: loss on held-out text, accuracy on minimal pairs.
+    """Evaluate trained models: loss on held-out text, accuracy on minimal pairs, or fine-tuning on a suite of tasks.
 
     All models predict the same masked tokens. Every model is compared with the first one. With --json, the scores of
-    sentences are kept during the evaluation: after Ctrl-C or a kill, run the same command to resume.
+    sentences and the results of fine-tunings are kept: after Ctrl-C or a kill, run the same command to resume.
 
     Examples:
 
@@ -86,14 +95,18 @@ def evaluate(
         maskwright evaluate runs/clm runs/mlm --data data/books/valid --likelihood 8
         maskwright evaluate runs/books --baseline unigram --counts data/books/train --pairs blimp.jsonl.zst --limit 50
         maskwright evaluate runs/books --data data/books/valid --uri sqlite:///mlflow.db
+        maskwright evaluate runs/books runs/other --suite configs/suites/glue.yaml --json glue.json
     """
+    if suite:
+        _evaluate_suite(context, suite, models or (), out, uri, experiment)
+        return
     if not models and not baseline:
         raise UserError("No model to evaluate. Name a Hugging Face model folder or a run, or add --baseline unigram.")
     if baseline in [str(model) for model in models or ()]:
         raise UserError(f"{baseline} is also the name of the baseline. Name the model by its full path.")
     if data is None and pairs is None:
         raise UserError(
-            "Nothing to evaluate on. Add --data (a held-out data set), --pairs (a file of minimal pairs), or both."
+            "Nothing to evaluate on. Add --data (a held-out data set), --pairs (a file of minimal pairs), or --suite."
         )
     if baseline and counts is None:
         raise UserError("--baseline unigram needs token counts. Add --counts with the training data set.")
@@ -119,10 +132,8 @@ def evaluate(
     with CommandProgress("loading libraries"):
         from evaluation.likelihood import EvaluationRequest, send_evaluation
         from evaluation.likelihood import evaluate as run
-        from pretrain.tracking import Target
 
-    tracked = uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")
-    target = Target.of_command(uri, experiment, paths) if tracked else None
+    target = _target(uri, experiment, paths)
     held_out = rows, seq_len, mask_rate, strategy, likelihood
     task = EvaluationRequest(tuple(map(str, paths)), bool(baseline), data, counts, *held_out, pairs, pll, limit)
     kept = out.with_name(f"{out.name}.scores") if out and pairs else None
@@ -137,6 +148,63 @@ def evaluate(
     print_results(results)
     if out:
         typer.echo(f"all figures: {out}")
+
+
+def _target(uri: str | None, experiment: str | None, models: Sequence[Path]) -> "Target | None":
+    """The MLflow that gets the results; None if no option and no variable names one."""
+    from pretrain.tracking import Target
+
+    tracked = uri or experiment or os.environ.get("MLFLOW_TRACKING_URI")
+    return Target.of_command(uri, experiment, models) if tracked else None
+
+
+def _evaluate_suite(
+    context: typer.Context,
+    file: Path,
+    models: Sequence[Path],
+    out: Path | None,
+    uri: str | None,
+    experiment: str | None,
+) -> None:
+    """Fine-tune models on the tasks of a suite, and print one table."""
+    read = ("models", "suite", "out", "uri", "experiment")
+    refuse_unread(context, "--data or --pairs, without --suite", *(name for name in context.params if name not in read))
+    if not models or not out:
+        raise UserError("--suite takes models, and keeps its results in a file. Name models, and add --json FILE.")
+    check_json_output(out)
+    paths = require_inputs(models)
+    with CommandProgress("loading libraries"):
+        from evaluation.finetuning import SuiteRun, entrants_of, read_suite
+    suite, target = read_suite(file), _target(uri, experiment, paths)
+
+    def send(title: str, results: "FinetuneResults", entrant: "Entrant") -> None:
+        if target:
+            params = {name: str(value) for name, value in results.identity.items()} | {"model": entrant.name}
+            results.send(target, title, params, entrant.model if entrant.random else None)
+
+    with CommandProgress("reading the models and the examples") as line:
+        folder, say = out.with_name(f"{out.name}.tasks"), lambda text: line.say(text, err=True)
+        run = SuiteRun(suite.tasks, entrants_of(paths), folder, line.show, say, send)
+        run.check(file)
+        for tables in run.results():
+            write_json_output(out, {"suite": str(file), "tasks": tables})
+    text_console().print(_suite_table(tables))
+    typer.echo(f"all figures: {out}; each fine-tuning: {folder}")
+
+
+def _suite_table(tables: dict[str, Any]) -> Table:
+    """One table of all tasks: the models, random weights, and the baseline without a model."""
+    lines = []
+    for name, table in tables.items():
+        title = f"{name} ({table['metric']})"
+        for model, row in sorted(table["models"].items(), key=lambda item: "above_random" not in item[1]):
+            interval = " to ".join(f"{bound:.4f}" for bound in row["interval"] or ())
+            above = {True: "yes", False: "no"}.get(row.get("above_random"), "")
+            lines.append((title, model, f"{row['mean']:.4f}", interval, f"{row['lr']:g}", str(row["epochs"]), above))
+        baseline = table["baseline"]
+        lines.append((title, baseline["name"], f"{baseline[table['metric']]:.4f}", "", "", "", ""))
+    columns = ("task", "model", "mean", "95% interval", "lr", "epochs", "above random")
+    return text_table(columns, lines, "Fine-tuning, with 95% intervals over the seeds", texts=("model",))
 
 
 def print_results(values: dict[str, Any]) -> None:

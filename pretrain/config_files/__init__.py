@@ -2,9 +2,9 @@
 
 `load_config` reads a config, and `save_config` and `as_yaml` write one. `read_yaml` reads any YAML mapping. `flat`,
 `merged` and `on_one_line` rearrange and show its values, and `override_words` writes them as overrides. `value_refusal`
-and `percent` say in plain words why a value is refused.
+and `percent` say in plain words why a value is refused, `explain_invalid` why a file is.
 """
 
 from pretrain.config_files.error_text import percent, value_refusal
-from pretrain.config_files.load_config import as_yaml, load_config, save_config
+from pretrain.config_files.load_config import as_yaml, explain_invalid, load_config, save_config
 from pretrain.config_files.yaml_text import flat, merged, on_one_line, override_words, read_yaml

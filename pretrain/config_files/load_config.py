@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from data_prep.common.errors import UnusableInput
 from data_prep.common.files import write_file
@@ -54,7 +54,7 @@ def load_config(
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        text = hide_secrets(_explain(error))
+        text = hide_secrets(explain_invalid(error))
         problem = text.partition(". ")[0]  # without the advice, which names other keys
         place = next((f"override {name}" for key, name in reversed(keys) if _is_about(problem, key)), path)
         raise UnusableInput(f"{place}: {text}" if place else text) from None
@@ -73,7 +73,7 @@ def _read_profile(path: Path) -> dict[str, Any]:
     try:
         ClusterConfig.model_validate(values)
     except ValidationError as error:
-        raise UnusableInput(f"{path}: {_explain(error, 'cluster')}") from None
+        raise UnusableInput(f"{path}: {explain_invalid(error, 'cluster')}") from None
     return values
 
 
@@ -122,8 +122,8 @@ def _phase(phases: list[Any], wanted: str) -> int:
     return numbers[wanted]
 
 
-def _explain(error: ValidationError, *section: str) -> str:
-    """The message for the first problem; `section` names what was validated, if not the whole config.
+def explain_invalid(error: ValidationError, *section: str, kind: type[BaseModel] = Config) -> str:
+    """The message for the first problem; `section` names what was validated, if not a whole file of this `kind`.
 
     Unknown keys come first: a misspelt key is often the reason why another one is missing.
     """
@@ -132,7 +132,7 @@ def _explain(error: ValidationError, *section: str) -> str:
     location = (*section, *inner)
     where = ".".join(_printable(part) for part in location)
     if problem["type"] == "extra_forbidden":
-        return f"Unknown key {where}. {_known_keys(location)}"
+        return f"Unknown key {where}. {_known_keys(location, kind)}"
     if problem["type"] == "missing" and isinstance(location[-1], int):
         places = [other["loc"][-1] for other in error.errors() if other["loc"][:-1] == problem["loc"][:-1]]
         least = max(int(place) for place in places) + 1
@@ -150,23 +150,23 @@ def _printable(part: int | str) -> str:
     return text if text.isprintable() and len(text) <= 60 else reprlib.repr(text)
 
 
-def _known_keys(location: tuple[int | str, ...]) -> str:
+def _known_keys(location: tuple[int | str, ...], kind: type[BaseModel]) -> str:
     """A hint for an unknown key: the nearest known key, or else all keys of its section."""
-    section = section_in(kind_at(Config, [*map(str, location[:-1])]))
+    section = section_in(kind_at(kind, [*map(str, location[:-1])]))
     if section is None:
         return "Remove it"
     *parents, key = map(str, location)
     name, names = _OTHER_NAMES.get(key, key), [*section.model_fields]
     own = name if name in names else nearest(name, names, 0.75)
-    if likely := own or _elsewhere(name) or nearest(name, names):
+    if likely := own or _elsewhere(name, kind) or nearest(name, names):
         return f"Did you mean {likely if '.' in likely else '.'.join([*parents, likely])}?"
     known = textwrap.shorten(", ".join(section.model_fields), 160, placeholder=" ...")
     return f"The keys of {'.'.join(parents) or 'the config'} are {known}"
 
 
-def _elsewhere(key: str) -> str | None:
+def _elsewhere(key: str, kind: type[BaseModel]) -> str | None:
     """The place of a key that stands in the wrong section."""
-    fields = {name: field.annotation for name, field in Config.model_fields.items()}
+    fields = {name: field.annotation for name, field in kind.model_fields.items()}
     sections = {name: section_in(kind) for name, kind in fields.items()}
     places = [f"{name}.{key}" for name, section in sections.items() if section and key in section.model_fields]
     return places[0] if len(places) == 1 else None

@@ -94,7 +94,8 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
 
     Args:
         auto_class: AutoModelForMaskedLM or a sibling.
-        new_head: what comes after the encoder, a pooler included, may be missing, and is then drawn at random.
+        new_head: what comes after the encoder, a pooler included, may be missing or have other shapes, and is then
+            drawn at random.
 
     Raises:
         UserError: if the folder holds no such model, or not all of it.
@@ -104,12 +105,13 @@ def load_model(folder: Path, auto_class: Any, new_head: bool = False, **options:
     disable_progress_bar()
     _check_files(folder)
     local = {"local_files_only": True, "trust_remote_code": False, "use_safetensors": True, "output_loading_info": True}
+    local["ignore_mismatched_sizes"] = new_head
     with library_errors(f"{folder}: no model for {auto_class.__name__} can be loaded from it", _AGAIN):
         model, info = auto_class.from_pretrained(str(folder), config=model_config(folder, **options), **local)
     encoder = f"{model.base_model_prefix}."
     missing = sorted(
         key
-        for key in info["missing_keys"]
+        for key in [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])]
         if not new_head or (key.startswith(encoder) and not key.startswith(f"{encoder}pooler."))
     )
     if missing:

@@ -1,17 +1,15 @@
 """Figures for the model card, from the result files of `maskwright evaluate` and `maskwright finetune`."""
 
-import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from huggingface_hub import EvalResult
-from scipy import stats
 
+from data_prep.common.intervals import interval_of_seeds
 from data_prep.common.reading import read_json, unusable
 from data_prep.common.urls import file_name
 
-_LEVEL = 0.95
 _TASKS = {
     "classification": "text-classification",
     "regression": "text-classification",
@@ -61,7 +59,7 @@ def _finetuning(values: dict[str, Any]) -> EvalResult:
     identity, scores = values["identity"], [float(score) for score in values["scores"]]
     how = f"mean of {len(scores)} seeds, {identity['epochs']} epochs, learning rate {identity['lr']:g}"
     data = f"{values['task']} task, examples {identity['valid'][:12]}"  # its file holds the digest of the examples
-    metric, interval = str(values["metric"]), _interval_of_seeds(scores)
+    metric, interval = str(values["metric"]), interval_of_seeds(scores)
     return _figure(_TASKS[values["task"]], data, metric, metric, values["mean"], interval, how)
 
 
@@ -71,15 +69,6 @@ def _figure(
     """A figure, with its settings and 95% interval in the arguments of the metric."""
     arguments = {"settings": settings} | ({"interval_95": list(interval)} if interval else {})
     return EvalResult(task, data, data, metric, float(value), metric_name=name, metric_args=arguments)
-
-
-def _interval_of_seeds(scores: list[float]) -> tuple[float, float] | None:
-    """Student's t interval of the mean; None for one seed or equal scores, which do not show the variation."""
-    error = float(stats.sem(scores)) if len(scores) > 1 else 0.0
-    if not error > 0 or math.isnan(error):
-        return None
-    low, high = stats.t.interval(_LEVEL, len(scores) - 1, sum(scores) / len(scores), error)
-    return float(low), float(high)
 
 
 def _pair(interval: Any) -> tuple[float, float] | None:

@@ -12,6 +12,7 @@ import pytest
 import typer.main
 import yaml
 
+from evaluation.finetuning import read_suite
 from experiments.layers.__main__ import app as layers
 from launchers.app import app
 from pretrain.config import Config
@@ -235,7 +236,7 @@ def test_printed_configs_are_valid(tmp_path):
     assert blocks
     for piece in blocks:
         (tmp_path / "printed.yaml").write_text(piece.text)
-        load_config(tmp_path / "printed.yaml")
+        (read_suite if "\ntasks:" in piece.text else load_config)(tmp_path / "printed.yaml")
 
 
 def test_printed_python_is_python():

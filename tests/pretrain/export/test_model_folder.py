@@ -12,6 +12,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
     BertForMaskedLM,
+    BertForSequenceClassification,
     BertLMHeadModel,
     ElectraConfig,
     ElectraForPreTraining,
@@ -114,6 +115,15 @@ def test_weights_that_are_missing_are_not_made_up(tmp_path):
     with pytest.raises(UserError, match="lacks weights that ElectraForMaskedLM needs"):
         load_language_model(tmp_path / "electra")
     assert load_model(tmp_path / "electra", AutoModelForSequenceClassification, new_head=True)
+
+
+def test_a_new_head_may_have_another_shape_and_an_encoder_may_not(tmp_path):
+    BertForSequenceClassification(BertConfig(**CONFIG.to_diff_dict() | {"num_labels": 3})).save_pretrained(tmp_path)
+    assert load_model(tmp_path, AutoModelForSequenceClassification, True, num_labels=2).classifier.out_features == 2
+    with pytest.raises(UserError, match="no model for AutoModelForSequenceClassification can be loaded"):
+        load_model(tmp_path, AutoModelForSequenceClassification, False, num_labels=2)
+    with pytest.raises(UserError, match=r"lacks weights that BertForSequenceClassification needs \(bert\.encoder"):
+        load_model(tmp_path, AutoModelForSequenceClassification, True, intermediate_size=24)
 
 
 @pytest.mark.parametrize("tied", [True, False])

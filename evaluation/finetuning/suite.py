@@ -1,0 +1,230 @@
+"""Suites: fine-tune models on several tasks, and compare them with random weights of the same architecture.
+
+For each task and model, one seed chooses the learning rate and the epochs on a part of the training examples, the same
+part for every model. Other seeds then train with the best choice. Only they are measured on the held-out examples.
+"""
+
+import hashlib
+import itertools
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, StringConstraints, ValidationError, model_validator
+
+from data_prep.common.errors import UserError
+from data_prep.common.intervals import interval_of_seeds
+from evaluation.finetuning.experiment import Finetuning
+from evaluation.finetuning.heads import FinetuneSettings
+from evaluation.finetuning.result_file import FinetuneResults
+from pretrain.config_files import explain_invalid, read_yaml
+from pretrain.export import model_digest, model_folder
+
+SEARCH_SEED = 0  # the others are 1, 2, ...
+
+
+class SuiteTask(BaseModel):
+    """A task of a suite. The keys are options of `maskwright finetune`, except these:
+
+    lr, epochs: lists to choose from. search: number of training examples to choose by, at most a fifth of them.
+    metric: the main one, by default the task's. start: an earlier task, whose fine-tuned model this one begins with.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    task: Literal["classification", "regression", "tokens", "repair"]
+    train: str
+    valid: str
+    columns: str = ""
+    metric: str | None = None
+    start: str | None = None
+    lr: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field([1e-5, 3e-5, 1e-4], min_length=1)
+    epochs: list[PositiveInt] = Field([3, 10], min_length=1)
+    search: PositiveInt = 1000
+    seeds: PositiveInt = 5
+    batch_size: PositiveInt = 32
+    max_length: int = Field(128, ge=8)
+    dropout: float | None = Field(None, ge=0, lt=1)
+    limit: PositiveInt | None = None
+    limit_valid: PositiveInt | None = None
+
+    @property
+    def choices(self) -> list[tuple[float, int]]:
+        """Learning rates and epochs to choose from."""
+        return [*itertools.product(self.lr, self.epochs)]
+
+    def open(self, model: Path, init: str, search: int | None = None) -> Finetuning:
+        """The fine-tuning with the first choice. Raises UserError as Finetuning."""
+        values = self.model_dump(include={each.name for each in fields(FinetuneSettings)})
+        values |= {"columns": tuple(filter(None, self.columns.split(","))), "init": init, "search": search}
+        settings = FinetuneSettings(**values | {"lr": self.lr[0], "epochs": self.epochs[0]})
+        return Finetuning(model, settings, {"train": self.train, "valid": self.valid})
+
+
+class Suite(BaseModel):
+    """The tasks of a suite by name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tasks: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,60}$")], SuiteTask] = Field(
+        min_length=1
+    )
+
+    @model_validator(mode="after")
+    def _starts(self) -> "Suite":
+        for number, (name, task) in enumerate(self.tasks.items()):
+            if task.start and task.start not in (above := [*self.tasks][:number]):
+                names = ", ".join(above) or "it has none"
+                raise ValueError(f"tasks.{name}.start must be a task above it ({names}), not {task.start!r}")
+        return self
+
+
+def read_suite(path: Path) -> Suite:
+    """Read a suite. Values in `defaults` hold for the tasks that do not set them.
+
+    Raises UserError that names the task and the key.
+    """
+    values = read_yaml(path, Suite)
+    defaults, tasks = values.pop("defaults", None), values.get("tasks")
+    if isinstance(defaults, dict) and isinstance(tasks, dict):
+        values["tasks"] = {name: defaults | own if isinstance(own, dict) else own for name, own in tasks.items()}
+    try:
+        return Suite.model_validate(values)
+    except ValidationError as error:
+        raise UserError(f"{path}: {explain_invalid(error, kind=Suite)}") from None
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A row of each table: a model, or random weights of its architecture.
+
+    key: names the folder of its results. random: name of the row with random weights; None: this is one.
+    """
+
+    name: str
+    model: Path
+    key: str
+    random: str | None
+
+
+def entrants_of(models: Sequence[Path]) -> list[Entrant]:
+    """The rows of random weights, one for each architecture and tokenizer, and then the models."""
+    random: dict[str, Entrant] = {}
+    rows = []
+    for model in models:
+        folder = model_folder(model)
+        kind = b"".join((folder / file).read_bytes() for file in ("config.json", "tokenizer.json"))
+        key = f"random-{hashlib.sha256(kind).hexdigest()[:8]}"
+        title = f"random weights as {model.name}" if random else "random weights"
+        row = random.setdefault(key, Entrant(title, model, key, None))
+        key = f"{re.sub(r'[^A-Za-z0-9_.@-]', '-', model.name)}-{model_digest(folder)[:8]}"
+        rows.append(Entrant(str(model), model, key, row.name))
+    return [*random.values(), *rows]
+
+
+@dataclass
+class SuiteRun:
+    """The fine-tunings of a suite. Their results and models are kept in `folder`, and the same call resumes.
+
+    show: called with the trainings done, their total, and the current one. say: called with a line for the user.
+    on_seed: called with a title, the results so far and the entrant after each seed of the chosen settings.
+    """
+
+    tasks: Mapping[str, SuiteTask]
+    entrants: Sequence[Entrant]
+    folder: Path
+    show: Callable[[int, int, str], None]
+    say: Callable[[str], None]
+    on_seed: Callable[[str, FinetuneResults, Entrant], None]
+    _done: int = 0
+    _tuned: dict[tuple[str, str], Path] = field(default_factory=dict)  # folders of models, by entrant and task
+
+    def check(self, file: Path) -> None:
+        """Open the examples of every task. Raise UserError, with the task, for the first that cannot be used.
+
+        file: of the suite, for messages.
+        """
+        for name, task in self.tasks.items():
+            try:
+                task.open(self.entrants[0].model, "pretrained")
+            except UserError as error:
+                raise UserError(f"{file}: tasks.{name}: {error}") from None
+
+    def results(self) -> Iterator[dict[str, Any]]:
+        """Yield the results so far by task, as JSON values, after each row of each table."""
+        tables: dict[str, Any] = {}
+        for name, task in self.tasks.items():
+            rows: dict[str, Any] = {}
+            for entrant in self.entrants:
+                finetuning, rows[entrant.name] = self._row(name, task, entrant)
+                if entrant.random:
+                    rows[entrant.name]["above_random"] = is_above(rows[entrant.name], rows[entrant.random])
+                baseline = {"name": finetuning.task.without_model, **finetuning.task.baseline}
+                what = {"task": task.task, "start": task.start, "metric": finetuning.task.metric, **finetuning.files}
+                tables[name] = what | {"models": rows, "baseline": baseline}
+                yield tables
+
+    def _row(self, name: str, task: SuiteTask, entrant: Entrant) -> tuple[Finetuning, dict[str, Any]]:
+        """Choose the learning rate and the epochs, and train the seeds with them."""
+        model, init = entrant.model, "pretrained" if entrant.random else "random"
+        if task.start:
+            model, init = self._tuned[entrant.key, task.start], "pretrained"
+        scores: dict[tuple[float, int], float] = {}
+        if len(task.choices) > 1:
+            searching = task.open(model, init, task.search)
+            for lr, epochs in task.choices:
+                results = self._train(searching.varied(lr=lr, epochs=epochs), entrant, f"{name}-search", [SEARCH_SEED])
+                scores[lr, epochs] = results.mean(results.metric)
+        lr, epochs = max(scores, key=lambda choice: scores[choice], default=task.choices[0])
+        finetuning = task.open(model, init).varied(lr=lr, epochs=epochs)
+        is_start = name in {other.start for other in self.tasks.values()}
+        results = self._train(finetuning, entrant, name, range(1, task.seeds + 1), is_start)
+        self._tuned[entrant.key, name] = self._place(finetuning, entrant, name)
+        values = results.values(results.metric)
+        return finetuning, {
+            "mean": results.mean(results.metric),
+            "interval": interval_of_seeds(values),
+            "scores": values,
+            "by_seed": [result.metrics for result in results.results],
+            "lr": lr,
+            "epochs": epochs,
+            "search": [{"lr": lr, "epochs": epochs, "score": score} for (lr, epochs), score in scores.items()],
+        }
+
+    def _place(self, finetuning: Finetuning, entrant: Entrant, name: str) -> Path:
+        """The folder of the best seed's model. The file of the results has its name and `.json`."""
+        return self.folder / entrant.key / f"{name}-{finetuning.settings.lr:g}-{finetuning.settings.epochs}"
+
+    def _train(
+        self, finetuning: Finetuning, entrant: Entrant, name: str, seeds: Sequence[int], keep_model: bool = False
+    ) -> FinetuneResults:
+        """Train the seeds that the file of the results lacks."""
+        place, title = self._place(finetuning, entrant, name), f"{name}, {entrant.name}"
+        file, out = place.with_name(f"{place.name}.json"), place if keep_model else None
+        place.parent.mkdir(parents=True, exist_ok=True)
+        results = finetuning.open_results(file, out)
+        trainings = [task.seeds + len(task.choices) * (len(task.choices) > 1) for task in self.tasks.values()]
+        total = len(self.entrants) * sum(trainings)
+        for result in finetuning.train_seeds(
+            results, seeds, lambda step, steps, line: self.show(self._done, total, f"{title}, {line}"), file, out
+        ):
+            settings, score = finetuning.settings, f"{results.metric} {result.metrics[results.metric]:.4f}"
+            how = f"learning rate {settings.lr:g}, epochs {settings.epochs}, seed {result.seed}"
+            self.say(f"{title}, {how}: {score}, {result.seconds:.0f} s")
+            if result.seed != SEARCH_SEED:
+                self.on_seed(title, results, entrant)
+        self._done += len(seeds)
+        return results
+
+
+def is_above(row: Mapping[str, Any], random: Mapping[str, Any]) -> bool | None:
+    """Whether the interval of a row is above that of random weights; None with one seed.
+
+    Equal scores have no interval: their value takes its place.
+    """
+    if min(len(row["scores"]), len(random["scores"])) < 2:
+        return None
+    (low, _), (_, high) = (each["interval"] or (each["mean"], each["mean"]) for each in (row, random))
+    return bool(low > high)

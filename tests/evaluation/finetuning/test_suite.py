@@ -1,0 +1,150 @@
+"""`maskwright evaluate --suite`: choice of settings, seeds, tasks that start from others, resume, and mistakes."""
+
+import json
+import sqlite3
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from data_prep.common.errors import UserError
+from evaluation.finetuning import Finetuning, read_suite
+from evaluation.finetuning.suite import is_above
+from launchers.app import app
+from pretrain.export import model_digest
+from tests.support.finetuning import tiny_model
+from tests.support.forked import ROOT
+from tests.support.runs import write_config
+
+WORDS = {"good": 1, "bad": 0, "old": 2}
+SUITE = {
+    "defaults": {"task": "classification", "lr": [1e-4, 1e-2], "epochs": [3], "seeds": 2, "batch_size": 4},
+    "tasks": {
+        "three": {"train": "three.tsv", "valid": "three.tsv", "limit_valid": 12},
+        "two": {
+            "train": "two.tsv",
+            "valid": "two.tsv",
+            "start": "three",
+            "metric": "f1",
+            "epochs": [1, 2],
+            "lr": [1e-3],
+        },
+        "scores": {"task": "regression", "train": "two.tsv", "valid": "two.tsv", "lr": [1e-3]},
+    },
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A model, and sentences whose last word decides their label."""
+    tiny_model(tmp_path / "model")
+    for name, words in (("three", ["good", "bad", "old"]), ("two", ["good", "bad"])):
+        rows = [f"{'the ship ' * (n % 5)}{word}\t{WORDS[word]}\n" for n in range(16) for word in words]
+        (tmp_path / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(rows))
+    (tmp_path / "suite.yaml").write_text(yaml.safe_dump(SUITE, sort_keys=False))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    return tmp_path
+
+
+def evaluate(*more):
+    result = CliRunner().invoke(app, ["evaluate", "model", "--suite", "suite.yaml", "--json", "out.json", *more])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_settings_are_chosen_seeds_are_trained_and_a_killed_suite_resumes(folder, monkeypatch):
+    """After a kill in the second task, the same command trains only what is missing. The results are the same."""
+    trained, run_seed, stop_at = [], Finetuning.run_seed, 11
+
+    def counted(self, seed, on_progress):
+        trained.append((self.settings.init, self.settings.lr, self.settings.epochs, seed))
+        if len(trained) == stop_at:
+            raise KeyboardInterrupt
+        return run_seed(self, seed, on_progress)
+
+    monkeypatch.setattr(Finetuning, "run_seed", counted)
+    write_config(folder / "config.yaml", {"track": {"uri": (uri := f"sqlite:///{folder}/mlflow.db")}})
+    assert evaluate("--uri", uri).exit_code == 130
+    assert [*json.loads((folder / "out.json").read_text())["tasks"]] == ["three"]
+    shown = evaluate("--uri", uri).stdout
+    assert len(trained) == 2 * (4 + 4 + 2) + 1, "one training was broken off"
+    chosen = [("random", lr, 3, 0) for lr in (1e-4, 1e-2)]
+    assert trained[:4] == [*chosen, ("random", 1e-2, 3, 1), ("random", 1e-2, 3, 2)]
+    assert {choice[1:3] for choice in trained[8:10]} == {(1e-3, 1), (1e-3, 2)}
+    results = json.loads((folder / "out.json").read_text())["tasks"]
+    assert [table["metric"] for table in results.values()] == ["accuracy", "f1", "spearman"]
+    for name, table in results.items():
+        for model, row in table["models"].items():
+            best = max(row["search"], key=lambda choice: choice["score"], default=row)
+            assert (row["lr"], row["epochs"]) == (best["lr"], best["epochs"])
+            (of_model,) = folder.glob(f"out.json.tasks/{model.split()[0]}-*")
+            kept = json.loads((of_model / f"{name}-{row['lr']:g}-{row['epochs']}.json").read_text())
+            assert (kept["scores"], kept["by_seed"]) == (row["scores"], row["by_seed"])
+            assert f"{row['mean']:.4f}" in shown
+            if table["start"]:  # its head of three labels gave way to one of two
+                start = results["three"]["models"][model]
+                tuned = of_model / f"three-{start['lr']:g}-{start['epochs']}"
+                assert kept["identity"]["model"] == model_digest(tuned)
+    assert results["three"]["models"]["model"]["above_random"] in (True, False)
+    assert results["three"]["baseline"]["name"] == "naive Bayes on token counts"
+    names = [name for (name,) in sqlite3.connect(folder / "mlflow.db").execute("select name from runs")]
+    assert sorted(name for name in names if "seed" not in name) == sorted(
+        f"{task}, {model}" for task in results for model in ("model", "random weights")
+    )
+
+    stop_at = 0
+    next(folder.glob("out.json.tasks/random-*")).rename(folder / "before")  # the one that was broken off
+    evaluate("--uri", "none")
+    assert json.loads((folder / "out.json").read_text())["tasks"] == results
+
+
+@pytest.mark.parametrize("change, said", [
+    ({"trian": "a.tsv"}, "Unknown key tasks.two.trian. Did you mean tasks.two.train?"),
+    ({"train": None}, "tasks.two.train must be text, but it is empty"),
+    ({"lr": [0]}, "tasks.two.lr.0 must be more than 0, not 0"),
+    ({"lr": 1e-3}, r"tasks.two.lr must be a list, not 0.001. Write it in brackets: \[0.001\]."),
+    ({"task": "regresion"}, "tasks.two.task must be .* Did you mean regression?"),
+    ({"start": "scores"}, r"tasks.two.start must be a task above it \(three\), not 'scores'"),
+    ({"metric": "f2"}, "tasks.two: metric is 'f2'; the metrics of this task are accuracy, f1, matthews."),
+    ({"valid": "none.tsv"}, "tasks.two: No file none.tsv"),
+    ({"columns": "a,b"}, "tasks.two: two.tsv, line 1 has no column 'a'"),
+])  # fmt: skip
+def test_a_mistake_in_a_suite_is_one_message_before_any_training(folder, monkeypatch, change, said):
+    monkeypatch.setattr(Finetuning, "run_seed", None)
+    task = SUITE["tasks"]["two"] | change
+    (folder / "suite.yaml").write_text(
+        yaml.safe_dump(SUITE | {"tasks": SUITE["tasks"] | {"two": task}}, sort_keys=False)
+    )
+    with pytest.raises(UserError, match=f"^suite.yaml: {said}"):
+        evaluate()
+
+
+def test_options_that_a_suite_does_not_read_are_refused(folder):
+    with pytest.raises(UserError, match="--rows is used only with --data or --pairs, without --suite"):
+        evaluate("--rows", "5")
+    with pytest.raises(UserError, match=r"add --json FILE"):
+        CliRunner().invoke(app, ["evaluate", "model", "--suite", "suite.yaml"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", ["glue-like", "glue"])
+def test_shipped_suites_are_read(name):
+    suite = read_suite(ROOT / "configs/suites" / f"{name}.yaml")
+    assert {"sst2", "cola", "mrpc"} <= suite.tasks.keys()
+
+
+def row(*scores, interval=None):
+    return {"scores": scores, "mean": sum(scores) / len(scores), "interval": interval}
+
+
+@pytest.mark.parametrize("of_model, random, above", [
+    (row(0.8, 0.9, interval=(0.7, 1.0)), row(0.6, 0.68, interval=(0.5, 0.69)), True),
+    (row(0.8, 0.9, interval=(0.7, 1.0)), row(0.6, 0.8, interval=(0.5, 0.8)), False),
+    (row(0.6, 0.5, interval=(0.4, 0.5)), row(0.8, 0.9, interval=(0.7, 1.0)), False),
+    (row(0.1, 0.2, interval=(0.05, 0.25)), row(0.0, 0.0), True),
+    (row(0.1), row(0.0, 0.0), None),
+])  # fmt: skip
+def test_a_row_is_above_random_weights_if_the_intervals_are_apart(of_model, random, above):
+    assert is_above(of_model, random) is above
